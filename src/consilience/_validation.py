@@ -1,0 +1,115 @@
+"""Checks at the public boundary: each gives one sentence that says what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience.exceptions import InvalidInputError
+from consilience.labels import LabelSpace
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise unless `value` is one of `choices`, suggesting the nearest.
+
+    Examples
+    --------
+    >>> check_choice("method", "mfp", ["ce", "mf-p"])
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: method='mfp' is unknown; use 'ce' or 'mf-p'. Did you mean 'mf-p'?
+    """
+    allowed = list(choices)
+    # identity for True and False: 1 == True, and balance=1 is a slip
+    if any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
+        return
+    shown = [repr(choice) for choice in allowed]
+    listing = " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    words = [choice for choice in allowed if isinstance(choice, str)]
+    near = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InvalidInputError(f"{name}={value!r} is unknown; use {listing}.{hint}")
+
+
+def check_number(
+    name: str, value: object, *, above: float | None = None, at_least: float | None = None
+) -> float:
+    """Return `value` as a float, or raise unless it is a finite number in range."""
+    bound = f" above {above:g}" if above is not None else f" of at least {at_least:g}" if at_least is not None else ""
+    ok = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    number = float(cast(Any, value)) if ok else np.nan
+    if above is not None:
+        ok = ok and number > above
+    if at_least is not None:
+        ok = ok and number >= at_least
+    if not ok or not np.isfinite(number):
+        raise InvalidInputError(f"{name}={value!r} must be a finite number{bound}.")
+    return number
+
+
+def check_count(name: str, value: object, *, at_least: int = 1) -> int:
+    """Return `value` as an int, or raise unless it is a whole number of at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
+        raise InvalidInputError(f"{name}={value!r} must be a whole number of at least {at_least}.")
+    return int(value)
+
+
+def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.float64]:
+    """Return packed logits as a contiguous float64 array (n, m), or say what is wrong with them.
+
+    A teacher's block of a row is either finite or all NaN (the teacher abstains on that row).
+    """
+    packed = np.ascontiguousarray(logits, dtype=np.float64)
+    if packed.ndim != 2 or packed.shape[1] != space.n_columns:
+        raise InvalidInputError(
+            f"logits have shape {packed.shape}; expected (n, {space.n_columns}): "
+            f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher."
+        )
+    finite = np.isfinite(packed)
+    if finite.all():
+        return packed
+    for i in range(space.n_teachers):
+        check_block(packed[:, space.block(i)], f"logits of {space.names[i]!r}")
+    return packed
+
+
+def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
+    """Raise unless each row of one teacher's logits is finite or all NaN."""
+    bad = ~np.isfinite(block)
+    if not bad.any():
+        return
+    wrong = bad.any(axis=1) & ~np.isnan(block).all(axis=1)
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        value = block[row][bad[row]][0]
+        raise InvalidInputError(
+            f"{what} have {value} in row {row} ({int(wrong.sum())} such rows). "
+            "Give finite numbers, or NaN in the whole row where the teacher abstains."
+        )
+
+
+def n_rows(X: Any) -> int:
+    """Return the number of rows of an array, a sparse matrix, a data frame or a list."""
+    shape = getattr(X, "shape", None)
+    if shape is not None:
+        if len(shape) == 0:
+            raise InvalidInputError("X is a single number; expected one row per sample.")
+        return int(shape[0])
+    try:
+        return len(X)
+    except TypeError:
+        raise InvalidInputError(
+            f"X is a {type(X).__name__}; expected an array, a data frame or a list with one entry per sample."
+        ) from None
+
+
+def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
+    """Return some rows of an array, a sparse matrix, a data frame or a list."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if isinstance(X, list | tuple):
+        return X[rows] if isinstance(rows, slice) else [X[i] for i in np.arange(len(X))[rows]]
+    return X[rows]
