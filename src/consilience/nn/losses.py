@@ -1,0 +1,350 @@
+"""Losses that train a student on the teachers' outputs directly, without soft labels in between.
+
+They are the backprop variants of "Unifying Heterogeneous Classifiers with Distillation", Sec. 3.5.1: the
+student's output takes the place of u in the objective of a method, the other variables are solved in closed
+form with u fixed, and the value is backpropagated through u. By the envelope theorem the derivative of
+min_v J(u, v) is that of J(u, v*) with v* held fixed, so v* is detached: nothing is lost, the graph is short.
+
+Each loss is called as ``loss(student_logits, packed_logits)`` with shapes (n, L) and (n, m).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from consilience._validation import check_choice, check_number
+from consilience.exceptions import InvalidInputError
+from consilience.labels import LabelSpace
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+class PackedLoss(nn.Module, ABC):
+    """Base of the losses on packed teacher logits: the layout, abstentions and the reduction.
+
+    Both sides are divided by the temperature. A teacher with NaN in its block of a row abstains there and is
+    left out of that row; a row where all abstain counts for nothing.
+
+    Parameters
+    ----------
+    space : LabelSpace
+        Where each teacher's columns lie. Student columns are in the order of ``space.classes``.
+    temperature : float
+        Divides the student's and the teachers' logits; the paper uses 3.
+    reduction : {"mean", "sum", "none"}
+        The mean is over the rows where at least one teacher speaks; "none" gives shape (n,).
+    """
+
+    columns: Tensor
+    owner: Tensor
+    sizes: Tensor
+
+    def __init__(self, space: LabelSpace, temperature: float = 3.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, above=0)
+        check_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
+        self.n_classes, self.n_teachers = space.n_classes, space.n_teachers
+        sizes = torch.as_tensor(space.offsets[1:] - space.offsets[:-1], dtype=torch.int64)
+        # not persistent: they follow from the label space and do not belong in saved weights
+        self.register_buffer("columns", torch.as_tensor(space.columns, dtype=torch.int64), persistent=False)
+        self.register_buffer("owner", torch.arange(len(sizes)).repeat_interleave(sizes), persistent=False)
+        self.register_buffer("sizes", sizes, persistent=False)
+
+    def forward(self, student_logits: Tensor, packed_logits: Tensor) -> Tensor:
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        student_logits : (n, L) tensor
+            The student's output, a column per class of the label space.
+        packed_logits : (n, m) tensor
+            The teachers' logits, teacher after teacher; NaN in a block where its teacher abstains.
+        """
+        self._check_shapes(student_logits, packed_logits)
+        active = self._active(packed_logits)
+        # squares of logits overflow in half precision
+        u = student_logits.float() if student_logits.dtype.itemsize < 4 else student_logits
+        # masked before any arithmetic: the gradient of 0 * NaN would be NaN
+        z = packed_logits.masked_fill(~active[:, self.owner], 0.0)
+        # every loss ignores a shift of a teacher's logits: off before the cast, it cannot eat the digits
+        z = (z - self._block_max(z)).to(u.dtype)
+        rows = self._rows(u / self.temperature, z / self.temperature, active)
+        if self.reduction == "none":
+            return rows
+        total = rows.sum()
+        return total if self.reduction == "sum" else total / active.any(dim=1).sum().clamp_min(1)
+
+    def extra_repr(self) -> str:
+        """Describe the loss in ``repr``."""
+        return (
+            f"{self.n_classes} classes, {self.n_teachers} teachers, "
+            f"temperature={self.temperature:g}, reduction={self.reduction!r}"
+        )
+
+    @abstractmethod
+    def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
+        """Return the objective of each row, (n,), from u (n, L), z (n, m) and active (n, N)."""
+
+    def _check_shapes(self, student_logits: Tensor, packed_logits: Tensor) -> None:
+        shape, packed = tuple(student_logits.shape), tuple(packed_logits.shape)
+        if len(shape) != 2 or shape[1] != self.n_classes:
+            raise InvalidInputError(
+                f"Student logits have shape {shape}; expected (n, {self.n_classes}): "
+                "a column per class of the label space."
+            )
+        if len(packed) != 2 or packed[1] != len(self.columns):
+            raise InvalidInputError(
+                f"Packed teacher logits have shape {packed}; expected (n, {len(self.columns)}): a column per "
+                f"class of each of the {self.n_teachers} teachers, teacher after teacher."
+            )
+        if shape[0] != packed[0]:
+            raise InvalidInputError(
+                f"Student logits have {shape[0]} rows and packed teacher logits {packed[0]}; "
+                "both need one row per sample."
+            )
+
+    def _active(self, packed_logits: Tensor) -> Tensor:
+        """Return which teachers speak, (n, N), or raise on a block that is neither finite nor all NaN."""
+        finite = self._block_sum(packed_logits.isfinite().to(torch.int64))
+        missing = self._block_sum(packed_logits.isnan().to(torch.int64))
+        wrong = (finite != self.sizes) & (missing != self.sizes)
+        if bool(wrong.any()):
+            row, teacher = (int(i) for i in wrong.nonzero()[0])
+            raise InvalidInputError(
+                f"Packed teacher logits of row {row} are not finite for teacher {teacher + 1} of "
+                f"{self.n_teachers}. Give finite numbers, or NaN in its whole block where it abstains."
+            )
+        return finite == self.sizes
+
+    def _block_sum(self, x: Tensor) -> Tensor:
+        """Sum each teacher's block: (n, m) to (n, N)."""
+        # index_add, not a product with a 0/1 matrix: no (m, N) matrix, and autocast leaves it in full precision
+        return x.new_zeros(len(x), self.n_teachers).index_add(1, self.owner, x)
+
+    def _block_max(self, x: Tensor) -> Tensor:
+        """Maximum of each teacher's block, spread back to the columns and detached: (n, m) to (n, m)."""
+        index = self.owner.expand(len(x), -1)
+        largest = x.detach().new_zeros(len(x), self.n_teachers)
+        return largest.scatter_reduce(1, index, x.detach(), "amax", include_self=False)[:, self.owner]
+
+    def _block_softmax(self, x: Tensor) -> Tensor:
+        """Softmax within each teacher's block: (n, m) to (n, m)."""
+        scaled = torch.exp(x - self._block_max(x))
+        return scaled / self._block_sum(scaled)[:, self.owner]
+
+    def _centre(self, x: Tensor) -> Tensor:
+        """Remove the mean of each teacher's block, the projector P_k of eq. (17): (n, m) to (n, m)."""
+        return x - (self._block_sum(x) / self.sizes)[:, self.owner]
+
+
+class CEBPLoss(PackedLoss):
+    r"""Cross-entropy between each teacher and the student restricted to its classes (CE-BP).
+
+    Eq. (9) with u the student's logits over the temperature:
+
+    .. math:: J(u) = -\sum_i \sum_{l \in L_i} p_i(l) \Big(u_l - \log \sum_{k \in L_i} \exp u_k\Big)
+
+    Parameters
+    ----------
+    space, temperature, reduction
+        See `PackedLoss`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from consilience.labels import LabelSpace
+    >>> space = LabelSpace([["cat", "dog"], ["bird", "dog"]])
+    >>> packed = torch.tensor([[0.0, 0.0, float("nan"), float("nan")]])
+    >>> round(CEBPLoss(space)(torch.zeros(1, 3), packed).item(), 4)  # log 2: one teacher speaks
+    0.6931
+    """
+
+    def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
+        gathered = u[:, self.columns]
+        # p_i sums to one, so the block maximum can be taken off both terms
+        shifted = gathered - self._block_max(gathered)
+        log_sum = self._block_sum(shifted.exp()).log()
+        terms = log_sum - self._block_sum(self._block_softmax(z) * shifted)
+        return terms.masked_fill(~active, 0.0).sum(dim=1)
+
+
+class MFPBPLoss(PackedLoss):
+    r"""Matrix factorisation in probability space (MF-P-BP).
+
+    Eq. (12) with u the student's probabilities at the temperature and v solved with u fixed:
+
+    .. math:: J(u) = \sum_i \sum_{l \in L_i} (p_i(l) - v_i u_l)^2,
+              \quad v_i = \max\Big(0, \frac{\sum_{l \in L_i} p_i(l) u_l}{\sum_{l \in L_i} u_l^2}\Big)
+
+    Parameters
+    ----------
+    space, temperature, reduction
+        See `PackedLoss`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from consilience.labels import LabelSpace
+    >>> loss = MFPBPLoss(LabelSpace([["cat", "dog"]]))
+    >>> loss(torch.tensor([[0.0, 3.0]]), torch.tensor([[1.0, 4.0]])).item() < 1e-12
+    True
+    """
+
+    def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
+        gathered = u[:, self.columns]
+        # v_i takes up any factor common to a block, so u enters as exp(logit - block maximum) instead of the
+        # softmax over all classes: the same value and gradient, and it cannot underflow where the student
+        # gives a whole block next to no probability. Both factors are positive: max(0, .) has nothing to do.
+        w = torch.exp(gathered - self._block_max(gathered))
+        p = self._block_softmax(z)
+        v = (self._block_sum(p * w) / self._block_sum(w * w)).detach()  # envelope theorem
+        terms = self._block_sum((p - v[:, self.owner] * w).square())
+        return terms.masked_fill(~active, 0.0).sum(dim=1)
+
+
+class MFLVBPLoss(PackedLoss):
+    r"""Matrix factorisation in logit space with variable v (MF-LV-BP; the paper's table says MF-LU).
+
+    Eq. (15) with u the student's logits over the temperature, v and c solved jointly with u fixed:
+
+    .. math:: J(u) = \sum_i \sum_{l \in L_i} (z_{il} - v_i u_l - c_i)^2 + \lambda (\|u\|^2 + \|v\|^2),
+
+    where with centred sums over L_i
+    :math:`v_i = \max(0, \mathrm{cov}_i(z, u) / (\lambda + \mathrm{var}_i(u)))` and :math:`c_i = \bar z_i - v_i \bar u_i`.
+
+    Parameters
+    ----------
+    space, temperature, reduction
+        See `PackedLoss`.
+    lam : float
+        Weight of the regulariser, lambda of eq. (15).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from consilience.labels import LabelSpace
+    >>> loss = MFLVBPLoss(LabelSpace([["cat", "dog"]]), temperature=1.0, lam=0.5)
+    >>> loss(torch.tensor([[-1.0, 1.0]]), torch.tensor([[5.0, 5.0]])).item()  # only lam * ||u||^2
+    1.0
+    """
+
+    def __init__(
+        self, space: LabelSpace, temperature: float = 3.0, lam: float = 0.01, reduction: str = "mean"
+    ) -> None:
+        super().__init__(space, temperature, reduction)
+        self.lam = check_number("lam", lam, at_least=0)
+
+    def extra_repr(self) -> str:
+        """Describe the loss in ``repr``."""
+        return f"{super().extra_repr()}, lam={self.lam:g}"
+
+    def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
+        # centring both sides is what the optimal c does
+        uc, zc = self._centre(u[:, self.columns]), self._centre(z)
+        # the floor is for lam = 0 and a constant block, where the covariance is zero too
+        scale = (self.lam + self._block_sum(uc * uc)).clamp_min(torch.finfo(u.dtype).tiny)
+        v = (self._block_sum(zc * uc) / scale).clamp_min(0.0).detach()  # envelope theorem
+        terms = self._block_sum((zc - v[:, self.owner] * uc).square()) + self.lam * v.square()
+        rows = terms.masked_fill(~active, 0.0).sum(dim=1) + self.lam * u.square().sum(dim=1)
+        return rows.masked_fill(~active.any(dim=1), 0.0)
+
+
+class MFLFBPLoss(PackedLoss):
+    r"""Matrix factorisation in logit space with v fixed to one (MF-LF-BP).
+
+    Eq. (17) with u the student's logits over the temperature, v = 1 and no regulariser; P_k removes the mean:
+
+    .. math:: J(u) = \sum_i \|P_{|L_i|}(z_i - [u]_{L_i})\|^2
+
+    Parameters
+    ----------
+    space, temperature, reduction
+        See `PackedLoss`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from consilience.labels import LabelSpace
+    >>> loss = MFLFBPLoss(LabelSpace([["cat", "dog"]]), temperature=1.0)
+    >>> loss(torch.tensor([[0.0, 0.0]]), torch.tensor([[4.0, 6.0]])).item()
+    2.0
+    """
+
+    def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
+        terms = self._block_sum(self._centre(z - u[:, self.columns]).square())
+        return terms.masked_fill(~active, 0.0).sum(dim=1)
+
+
+class SoftCrossEntropy(nn.Module):
+    r"""Cross-entropy between soft labels and the student, with a weight per class.
+
+    .. math:: J = -\sum_l w_l \, q_l \log \mathrm{softmax}(s / T)_l
+
+    The weights are those of Sec. 3.5.2: one over the mean of q(l) over the transfer set.
+
+    Parameters
+    ----------
+    class_weights : (L,) array, optional
+        Weight of each class; one by default.
+    temperature : float
+        Divides the student's logits; give the temperature at which the soft labels were made.
+    reduction : {"mean", "sum", "none"}
+        The mean is over rows; "none" gives shape (n,).
+
+    Examples
+    --------
+    >>> import torch
+    >>> round(SoftCrossEntropy()(torch.zeros(1, 2), torch.tensor([[0.5, 0.5]])).item(), 4)
+    0.6931
+    """
+
+    class_weights: Tensor | None
+
+    def __init__(
+        self, class_weights: ArrayLike | None = None, temperature: float = 1.0, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, above=0)
+        check_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
+        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
+        if weights is not None and (
+            weights.ndim != 1 or not bool(((weights >= 0) & weights.isfinite()).all())
+        ):
+            raise InvalidInputError(
+                f"class_weights have shape {tuple(weights.shape)}; expected (L,): "
+                "a finite weight of at least 0 per class."
+            )
+        self.register_buffer("class_weights", weights, persistent=False)
+
+    def forward(self, student_logits: Tensor, soft_labels: Tensor) -> Tensor:
+        """Return the loss of a batch of logits (n, L) and soft labels (n, L)."""
+        if student_logits.ndim != 2 or student_logits.shape != soft_labels.shape:
+            raise InvalidInputError(
+                f"Student logits have shape {tuple(student_logits.shape)} and soft labels "
+                f"{tuple(soft_labels.shape)}; both must be (n, L)."
+            )
+        targets = soft_labels.to(student_logits.dtype)
+        if self.class_weights is not None:
+            if len(self.class_weights) != targets.shape[1]:
+                raise InvalidInputError(
+                    f"There are {len(self.class_weights)} class_weights for {targets.shape[1]} classes."
+                )
+            targets = targets * self.class_weights.to(targets.dtype)
+        rows = -(targets * torch.log_softmax(student_logits / self.temperature, dim=1)).sum(dim=1)
+        if self.reduction == "none":
+            return rows
+        return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
+
+
+BACKPROP_LOSSES: dict[str, type[PackedLoss]] = {
+    "ce": CEBPLoss,
+    "mf-p": MFPBPLoss,
+    "mf-lv": MFLVBPLoss,
+    "mf-lf": MFLFBPLoss,
+}

@@ -1,0 +1,308 @@
+"""Backprop losses: against plain loops, finite differences, and the symmetries the objectives have."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience.labels import LabelSpace  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
+from consilience.nn.losses import BACKPROP_LOSSES, MFLVBPLoss  # noqa: E402
+
+METHODS = sorted(BACKPROP_LOSSES)
+LAM = 0.01
+
+
+def case(seed, n=5, abstain=0.3, scale=3.0):
+    """Draw a label space, student logits (n, L) and packed logits (n, m) with abstentions."""
+    rng = np.random.default_rng(seed)
+    names = np.array(list("abcdefg")[: rng.integers(2, 8)])
+    sizes = rng.integers(1, len(names) + 1, size=rng.integers(1, 5))
+    space = LabelSpace([rng.permutation(names)[:k] for k in sizes], disconnected="ignore")
+    student = rng.normal(scale=scale, size=(n, space.n_classes))
+    packed = rng.normal(scale=scale, size=(n, space.n_columns))
+    for i in range(space.n_teachers):
+        packed[rng.random(n) < abstain, space.block(i)] = np.nan
+    return space, torch.tensor(student), torch.tensor(packed)
+
+
+def softmax(x):
+    e = np.exp(x - x.max())
+    return e / e.sum()
+
+
+def plain_rows(method, space, student, packed, temperature=3.0, lam=LAM):
+    """Transcribe the objectives of the paper with loops over rows and teachers."""
+    rows = np.zeros(len(student))
+    for r, (s, z) in enumerate(zip(student.numpy(), packed.numpy(), strict=True)):
+        blocks = [i for i in range(space.n_teachers) if not np.isnan(z[space.block(i)]).any()]
+        for i in blocks:
+            columns, zi = space.columns[space.block(i)], z[space.block(i)] / temperature
+            u = (softmax(s / temperature) if method == "mf-p" else s / temperature)[columns]
+            if method == "ce":
+                rows[r] -= softmax(zi) @ (u - np.log(np.exp(u).sum()))
+            elif method == "mf-p":
+                v = max(0.0, softmax(zi) @ u / (u @ u))
+                rows[r] += ((softmax(zi) - v * u) ** 2).sum()
+            elif method == "mf-lv":
+                v = max(0.0, ((zi - zi.mean()) @ (u - u.mean())) / (lam + ((u - u.mean()) ** 2).sum()))
+                c = zi.mean() - v * u.mean()
+                rows[r] += ((zi - v * u - c) ** 2).sum() + lam * v**2
+            else:
+                d = zi - u
+                rows[r] += ((d - d.mean()) ** 2).sum()
+        if method == "mf-lv" and blocks:
+            rows[r] += lam * (s / temperature) @ (s / temperature)
+    return rows
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6), temperature=st.floats(0.5, 5.0))
+@settings(max_examples=25, deadline=None)
+def test_value_is_the_plain_loop(method, seed, temperature):
+    space, student, packed = case(seed)
+    loss = BACKPROP_LOSSES[method]
+    expected = plain_rows(method, space, student, packed, temperature)
+    rows = loss(space, temperature, reduction="none")(student, packed)
+    np.testing.assert_allclose(rows, expected, rtol=1e-9, atol=1e-11)
+    spoken = (~torch.isnan(packed)).any(dim=1).sum().item()
+    mean = loss(space, temperature)(student, packed).item()
+    assert mean == pytest.approx(expected.sum() / max(spoken, 1), rel=1e-9, abs=1e-11)
+    assert loss(space, temperature, reduction="sum")(student, packed).item() == pytest.approx(
+        expected.sum(), rel=1e-9, abs=1e-11
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(4))
+def test_gradcheck(method, seed):
+    space, student, packed = case(seed)
+    loss = BACKPROP_LOSSES[method](space, reduction="none")
+    assert torch.autograd.gradcheck(lambda s: loss(s, packed), student.requires_grad_())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_gradient_is_the_central_difference(method):
+    space, student, packed = case(11, n=3)
+    loss = BACKPROP_LOSSES[method](space)
+    loss(student.requires_grad_(), packed).backward()
+    step, base = 1e-5, student.detach().numpy()
+    numeric = np.empty_like(base)
+    for index in np.ndindex(*base.shape):
+        ahead, behind = base.copy(), base.copy()
+        ahead[index] += step
+        behind[index] -= step
+        up, down = (loss(torch.tensor(x), packed).item() for x in (ahead, behind))
+        numeric[index] = (up - down) / (2 * step)
+    assert np.abs(numeric).max() > 1e-3
+    np.testing.assert_allclose(student.grad, numeric, atol=1e-8)
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.3, 5.0])
+def test_mf_lv_solves_v_and_c_jointly(lam):
+    """No other v >= 0 and c give a lower value of eq. (15), by brute force over a fine grid of v."""
+    space, student, packed = case(5, n=4, abstain=0.0)
+    value = MFLVBPLoss(space, lam=lam, reduction="none")(student, packed).numpy()
+    u, z = student.numpy() / 3, packed.numpy() / 3
+    best = lam * (u**2).sum(axis=1)
+    grid = np.linspace(0, 20, 40001)[:, None, None]
+    for i in range(space.n_teachers):
+        block = space.block(i)
+        d = z[:, block] - grid * u[:, space.columns[block]]
+        d -= d.mean(axis=2, keepdims=True)
+        best += ((d**2).sum(axis=2) + lam * grid[:, :, 0] ** 2).min(axis=0)
+    assert (value <= best + 1e-12).all()
+    np.testing.assert_allclose(value, best, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_abstaining_teacher_is_an_absent_teacher(method):
+    full = LabelSpace([["a", "b", "c"], ["b", "c"], ["c", "a"]])
+    rest = LabelSpace([["a", "b", "c"], ["c", "a"]])
+    rng = np.random.default_rng(0)
+    student, packed = torch.tensor(rng.normal(size=(6, 3))), torch.tensor(rng.normal(size=(6, 7)))
+    without = packed[:, [0, 1, 2, 5, 6]]
+    packed[:, full.block(1)] = torch.nan
+    loss = BACKPROP_LOSSES[method]
+    a, b = student.clone().requires_grad_(), student.clone().requires_grad_()
+    first, second = loss(full)(a, packed), loss(rest)(b, without)
+    first.backward()
+    second.backward()
+    assert first.item() == pytest.approx(second.item(), rel=1e-12)
+    torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_silent_rows_count_for_nothing(method):
+    space, student, packed = case(3, abstain=0.0)
+    loss = BACKPROP_LOSSES[method]
+    alone = loss(space)(student[:2], packed[:2])
+    packed[2:] = torch.nan
+    student.requires_grad_()
+    together = loss(space)(student, packed)
+    together.backward()
+    assert together.item() == pytest.approx(alone.item(), rel=1e-12)
+    assert (student.grad[2:] == 0).all()
+    assert student.grad.isfinite().all()
+    assert loss(space, reduction="none")(student, packed)[2:].tolist() == [0.0, 0.0, 0.0]
+    nothing = loss(space)(student, torch.full_like(packed, torch.nan))
+    nothing.backward()
+    assert nothing.item() == 0
+    assert student.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_shifts_do_not_matter(method, seed):
+    space, student, packed = case(seed)
+    rng = np.random.default_rng(seed + 1)
+    loss = BACKPROP_LOSSES[method](space, reduction="none")
+    value = loss(student, packed)
+    per_block = rng.normal(scale=10, size=(len(packed), space.n_teachers))
+    moved = packed + torch.tensor(np.repeat(per_block, np.diff(space.offsets), axis=1))
+    torch.testing.assert_close(loss(student, moved), value)
+    if method != "mf-lv":  # its regulariser fixes the shift of the student
+        shift = torch.tensor(rng.normal(scale=10, size=(len(student), 1)))
+        torch.testing.assert_close(loss(student + shift, packed), value)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_order_of_teachers_and_classes_does_not_matter(method, seed):
+    space, student, packed = case(seed)
+    rng = np.random.default_rng(seed + 1)
+    teachers = rng.permutation(space.n_teachers)
+    within = [rng.permutation(len(names)) for names in space.class_lists]
+    rename = dict(zip(space.classes.tolist(), rng.permutation(space.n_classes).tolist(), strict=True))
+    lists = [[rename[name] for name in space.class_lists[i][within[i]].tolist()] for i in teachers]
+    other = LabelSpace(lists, disconnected="ignore")
+    columns = np.concatenate([space.offsets[i] + within[i] for i in teachers])
+    classes = np.argsort([rename[name] for name in space.classes.tolist()])
+    loss = BACKPROP_LOSSES[method]
+    torch.testing.assert_close(
+        loss(other, reduction="none")(student[:, classes], packed[:, columns]),
+        loss(space, reduction="none")(student, packed),
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_extreme_logits_stay_finite(method, dtype):
+    space = LabelSpace([["a", "b"], ["b", "c", "d"], ["d"]])
+    student = torch.tensor([[1e4, -1e4, 0, 1], [-1e4, -1e4, 1e4, 1e4], [0, 1e4, 0, -1e4]], dtype=dtype)
+    packed = torch.tensor([[1e4, -1e4, 0, 1e4, -1e4, 1e4], [0, 0, -1e4, 1e4, 1e4, 0], [1e4] * 6], dtype=dtype)
+    student.requires_grad_()
+    value = BACKPROP_LOSSES[method](space)(student, packed)
+    value.backward()
+    assert value.dtype == dtype
+    assert value.isfinite()
+    assert student.grad.isfinite().all()
+
+
+def test_mf_p_has_a_gradient_where_the_student_has_no_mass():
+    """The softmax over all classes underflows on the block, its ratios do not."""
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    student = torch.tensor([[-600.0, -603.0, 600.0]], requires_grad=True)
+    packed = torch.tensor([[0.0, 6.0, torch.nan, torch.nan]])
+    BACKPROP_LOSSES["mf-p"](space)(student, packed).backward()
+    near = torch.tensor([[0.0, -3.0, 0.0]], requires_grad=True)
+    BACKPROP_LOSSES["mf-p"](space)(near, packed).backward()
+    torch.testing.assert_close(student.grad, near.grad)
+    assert near.grad.abs().max() > 0.05
+
+
+def test_large_offset_of_a_float64_teacher_keeps_its_digits_in_float32():
+    space = LabelSpace([["a", "b"]])
+    packed = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    for loss in BACKPROP_LOSSES.values():
+        student = torch.tensor([[0.5, -0.5]])
+        torch.testing.assert_close(loss(space)(student, packed + 1e7), loss(space)(student, packed))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_half_precision_is_computed_in_float32(method):
+    space, student, packed = case(8)
+    student = student.half()
+    value = BACKPROP_LOSSES[method](space)(student, packed.float())
+    torch.testing.assert_close(value, BACKPROP_LOSSES[method](space)(student.float(), packed.float()))
+
+
+def test_single_class_blocks_say_nothing_in_ce():
+    space = LabelSpace([["a"], ["b"], ["a", "b"]])
+    student, packed = torch.tensor([[2.0, -1.0]]), torch.tensor([[5.0, -7.0, torch.nan, torch.nan]])
+    assert BACKPROP_LOSSES["ce"](space)(student, packed).item() == 0.0
+
+
+def test_buffers_are_not_saved_and_move():
+    space = LabelSpace([["a", "b"]])
+    for loss in (BACKPROP_LOSSES["ce"](space), SoftCrossEntropy([1.0, 2.0])):
+        assert not loss.state_dict()
+        assert all(buffer.device.type == "meta" for buffer in loss.to("meta").buffers())
+    assert "2 classes, 1 teachers" in repr(BACKPROP_LOSSES["mf-lv"](space))
+
+
+@pytest.mark.parametrize(
+    ("student", "packed", "words"),
+    [
+        ((4, 2), (4, 4), r"Student logits have shape \(4, 2\); expected \(n, 3\)"),
+        ((4, 3), (4, 5), r"Packed teacher logits have shape \(4, 5\); expected \(n, 4\)"),
+        ((4, 3), (5, 4), "4 rows and packed teacher logits 5"),
+        ((3,), (1, 4), r"shape \(3,\)"),
+    ],
+)
+def test_wrong_shapes_are_named(student, packed, words):
+    loss = BACKPROP_LOSSES["ce"](LabelSpace([["a", "b"], ["b", "c"]]))
+    with pytest.raises(InvalidInputError, match=words):
+        loss(torch.zeros(student), torch.zeros(packed))
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_half_a_block_is_refused(value):
+    packed = torch.zeros(2, 4)
+    packed[1, 3] = value
+    with pytest.raises(InvalidInputError, match="row 1 are not finite for teacher 2 of 2"):
+        BACKPROP_LOSSES["mf-lf"](LabelSpace([["a", "b"], ["b", "c"]]))(torch.zeros(2, 3), packed)
+
+
+def test_wrong_parameters_are_named():
+    space = LabelSpace([["a", "b"]])
+    with pytest.raises(InvalidInputError, match="temperature=0 must be"):
+        BACKPROP_LOSSES["ce"](space, 0)
+    with pytest.raises(InvalidInputError, match="Did you mean 'mean'"):
+        BACKPROP_LOSSES["ce"](space, reduction="means")
+    with pytest.raises(InvalidInputError, match="lam=-1 must be"):
+        MFLVBPLoss(space, lam=-1)
+    with pytest.raises(InvalidInputError, match="class_weights"):
+        SoftCrossEntropy([[1.0, 2.0]])
+    with pytest.raises(InvalidInputError, match="3 class_weights for 2 classes"):
+        SoftCrossEntropy([1.0, 1.0, 1.0])(torch.zeros(1, 2), torch.zeros(1, 2))
+    with pytest.raises(InvalidInputError, match="both must be"):
+        SoftCrossEntropy()(torch.zeros(1, 2), torch.zeros(1, 3))
+
+
+def test_soft_cross_entropy():
+    rng = np.random.default_rng(0)
+    logits, q, w = rng.normal(size=(4, 3)), rng.dirichlet(np.ones(3), size=4), np.array([0.5, 1.0, 4.0])
+    expected = [-(w * qi) @ np.log(softmax(s / 2)) for s, qi in zip(logits, q, strict=True)]
+    args = torch.tensor(logits), torch.tensor(q)
+    np.testing.assert_allclose(SoftCrossEntropy(w, 2.0, "none")(*args), expected)
+    assert SoftCrossEntropy(w, 2.0)(*args).item() == pytest.approx(np.mean(expected))
+    assert SoftCrossEntropy(w, 2.0, "sum")(*args).item() == pytest.approx(np.sum(expected))
+    plain = torch.nn.functional.cross_entropy(*args)
+    torch.testing.assert_close(SoftCrossEntropy()(*args), plain)
+
+
+def test_losses_need_no_skorch():
+    code = "import sys; sys.modules['skorch'] = None; from consilience.nn import CEBPLoss"
+    subprocess.run([sys.executable, "-c", code], check=True)
