@@ -1,0 +1,149 @@
+"""Teachers: any classifier, or its precomputed outputs, behind one method.
+
+`as_teacher` looks at what it is given, in the order of the tables below. Nothing a file names is
+imported or run; torch, onnx and onnxruntime are imported when a source needs them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from consilience._optional import is_instance_of
+from consilience._validation import check_choice, check_count
+from consilience.exceptions import TeacherError
+from consilience.teachers._base import BATCH_SIZE, Options, Teacher, relabel
+from consilience.teachers._callable import callable_teacher
+from consilience.teachers._onnx import onnx_teacher
+from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, check_floor, check_smoothing
+from consilience.teachers._precomputed import (
+    array_teacher,
+    is_array,
+    npy_teacher,
+    npz_teacher,
+    parquet_teacher,
+)
+from consilience.teachers._sklearn import is_estimator, sklearn_teacher
+from consilience.teachers._torch import torch_teacher
+
+__all__ = ["Teacher", "as_teacher"]
+
+Maker = Callable[[Any, ArrayLike | None, str | None, Options], Teacher]
+
+_FILES: dict[str, Maker] = {
+    ".onnx": onnx_teacher,
+    ".npy": npy_teacher,
+    ".npz": npz_teacher,
+    ".parquet": parquet_teacher,
+}
+
+# the first test that holds decides; a torch module is callable too, so that callables come last
+_OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
+    (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher), relabel),
+    (lambda obj: is_instance_of(obj, "torch.nn", "Module"), torch_teacher),
+    (is_array, array_teacher),
+    (is_estimator, sklearn_teacher),
+    (callable, callable_teacher),
+)
+
+
+def as_teacher(
+    obj: Any,
+    classes: ArrayLike | None = None,
+    name: str | None = None,
+    *,
+    output: Output = "auto",
+    floor: float = FLOOR,
+    smoothing: float = SMOOTHING,
+    batch_size: int = BATCH_SIZE,
+    device: str | None = None,
+) -> Teacher:
+    """Make a teacher out of a model, a function, an array or a file.
+
+    Parameters
+    ----------
+    obj : object
+        - a fitted scikit-learn-style classifier with `predict_proba`, or else `decision_function`,
+          whose margins then count as logits: a binary margin d as [0, d] (so that softmax is sigmoid(d)),
+          the columns of several classes as they are;
+        - a `torch.nn.Module` that returns logits (n, k);
+        - a path to an ``.onnx`` file; what it may read besides is checked first;
+        - a function ``f(X) -> (n, k)``;
+        - precomputed outputs, a row per row of the transfer set: an array (n, k), hard labels (n,) that
+          name classes (None, NaN, or -1 where that is no class: abstains), a data frame, or a path to
+          ``.npy``, ``.npz`` (one of ``logits``, ``proba``, ``labels``; and ``classes``) or ``.parquet``
+          (a column per class, or one column ``label``);
+        - a teacher, which is returned as it is (or under the given name and classes).
+    classes : (k,) sequence of str or int, optional
+        The class of each column. A classifier's own classes, an ONNX file's own, or those of the card next
+        to a file are used by default; where there are such, these rename them column by column.
+        Hard labels must be among them.
+    name : str, optional
+        By default the card's name, the file's stem, the class of the model or the name of the function.
+    output : {"auto", "logits", "probabilities", "labels"}
+        What the source gives. "auto" knows it for scikit-learn and torch, reads it from an ONNX graph where
+        possible, and otherwise decides on the first batch and stays with it. For scikit-learn, "logits"
+        prefers `decision_function` to `predict_proba`.
+    floor : float
+        Probabilities become ``log(max(p, floor))``.
+    smoothing : float
+        For hard labels, s: the label's logit is log(1 - s + s / k), the others' log(s / k).
+    batch_size : int
+        Rows per call of a torch or ONNX model.
+    device : str, optional
+        Where a torch module runs (it is moved there); "cpu" or "cuda" for ONNX.
+
+    Returns
+    -------
+    Teacher
+        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention.
+
+    Raises
+    ------
+    TeacherError
+        The source cannot be used, now or when it is asked; the message has the remedy.
+    UnsafeFileError
+        An ONNX file reaches for data outside its folder.
+
+    Examples
+    --------
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]], classes=["cat", "dog"], name="pets")
+    >>> teacher.classes.tolist()
+    ['cat', 'dog']
+    >>> teacher.predict_logits([0, 1]).round(2).tolist()
+    [[-0.11, -2.3], [-1.61, -0.22]]
+    """
+    check_choice("output", output, ("auto", "logits", "probabilities", "labels"))
+    options = Options(
+        output, check_floor(floor), check_smoothing(smoothing), check_count("batch_size", batch_size), device
+    )
+    make = _maker(obj, name)
+    if device is not None and make not in (torch_teacher, onnx_teacher):
+        raise TeacherError(
+            name or type(obj).__name__, "has no device; device= is for torch and ONNX. Drop it."
+        )
+    return make(obj, classes, name, options)
+
+
+def _maker(obj: Any, name: str | None) -> Maker:
+    if isinstance(obj, str | os.PathLike):
+        suffix = Path(obj).suffix.lower()
+        if suffix not in _FILES:
+            raise TeacherError(
+                name or Path(obj).stem or str(obj),
+                f"is given as {os.fspath(obj)!r}; a teacher's file ends in {', '.join(_FILES)}.",
+            )
+        return _FILES[suffix]
+    for test, make in _OBJECTS:
+        if test(obj):
+            return make
+    kind = type(obj).__name__
+    raise TeacherError(
+        name or kind,
+        f"is a {kind}, which is no classifier. Give a fitted classifier, a torch module, a path, a function "
+        "or an array; for a model that only has predict, give its predictions as an array.",
+    )

@@ -1,0 +1,200 @@
+"""What a teacher is, and what all adapters share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._validation import n_rows
+from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
+from consilience.labels import class_list, shorten
+from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, ScoreReader
+
+BATCH_SIZE = 1024
+
+
+@runtime_checkable
+class Teacher(Protocol):
+    """A classifier that can be asked for logits; any object with these three members is one.
+
+    Optional members, used where they exist:
+
+    - ``batched`` (bool, True where it is missing): whether `predict_logits` may be called with slices of X.
+      Precomputed outputs say False and get the whole X at once.
+    - ``embed(X)``: features (n, d), for ranking and class centres.
+    - ``class_weights``: the weights (k, d) of the last layer.
+
+    Attributes
+    ----------
+    name : str
+        For messages and reports.
+    classes : (k,) array
+        The class of each column.
+    """
+
+    name: str
+    classes: NDArray[Any]
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, k); a row of NaN where the teacher abstains."""
+        ...
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keywords of `as_teacher`, checked."""
+
+    output: Output = "auto"
+    floor: float = FLOOR
+    smoothing: float = SMOOTHING
+    batch_size: int = BATCH_SIZE
+    device: str | None = None
+
+
+class Adapter(ABC):
+    """A teacher around a foreign model: subclasses only say how to get its raw scores."""
+
+    batched = True
+
+    def __init__(self, name: str, classes: NDArray[Any], output: Output, floor: float) -> None:
+        if output == "labels":
+            raise TeacherError(
+                name, "gives scores; output='labels' is for arrays and files of hard labels. Drop output=."
+            )
+        self.name, self.classes = name, classes
+        self._reader = ScoreReader(name, len(classes), output, floor)
+
+    @abstractmethod
+    def _scores(self, X: Any, rows: int) -> Any:
+        """Return the raw scores (n, k) of the `rows` > 0 rows of X."""
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
+        rows = n_rows(X)
+        if rows == 0:  # scikit-learn and many others refuse to predict nothing
+            return np.empty((0, len(self.classes)))
+        try:
+            raw = self._scores(X, rows)
+        except ConsilienceError:
+            raise
+        except Exception as error:
+            raise TeacherError(self.name, f"failed on {describe(X)}: {summary(error)}") from error
+        return self._reader.read(raw, rows)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, classes: {shorten(self.classes, 5)})"
+
+
+class Aligned(Adapter):
+    """Outputs that belong to the rows of one X."""
+
+    batched = False
+
+    _rows: int
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return the logits (n, k) of all rows; X only has to have as many."""
+        rows = n_rows(X)
+        if rows != self._rows:
+            raise TeacherError(
+                self.name,
+                f"holds outputs for {self._rows} rows and X has {rows}. "
+                "Precomputed outputs belong to one X, row for row.",
+            )
+        return super().predict_logits(X)
+
+
+class Relabelled:
+    """A teacher under another name, or with other names for its classes."""
+
+    def __init__(self, teacher: Teacher, name: str, classes: NDArray[Any]) -> None:
+        self._teacher, self.name, self.classes = teacher, name, classes
+        self.batched = getattr(teacher, "batched", True)
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return the teacher's own logits (n, k)."""
+        try:
+            return self._teacher.predict_logits(X)
+        except TeacherError as error:
+            raise TeacherError(self.name, error.problem, error.position) from error
+
+    def __getattr__(self, member: str) -> Any:
+        # optional members such as embed; never the private ones, or unpickling would recurse
+        if member.startswith("_"):
+            raise AttributeError(member)
+        return getattr(self._teacher, member)
+
+
+def relabel(teacher: Teacher, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
+    """Pass a teacher through, under the given name and classes."""
+    if options.output not in ("auto", "logits"):
+        raise TeacherError(
+            name or teacher.name, f"is a teacher already and gives logits; drop output={options.output!r}."
+        )
+    if classes is None and name is None:
+        return teacher
+    shown = name or teacher.name
+    return Relabelled(teacher, shown, own_or_given(teacher.classes, classes, shown))
+
+
+def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return classes as a 1-D array, or raise in the teacher's name."""
+    try:
+        return np.asarray(class_list(values))
+    except (LabelSpaceError, TypeError) as error:
+        raise TeacherError(name, f"cannot be used: {error}") from error
+
+
+def own_or_given(own: ArrayLike, given: ArrayLike | None, name: str, *, binding: bool = True) -> NDArray[Any]:
+    """Return the source's own classes, or those that rename them column by column.
+
+    The same names in another order would be a renaming that swaps classes: surely a slip.
+    Where the own classes are not `binding` (a stale list in a file, say), others may differ in number.
+    """
+    if given is None:
+        return class_array(own, name)
+    new = class_array(given, name)
+    known = class_array(own, name) if binding else np.asarray(own)
+    if binding and len(new) != len(known):
+        raise TeacherError(
+            name,
+            f"has {len(known)} classes ({shorten(known, 5)}) and classes= names {len(new)}. "
+            "Give one name per column, or drop classes=.",
+        )
+    if new.tolist() != known.tolist() and set(new.tolist()) == set(known.tolist()):
+        raise TeacherError(
+            name,
+            f"has the columns {shorten(known, 5)} and classes= gives the same names in another order. "
+            "Drop classes=, or give them in the order of the columns.",
+        )
+    return new
+
+
+def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[Any]:
+    """Return the classes that a source without names of its own needs."""
+    if classes is None:
+        raise TeacherError(
+            name, f"is {what}, which does not name its classes. Give classes= one name per column."
+        )
+    return class_array(classes, name)
+
+
+def describe(X: Any) -> str:
+    """Say what X is, for a message."""
+    shape = getattr(X, "shape", None)
+    kind = getattr(X, "dtype", None) or type(X).__name__
+    return (
+        f"X of shape {tuple(shape)} ({kind})" if shape is not None else f"X, a {type(X).__name__} of {len(X)}"
+    )
+
+
+def summary(error: BaseException, most: int = 300) -> str:
+    """Return the type and the first line of a foreign error."""
+    lines: Sequence[str] = str(error).strip().splitlines()
+    text = lines[0] if lines else "no message"
+    return f"{type(error).__name__}: {text[:most]}"

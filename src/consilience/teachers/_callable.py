@@ -1,0 +1,41 @@
+"""Functions as teachers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from consilience.exceptions import TeacherError
+from consilience.teachers._base import Adapter, Options, Teacher, given_classes
+
+
+class CallableTeacher(Adapter):
+    """A function f(X) -> (n, k)."""
+
+    _function: Callable[[Any], Any]
+
+    def _scores(self, X: Any, rows: int) -> Any:
+        return self._function(X)
+
+
+def callable_teacher(
+    function: Callable[[Any], Any], classes: ArrayLike | None, name: str | None, options: Options
+) -> Teacher:
+    """Make a teacher of a function."""
+    shown = name or _function_name(function)
+    if isinstance(function, type):
+        raise TeacherError(shown, "is a class. Give an instance: a fitted model or a function.")
+    found = given_classes(classes, shown, "a function")
+    teacher = CallableTeacher(shown, found, options.output, options.floor)
+    teacher._function = function
+    return teacher
+
+
+def _function_name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    found = getattr(function, "__name__", type(function).__name__)
+    return "function" if found == "<lambda>" else str(found)

@@ -1,0 +1,36 @@
+"""Opening a teacher's file: the checks that every kind of file shares."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+from consilience.card import Card, find_card
+from consilience.exceptions import TeacherError
+from consilience.teachers._base import Options
+
+
+def open_source(
+    path: str | os.PathLike[str], name: str | None, options: Options
+) -> tuple[Path, str, Options, Card | None]:
+    """Return a file's path, the teacher's name, the options and the card next to the file.
+
+    The card's name and output are used where the caller left them open.
+    """
+    source = Path(path)
+    shown = name or source.stem
+    try:
+        status = source.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise TeacherError(shown, f"cannot be read from {source}: {reason}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise TeacherError(shown, f"cannot be read from {source}: it is not a regular file.")
+    card = find_card(source)
+    if card is not None:
+        shown = name or card.name
+        if options.output == "auto" and card.output is not None:
+            options = replace(options, output=card.output)
+    return source, shown, options, card

@@ -1,0 +1,232 @@
+"""ONNX files as teachers."""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._optional import require
+from consilience._validation import take_rows
+from consilience.exceptions import TeacherError
+from consilience.labels import shorten
+from consilience.teachers._base import Adapter, Options, Teacher, describe, own_or_given, summary
+from consilience.teachers._files import open_source
+from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores, without_zipmap
+from consilience.teachers._onnx_safety import check_external_data
+from consilience.teachers._outputs import Output
+from consilience.teachers._sklearn import binary_logits
+
+_PURPOSE = "An ONNX teacher"
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+_DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(double)": np.float64,
+    "tensor(float16)": np.float16,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+
+Signature = tuple[tuple[int, ...], ...]
+
+
+class OnnxTeacher(Adapter):
+    """A model file that onnxruntime runs; the session is opened at the first prediction."""
+
+    _source: Path
+    _signature: Signature
+    _external: list[Path]
+    _stripped: bytes | None
+    _found: Scores
+    _batch_size: int
+    _device: str
+    _session: Any = None
+
+    def _scores(self, X: Any, rows: int) -> Any:
+        session = self._open()
+        inputs = session.get_inputs()
+        output = self._found.zipmap if self._stripped is not None else self._found.output
+        fixed = _fixed_batch(inputs)
+        size = fixed or self._batch_size
+        parts = []
+        for start in range(0, rows, size):
+            part = take_rows(X, slice(start, start + size)) if rows > size else X
+            count = min(size, rows - start)
+            feed = {item.name: self._column(part, item, len(inputs) > 1) for item in inputs}
+            if fixed and count < fixed:
+                feed = {key: _pad(value, fixed) for key, value in feed.items()}
+            try:
+                result = session.run([output], feed)[0]
+            except Exception as error:
+                wants = ", ".join(f"{item.name} {item.type} {item.shape}" for item in inputs)
+                raise TeacherError(
+                    self.name, f"failed on {describe(part)}; it takes {wants}: {summary(error)}"
+                ) from error
+            parts.append(self._matrix(result)[:count] if fixed else self._matrix(result))
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _matrix(self, result: Any) -> NDArray[Any]:
+        """Return one run's scores as an array (n, k)."""
+        if isinstance(result, list):
+            keys = self._found.keys or self.classes.tolist()
+            if not result or not isinstance(result[0], dict) or set(result[0]) != set(keys):
+                raise TeacherError(self.name, "returned dictionaries whose keys are not its classes.")
+            if len(keys) == 1:
+                return np.array([[row[keys[0]]] for row in result])
+            flat = chain.from_iterable(map(itemgetter(*keys), result))
+            return np.fromiter(flat, np.float64, len(result) * len(keys)).reshape(len(result), len(keys))
+        values = np.asarray(result)
+        if self._found.margin and len(self.classes) == 2 and values.ndim == 2 and values.shape[1] == 1:
+            return binary_logits(values)
+        return values
+
+    def _column(self, X: Any, item: Any, several: bool) -> NDArray[Any]:
+        """Return what one input of the model is fed."""
+        if several:
+            if not hasattr(X, "columns"):
+                raise TeacherError(
+                    self.name, "takes several named inputs. Give X as a data frame with a column for each."
+                )
+            if item.name not in X.columns:
+                raise TeacherError(
+                    self.name, f"takes the input {item.name!r}; X has the columns {shorten(X.columns)}."
+                )
+            X = X[item.name]
+        values = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
+        if values.ndim == 1 and len(item.shape) == 2 and item.shape[1] in (1, None):
+            values = values[:, None]
+        return _cast(values, item, self.name)
+
+    def _open(self) -> Any:
+        """Return the session; the file is checked again if it is not the one that was checked."""
+        if self._session is None:
+            onnxruntime = require("onnxruntime", extra="onnx", purpose=_PURPOSE)
+            provider = _PROVIDERS[self._device]
+            if provider not in onnxruntime.get_available_providers():
+                raise TeacherError(
+                    self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}."
+                )
+            if self._stripped is None and _signature(self._source, self._external) != self._signature:
+                self._external, self._signature = _load(self._source, self.name)[1:]
+            options = onnxruntime.SessionOptions()
+            options.log_severity_level = (
+                3  # skl2onnx declares shapes loosely; a warning each would flood stderr
+            )
+            try:
+                self._session = onnxruntime.InferenceSession(
+                    self._stripped or str(self._source), options, providers=[provider]
+                )
+            except Exception as error:
+                raise TeacherError(
+                    self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"
+                ) from error
+        return self._session
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a session cannot be sent to another process; the file can be opened there
+        return {key: value for key, value in self.__dict__.items() if key != "_session"}
+
+
+def onnx_teacher(
+    path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
+) -> Teacher:
+    """Make a teacher of an ONNX file.
+
+    Classes come from classes=, the card next to the file, the file's metadata (``names``, ``class_names``,
+    ``classes``), its ZipMap, its label output or its classifier, in this order.
+    """
+    given, shown, options, card = open_source(path, name, options)
+    device = (options.device or "cpu").lower()
+    if device not in _PROVIDERS:
+        raise TeacherError(shown, f"has device={options.device!r}; an ONNX teacher runs on 'cpu' or 'cuda'.")
+    # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
+    source = given.resolve()
+    model, external, signature = _load(source, shown)
+    graph = Graph(model)
+    scores = find_scores(graph, shown, options.output)
+    own = card.classes if card is not None else find_classes(graph, scores)
+    if own is None and classes is None:
+        raise TeacherError(
+            shown,
+            f"does not name its classes: {given.name} has no card and neither metadata nor class labels. "
+            "Give classes= one name per column.",
+        )
+    found = own_or_given(own if own is not None else [], classes, shown, binding=False)
+    output: Output = options.output if options.output != "auto" else scores.kind or "auto"
+    teacher = OnnxTeacher(shown, found, output, options.floor)
+    teacher._source, teacher._found = source, scores
+    teacher._external, teacher._signature = external, signature
+    teacher._batch_size, teacher._device = options.batch_size, device
+    # a dictionary per row costs more than most models; without external data the graph can end before it
+    teacher._stripped = None if external else without_zipmap(model, scores)
+    return teacher
+
+
+def _load(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
+    """Parse a model without its external data, check what it may read, and remember the files checked."""
+    onnx = require("onnx", extra="onnx", purpose=_PURPOSE)
+    try:
+        model = onnx.load(str(source), format="protobuf", load_external_data=False)
+    except Exception as error:
+        raise TeacherError(
+            name, f"is no ONNX model: {source.name} cannot be parsed ({summary(error)})."
+        ) from error
+    # an empty file is a valid message, and other files may happen to parse
+    if not model.ir_version or not model.graph.output or not model.graph.node:
+        raise TeacherError(name, f"is no ONNX model: {source.name} holds no graph.")
+    external = check_external_data(model, source)
+    return model, external, _signature(source, external)
+
+
+def _signature(source: Path, external: list[Path]) -> Signature:
+    """Return what tells whether a file is still the one that was checked."""
+    try:
+        stats = [path.lstat() for path in [source, *external]]
+    except OSError:  # gone: the check that follows says so
+        return ()
+    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+
+def _fixed_batch(inputs: list[Any]) -> int | None:
+    sizes = {item.shape[0] for item in inputs if item.shape and isinstance(item.shape[0], int)}
+    return sizes.pop() if len(sizes) == 1 and min(sizes) > 0 else None
+
+
+def _pad(values: NDArray[Any], rows: int) -> NDArray[Any]:
+    return np.concatenate([values, np.repeat(values[-1:], rows - len(values), axis=0)])
+
+
+def _cast(values: NDArray[Any], item: Any, name: str) -> NDArray[Any]:
+    """Return values in the type that an input takes, unless that would change them."""
+    if item.type == "tensor(string)":
+        if values.dtype.kind not in "OUT":
+            raise TeacherError(
+                name, f"takes text for {item.name!r}; X has {values.dtype}. Pass X.astype(str)."
+            )
+        return values.astype(object)
+    if item.type not in _DTYPES:
+        raise TeacherError(name, f"takes {item.type} for {item.name!r}, which is not supported.")
+    dtype = np.dtype(_DTYPES[item.type])
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):
+            cast = values.astype(dtype, copy=False)
+            exact = dtype.kind == "f" or values.dtype == dtype or bool(np.all(cast == values))
+    except (ValueError, TypeError) as error:
+        raise TeacherError(
+            name, f"takes {item.type} for {item.name!r}, and X has {values.dtype}: {summary(error)}"
+        ) from error
+    if not exact:
+        raise TeacherError(
+            name,
+            f"takes whole numbers ({item.type}) for {item.name!r}, and X has others. Round or encode them.",
+        )
+    return np.ascontiguousarray(cast)

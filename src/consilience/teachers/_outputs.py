@@ -1,0 +1,189 @@
+"""Turn whatever a model returns into checked logits."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._validation import check_number
+from consilience.exceptions import InvalidInputError, TeacherError
+
+Output = Literal["auto", "logits", "probabilities", "labels"]
+
+FLOOR = 1e-6
+SMOOTHING = 0.01
+SUM_TOLERANCE = 1e-3
+# float32 arithmetic such as 1 - p leaves probabilities this far below zero
+NEGATIVE_SLACK = 1e-6
+
+
+class ScoreReader:
+    """Check a model's scores and give them as logits.
+
+    A row of NaN is an abstention and stays NaN. Probabilities become ``log(max(p, floor))``; rows may
+    miss a sum of one by 1e-3 and are then scaled to one.
+
+    Parameters
+    ----------
+    name : str
+        The teacher's name, for messages.
+    n_classes : int
+        The number of columns, k.
+    output : {"auto", "logits", "probabilities"}
+        What the scores are. "auto" decides on the first rows that are no abstentions, and then stays with it:
+        probabilities when all entries lie in [0, 1] and every row sums to one, logits when some entry
+        lies outside [0, 1]. Entries in [0, 1] that do not sum to one are neither for sure: an error.
+    floor : float
+        Probabilities below it count as this much.
+    """
+
+    def __init__(self, name: str, n_classes: int, output: Output = "auto", floor: float = FLOOR) -> None:
+        self.name, self.n_classes, self.output, self.floor = name, n_classes, output, floor
+        self.detected = False
+
+    def read(self, raw: Any, n_rows: int) -> NDArray[np.float64]:
+        """Return logits (n, k), float64; each row finite or all NaN."""
+        scores = as_numbers(raw, self.name)
+        self._check_shape(scores, n_rows)
+        if scores.size == 0:
+            return scores
+        with np.errstate(invalid="ignore"):
+            low, high = scores.min(), scores.max()
+        # min and max carry every NaN and infinity, so that one pass proves all entries finite
+        if np.isfinite(low) and np.isfinite(high):
+            return self._finite(scores, float(low), float(high), None)
+        return self._with_abstentions(scores)
+
+    def _check_shape(self, scores: NDArray[np.float64], n_rows: int) -> None:
+        if scores.ndim == 1 and self.n_classes == 2 and len(scores) == n_rows:
+            raise TeacherError(
+                self.name,
+                "returned one number per row for 2 classes. Return both columns: "
+                "np.column_stack([1 - p, p]) for the probability p of the second class, "
+                "np.column_stack([0 * d, d]) for its logit d.",
+            )
+        if scores.ndim != 2:
+            raise TeacherError(
+                self.name,
+                f"returned an array of shape {scores.shape}; expected ({n_rows}, {self.n_classes}): "
+                "a row per sample and a column per class.",
+            )
+        if scores.shape[0] != n_rows:
+            raise TeacherError(self.name, f"returned {scores.shape[0]} rows for {n_rows} rows of X.")
+        if scores.shape[1] != self.n_classes:
+            columns = "1 column" if scores.shape[1] == 1 else f"{scores.shape[1]} columns"
+            classes = "1 class" if self.n_classes == 1 else f"{self.n_classes} classes"
+            raise TeacherError(
+                self.name, f"returned {columns} for {classes}. Give classes= one name per column."
+            )
+
+    def _with_abstentions(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
+        abstains = np.isnan(scores).all(axis=1)
+        rows = np.flatnonzero(~abstains)
+        present = scores[rows]
+        wrong = ~np.isfinite(present).all(axis=1)
+        if wrong.any():
+            first = int(np.flatnonzero(wrong)[0])
+            value = present[first][~np.isfinite(present[first])][0]
+            raise TeacherError(
+                self.name,
+                f"gave {value} in row {rows[first]} ({_such_rows(wrong)}). Give finite numbers, "
+                "or NaN in the whole row to abstain.",
+            )
+        logits = np.full(scores.shape, np.nan)
+        if len(rows):
+            logits[rows] = self._finite(present, float(present.min()), float(present.max()), rows)
+        return logits
+
+    def _finite(
+        self, scores: NDArray[np.float64], low: float, high: float, rows: NDArray[np.intp] | None
+    ) -> NDArray[np.float64]:
+        """Give finite scores as logits; `rows` are their places in the batch, None for all in order."""
+        bounded = low >= -NEGATIVE_SLACK and high <= 1 + SUM_TOLERANCE
+        kind = self.output if self.output != "auto" else "probabilities" if bounded else "logits"
+        if kind == "probabilities":
+            logits = self._from_probabilities(scores, bounded, rows)
+        elif self.detected and bounded and bool(np.all(np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE)):
+            raise TeacherError(
+                self.name,
+                "gave logits before and now rows that look like probabilities. "
+                "Pass output='logits' or output='probabilities'.",
+            )
+        else:
+            logits = scores
+        if self.output == "auto":
+            self.output, self.detected = kind, True
+        return logits
+
+    def _from_probabilities(
+        self, proba: NDArray[np.float64], bounded: bool, rows: NDArray[np.intp] | None
+    ) -> NDArray[np.float64]:
+        before = " The rows before looked like probabilities." if self.detected else ""
+        if not bounded:
+            outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + SUM_TOLERANCE)
+            bad = outside.any(axis=1)
+            first = int(np.flatnonzero(bad)[0])
+            raise TeacherError(
+                self.name,
+                f"gave the probability {proba[first][outside[first]][0]:.4g} in row {_place(first, rows)} "
+                f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
+            )
+        sums = proba.sum(axis=1)
+        bad = np.abs(sums - 1) > SUM_TOLERANCE
+        if bad.any():
+            first = int(np.flatnonzero(bad)[0])
+            raise TeacherError(
+                self.name,
+                f"gave probabilities that sum to {sums[first]:.4g} in row {_place(first, rows)} "
+                f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
+            )
+        logits: NDArray[np.float64] = proba / sums[:, None]
+        np.maximum(logits, self.floor, out=logits)
+        np.log(logits, out=logits)
+        return logits
+
+
+def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
+    """Return an array, tensor, data frame, sparse matrix or list as float64, without a needless copy."""
+    if hasattr(raw, "detach"):
+        raw = raw.detach().cpu().double().numpy()
+    elif hasattr(raw, "toarray"):
+        raw = raw.toarray()
+    try:
+        values = np.asarray(raw)
+        if values.dtype.kind not in "fiubO":
+            raise TypeError
+        return values.astype(np.float64, copy=False)
+    except (TypeError, ValueError):
+        what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
+        raise TeacherError(
+            name,
+            f"returned {what} instead of an array of numbers with a row per sample and a column per class.",
+        ) from None
+
+
+def check_floor(floor: object) -> float:
+    """Return the floor of probabilities, or say what it must be."""
+    value = check_number("floor", floor, above=0)
+    if value >= 0.5:
+        raise InvalidInputError(f"floor={floor!r} must be below 0.5; {FLOOR:g} is usual.")
+    return value
+
+
+def check_smoothing(smoothing: object) -> float:
+    """Return the smoothing of hard labels, or say what it must be."""
+    value = check_number("smoothing", smoothing, above=0)
+    if value >= 1:
+        raise InvalidInputError(f"smoothing={smoothing!r} must be below 1; {SMOOTHING:g} is usual.")
+    return value
+
+
+def _place(row: int, rows: NDArray[np.intp] | None) -> int:
+    return row if rows is None else int(rows[row])
+
+
+def _such_rows(bad: Any) -> str:
+    count = int(np.count_nonzero(bad))
+    return "1 such row" if count == 1 else f"{count} such rows"
