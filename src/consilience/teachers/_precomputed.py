@@ -17,6 +17,7 @@ from consilience._optional import require
 from consilience.exceptions import TeacherError
 from consilience.labels import shorten
 from consilience.teachers._base import (
+    Aligned,
     Options,
     Teacher,
     given_classes,
@@ -77,16 +78,14 @@ def is_array(obj: Any) -> bool:
 def array_teacher(obj: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
     """Make a teacher of an array, list, tensor, series or data frame (whose columns are then the classes)."""
     shown = name or "array"
-    own = None
-    if hasattr(obj, "columns"):
-        own = [
-            str(column) if not isinstance(column, int | np.integer) else int(column) for column in obj.columns
-        ]
+    own = list(obj.columns) if hasattr(obj, "columns") else None
+    if own == ["label"]:
+        own, obj = None, obj["label"]
     if hasattr(obj, "detach"):
         obj = obj.detach().cpu().numpy()
     elif hasattr(obj, "to_numpy"):
-        missing = {"na_value": None} if getattr(obj, "ndim", 0) == 1 else {}
-        obj = obj.to_numpy(dtype=object, **missing) if missing else obj.to_numpy()
+        # pandas has several marks for a missing label; None stands for all of them
+        obj = obj.to_numpy(dtype=object, na_value=None) if obj.ndim == 1 else obj.to_numpy()
     try:
         values = np.asarray(obj)
     except ValueError as error:
@@ -157,8 +156,6 @@ def parquet_teacher(
         scores = np.empty((table.num_rows, len(columns)))
         for i, column in enumerate(kept):
             scores[:, i] = table.column(column).to_numpy()
-    if own is None:
-        own = columns
     return _make(scores, own_or_given(columns, own, shown), classes, shown, options)
 
 
