@@ -1,0 +1,296 @@
+"""What every teacher adapter promises."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import expit, softmax
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from consilience.exceptions import TeacherError
+from consilience.teachers import Teacher, as_teacher
+
+CLASSES = ["ant", "bee", "cow"]
+N = 40
+
+
+@dataclass
+class Case:
+    """A teacher, an X, and what the source itself says about it."""
+
+    teacher: Teacher
+    X: Any
+    proba: np.ndarray
+    name: str
+    tolerance: float = 1e-6
+
+
+def data(n_classes: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.arange(N) % n_classes
+    X = rng.normal(size=(N, 4)) + 1.5 * np.eye(4)[y]
+    return X.astype(np.float32), np.array(CLASSES)[y]
+
+
+def logistic() -> tuple[LogisticRegression, np.ndarray]:
+    X, y = data()
+    return LogisticRegression(C=0.1).fit(X, y), X
+
+
+def sklearn_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    return Case(as_teacher(model), X, model.predict_proba(X), "LogisticRegression")
+
+
+def margin_case(tmp_path: Path) -> Case:
+    X, y = data()
+    model = LinearSVC().fit(X, y)
+    return Case(as_teacher(model), X, softmax(model.decision_function(X), axis=1), "LinearSVC")
+
+
+def pipeline_case(tmp_path: Path) -> Case:
+    X, y = data()
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1)).fit(X, y)
+    return Case(as_teacher(model, name="piped"), X, model.predict_proba(X), "piped")
+
+
+def lightgbm_case(tmp_path: Path) -> Case:
+    lightgbm = pytest.importorskip("lightgbm")
+    X, y = data()
+    model = lightgbm.LGBMClassifier(n_estimators=3, min_child_samples=2, n_jobs=1, verbose=-1).fit(X, y)
+    return Case(as_teacher(model), X, model.predict_proba(X), "LGBMClassifier")
+
+
+def torch_module() -> Any:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    # begins in place and has a dropout: both would show
+    return torch.nn.Sequential(torch.nn.ReLU(inplace=True), torch.nn.Dropout(0.5), torch.nn.Linear(4, 3))
+
+
+def torch_proba(module: Any, X: np.ndarray) -> np.ndarray:
+    torch = pytest.importorskip("torch")
+    module.eval()
+    with torch.no_grad():
+        return softmax(module(torch.tensor(X)).numpy().astype(np.float64), axis=1)
+
+
+def torch_case(tmp_path: Path) -> Case:
+    X, _ = data()
+    module = torch_module()
+    return Case(as_teacher(module, CLASSES, batch_size=7), X, torch_proba(module, X), "Sequential")
+
+
+def onnx_file(path: Path, model: Any, X: np.ndarray, *, zipmap: bool) -> Path:
+    skl2onnx = pytest.importorskip("skl2onnx")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        path.write_bytes(skl2onnx.to_onnx(model, X[:1], options={"zipmap": zipmap}).SerializeToString())
+    return path
+
+
+def onnx_zipmap_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    path = onnx_file(tmp_path / "zipped.onnx", model, X, zipmap=True)
+    return Case(as_teacher(path, batch_size=7), X, model.predict_proba(X), "zipped", 1e-5)
+
+
+def onnx_tensor_case(tmp_path: Path) -> Case:
+    X, y = data()
+    model = RandomForestClassifier(5, max_depth=2, random_state=0).fit(X, y)
+    path = onnx_file(tmp_path / "forest.onnx", model, X, zipmap=False)
+    return Case(as_teacher(str(path)), X, model.predict_proba(X), "forest", 2e-5)
+
+
+def export_torch(module: Any, path: Path, rows: int, *, dynamic: bool) -> Path:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    shapes = ({0: torch.export.Dim("n")},) if dynamic else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter deprecates its own parts
+        torch.onnx.export(
+            module.eval(),
+            (torch.zeros(rows, 4),),
+            str(path),
+            dynamo=True,
+            dynamic_shapes=shapes,
+            verbose=False,
+        )
+    return path
+
+
+def onnx_torch_case(tmp_path: Path) -> Case:
+    X, _ = data()
+    module = torch_module()[1:]
+    path = export_torch(module, tmp_path / "exported.onnx", 2, dynamic=True)
+    return Case(as_teacher(path, CLASSES), X, torch_proba(module, X), "exported", 1e-5)
+
+
+def onnx_fixed_batch_case(tmp_path: Path) -> Case:
+    X, _ = data()
+    module = torch_module()[1:]
+    path = export_torch(module, tmp_path / "fixed.onnx", 7, dynamic=False)
+    return Case(as_teacher(path, CLASSES), X, torch_proba(module, X), "fixed", 1e-5)
+
+
+def callable_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+
+    def score(X: np.ndarray) -> Any:
+        return model.predict_proba(X)
+
+    return Case(as_teacher(score, CLASSES), X, model.predict_proba(X), "score")
+
+
+def array_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    return Case(as_teacher(model.predict_proba(X), CLASSES), X, model.predict_proba(X), "array")
+
+
+def logit_array_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    logits = model.decision_function(X)
+    return Case(as_teacher(logits, CLASSES, name="raw"), X, softmax(logits, axis=1), "raw")
+
+
+def npy_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    np.save(tmp_path / "saved.npy", model.predict_proba(X))
+    return Case(as_teacher(tmp_path / "saved.npy", CLASSES), X, model.predict_proba(X), "saved")
+
+
+def npz_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    np.savez(tmp_path / "packed.npz", proba=model.predict_proba(X), classes=np.array(CLASSES))
+    return Case(as_teacher(tmp_path / "packed.npz"), X, model.predict_proba(X), "packed")
+
+
+def parquet_case(tmp_path: Path) -> Case:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    model, X = logistic()
+    proba = model.predict_proba(X)
+    pq.write_table(pa.table(dict(zip(CLASSES, proba.T, strict=True))), tmp_path / "table.parquet")
+    return Case(as_teacher(tmp_path / "table.parquet"), X, proba, "table")
+
+
+def label_case(tmp_path: Path) -> Case:
+    X, y = data()
+    proba = np.where(y[:, None] == np.array(CLASSES), 0.7 + 0.1, 0.1)
+    return Case(as_teacher(y, CLASSES, smoothing=0.3, name="hard"), X, proba, "hard")
+
+
+CASES: list[Callable[[Path], Case]] = [
+    sklearn_case,
+    margin_case,
+    pipeline_case,
+    lightgbm_case,
+    torch_case,
+    onnx_zipmap_case,
+    onnx_tensor_case,
+    onnx_torch_case,
+    onnx_fixed_batch_case,
+    callable_case,
+    array_case,
+    logit_array_case,
+    npy_case,
+    npz_case,
+    parquet_case,
+    label_case,
+]
+
+
+# one teacher serves all tests of its kind: exporting a module to ONNX takes seconds
+@pytest.fixture(scope="module", params=CASES, ids=lambda make: make.__name__.removesuffix("_case"))
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    return request.param(tmp_path_factory.mktemp("teacher"))
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+class TestTeacherContract:
+    def test_is_a_teacher(self, case: Case) -> None:
+        assert isinstance(case.teacher, Teacher)
+
+    def test_name_and_classes(self, case: Case) -> None:
+        assert case.teacher.name == case.name
+        assert isinstance(case.teacher.classes, np.ndarray)
+        assert case.teacher.classes.tolist() == CLASSES
+
+    def test_logits_are_a_finite_float64_matrix(self, case: Case) -> None:
+        logits = case.teacher.predict_logits(case.X)
+        assert logits.shape == (N, 3)
+        assert logits.dtype == np.float64
+        assert np.isfinite(logits).all()
+
+    def test_softmax_is_what_the_source_says(self, case: Case) -> None:
+        logits = case.teacher.predict_logits(case.X)
+        np.testing.assert_allclose(softmax(logits, axis=1), case.proba, atol=case.tolerance)
+
+    def test_asking_twice_gives_the_same(self, case: Case) -> None:
+        first = np.array(case.teacher.predict_logits(case.X))
+        np.testing.assert_array_equal(case.teacher.predict_logits(case.X), first)
+
+    def test_batches_do_not_matter(self, case: Case) -> None:
+        if not getattr(case.teacher, "batched", True):
+            with pytest.raises(TeacherError, match=f"outputs for {N} rows and X has 11"):
+                case.teacher.predict_logits(case.X[:11])
+            return
+        whole = case.teacher.predict_logits(case.X)
+        parts = [case.teacher.predict_logits(case.X[i : i + 11]) for i in range(0, N, 11)]
+        np.testing.assert_allclose(np.concatenate(parts), whole, atol=1e-5)
+
+    def test_one_row_and_none(self, case: Case) -> None:
+        if not getattr(case.teacher, "batched", True):
+            pytest.skip("precomputed outputs belong to one X")
+        whole = case.teacher.predict_logits(case.X)
+        assert case.teacher.predict_logits(case.X[:0]).shape == (0, 3)
+        np.testing.assert_allclose(case.teacher.predict_logits(case.X[:1]), whole[:1], atol=1e-5)
+
+    def test_the_input_is_not_changed(self, case: Case) -> None:
+        before = case.X.copy()
+        case.teacher.predict_logits(case.X)
+        np.testing.assert_array_equal(case.X, before)
+
+    def test_a_read_only_input_is_fine(self, case: Case) -> None:
+        X = case.X.copy()
+        X.flags.writeable = False
+        np.testing.assert_array_equal(case.teacher.predict_logits(X), case.teacher.predict_logits(case.X))
+
+    def test_it_can_be_renamed_and_stays_a_teacher(self, case: Case) -> None:
+        renamed = as_teacher(case.teacher, classes=["x", "y", "z"], name="other")
+        assert (renamed.name, renamed.classes.tolist()) == ("other", ["x", "y", "z"])
+        assert getattr(renamed, "batched", True) == getattr(case.teacher, "batched", True)
+        np.testing.assert_array_equal(renamed.predict_logits(case.X), case.teacher.predict_logits(case.X))
+
+    def test_it_can_be_sent_to_another_process(self, case: Case, request: pytest.FixtureRequest) -> None:
+        if "callable" in request.node.name:
+            pytest.skip("a local function cannot be pickled")
+        whole = np.array(case.teacher.predict_logits(case.X))
+        there = pickle.loads(pickle.dumps(case.teacher))  # noqa: S301
+        np.testing.assert_allclose(there.predict_logits(case.X), whole, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+@pytest.mark.parametrize("make", ["array", "labels", "npy"])
+def test_precomputed_outputs_of_no_or_one_row(make: str, rows: int, tmp_path: Path) -> None:
+    proba = np.full((rows, 3), 1 / 3)
+    np.save(tmp_path / "few.npy", proba)
+    source = {"array": proba, "labels": np.array(["bee"] * rows), "npy": tmp_path / "few.npy"}[make]
+    assert as_teacher(source, CLASSES).predict_logits(np.zeros((rows, 4))).shape == (rows, 3)
+
+
+def test_a_binary_margin_is_the_logit_of_the_second_class() -> None:
+    X, y = data(2)
+    model = LinearSVC().fit(X, y)
+    proba = softmax(as_teacher(model).predict_logits(X), axis=1)
+    np.testing.assert_allclose(proba[:, 1], expit(model.decision_function(X)), atol=1e-12)
