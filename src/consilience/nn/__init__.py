@@ -12,6 +12,8 @@ from consilience.nn.losses import (  # noqa: E402
     MFPBPLoss,
     SoftCrossEntropy,
 )
+from consilience.nn.modules import default_module  # noqa: E402
+from consilience.nn.student import TorchStudent  # noqa: E402
 
 __all__ = [
     "BACKPROP_LOSSES",
@@ -20,4 +22,6 @@ __all__ = [
     "MFLVBPLoss",
     "MFPBPLoss",
     "SoftCrossEntropy",
+    "TorchStudent",
+    "default_module",
 ]

@@ -123,7 +123,7 @@ class PackedLoss(nn.Module, ABC):
 
     def _block_sum(self, x: Tensor) -> Tensor:
         """Sum each teacher's block: (n, m) to (n, N)."""
-        # index_add, not a product with a 0/1 matrix: no (m, N) matrix, and autocast leaves it in full precision
+        # index_add, not a product with a 0/1 matrix: nothing of size (m, N), and autocast leaves it alone
         return x.new_zeros(len(x), self.n_teachers).index_add(1, self.owner, x)
 
     def _block_max(self, x: Tensor) -> Tensor:
@@ -215,7 +215,8 @@ class MFLVBPLoss(PackedLoss):
     .. math:: J(u) = \sum_i \sum_{l \in L_i} (z_{il} - v_i u_l - c_i)^2 + \lambda (\|u\|^2 + \|v\|^2),
 
     where with centred sums over L_i
-    :math:`v_i = \max(0, \mathrm{cov}_i(z, u) / (\lambda + \mathrm{var}_i(u)))` and :math:`c_i = \bar z_i - v_i \bar u_i`.
+    :math:`v_i = \max(0, \mathrm{cov}_i(z, u) / (\lambda + \mathrm{var}_i(u)))` and
+    :math:`c_i = \bar z_i - v_i \bar u_i`.
 
     Parameters
     ----------

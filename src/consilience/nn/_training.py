@@ -1,0 +1,74 @@
+"""What a torch student adds to skorch's training loop. Imported only when skorch is there."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from skorch import NeuralNet
+from skorch.callbacks import Callback
+from torch import Tensor
+
+from consilience._progress import Progress
+from consilience.exceptions import InvalidInputError
+
+PARTS_OF_HISTORY = ("batches", "train_batch_count", "valid_batch_count")
+"""skorch's own bookkeeping, which is left out of the student's history."""
+
+
+class Rows(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Inputs and targets that hand out whole batches: row by row, collating would take most of the time."""
+
+    def __init__(self, X: Tensor, targets: Tensor) -> None:
+        self.X, self.targets = X, targets
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, row: int) -> tuple[Tensor, Tensor]:
+        return self.X[row], self.targets[row]
+
+    def __getitems__(self, rows: list[int]) -> tuple[Tensor, Tensor]:
+        index = torch.as_tensor(rows)
+        return self.X[index], self.targets[index]
+
+
+class Watch(Callback):
+    """Reports progress, and stops with an error when the loss is not a number any more."""
+
+    def __init__(self, progress: Progress, max_epochs: int, lr: float) -> None:
+        self.progress, self.max_epochs, self.lr = progress, max_epochs, lr
+
+    def on_batch_end(self, net: Any, *, training: bool, loss: Tensor, **_: Any) -> None:
+        """Check the loss of a batch."""
+        value = loss.item()
+        if not math.isfinite(value):
+            raise InvalidInputError(
+                f"The {'training' if training else 'validation'} loss became {value} in epoch "
+                f"{len(net.history)}. Lower lr (now {self.lr:g}), or check that the targets are finite."
+            )
+
+    def on_epoch_end(self, net: Any, **_: Any) -> None:
+        """Tell that an epoch is done."""
+        self.progress("training", len(net.history), self.max_epochs)
+
+
+def run(net: NeuralNet, X: Tensor, targets: Tensor) -> list[dict[str, Any]]:
+    """Fit a skorch net and return its history; an interrupt by the user is raised again."""
+    net.fit(Rows(X, targets), y=None)
+    # skorch takes any KeyboardInterrupt for early stopping; one in the midst of an epoch is the user's
+    if not net.history or "train_loss" not in net.history[-1]:
+        raise KeyboardInterrupt
+    return [{k: plain(v) for k, v in row.items() if k not in PARTS_OF_HISTORY} for row in net.history]
+
+
+def plain(value: Any) -> Any:
+    """Return a numpy scalar as a Python one, so that a history can be written as JSON."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def as_is(batch: Any) -> Any:
+    """Leave a batch as `Rows` made it."""
+    return batch
