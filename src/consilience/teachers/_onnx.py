@@ -118,9 +118,8 @@ class OnnxTeacher(Adapter):
             if self._stripped is None and _signature(self._source, self._external) != self._signature:
                 self._external, self._signature = _load(self._source, self.name)[1:]
             options = onnxruntime.SessionOptions()
-            options.log_severity_level = (
-                3  # skl2onnx declares shapes loosely; a warning each would flood stderr
-            )
+            # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
+            options.log_severity_level = 3
             try:
                 self._session = onnxruntime.InferenceSession(
                     self._stripped or str(self._source), options, providers=[provider]

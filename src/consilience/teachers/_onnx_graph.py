@@ -97,6 +97,13 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
         zipmap = None
     node, picked = graph.origin(output.name)
     kind = _kind(graph, node)
+    # onnxruntime's columns of such a model contradict its own label: column 0 is the second class's margin
+    if node is not None and node.op_type == "SVMClassifier" and kind == "logits" and _is_binary(node):
+        raise TeacherError(
+            name,
+            "is a binary SVM without probabilities, whose scores onnxruntime gives in the wrong columns. "
+            "Convert CalibratedClassifierCV around it instead.",
+        )
     if kind is None and "logit" in output.name.lower():
         kind = "logits"  # but "probabilities" proves nothing: skl2onnx calls the margins of an SVC so, too
     return Scores(
@@ -151,7 +158,9 @@ def parse_names(text: str) -> list[Any] | None:
             return None
     if isinstance(names, dict):
         names = _by_index(names)
-    if not isinstance(names, list | tuple) or not all(isinstance(value, str | int) for value in names):
+    if not names or not isinstance(names, list | tuple):
+        return None
+    if not all(isinstance(value, str | int) for value in names):
         return None
     return list(names)
 
@@ -255,6 +264,10 @@ def _class_labels(node: Any) -> list[Any] | None:
         if attribute.name in ("classlabels_int64s", "classlabels_ints") and attribute.ints:
             return list(attribute.ints)
     return None
+
+
+def _is_binary(node: Any) -> bool:
+    return len(_class_labels(node) or ()) == 2
 
 
 def _attribute(node: Any, name: str) -> Any:

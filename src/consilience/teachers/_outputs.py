@@ -153,7 +153,7 @@ def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
         raw = raw.toarray()
     try:
         values = np.asarray(raw)
-        if values.dtype.kind not in "fiubO":
+        if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64, copy=False)
     except (TypeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -187,12 +188,11 @@ def _reading(source: Path, name: str) -> Iterator[None]:
     except TeacherError:
         raise
     except _READ_ERRORS as error:
-        hint = (
-            " Save text as fixed-width strings: arrays of objects are pickles."
-            if "ickle" in str(error)
-            else ""
-        )
-        raise TeacherError(name, f"cannot be read from {source}: {summary(error)}.{hint}") from error
+        objects = re.search(r"Object arrays|Python objects", str(error))
+        hint = " Save text as fixed-width strings: arrays of objects are pickles." if objects else ""
+        raise TeacherError(
+            name, f"cannot be read from {source}: {summary(error).rstrip('.')}.{hint}"
+        ) from error
 
 
 def _make(

@@ -1,0 +1,134 @@
+"""Which source goes to which adapter, and what all share."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.teachers import Teacher, as_teacher
+
+X = np.zeros((2, 1))
+
+
+class Own:
+    """A user's own teacher with the optional members."""
+
+    name = "own"
+    classes = np.array(["a", "b"])
+
+    def predict_logits(self, X: object) -> np.ndarray:
+        return np.array([[1.0, 2.0], [3.0, 4.0]])
+
+    def embed(self, X: object) -> str:
+        return "features"
+
+
+def two_columns(X: np.ndarray) -> np.ndarray:
+    return np.zeros((len(X), 2))
+
+
+def test_a_teacher_passes_through() -> None:
+    own = Own()
+    assert isinstance(own, Teacher)
+    assert as_teacher(own) is own
+
+
+def test_a_teacher_can_be_renamed_and_keeps_its_members() -> None:
+    renamed = as_teacher(Own(), name="new", classes=["x", "y"])
+    assert (renamed.name, renamed.classes.tolist()) == ("new", ["x", "y"])
+    assert renamed.embed(X) == "features"  # type: ignore[attr-defined]
+    assert not hasattr(renamed, "class_weights")
+    assert as_teacher(Own(), name="new").classes.tolist() == ["a", "b"]
+
+
+def test_a_renamed_teacher_speaks_under_its_new_name() -> None:
+    old = as_teacher(lambda X: np.zeros((2, 5)), ["a", "b"], "old")
+    with pytest.raises(TeacherError, match="Teacher 'new' returned 5 columns"):
+        as_teacher(old, name="new").predict_logits(X)
+
+
+@pytest.mark.parametrize("classes", [["a"], ["b", "a"], ["a", "a"], [], "ab", [None, "x"]])
+def test_classes_that_cannot_rename(classes: list[str]) -> None:
+    with pytest.raises(TeacherError, match="'own'"):
+        as_teacher(Own(), classes=classes)
+
+
+def test_swapped_classes_are_a_slip() -> None:
+    with pytest.raises(TeacherError, match="the same names in another order"):
+        as_teacher(Own(), classes=["b", "a"])
+
+
+def test_names_of_functions() -> None:
+    assert as_teacher(two_columns, ["a", "b"]).name == "two_columns"
+    assert as_teacher(functools.partial(two_columns), ["a", "b"]).name == "two_columns"
+    assert as_teacher(lambda X: X, ["a", "b"]).name == "function"
+    assert as_teacher(two_columns, ["a", "b"], "mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("obj", "message"),
+    [
+        (7, "'int' is a int, which is no classifier"),
+        (None, "which is no classifier"),
+        (
+            "model.pkl",
+            "'model' is given as 'model.pkl'; a teacher's file ends in .onnx, .npy, .npz, .parquet",
+        ),
+        ("", "a teacher's file ends in"),
+        (Own, "'Own' is a class. Give an instance"),
+        (two_columns, "is a function, which does not name its classes. Give classes="),
+        (Path("nowhere.onnx"), "'nowhere' cannot be read from nowhere.onnx: No such file"),
+    ],
+)
+def test_what_cannot_be_a_teacher(obj: object, message: str) -> None:
+    with pytest.raises(TeacherError, match=message):
+        as_teacher(obj)
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(InvalidInputError, match=r"output='proba' is unknown.*Did you mean 'probabilities'"):
+        as_teacher(two_columns, ["a", "b"], output="proba")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInputError, match="batch_size=0"):
+        as_teacher(two_columns, ["a", "b"], batch_size=0)
+    with pytest.raises(TeacherError, match="has no device"):
+        as_teacher(two_columns, ["a", "b"], device="cuda")
+    with pytest.raises(TeacherError, match="output='labels' is for arrays"):
+        as_teacher(two_columns, ["a", "b"], output="labels")
+    with pytest.raises(TeacherError, match="is a teacher already"):
+        as_teacher(Own(), output="probabilities")
+
+
+def test_a_foreign_error_is_told_with_the_shape_and_its_cause() -> None:
+    def broken(X: np.ndarray) -> np.ndarray:
+        raise KeyError("weights")
+
+    with pytest.raises(
+        TeacherError, match=r"'broken' failed on X of shape \(2, 1\) \(float64\): KeyError"
+    ) as caught:
+        as_teacher(broken, ["a", "b"]).predict_logits(X)
+    assert isinstance(caught.value.__cause__, KeyError)
+    assert str(caught.value.at(2, 5)).startswith("Teacher 'broken' (3 of 5) failed")
+
+
+def test_the_empty_batch_does_not_reach_the_model() -> None:
+    def refuse(X: np.ndarray) -> np.ndarray:
+        raise AssertionError
+
+    assert as_teacher(refuse, ["a", "b"]).predict_logits(X[:0]).shape == (0, 2)
+
+
+def test_no_framework_is_imported_for_a_function() -> None:
+    code = (
+        "import sys; from consilience.teachers import as_teacher; "
+        "as_teacher(lambda X: X, ['a']); as_teacher([[1.0]], ['a']); "
+        "heavy = ('torch', 'onnx', 'onnxruntime', 'pyarrow', 'pandas', 'lightgbm'); "
+        "print([module for module in heavy if module in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,313 @@
+"""ONNX files: running them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import softmax
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from consilience.card import Card, card_path, file_sha256, write_card
+from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.teachers import _onnx, as_teacher
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+X = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
+W, B = np.arange(6).reshape(2, 3) - 2.0, np.array([0.0, 1.0, -1.0])
+CLASSES = ["a", "b", "c"]
+
+Make = Callable[..., Any]
+
+
+def test_logits_and_probabilities_are_read_from_the_graph(linear: Make, save: Make) -> None:
+    for last, expected in [(None, X @ W + B), ("Softmax", np.log(softmax(X @ W + B, axis=1)))]:
+        logits = as_teacher(save(linear(last)), CLASSES).predict_logits(X)
+        np.testing.assert_allclose(logits, expected, atol=1e-4)
+
+
+def test_logits_that_look_like_probabilities_stay_logits(linear: Make, save: Make) -> None:
+    zeros = np.zeros((1, 2), np.float32)
+    model = linear()
+    model.graph.initializer[1].CopyFrom(onnx.numpy_helper.from_array(np.float32([0.2, 0.3, 0.5]), "b"))
+    np.testing.assert_allclose(as_teacher(save(model), CLASSES).predict_logits(zeros), [[0.2, 0.3, 0.5]])
+    chosen = as_teacher(save(model), CLASSES, output="probabilities")
+    np.testing.assert_allclose(chosen.predict_logits(zeros), np.log([[0.2, 0.3, 0.5]]), atol=1e-6)
+
+
+def test_a_sigmoid_per_class_is_told(linear: Make, save: Make) -> None:
+    with pytest.raises(TeacherError, match="gave probabilities that sum to"):
+        as_teacher(save(linear("Sigmoid")), CLASSES).predict_logits(X)
+
+
+@pytest.mark.parametrize("dtype", [1, 10, 11], ids=["float32", "float16", "float64"])
+def test_x_takes_the_type_of_the_input(dtype: int, linear: Make, save: Make) -> None:
+    for given in (X.astype(np.float64), X, np.asfortranarray(X), X.tolist(), pd.DataFrame(X)):
+        logits = as_teacher(save(linear(dtype=dtype)), CLASSES).predict_logits(given)
+        np.testing.assert_allclose(logits, X @ W + B, atol=2e-2)
+
+
+def test_whole_numbers_are_not_invented(linear: Make, save: Make) -> None:
+    model = linear()
+    model.graph.node[0].input[0] = "z"
+    model.graph.node.insert(0, onnx.helper.make_node("Cast", ["x"], ["z"], to=onnx.TensorProto.FLOAT))
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    teacher = as_teacher(save(model), CLASSES)
+    whole = np.array([[1.0, 2.0], [3.0, 4.0]])
+    np.testing.assert_allclose(teacher.predict_logits(whole), whole @ W + B)
+    for bad in (X, np.array([[np.nan, 1.0]])):
+        with pytest.raises(TeacherError, match=r"takes whole numbers \(tensor\(int64\)\) for 'x'"):
+            teacher.predict_logits(bad)
+    with pytest.raises(TeacherError, match=r"takes tensor\(int64\) for 'x', and X has <U1"):
+        teacher.predict_logits(np.array([["p", "q"]]))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 10, 16])
+def test_a_fixed_batch_is_filled_up(rows: int, linear: Make, save: Make) -> None:
+    teacher = as_teacher(save(linear(rows=rows)), CLASSES)
+    np.testing.assert_allclose(teacher.predict_logits(X), X @ W + B, atol=1e-5)
+    np.testing.assert_allclose(teacher.predict_logits(X[:3]), X[:3] @ W + B, atol=1e-5)
+
+
+def test_batches_are_no_larger_than_asked(linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    teacher = as_teacher(save(linear()), CLASSES, batch_size=4)
+    seen = []
+    monkeypatch.setattr(teacher, "_matrix", lambda result: seen.append(len(result)) or result)
+    np.testing.assert_allclose(teacher.predict_logits(X), X @ W + B, atol=1e-5)
+    assert seen == [4, 4, 2]
+
+
+def test_the_wrong_number_of_features(linear: Make, save: Make) -> None:
+    with pytest.raises(
+        TeacherError, match=r"failed on X of shape \(10, 1\).*takes x tensor\(float\) \[None, 2\]"
+    ):
+        as_teacher(save(linear()), CLASSES).predict_logits(X[:, :1])
+
+
+def test_columns_are_counted(linear: Make, save: Make) -> None:
+    with pytest.raises(TeacherError, match="returned 3 columns for 2 classes"):
+        as_teacher(save(linear()), ["a", "b"]).predict_logits(X)
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_named_inputs_come_from_a_data_frame(zipmap: bool, convert: Make) -> None:
+    frame = pd.DataFrame(
+        {"age": np.arange(8) * 1.0, "town": list("uvuvwwuv"), "size": np.arange(8)[::-1] ** 2.0}
+    )
+    y = np.array(["no", "yes"])[np.arange(8) % 2]
+    encode = make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["age", "size"]))
+    model = make_pipeline(encode, LogisticRegression()).fit(frame, y)
+    from skl2onnx.common.data_types import FloatTensorType, StringTensorType
+
+    types = [
+        ("age", FloatTensorType([None, 1])),
+        ("town", StringTensorType([None, 1])),
+        ("size", FloatTensorType([None, 1])),
+    ]
+    path = convert(model, initial_types=types, options={"zipmap": zipmap})
+    teacher = as_teacher(path, batch_size=3)
+    shuffled = frame[["town", "size", "age"]]
+    np.testing.assert_allclose(
+        softmax(teacher.predict_logits(shuffled), axis=1), model.predict_proba(frame), atol=1e-5
+    )
+    with pytest.raises(TeacherError, match="takes the input 'size'; X has the columns age, town"):
+        teacher.predict_logits(frame[["age", "town"]])
+    with pytest.raises(TeacherError, match=r"takes several named inputs\. Give X as a data frame"):
+        teacher.predict_logits(X)
+    with pytest.raises(TeacherError, match="takes text for 'town'; X has int64"):
+        teacher.predict_logits(frame.assign(town=1))
+
+
+def mlp(k: int = 3) -> MLPClassifier:
+    model = MLPClassifier((4,), max_iter=400, tol=1e-1, random_state=0)
+    # written so that the classes' order is not that of a sorted dictionary of the file
+    return model.fit(np.repeat(X, 6, axis=0), np.array(["z", "b", "m"])[np.arange(60) % k])
+
+
+def test_zipmap_is_cut_off_and_its_slow_way_agrees(convert: Make, tmp_path: Path) -> None:
+    model = mlp()
+    path = convert(model, X[:1], options={"zipmap": True})
+    fast = as_teacher(path)
+    assert fast._stripped is not None  # type: ignore[attr-defined]
+    raw = onnx.load(path)
+    weights = [tensor for tensor in raw.graph.initializer if tensor.data_type == onnx.TensorProto.FLOAT]
+    for tensor in weights:  # only raw bytes are moved out of the file, and only weights may be
+        tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor), tensor.name))
+    # external data forbid cutting: the model must then be opened from its path
+    onnx.save(
+        raw,
+        tmp_path / "ext.onnx",
+        save_as_external_data=True,
+        location="ext.data",
+        size_threshold=0,
+    )
+    slow = as_teacher(tmp_path / "ext.onnx")
+    assert slow._stripped is None  # type: ignore[attr-defined]
+    for teacher in (fast, slow):
+        assert teacher.classes.tolist() == ["b", "m", "z"]
+        proba = softmax(teacher.predict_logits(X), axis=1)
+        np.testing.assert_allclose(proba, model.predict_proba(X), atol=1e-5)
+    renamed = as_teacher(tmp_path / "ext.onnx", ["r", "s", "t"])
+    np.testing.assert_array_equal(renamed.predict_logits(X), slow.predict_logits(X))
+
+
+@pytest.mark.parametrize(("kind", "k"), [(LinearSVC, 2), (LinearSVC, 3), (SVC, 3)])
+def test_margins_are_logits_whatever_the_output_is_called(kind: Any, k: int, convert: Make) -> None:
+    y = np.arange(10) % k
+    model = kind().fit(X, y)
+    teacher = as_teacher(convert(model, X[:1]))
+    assert teacher.classes.tolist() == list(range(k))
+    logits = teacher.predict_logits(X)
+    margins = model.decision_function(X)
+    if k == 3:
+        np.testing.assert_allclose(logits, margins, atol=1e-4)
+    else:
+        np.testing.assert_allclose(logits, np.column_stack([0 * margins, margins]), atol=1e-4)
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+def test_the_swapped_columns_of_a_binary_svm_are_refused(zipmap: bool, convert: Make) -> None:
+    model = SVC().fit(X, np.arange(10) % 2)
+    path = convert(model, X[:1], options={"zipmap": zipmap})
+    if not zipmap:  # should onnxruntime mend it, the refusal can go
+        session = onnxruntime.InferenceSession(path)
+        label, scores = session.run(None, {"X": X})
+        assert np.all(scores.argmax(axis=1) != label)
+    with pytest.raises(TeacherError, match=r"in the wrong columns\. Convert CalibratedClassifierCV"):
+        as_teacher(path)
+
+
+def test_external_data_next_to_the_model(linear: Make, tmp_path: Path) -> None:
+    path = tmp_path / "big.onnx"
+    onnx.save(linear(), path, save_as_external_data=True, location="big.data", size_threshold=0)
+    assert (tmp_path / "big.data").exists()
+    teacher = as_teacher(path, CLASSES)
+    np.testing.assert_allclose(teacher.predict_logits(X), X @ W + B, atol=1e-5)
+    link = tmp_path / "elsewhere" / "linked.onnx"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    np.testing.assert_allclose(as_teacher(link, CLASSES).predict_logits(X), X @ W + B, atol=1e-5)
+
+
+def test_a_file_that_changed_is_checked_again(linear: Make, tmp_path: Path) -> None:
+    path = tmp_path / "big.onnx"
+    onnx.save(linear(), path, save_as_external_data=True, location="big.data", size_threshold=0)
+    teacher = as_teacher(path, CLASSES)
+    (tmp_path / "big.data").rename(tmp_path / "moved")
+    (tmp_path / "big.data").symlink_to(tmp_path / "moved")
+    with pytest.raises(InvalidInputError, match="which is a link, a folder or a device"):
+        teacher.predict_logits(X)
+
+
+def test_the_session_is_opened_once_and_late(
+    linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    real = onnxruntime.InferenceSession
+
+    def spy(source: Any, *args: Any, **options: Any) -> Any:
+        opened.append(source)
+        return real(source, *args, **options)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", spy)
+    path = save(linear())
+    teacher = as_teacher(path, CLASSES)
+    assert opened == []
+    teacher.predict_logits(X)
+    teacher.predict_logits(X)
+    assert opened == [str(path.resolve())]
+    pickle.loads(pickle.dumps(teacher)).predict_logits(X)  # noqa: S301
+    assert len(opened) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"hello, this is text", b"\x00" * 64, b"PK\x03\x04" + b"x" * 99])
+def test_files_that_are_no_models(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "fake.onnx"
+    path.write_bytes(content)
+    with pytest.raises(TeacherError, match=r"Teacher 'fake' is no ONNX model: fake\.onnx"):
+        as_teacher(path, CLASSES)
+
+
+def test_a_truncated_model(linear: Make, save: Make) -> None:
+    path = save(linear())
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(TeacherError, match=r"is no ONNX model|cannot be opened"):
+        as_teacher(path, CLASSES).predict_logits(X)
+
+
+def test_an_operator_that_nobody_has(linear: Make, save: Make) -> None:
+    model = linear()
+    model.graph.node[0].op_type = "StealFiles"
+    model.graph.node[0].domain = "evil.ops"
+    model.opset_import.append(onnx.helper.make_opsetid("evil.ops", 1))
+    with pytest.raises(TeacherError, match=r"cannot be opened by onnxruntime from model\.onnx"):
+        as_teacher(save(model), CLASSES).predict_logits(X)
+
+
+def test_a_model_without_scores(linear: Make, save: Make) -> None:
+    model = linear()
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    with pytest.raises(TeacherError, match="has no output of class scores; its outputs are out"):
+        as_teacher(save(model), CLASSES)
+
+
+def test_cards_give_classes_name_and_output(linear: Make, save: Make) -> None:
+    path = save(linear(metadata={"names": "['x', 'y', 'z']"}))
+    card = Card("carded", CLASSES, output="probabilities", sha256=file_sha256(path))
+    write_card(card_path(path), card)
+    teacher = as_teacher(path)
+    assert (teacher.name, teacher.classes.tolist()) == ("carded", CLASSES)
+    with pytest.raises(TeacherError, match="Pass output='logits'"):
+        teacher.predict_logits(X)
+    assert as_teacher(path, ["r", "s", "t"], "mine", output="logits").predict_logits(X).shape == (10, 3)
+    path.write_bytes(path.read_bytes() + b"")
+    write_card(card_path(path), Card("carded", CLASSES, sha256="0" * 64))
+    with pytest.raises(InvalidInputError, match="The card belongs to another file"):
+        as_teacher(path)
+
+
+def test_devices(linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(linear())
+    assert as_teacher(path, CLASSES, device="cpu").predict_logits(X).shape == (10, 3)
+    with pytest.raises(TeacherError, match="runs on 'cpu' or 'cuda'"):
+        as_teacher(path, CLASSES, device="tpu")
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
+    with pytest.raises(TeacherError, match="onnxruntime lacks CUDAExecutionProvider"):
+        as_teacher(path, CLASSES, device="cuda").predict_logits(X)
+
+
+def test_text_as_a_plain_list(convert: Make) -> None:
+    from skl2onnx.common.data_types import StringTensorType
+
+    words = ["good", "bad", "fine", "bad"] * 3
+    column = np.array(words)[:, None]
+    model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(column, ["p", "n"] * 6)
+    path = convert(model, initial_types=[("word", StringTensorType([None, 1]))])
+    for given in (words, column, np.array(words), pd.DataFrame({"word": words})):
+        proba = softmax(as_teacher(path, batch_size=5).predict_logits(given), axis=1)
+        np.testing.assert_allclose(proba, model.predict_proba(column), atol=1e-5)
+
+
+def test_the_purpose_is_named_when_onnx_is_missing(
+    linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save(linear())
+
+    def missing(module: str, **_: str) -> Any:
+        raise ImportError(module)
+
+    monkeypatch.setattr(_onnx, "require", missing)
+    with pytest.raises(ImportError, match="onnx"):
+        as_teacher(path, CLASSES)

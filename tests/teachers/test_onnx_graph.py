@@ -1,0 +1,212 @@
+"""ONNX files: what they say about themselves."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.base import ClassifierMixin
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
+    RandomForestClassifier,
+    StackingClassifier,
+)
+from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+
+from consilience.exceptions import TeacherError
+from consilience.teachers import as_teacher
+from consilience.teachers._onnx_graph import Graph, find_scores, parse_names
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+Make = Callable[..., Any]
+rng = np.random.default_rng(0)
+Y = np.arange(60) % 3
+X = (rng.normal(size=(60, 3)) + np.eye(3)[Y]).astype(np.float32)
+
+MODELS = [
+    LogisticRegression(),
+    RandomForestClassifier(3, random_state=0),
+    GradientBoostingClassifier(n_estimators=2),
+    AdaBoostClassifier(n_estimators=2),
+    MLPClassifier((4,), tol=1.0, random_state=0),
+    GaussianNB(),
+    KNeighborsClassifier(),
+    LinearDiscriminantAnalysis(),
+    CalibratedClassifierCV(LinearSVC(), cv=2),
+    make_pipeline(StandardScaler(), RandomForestClassifier(3, random_state=0)),
+    # the last classifier of a stack is trained on 0, 1, 2 whatever the classes are
+    StackingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], cv=2),
+]
+
+
+@pytest.mark.parametrize("zipmap", [True, False])
+@pytest.mark.parametrize("names", [["kiwi", "fig", "pear"], [50, 7, 20]], ids=["text", "numbers"])
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: type(model).__name__)
+def test_classes_of_what_skl2onnx_writes(
+    model: ClassifierMixin, names: list[Any], zipmap: bool, convert: Make
+) -> None:
+    model.fit(X, np.array(names)[Y])
+    teacher = as_teacher(convert(model, X[:1], options={id(model): {"zipmap": zipmap}}))
+    assert teacher.classes.tolist() == sorted(names)
+    proba = softmax(teacher.predict_logits(X), axis=1)
+    np.testing.assert_allclose(proba, model.predict_proba(X), atol=2e-4)
+
+
+@pytest.mark.parametrize("model", [SVC(), SGDClassifier(random_state=0)], ids=["SVC", "SGD"])
+def test_margins_called_probabilities(model: ClassifierMixin, convert: Make) -> None:
+    model.fit(X, np.array(["kiwi", "fig", "pear"])[Y])
+    teacher = as_teacher(convert(model, X[:1], options={"zipmap": False}))
+    assert teacher.classes.tolist() == ["fig", "kiwi", "pear"]
+    np.testing.assert_allclose(teacher.predict_logits(X), model.decision_function(X), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('["a", "b"]', ["a", "b"]),
+        ("['a', 'b']", ["a", "b"]),
+        ("('a', 'b')", ["a", "b"]),
+        ('{"0": "a", "1": "b"}', ["a", "b"]),
+        ("{1: 'car', 0: 'person'}", ["person", "car"]),
+        ("[3, 1, 2]", [3, 1, 2]),
+        ("  ['a']", ["a"]),
+        (r"['a\d']", ["a\\d"]),
+    ],
+)
+def test_names_in_metadata(text: str, names: list[Any]) -> None:
+    assert parse_names(text) == names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "3",
+        "a, b",
+        "null",
+        "{0: 'a', 2: 'b'}",
+        "{'x': 'a'}",
+        "{0: 'a', '0': 'b'}",
+        "[['a'], ['b']]",
+        "[None]",
+        "[1.5]",
+        "{None: 'a'}",
+        "__import__('os').system('true')",
+        "[__import__('os').getcwd()]",
+        "{0: open('x', 'w')}",
+        "[].__class__",
+        "['a'] * 10**9",
+        "[10 ** 10 ** 10]",
+        "[" * 100_000,
+        "[" * 50_000 + "]" * 50_000,
+        "(" * 150 + ")" * 150,
+        "[" + "-" * 200_000 + "1]",
+        "[" + "1+" * 100_000 + "1]",
+        "{" * 100_000,
+        "[" + "'a'," * 500_000 + "]",
+        "['\0']",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_metadata_that_is_no_list_of_names(text: str) -> None:
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert parse_names(text) is None
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("key", ["names", "class_names", "classes"])
+def test_metadata_name_the_classes(key: str, linear: Make, save: Make) -> None:
+    path = save(linear(metadata={key: "{0: 'x', 1: 'y', 2: 'z'}", "other": "['no']"}))
+    assert as_teacher(path).classes.tolist() == ["x", "y", "z"]
+    assert as_teacher(path, ["p", "q", "r"]).classes.tolist() == ["p", "q", "r"]
+    with pytest.raises(TeacherError, match="in another order"):
+        as_teacher(path, ["z", "y", "x"])
+
+
+def test_a_stale_or_broken_list_in_the_file_gives_way(linear: Make, save: Make) -> None:
+    path = save(linear(metadata={"names": "['x', 'x']"}))
+    with pytest.raises(TeacherError, match="names x more than once"):
+        as_teacher(path)
+    assert as_teacher(path, ["p", "q", "r"]).predict_logits(X[:, :2]).shape == (60, 3)
+
+
+def test_a_file_that_names_nothing(linear: Make, save: Make) -> None:
+    path = save(linear(metadata={"names": "__import__('os')"}))
+    with pytest.raises(TeacherError, match=r"does not name its classes: model\.onnx has no card"):
+        as_teacher(path)
+
+
+def outputs(linear: Make, *names: str, rank: int = 2) -> Any:
+    """A model with several float outputs, each a copy of the logits."""
+    model = linear(output="first")
+    model.graph.output[0].name = names[0]
+    model.graph.node[0].output[0] = "z"
+    del model.graph.output[:]
+    for name in names:
+        model.graph.node.append(onnx.helper.make_node("Identity", ["z"], [name]))
+        model.graph.output.append(onnx.helper.make_tensor_value_info(name, 1, [None] * rank))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("names", "wanted", "found"),
+    [
+        (["features", "logits"], "auto", "logits"),
+        (["features", "probabilities"], "auto", "probabilities"),
+        (["probabilities", "logits"], "auto", "logits"),
+        (["probabilities", "logits"], "probabilities", "probabilities"),
+        (["Logits", "x"], "auto", "Logits"),
+        (["x", "y"], "auto", "x"),
+    ],
+)
+def test_which_output_holds_the_scores(names: list[str], wanted: str, found: str, linear: Make) -> None:
+    assert find_scores(Graph(outputs(linear, *names)), "t", wanted).output == found
+
+
+def test_the_first_matrix_is_taken_among_unknown_outputs(linear: Make) -> None:
+    model = outputs(linear, "x", "y")
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    assert find_scores(Graph(model), "t").output == "y"
+
+
+@pytest.mark.parametrize(
+    ("last", "output", "kind"),
+    [
+        (None, "out", "logits"),
+        ("Softmax", "out", "probabilities"),
+        ("Softmax", "logits", "probabilities"),
+        ("LogSoftmax", "out", "logits"),
+        ("Relu", "out", None),
+        ("Relu", "my_logits", "logits"),
+        ("Relu", "probabilities", None),
+    ],
+)
+def test_what_the_graph_says_of_its_scores(last: Any, output: str, kind: Any, linear: Make) -> None:
+    assert find_scores(Graph(linear(last, output=output)), "t").kind == kind
+
+
+def test_a_graph_that_goes_round_in_circles(linear: Make, save: Make) -> None:
+    model = linear()
+    del model.graph.node[:]
+    model.graph.node.append(onnx.helper.make_node("Identity", ["loop"], ["out"]))
+    model.graph.node.append(onnx.helper.make_node("Identity", ["out"], ["loop"]))
+    with pytest.raises(TeacherError, match="cannot be opened by onnxruntime"):
+        as_teacher(save(model), ["a", "b", "c"]).predict_logits(X[:, :2])

@@ -1,0 +1,231 @@
+"""Arrays and files of outputs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from consilience.card import Card, card_path, write_card
+from consilience.exceptions import TeacherError
+from consilience.teachers import as_teacher
+
+X = np.zeros((4, 1))
+PROBA = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]])
+CLASSES = ["a", "b", "c"]
+
+
+def code(logits: np.ndarray) -> list[int]:
+    """The label of each row; -1 for an abstention."""
+    return [-1 if np.isnan(row).all() else int(row.argmax()) for row in logits]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "codes"),
+    [
+        (["b", "a", "c", "a"], None, [1, 0, 2, 0]),
+        (["b", "a", "c", "a"], ["c", "b", "a"], [1, 2, 0, 2]),
+        (["b", None, np.nan, "a"], None, [1, -1, -1, 0]),
+        (np.array([5, 7, -1, 5]), None, [0, 1, -1, 0]),
+        (np.array([5, 7, -1, 5]), [-1, 5, 7], [1, 2, 0, 1]),
+        (np.array([5.0, np.nan, -1.0, 7.0]), [5, 7], [0, -1, -1, 1]),
+        ([5, None, -1, 7], [5, 7, 9], [0, -1, -1, 1]),
+        (np.array([True, False, True, True]), None, [1, 0, 1, 1]),
+        (pd.Series(["x", pd.NA, "y", "x"], dtype="string"), None, [0, -1, 1, 0]),
+        (pd.Series(["x", None, "y", "x"], dtype="category"), ["y", "x"], [1, -1, 0, 1]),
+        (pd.DataFrame({"label": ["x", "y", "y", "x"]}), None, [0, 1, 1, 0]),
+    ],
+)
+def test_hard_labels(labels: Any, classes: Any, codes: list[int]) -> None:
+    teacher = as_teacher(labels, classes)
+    assert code(teacher.predict_logits(X)) == codes
+    if classes is not None:
+        assert teacher.classes.tolist() == classes
+
+
+def test_smoothing_is_the_documented_one() -> None:
+    logits = as_teacher(["a", "b", "c", "a"], smoothing=0.3).predict_logits(X)
+    np.testing.assert_allclose(logits[0], np.log([0.7 + 0.1, 0.1, 0.1]))
+    default = as_teacher(["a", "b", "c", "a"]).predict_logits(X)
+    np.testing.assert_allclose(np.exp(default[1]), [0.01 / 3, 0.99 + 0.01 / 3, 0.01 / 3])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "message"),
+    [
+        (["a", "x", "b", "x"], ["a", "b"], "has the hard label 'x' in row 1 (2 such rows), which is none of"),
+        (
+            [0, 1, 2, 1],
+            ["a", "b", "c"],
+            "Labels name classes; for positions, give np.asarray(classes)[labels]",
+        ),
+        ([None, 3, 0, 1], [0, 1], "has the hard label 3 in row 1"),
+        (["a", 1, "b", 2], None, "mix text and numbers"),
+        ([None] * 4, None, "classes is empty"),
+        ([0.5, 1.0, 2.0, 1.0], [0, 1, 2], "has the hard label 0.5 in row 0"),
+    ],
+)
+def test_wrong_labels(labels: Any, classes: Any, message: str) -> None:
+    with pytest.raises(TeacherError, match=re.escape(message)):
+        as_teacher(np.array(labels, dtype=object), classes)
+
+
+def test_labels_of_which_all_abstain() -> None:
+    assert np.isnan(as_teacher([None] * 4, CLASSES).predict_logits(X)).all()
+
+
+def test_scores_can_abstain() -> None:
+    scores = PROBA.copy()
+    scores[1] = np.nan
+    assert code(as_teacher(scores, CLASSES).predict_logits(X)) == [0, -1, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("array", "classes", "output", "message"),
+    [
+        (PROBA, None, "auto", "is an array of scores, which does not name its classes"),
+        (PROBA, ["a", "b"], "auto", "has 3 columns for 2 classes"),
+        (PROBA[0], CLASSES, "logits", "has an array of shape (3,); expected (n, k)"),
+        (PROBA, CLASSES, "labels", "or (n,) for hard labels"),
+        (np.zeros((2, 2, 2)), CLASSES, "auto", "has an array of shape (2, 2, 2)"),
+        ([[1.0], [1.0, 2.0]], CLASSES, "auto", "rows differ in length"),
+    ],
+)
+def test_arrays_of_a_wrong_shape(array: Any, classes: Any, output: Any, message: str) -> None:
+    with pytest.raises(TeacherError, match=re.escape(message)):
+        as_teacher(array, classes, output=output)
+
+
+def test_rows_must_be_those_of_x() -> None:
+    teacher = as_teacher(PROBA, CLASSES)
+    assert teacher.batched is False  # type: ignore[attr-defined]
+    for rows in (0, 3, 5):
+        with pytest.raises(TeacherError, match=f"holds outputs for 4 rows and X has {rows}"):
+            teacher.predict_logits(np.zeros((rows, 1)))
+
+
+def test_given_logits_cannot_be_overwritten_by_the_caller() -> None:
+    given = PROBA - 5
+    logits = as_teacher(given, CLASSES).predict_logits(X)
+    with pytest.raises(ValueError, match="read-only"):
+        logits[0, 0] = 1
+    given[0, 0] = 0.0  # but the user's own array stays theirs
+
+
+def test_a_data_frame_names_its_classes() -> None:
+    frame = pd.DataFrame(PROBA, columns=CLASSES)
+    assert as_teacher(frame).classes.tolist() == CLASSES
+    assert as_teacher(pd.DataFrame(PROBA)).classes.tolist() == [0, 1, 2]
+    with pytest.raises(TeacherError, match="in another order"):
+        as_teacher(frame, ["c", "b", "a"])
+
+
+def test_npy_is_mapped(tmp_path: Path) -> None:
+    np.save(tmp_path / "p.npy", PROBA)
+    teacher = as_teacher(tmp_path / "p.npy", CLASSES)
+    assert isinstance(teacher._table, np.memmap)  # type: ignore[attr-defined]
+
+
+def test_npy_takes_classes_and_output_from_its_card(tmp_path: Path) -> None:
+    np.save(tmp_path / "p.npy", PROBA)
+    write_card(card_path(tmp_path / "p.npy"), Card("carded", CLASSES, output="logits"))
+    teacher = as_teacher(tmp_path / "p.npy")
+    assert (teacher.name, teacher.classes.tolist()) == ("carded", CLASSES)
+    np.testing.assert_array_equal(teacher.predict_logits(X), PROBA)
+    assert as_teacher(tmp_path / "p.npy", name="mine").name == "mine"
+
+
+def test_npy_of_labels(tmp_path: Path) -> None:
+    np.save(tmp_path / "l.npy", np.array(["a", "c", "a", "b"]))
+    assert code(as_teacher(tmp_path / "l.npy").predict_logits(X)) == [0, 2, 0, 1]
+
+
+class Boom:
+    """Touches a file when unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_pickles_are_never_loaded(suffix: str, tmp_path: Path) -> None:
+    mark, path = tmp_path / "mark", tmp_path / f"evil{suffix}"
+    evil = np.array([Boom(mark)] * 4, dtype=object)
+    if suffix == ".npy":
+        np.save(path, evil, allow_pickle=True)
+    else:
+        np.savez(path, labels=evil)
+    with pytest.raises(TeacherError, match=r"cannot be read from .*arrays of objects are pickles"):
+        as_teacher(path, CLASSES)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".parquet"])
+@pytest.mark.parametrize("content", [b"", b"no such format" * 9, b"\x93NUMPY\x01\x00v\x00{'broken"])
+def test_broken_files(suffix: str, content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / f"broken{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(TeacherError, match="'broken' cannot be read from"):
+        as_teacher(path, CLASSES)
+
+
+def test_a_truncated_file_and_a_folder(tmp_path: Path) -> None:
+    np.save(tmp_path / "cut.npy", PROBA)
+    data = (tmp_path / "cut.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(data[:-8])
+    with pytest.raises(TeacherError, match="'cut' cannot be read"):
+        as_teacher(tmp_path / "cut.npy", CLASSES)
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(TeacherError, match="it is not a regular file"):
+        as_teacher(tmp_path / "folder.npy", CLASSES)
+
+
+def test_an_archive_under_another_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", logits=PROBA)
+    (tmp_path / "a.npz").rename(tmp_path / "a.npy")
+    with pytest.raises(TeacherError, match="cannot be read"):
+        as_teacher(tmp_path / "a.npy", CLASSES)
+
+
+def test_npz_keys(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, logits=PROBA, ids=np.arange(4))
+    np.testing.assert_array_equal(
+        as_teacher(path, CLASSES).predict_logits(X), PROBA
+    )  # not taken as probabilities
+    np.savez(path, labels=np.array(["a", "b", "a", "b"]), classes=np.array(CLASSES))
+    assert code(as_teacher(path).predict_logits(X)) == [0, 1, 0, 1]
+    with pytest.raises(TeacherError, match=r"has labels in a.npz, not logits"):
+        as_teacher(path, output="logits")
+    np.savez(path, labels=np.zeros(4), logits=PROBA)
+    with pytest.raises(TeacherError, match="choose one with output="):
+        as_teacher(path, CLASSES)
+    assert as_teacher(path, CLASSES, output="logits").predict_logits(X).shape == (4, 3)
+    np.savez(path, scores=PROBA)
+    with pytest.raises(TeacherError, match=r"has scores in a\.npz; expected one of logits, proba"):
+        as_teacher(path, CLASSES)
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "class=9" / "p.parquet"  # no partition: that would add a column
+    path.parent.mkdir()
+    frame = pd.DataFrame(PROBA, columns=CLASSES, index=list("wxyz"))
+    frame.to_parquet(path)
+    assert as_teacher(path).classes.tolist() == CLASSES
+    pd.DataFrame({"label": ["u", None, "v", "u"]}).to_parquet(path)
+    assert code(as_teacher(path).predict_logits(X)) == [0, -1, 1, 0]
+    pd.DataFrame({"a": [0.5, None], "b": [0.5, None]}).to_parquet(path)
+    assert code(as_teacher(path).predict_logits(X[:2])) == [0, -1]
+    pd.DataFrame({"a": ["x", "y"], "b": [1, 2]}).to_parquet(path)
+    with pytest.raises(TeacherError, match="cannot be read from"):
+        as_teacher(path)
+    with pytest.raises(TeacherError, match="hard labels are one column 'label'"):
+        as_teacher(path, output="labels")

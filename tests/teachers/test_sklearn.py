@@ -1,0 +1,135 @@
+"""Scikit-learn-style classifiers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.special import softmax
+from sklearn.base import BaseEstimator
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
+
+from consilience.exceptions import TeacherError
+from consilience.teachers import as_teacher
+
+rng = np.random.default_rng(0)
+X = rng.normal(size=(40, 3))
+
+
+def labels(k: int) -> np.ndarray:
+    return np.arange(40) % k
+
+
+@pytest.mark.parametrize("model", [LogisticRegression(), make_pipeline(StandardScaler(), SVC()), LinearSVC()])
+def test_an_unfitted_model(model: BaseEstimator) -> None:
+    with pytest.raises(TeacherError, match=r"is not fitted\. Call fit before"):
+        as_teacher(model, classes=[0, 1])
+
+
+def test_an_unfitted_booster() -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    with pytest.raises(TeacherError, match="'LGBMClassifier' is not fitted"):
+        as_teacher(lightgbm.LGBMClassifier())
+
+
+@pytest.mark.parametrize("k", [3, 4])
+def test_one_vs_one_margins_are_refused(k: int) -> None:
+    model = SVC(decision_function_shape="ovo").fit(X, labels(k))
+    for wrapped in (model, make_pipeline(StandardScaler(), model).fit(X, labels(k))):
+        with pytest.raises(TeacherError, match="decision_function_shape='ovr'"):
+            as_teacher(wrapped)
+    assert as_teacher(SVC().fit(X, labels(k))).predict_logits(X).shape == (40, k)
+
+
+def test_one_vs_one_margins_of_two_classes_are_one_margin() -> None:
+    model = SVC(decision_function_shape="ovo").fit(X, labels(2))
+    np.testing.assert_allclose(as_teacher(model).predict_logits(X)[:, 1], model.decision_function(X))
+
+
+def test_one_vs_one_columns_of_an_unknown_class_are_refused() -> None:
+    class Pairs:
+        classes_ = np.arange(4)
+
+        def decision_function(self, X: np.ndarray) -> np.ndarray:
+            return np.zeros((len(X), 6))
+
+    with pytest.raises(TeacherError, match="a margin per pair of its 4 classes"):
+        as_teacher(Pairs()).predict_logits(X)
+
+
+def test_a_search_is_its_best_model() -> None:
+    search = GridSearchCV(SVC(), {"decision_function_shape": ["ovo"]}, cv=2).fit(X, labels(3))
+    with pytest.raises(TeacherError, match="'GridSearchCV' gives a margin per pair"):
+        as_teacher(search)
+    search = GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2).fit(X, labels(3))
+    np.testing.assert_allclose(softmax(as_teacher(search).predict_logits(X), axis=1), search.predict_proba(X))
+
+
+def test_logits_prefer_the_decision_function() -> None:
+    model = LogisticRegression().fit(X, labels(3))
+    logits = as_teacher(model, output="logits").predict_logits(X)
+    np.testing.assert_array_equal(logits, model.decision_function(X))
+    with pytest.raises(TeacherError, match="has no decision_function"):
+        as_teacher(RandomForestClassifier(2).fit(X, labels(2)), output="logits")
+    with pytest.raises(TeacherError, match="has no predict_proba"):
+        as_teacher(LinearSVC().fit(X, labels(2)), output="probabilities")
+
+
+def test_a_forest_with_zeros_gets_the_floor() -> None:
+    model = DecisionTreeClassifier().fit(X, labels(3))
+    logits = as_teacher(model, floor=1e-3).predict_logits(X)
+    np.testing.assert_allclose(np.unique(logits), [np.log(1e-3), 0])
+
+
+def test_classes_rename_columns() -> None:
+    model = LogisticRegression().fit(X, labels(3))
+    teacher = as_teacher(model, ["a", "b", "c"])
+    assert teacher.classes.tolist() == ["a", "b", "c"]
+    with pytest.raises(TeacherError, match=r"has 3 classes \(0, 1, 2\) and classes= names 2"):
+        as_teacher(model, ["a", "b"])
+    with pytest.raises(TeacherError, match="in another order"):
+        as_teacher(model, [2, 1, 0])
+
+
+def test_data_frames_reach_the_model_as_they_are() -> None:
+    frame = pd.DataFrame(X, columns=["u", "v", "w"])
+    model = LogisticRegression().fit(frame, labels(2))
+    assert as_teacher(model).predict_logits(frame[:5]).shape == (5, 2)  # a bare array would warn
+
+
+def test_several_outputs_are_refused() -> None:
+    model = RandomForestClassifier(2).fit(X, np.column_stack([labels(2), labels(3)]))
+    with pytest.raises(TeacherError, match="predicts 2 outputs at once"):
+        as_teacher(model)
+
+
+def test_a_regressor_is_no_teacher() -> None:
+    with pytest.raises(TeacherError, match=r"without classes_|neither predict_proba"):
+        as_teacher(LinearRegression().fit(X, labels(2)))
+    with pytest.raises(TeacherError, match="neither predict_proba nor decision_function"):
+        as_teacher(LinearRegression().fit(X, labels(2)), [0, 1])
+
+
+def test_a_wrong_number_of_features_keeps_its_cause() -> None:
+    teacher = as_teacher(LogisticRegression().fit(X, labels(2)))
+    with pytest.raises(
+        TeacherError, match=r"failed on X of shape \(40, 2\).*ValueError: X has 2 features"
+    ) as caught:
+        teacher.predict_logits(X[:, :2])
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_a_model_without_fit_is_taken_at_its_word() -> None:
+    class Duck:
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.full((len(X), 2), 0.5)
+
+    assert as_teacher(Duck(), ["a", "b"]).predict_logits(X).shape == (40, 2)
+    with pytest.raises(TeacherError, match="without classes_"):
+        as_teacher(Duck())
