@@ -38,7 +38,13 @@ def check_number(
     name: str, value: object, *, above: float | None = None, at_least: float | None = None
 ) -> float:
     """Return `value` as a float, or raise unless it is a finite number in range."""
-    bound = f" above {above:g}" if above is not None else f" of at least {at_least:g}" if at_least is not None else ""
+    bound = (
+        f" above {above:g}"
+        if above is not None
+        else f" of at least {at_least:g}"
+        if at_least is not None
+        else ""
+    )
     ok = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     number = float(cast(Any, value)) if ok else np.nan
     if above is not None:

@@ -250,7 +250,9 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
             raise LabelSpaceError(f"{where} has the entry {value!r}; class names must be finite.")
     kinds = {_kind(value) for value in names}
     if len(kinds) > 1:
-        raise LabelSpaceError(f"{where} mixes {' and '.join(sorted(kinds))}; make them one kind, such as str.")
+        raise LabelSpaceError(
+            f"{where} mixes {' and '.join(sorted(kinds))}; make them one kind, such as str."
+        )
     repeated = [value for value in dict.fromkeys(names) if names.count(value) > 1] if _repeats(names) else []
     if repeated:
         raise LabelSpaceError(f"{where} names {shorten(repeated)} more than once.")

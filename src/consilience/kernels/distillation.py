@@ -1,0 +1,25 @@
+"""sd: the naive extension of standard distillation (Sec. 3.1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.kernels.packed import Floats, Layout, block_log_softmax, sum_by_class
+
+
+def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Return the mean of the zero-padded p_i over the teachers that do not abstain.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+    layout : Layout
+    temperature : float
+
+    Returns
+    -------
+    (n, L) array; uniform where every teacher abstains.
+    """
+    total = sum_by_class(np.exp(block_log_softmax(logits, layout.offsets, temperature)), layout)
+    mass = total.sum(axis=1, keepdims=True)
+    return np.where(mass > 0, total / np.where(mass > 0, mass, 1.0), 1.0 / total.shape[1])

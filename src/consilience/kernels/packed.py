@@ -1,0 +1,191 @@
+"""Operations on the packed layout that every solver shares."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+# What inner loops index with: unsigned, so that compiled code need not ask whether an index is negative.
+Indices = NDArray[np.uint32]
+
+
+class Layout(NamedTuple):
+    """The packed layout, indexed by block and by class."""
+
+    columns: Indices  # (m,) class of each packed column
+    offsets: Ints  # (N + 1,) block borders
+    block_of: Indices  # (m,) block of each packed column
+    by_class: Indices  # (m,) packed columns sorted by class
+    class_offsets: Ints  # (L + 1,) borders in by_class
+
+
+def make_layout(columns: Ints, offsets: Ints, n_classes: int) -> Layout:
+    """Index packed columns both ways.
+
+    Parameters
+    ----------
+    columns : (m,) array of int
+        Class of each packed column.
+    offsets : (N + 1,) array of int
+        Block borders.
+    n_classes : int
+        Number of classes, L.
+    """
+    block_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    counts = np.bincount(columns, minlength=n_classes)
+    return Layout(
+        np.ascontiguousarray(columns, np.uint32),
+        np.ascontiguousarray(offsets, np.intp),
+        block_of.astype(np.uint32),
+        np.argsort(columns, kind="stable").astype(np.uint32),
+        np.concatenate([[0], np.cumsum(counts)]).astype(np.intp),
+    )
+
+
+def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
+    """Find the distinct class sets among the blocks.
+
+    Returns
+    -------
+    set_of : (N,) array of int
+        The class set of each block.
+    set_columns, set_offsets : arrays of int
+        The class sets in the packed layout, classes ascending.
+    """
+    seen: dict[bytes, int] = {}
+    sets: list[Ints] = []
+    set_of = np.empty(len(offsets) - 1, dtype=np.intp)
+    for i in range(len(set_of)):
+        block = np.sort(columns[offsets[i] : offsets[i + 1]])
+        set_of[i] = seen.setdefault(block.tobytes(), len(sets))
+        if set_of[i] == len(sets):
+            sets.append(block)
+    borders = np.cumsum([0] + [len(block) for block in sets])
+    return set_of, np.concatenate(sets).astype(np.intp), borders.astype(np.intp)
+
+
+@njit(cache=True, parallel=True)
+def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floats:
+    """Return log p_i of eq. (2) for each block; a block of NaN stays NaN.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+    offsets : (N + 1,) array of int
+    temperature : float
+    """
+    n, m = logits.shape
+    out = np.empty((n, m))
+    for row in prange(n):
+        for b in range(len(offsets) - 1):
+            start, stop = offsets[b], offsets[b + 1]
+            top = -np.inf
+            for k in range(start, stop):
+                top = max(top, logits[row, k])
+            total = 0.0
+            for k in range(start, stop):
+                # difference first: logits as large as 1e308 stay finite
+                scaled = (logits[row, k] - top) / temperature
+                out[row, k] = scaled
+                total += np.exp(scaled)
+            shift = np.log(total)
+            for k in range(start, stop):
+                out[row, k] -= shift
+    return out
+
+
+@njit(cache=True, parallel=True)
+def average_by_class(values: Floats, shifts: Floats, layout: Layout) -> Floats:
+    """Return, for each class, the mean of ``values - shifts`` over the blocks that know it.
+
+    Parameters
+    ----------
+    values : (n, m) array
+        Packed values; NaN where a block abstains.
+    shifts : (n, N) array
+        What to take off each block.
+    layout : Layout
+
+    Returns
+    -------
+    (n, L) array, 0 for a class that no active block knows.
+    """
+    n, n_classes = len(values), len(layout.class_offsets) - 1
+    out = np.zeros((n, n_classes))
+    for row in prange(n):
+        for c in range(n_classes):
+            total, count = 0.0, 0
+            for k in range(layout.class_offsets[c], layout.class_offsets[c + 1]):
+                column = layout.by_class[k]
+                if not np.isnan(values[row, column]):
+                    total += values[row, column] - shifts[row, layout.block_of[column]]
+                    count += 1
+            if count > 0:
+                out[row, c] = total / count
+    return out
+
+
+@njit(cache=True, parallel=True)
+def sum_by_class(values: Floats, layout: Layout) -> Floats:
+    """Return, for each class, the sum over the active blocks that know it.
+
+    Parameters
+    ----------
+    values : (n, m) array
+        Packed values; NaN where a block abstains.
+    layout : Layout
+
+    Returns
+    -------
+    (n, L) array.
+    """
+    n = len(values)
+    out = np.zeros((n, len(layout.class_offsets) - 1))
+    for row in prange(n):
+        for k in range(values.shape[1]):
+            if not np.isnan(values[row, k]):
+                out[row, layout.columns[k]] += values[row, k]
+    return out
+
+
+@njit(cache=True, parallel=True)
+def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
+    """Turn unified logits into probabilities, with equal prior mass per class between components.
+
+    Within a component q is the softmax of u; a component of k of the L classes has mass k / L. With one
+    component this is the plain softmax.
+
+    Parameters
+    ----------
+    U : (n, L) array
+        Unified logits; -inf is a probability of zero.
+    component : (number of patterns, L) array of int
+        Component of each class, for each pattern of abstentions.
+    pattern : (n,) array of int
+        Pattern of each row.
+    """
+    n, n_classes = U.shape
+    Q = np.empty((n, n_classes))
+    for row in prange(n):
+        ids = component[pattern[row]]
+        n_components = ids.max() + 1
+        top = np.full(n_components, -np.inf)
+        total = np.zeros(n_components)
+        size = np.zeros(n_components)
+        for c in range(n_classes):
+            top[ids[c]] = max(top[ids[c]], U[row, c])
+        for c in range(n_classes):
+            k = ids[c]
+            # a component of zeros only: nothing tells its classes apart
+            Q[row, c] = np.exp(U[row, c] - top[k]) if top[k] > -np.inf else 1.0
+            total[k] += Q[row, c]
+            size[k] += 1.0
+        for c in range(n_classes):
+            k = ids[c]
+            Q[row, c] *= size[k] / (total[k] * n_classes)
+    return Q
