@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from consilience.card import Card, card_path, file_sha256, write_card
-from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers import _onnx, as_teacher
+from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
+from consilience.teachers import as_teacher
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -272,7 +273,6 @@ def test_cards_give_classes_name_and_output(linear: Make, save: Make) -> None:
     with pytest.raises(TeacherError, match="Pass output='logits'"):
         teacher.predict_logits(X)
     assert as_teacher(path, ["r", "s", "t"], "mine", output="logits").predict_logits(X).shape == (10, 3)
-    path.write_bytes(path.read_bytes() + b"")
     write_card(card_path(path), Card("carded", CLASSES, sha256="0" * 64))
     with pytest.raises(InvalidInputError, match="The card belongs to another file"):
         as_teacher(path)
@@ -300,14 +300,11 @@ def test_text_as_a_plain_list(convert: Make) -> None:
         np.testing.assert_allclose(proba, model.predict_proba(column), atol=1e-5)
 
 
-def test_the_purpose_is_named_when_onnx_is_missing(
-    linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("module", ["onnx", "onnxruntime"])
+def test_a_missing_package_is_named(
+    module: str, linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = save(linear())
-
-    def missing(module: str, **_: str) -> Any:
-        raise ImportError(module)
-
-    monkeypatch.setattr(_onnx, "require", missing)
-    with pytest.raises(ImportError, match="onnx"):
-        as_teacher(path, CLASSES)
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingDependencyError, match=rf"needs {module}: pip install 'consilience\[onnx\]'"):
+        as_teacher(path, CLASSES).predict_logits(X)

@@ -133,3 +133,20 @@ def test_a_model_without_fit_is_taken_at_its_word() -> None:
     assert as_teacher(Duck(), ["a", "b"]).predict_logits(X).shape == (40, 2)
     with pytest.raises(TeacherError, match="without classes_"):
         as_teacher(Duck())
+
+
+def test_learnt_classes_prove_a_fit() -> None:
+    class Foreign:
+        """Boosting libraries keep their state elsewhere than scikit-learn looks for it."""
+
+        def fit(self, X: np.ndarray, y: np.ndarray) -> Foreign:
+            return self
+
+        @property
+        def classes_(self) -> np.ndarray:
+            return np.array(["a", "b"])
+
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.full((len(X), 2), 0.5)
+
+    assert as_teacher(Foreign()).predict_logits(X).shape == (40, 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import stat
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from consilience._optional import require
@@ -65,12 +65,8 @@ def tensors(model: Any) -> Iterator[Any]:
 
 def _size(location: str, tensor: Any, source: Path) -> int:
     """Return the size of an external file, after checking that it is one and lies next to the model."""
-    plain = (
-        location not in ("", ".", "..")
-        and "\0" not in location
-        and PurePosixPath(location).name == location
-        and PureWindowsPath(location).name == location
-    )
+    # Windows' rules on every system: they know both separators, and drives
+    plain = PureWindowsPath(location).name == location and location not in ("", "..") and "\0" not in location
     if not plain:
         raise UnsafeFileError(
             f"{_where(tensor, source)} keeps its data in {location!r}. External data must be a file "

@@ -93,7 +93,8 @@ def _check_fitted(model: Any, name: str) -> None:
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
-    if not hasattr(model, "fit"):  # something that only looks like an estimator is taken at its word
+    # what only looks like an estimator is taken at its word; classes are learnt, so they prove a fit
+    if not hasattr(model, "fit") or getattr(model, "classes_", None) is not None:
         return
     try:
         check_is_fitted(model)
