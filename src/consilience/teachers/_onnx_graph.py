@@ -160,7 +160,7 @@ def parse_names(text: str) -> list[Any] | None:
         names = _by_index(names)
     if not names or not isinstance(names, list | tuple):
         return None
-    if not all(isinstance(value, str | int) for value in names):
+    if not all(isinstance(value, str | int | float) for value in names):
         return None
     return list(names)
 
