@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -79,6 +81,7 @@ class LabelSpace:
             raise LabelSpaceError(f"{len(self.names)} names were given for {len(lists)} class lists.")
         _check_one_kind(lists, self.names)
         resolved = _resolve_aliases(aliases or {})
+        self._aliases = resolved
         known = {value for values in lists for value in values}
         self.unused_aliases = tuple(alias for alias in resolved if alias not in known)
         lists = [_apply_aliases(v, resolved, name) for v, name in zip(lists, self.names, strict=True)]
@@ -129,6 +132,34 @@ class LabelSpace:
         slice(2, 4, None)
         """
         return slice(int(self.offsets[teacher]), int(self.offsets[teacher + 1]))
+
+    def encode(self, labels: Iterable[Any], where: str = "y") -> NDArray[np.intp]:
+        """Return the position of each label in `classes`, -1 where there is none.
+
+        None, NaN, and -1 where that is no class, mean that there is no label. Aliases are understood.
+
+        Examples
+        --------
+        >>> LabelSpace([["a", "b"]]).encode(["b", None, "a"]).tolist()
+        [1, -1, 0]
+        """
+        position = {value: i for i, value in enumerate(self.classes.tolist())}
+        for alias, name in self._aliases.items():
+            if name in position:
+                position.setdefault(alias, position[name])
+        codes = []
+        for row, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
+            value = label.item() if isinstance(label, np.generic) else label
+            if value in position:
+                codes.append(position[value])
+            elif value is None or value == -1 or value != value:
+                codes.append(-1)
+            else:
+                raise LabelSpaceError(
+                    f"{where} has {value!r} in row {row}, which no teacher knows. The classes are "
+                    f"{shorten(self.classes)}; None, NaN or -1 stands for no label."
+                )
+        return np.array(codes, dtype=np.intp)
 
     def components(self) -> list[NDArray[Any]]:
         """Return the groups of classes that chains of shared classes connect.
@@ -211,7 +242,7 @@ def connected_classes(
             node = int(parent[node])
         return node
 
-    for start, stop in zip(offsets[:-1], offsets[1:], strict=True):
+    for start, stop in itertools.pairwise(offsets):
         if start == stop:
             continue
         first = root(int(columns[start]))
@@ -253,8 +284,8 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
         raise LabelSpaceError(
             f"{where} mixes {' and '.join(sorted(kinds))}; make them one kind, such as str."
         )
-    repeated = [value for value in dict.fromkeys(names) if names.count(value) > 1] if _repeats(names) else []
-    if repeated:
+    if len(set(names)) < len(names):
+        repeated = [value for value, count in Counter(names).items() if count > 1]
         raise LabelSpaceError(f"{where} names {shorten(repeated)} more than once.")
     return names
 
@@ -285,10 +316,6 @@ def _kind(value: object) -> str:
     if isinstance(value, str):
         return "text"
     return "booleans" if isinstance(value, bool) else "numbers"
-
-
-def _repeats(names: Sequence[Any]) -> bool:
-    return len(set(names)) < len(names)
 
 
 def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> None:
@@ -324,8 +351,8 @@ def _apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str
                 f"aliases rename {old!r} to {new!r}, which is {_kind(new)}, not {_kind(old)} "
                 "like the other classes."
             )
-    if _repeats(renamed):
-        merged = next(value for value in renamed if renamed.count(value) > 1)
+    merged, count = Counter(renamed).most_common(1)[0]
+    if count > 1:
         sources = [old for old, new in zip(values, renamed, strict=True) if new == merged]
         raise LabelSpaceError(
             f"aliases make {shorten(map(repr, sources))} of {name!r} one class, {merged!r}. "

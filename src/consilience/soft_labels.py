@@ -113,8 +113,8 @@ def estimate_soft_labels(
     temperature : float
         T of eq. (2), applied to every teacher's logits.
     tol : float, optional
-        When to stop: the gradient's norm for ``"ce"`` (1e-8), the root-mean-square change of u and of v in one
-        iteration for ``"mf-p"`` and ``"mf-lv"`` (1e-3).
+        When to stop: the gradient's norm for ``"ce"`` (1e-8), the root-mean-square change of u and of v in
+        one iteration for ``"mf-p"`` and ``"mf-lv"`` (1e-3).
     max_iter : int, optional
         Most iterations: 200 for ``"ce"``, 3000 for ``"mf-p"`` and ``"mf-lv"``.
     lam : float
@@ -127,7 +127,7 @@ def estimate_soft_labels(
     (n, L) array
         Probabilities in the order of ``space.classes``. Where the active teachers of a row leave groups of
         classes unconnected, each group has mass in proportion to its number of classes; a row on which
-        every teacher abstains is uniform. (``"sd"`` has no such freedom: its mass is where the teachers put it.)
+        every teacher abstains is uniform. (``"sd"`` has no such freedom: mass is where the teachers put it.)
 
     Warns
     -----

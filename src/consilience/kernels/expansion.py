@@ -1,0 +1,65 @@
+"""Soft labels as weighted hard labels, and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from consilience.kernels.packed import Floats, Ints
+
+
+def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, Ints, Floats]:
+    """Write soft labels as weighted hard labels.
+
+    Parameters
+    ----------
+    Q : (n, L) array
+        Soft labels.
+    class_weights : (L,) array
+    threshold : float
+        Leave out classes less probable than this, but never a row's most probable one.
+
+    Returns
+    -------
+    rows, labels : (k,) arrays of int
+        Which row has which label, row by row.
+    weights : (k,) array
+        The probability, renormalised over the classes kept, times the class weight.
+    """
+    keep = threshold <= Q
+    keep &= Q > 0
+    keep[np.arange(len(Q)), Q.argmax(axis=1)] = True
+    rows, labels = np.nonzero(keep)
+    kept = np.where(keep, Q, 0.0)
+    weights = kept[rows, labels] / kept.sum(axis=1)[rows] * class_weights[labels]
+    return rows, labels, weights
+
+
+def resample(weights: Floats, size: int, offset: float) -> Ints:
+    """Draw `size` indices in proportion to `weights`, evenly spaced (systematic sampling).
+
+    Parameters
+    ----------
+    weights : (k,) array
+    size : int
+    offset : float
+        In [0, 1): where the first of the evenly spaced points lies.
+    """
+    borders = np.cumsum(weights)
+    points = (np.arange(size) + offset) / size * borders[-1]
+    return np.minimum(np.searchsorted(borders, points, side="right"), len(weights) - 1)
+
+
+def sharpen(proba: Floats, power: float) -> Floats:
+    """Return p^T / sum p^T for each row: what softmax(z) is when p is softmax(z / T).
+
+    Parameters
+    ----------
+    proba : (n, k) array
+    power : float
+        T.
+    """
+    if power == 1.0:
+        return proba
+    # relative to the largest, so that the power of small numbers does not make a row of zeros
+    scaled = (proba / proba.max(axis=1, keepdims=True, initial=np.finfo(float).tiny)) ** power
+    return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))

@@ -1,0 +1,384 @@
+"""Unify: one classifier over all classes out of many, from unlabelled data alone."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+
+from consilience._optional import installed, is_instance_of
+from consilience._progress import Progress, silent
+from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
+from consilience.card import Card, card_path, file_sha256, write_card
+from consilience.engine import score
+from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, TeacherError
+from consilience.export import finish, write_model
+from consilience.kernels.expansion import sharpen
+from consilience.labels import Disconnected, LabelSpace
+from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
+from consilience.students import STUDENTS, ExpansionStudent, named_student
+from consilience.teachers import Teacher, as_teacher
+
+LOSSES = ("cross-entropy",)
+# The logit of a known label, in the units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
+LABEL_LOGIT = 14.0
+
+
+class NotFittedError(ConsilienceError, SklearnNotFittedError):
+    """The estimator is used before `fit`."""
+
+
+class _Scored(NamedTuple):
+    """What scoring gives: everything the student may learn from."""
+
+    logits: NDArray[np.float64]  # (n, m)
+    labels: NDArray[np.intp]  # (n,) position of the known label, -1 where there is none
+    covered: NDArray[np.bool_]  # (n,) whether a teacher or a label says anything
+
+
+class Unifier(ClassifierMixin, BaseEstimator):
+    """Make one classifier over all classes out of classifiers that each know some.
+
+    The teachers score the unlabelled rows of X; their outputs become soft labels over the union of their
+    classes (or a loss, with ``train="backprop"``), and a student learns these.
+
+    Parameters
+    ----------
+    teachers : sequence
+        Fitted classifiers, torch modules, paths, arrays, functions...: whatever `as_teacher` takes without
+        further options, or teachers made with it.
+    student : classifier, torch.nn.Module, factory, name or None
+        A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
+        ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
+        options. None takes a two-layer network: in torch where it is installed, else in scikit-learn.
+    method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"}
+        How soft labels are estimated; see `estimate_soft_labels`.
+    train : {"estimate", "backprop"}
+        Estimate soft labels, then train on them; or train a torch student on the method's own loss
+        (Sec. 3.5.1: CE-BP, MF-P-BP, MF-LV-BP, MF-LF-BP).
+    balance : {"auto", True, False}
+        Weight each class by the inverse of its mean soft label (Sec. 3.5.2). ``"auto"`` does so when label
+        sets differ, and not when they are all equal: the paper's finding. Only with ``train="estimate"``.
+    temperature : float
+        T of eq. (2), for the teachers' outputs and the student's alike. Probabilities are given at T = 1.
+    loss : {"cross-entropy"}
+        What the student minimises with ``train="estimate"``.
+    aliases : mapping, optional
+        Other names of classes: ``{"automobile": "car"}``.
+    disconnected : {"warn", "error", "ignore"}
+        What to do when teachers fall into groups that share no class; see `LabelSpace`.
+    threshold : float
+        For scikit-learn students: classes of a row less probable than this are left out.
+    batch_size : int
+        Rows per call of a teacher.
+    progress : callable, optional
+        Called with (task, done, total) on long work.
+    random_state : int, RandomState or None
+        Makes the student reproducible.
+
+    Attributes
+    ----------
+    classes_ : (L,) array
+        The union of the teachers' classes, sorted.
+    soft_labels_ : (n, L) array or None
+        The estimated soft labels at temperature T; None with ``train="backprop"``.
+    class_weights_ : (L,) array or None
+        The balancing weights, where balancing is on.
+    label_space_ : LabelSpace
+    teachers_ : list of Teacher
+    student_ : the fitted student
+    n_iter_ : int or None
+        Epochs or iterations of the student, where it counts them.
+    n_features_in_ : int
+        Columns of X, where X has columns.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = load_iris(return_X_y=True)
+    >>> teachers = [LogisticRegression(max_iter=500).fit(X[y != k], y[y != k]) for k in (0, 2)]
+    >>> unified = Unifier(teachers, student="logistic", random_state=0).fit(X)
+    >>> unified.classes_.tolist(), round(unified.score(X, y), 1)
+    ([0, 1, 2], 0.9)
+    """
+
+    def __init__(
+        self,
+        teachers: Sequence[Any],
+        student: Any = None,
+        method: Method = "mf-lf",
+        train: Literal["estimate", "backprop"] = "estimate",
+        balance: Literal["auto"] | bool = "auto",
+        temperature: float = 3.0,
+        loss: str = "cross-entropy",
+        *,
+        aliases: Mapping[Any, Any] | None = None,
+        disconnected: Disconnected = "warn",
+        threshold: float = 0.01,
+        batch_size: int = 4096,
+        progress: Progress | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.teachers = teachers
+        self.student = student
+        self.method = method
+        self.train = train
+        self.balance = balance
+        self.temperature = temperature
+        self.loss = loss
+        self.aliases = aliases
+        self.disconnected = disconnected
+        self.threshold = threshold
+        self.batch_size = batch_size
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Unifier:
+        """Score X by every teacher and train the student.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or list
+            n unlabelled rows, in the form that teachers and student take.
+        y : (n,) sequence, optional
+            Labels where they are known; None, NaN or -1 elsewhere. The soft labels of labelled rows are
+            pinned to them.
+        """
+        self._check_params()
+        self.teachers_ = [_numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
+        self.label_space_ = LabelSpace(
+            [teacher.classes for teacher in self.teachers_],
+            self.aliases,
+            names=[teacher.name for teacher in self.teachers_],
+            disconnected=self.disconnected,
+        )
+        self.classes_ = self.label_space_.classes
+        student = self._make_student(X)
+        scored = self._score(X, y)
+        self.soft_labels_: NDArray[np.float64] | None = None
+        self.class_weights_: NDArray[np.float64] | None = None
+        if self.train == "backprop":
+            self._fit_backprop(student, X, scored)
+        else:
+            self._fit_estimate(student, X, scored)
+        self.student_ = student
+        self.n_iter_ = student.n_iter_
+        self._example = take_rows(X, slice(0, 2))
+        if len(getattr(X, "shape", ())) > 1:
+            self.n_features_in_ = int(X.shape[1])
+        return self
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
+        self._check_fitted()
+        if self.student_.scores == "logits":
+            return _softmax(self.student_.predict_logits(X))
+        proba = np.zeros((n_rows(X), len(self.classes_)))
+        proba[:, self.student_.columns_] = sharpen(self.student_.predict_scores(X), self.temperature)
+        return proba
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class (n,) of each row."""
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the unified classifier as one ONNX file, and its card next to it.
+
+        The model takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and ``label`` (n,); the
+        class names are in its metadata. ``as_teacher(path)`` makes it a teacher again.
+
+        Parameters
+        ----------
+        path : path
+            A file name that ends in ``.onnx``, in a folder that exists.
+        """
+        self._check_fitted()
+        target = Path(path)
+        if target.suffix != ".onnx":
+            raise InvalidInputError(
+                f"save writes ONNX; give a file name that ends in .onnx, not {target.name!r}."
+            )
+        if not target.parent.is_dir():
+            raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
+        about = {"method": self.method, "train": self.train, "temperature": f"{self.temperature:g}"}
+        columns = getattr(self.student_, "columns_", np.arange(len(self.classes_)))
+        model = finish(
+            self.student_.to_onnx(self._example),
+            classes=self.classes_,
+            columns=columns,
+            temperature=self.temperature,
+            scores=self.student_.scores,
+            metadata={"producer": "consilience", **about},
+        )
+        write_model(model, target)
+        card = Card(
+            name=target.stem,
+            classes=tuple(self.classes_.tolist()),
+            output="probabilities",
+            sha256=file_sha256(target),
+            description=f"Unified from {len(self.teachers_)} teachers.",
+            details={**about, "teachers": [teacher.name for teacher in self.teachers_]},
+        )
+        write_card(card_path(target), card)
+        return target
+
+    def _check_params(self) -> None:
+        check_choice("method", self.method, METHODS)
+        check_choice("train", self.train, ("estimate", "backprop"))
+        check_choice("balance", self.balance, ("auto", True, False))
+        check_choice("loss", self.loss, LOSSES)
+        check_number("temperature", self.temperature, above=0)
+        check_count("batch_size", self.batch_size)
+        if isinstance(self.teachers, str | bytes | os.PathLike) or not isinstance(self.teachers, Sequence):
+            raise InvalidInputError(
+                f"teachers is a {type(self.teachers).__name__}; give a list with an entry per teacher."
+            )
+        if len(self.teachers) == 0:
+            raise InvalidInputError("teachers is empty; give at least one teacher.")
+        if self.train == "backprop":
+            if self.method == "sd":
+                raise InvalidInputError("method='sd' has no backprop form; use train='estimate'.")
+            if self.balance is True:
+                raise InvalidInputError("balance=True needs soft labels; use train='estimate' with it.")
+
+    def _make_student(self, X: Any) -> Any:
+        """Return the unfitted student, as an ExpansionStudent or a TorchStudent."""
+        student = self.student
+        if student is None:
+            student = "torch" if installed("torch") and installed("skorch") else "mlp"
+        if isinstance(student, str) and student != "torch":
+            check_choice("student", student, ("torch", *STUDENTS))
+            student = named_student(student)
+        if hasattr(student, "fit") and not isinstance(student, type) and not _is_torch(student):
+            if not hasattr(student, "predict_proba"):
+                raise InvalidInputError(
+                    f"student={type(student).__name__} has no predict_proba; "
+                    "set probability=True, or wrap it in CalibratedClassifierCV."
+                )
+            if self.train == "backprop":
+                raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")
+            return ExpansionStudent(student, threshold=self.threshold, random_state=self.random_state)
+        if isinstance(student, type) and hasattr(student, "predict_proba"):
+            raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
+        return _torch_student(student, self.random_state)
+
+    def _score(self, X: Any, y: Any) -> _Scored:
+        space = self.label_space_
+        rows = n_rows(X)
+        if rows == 0:
+            raise InvalidInputError("X has no rows; the student needs some to learn from.")
+        labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
+        if len(labels) != rows:
+            raise InvalidInputError(f"y has {len(labels)} entries and X has {rows} rows.")
+        logits = score(self.teachers_, space, X, batch_size=self.batch_size, progress=self.progress or silent)
+        covered = ~np.isnan(logits[:, space.offsets[:-1]]).all(axis=1) | (labels >= 0)
+        if not covered.any():
+            raise InvalidInputError(
+                "Every teacher abstains on every row of X; there is nothing to learn from."
+            )
+        if not covered.all():
+            warnings.warn(
+                f"Every teacher abstains on {int((~covered).sum())} of {rows} rows; "
+                "the student does not see these.",
+                CoverageWarning,
+                stacklevel=3,
+            )
+        return _Scored(logits, labels, covered)
+
+    def _fit_estimate(self, student: Any, X: Any, scored: _Scored) -> None:
+        space, progress = self.label_space_, self.progress or silent
+        Q = estimate_soft_labels(
+            scored.logits, space, self.method, temperature=self.temperature, progress=progress
+        )
+        pinned = scored.labels >= 0
+        Q[pinned] = np.eye(space.n_classes)[scored.labels[pinned]]
+        self.soft_labels_ = Q
+        seen, X_seen = (Q, X) if scored.covered.all() else (Q[scored.covered], take_rows(X, scored.covered))
+        weights = np.ones(space.n_classes)
+        if self.balance is True or (self.balance == "auto" and not space.identical):
+            self.class_weights_ = balance_weights(seen)
+            # the mean weight of a row is then one, and learning rates mean what they mean without
+            weights = self.class_weights_ / np.count_nonzero(self.class_weights_)
+        if student.scores == "probabilities":
+            student.fit(X_seen, seen, weights)
+            return
+        from consilience.nn import SoftCrossEntropy
+
+        criterion = SoftCrossEntropy(class_weights=weights, temperature=self.temperature)
+        student.fit(X_seen, seen, n_classes=space.n_classes, criterion=criterion, progress=progress)
+
+    def _fit_backprop(self, student: Any, X: Any, scored: _Scored) -> None:
+        from consilience.nn import BACKPROP_LOSSES
+
+        space, logits = self.label_space_, scored.logits
+        pinned = scored.labels >= 0
+        if pinned.any():
+            # Known labels are one more teacher, who knows every class and speaks only where a label is known;
+            # there the others keep silent. So every loss handles them without knowing of them.
+            lists = [*space.class_lists, space.classes]
+            names = [*space.names, "known labels"]
+            space = LabelSpace(lists, names=names, disconnected="ignore")
+            block = np.full((len(logits), len(space.classes)), np.nan)
+            block[pinned] = LABEL_LOGIT * np.eye(len(space.classes))[scored.labels[pinned]]
+            logits = np.hstack([np.where(pinned[:, None], np.nan, logits), block])
+        if not scored.covered.all():
+            logits, X = logits[scored.covered], take_rows(X, scored.covered)
+        criterion = BACKPROP_LOSSES[self.method](space, temperature=self.temperature)
+        student.fit(
+            X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
+        )
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "student_"):
+            raise NotFittedError("This Unifier is not fitted yet; call fit(X) first.")
+
+    def __sklearn_clone__(self) -> Unifier:
+        # a plain clone would clone, and so un-fit, scikit-learn teachers in the list
+        params = self.get_params(deep=False)
+        params["student"] = clone(self.student, safe=False)
+        return type(self)(**params)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "student_")
+
+
+def _numbered_teacher(source: Any, index: int, count: int) -> Teacher:
+    try:
+        return as_teacher(source)
+    except TeacherError as error:
+        raise error.at(index, count) from error.__cause__
+
+
+def _is_torch(student: Any) -> bool:
+    return is_instance_of(student, "torch.nn", "Module") or is_instance_of(
+        student, "consilience.nn", "TorchStudent"
+    )
+
+
+def _torch_student(student: Any, random_state: Any) -> Any:
+    """Return a copy of a TorchStudent, or one around a module or a factory."""
+    if not (student == "torch" or _is_torch(student) or callable(student)):
+        raise InvalidInputError(
+            f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
+            "a factory of one, a name, or None."
+        )
+    from consilience.nn import TorchStudent
+
+    if isinstance(student, TorchStudent):
+        copy = clone(student)
+        return copy if copy.random_state is not None else copy.set_params(random_state=random_state)
+    return TorchStudent(None if isinstance(student, str) else student, random_state=random_state)
+
+
+def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
+    from scipy.special import softmax
+
+    return np.asarray(softmax(logits, axis=1))
