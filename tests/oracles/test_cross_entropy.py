@@ -1,0 +1,168 @@
+"""ce against scipy's minimisers on eq. (9) as the paper prints it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+from consilience.kernels.cross_entropy import ce_logits, ce_objective
+from consilience.kernels.packed import make_layout
+from consilience.labels import LabelSpace
+
+Floats = NDArray[np.float64]
+Case = tuple[list[list[int]], Floats]
+
+
+def random_lists(rng: np.random.Generator, n_classes: int, sizes: list[int]) -> list[list[int]]:
+    return [sorted(rng.choice(n_classes, size, replace=False).tolist()) for size in sizes]
+
+
+def logits_for(lists: list[list[int]], rng: np.random.Generator, rows: int, scale: float) -> Floats:
+    return scale * rng.normal(size=(rows, sum(map(len, lists))))
+
+
+def noisy(rng: np.random.Generator) -> Case:
+    lists = random_lists(rng, 12, [3, 5, 4, 6, 2, 7])
+    return lists, logits_for(lists, rng, 6, 3.0)
+
+
+def zero_probabilities(rng: np.random.Generator) -> Case:
+    lists = [[0, 1, 2], [1, 2, 3], [2, 3, 4, 0]]
+    return lists, 1e4 * rng.integers(0, 3, size=(8, 10)).astype(float)
+
+
+def near_one_hot(rng: np.random.Generator) -> Case:
+    lists = random_lists(rng, 9, [4, 5, 3, 6])
+    return lists, logits_for(lists, rng, 4, 60.0)
+
+
+def disconnected(rng: np.random.Generator) -> Case:
+    lists = [[0, 1, 2], [1, 2], [3, 4], [4, 5, 6], [7]]
+    return lists, logits_for(lists, rng, 5, 4.0)
+
+
+def weak_link(rng: np.random.Generator) -> Case:
+    """Give the only class that both halves know a probability of about 1e-6 to 1e-15."""
+    lists = [[0, 1, 2], [0, 1, 2], [2, 3, 4], [2, 3, 4]]
+    Z = logits_for(lists, rng, 4, 2.0)
+    Z[:, [2, 5, 6, 9]] -= rng.uniform(14, 34, size=(4, 4))
+    return lists, Z
+
+
+def more_sets_than_classes(rng: np.random.Generator) -> Case:
+    lists = random_lists(rng, 5, [2, 3, 2, 4, 3, 2, 2, 3, 4, 2, 3])
+    assert len({tuple(values) for values in lists}) > 5
+    return lists, logits_for(lists, rng, 7, 4.0)
+
+
+def merging_sets(rng: np.random.Generator) -> Case:
+    lists = [[0, 1, 2], [2, 1, 0], [1, 2, 3], [0, 2, 1], [3, 1, 2]]
+    return lists, logits_for(lists, rng, 6, 3.0)
+
+
+def abstentions(rng: np.random.Generator) -> Case:
+    lists = [[0, 1, 2], [1, 2, 3], [3, 4, 0], [0, 1, 2], [4, 5]]
+    Z = logits_for(lists, rng, 8, 3.0)
+    offsets = np.cumsum([0] + [len(values) for values in lists])
+    for row in range(7):
+        for i in rng.choice(5, rng.integers(1, 5), replace=False):
+            Z[row, offsets[i] : offsets[i + 1]] = np.nan
+    return lists, Z
+
+
+CASES: list[Callable[[np.random.Generator], Case]] = [
+    noisy, zero_probabilities, near_one_hot, disconnected, weak_link, more_sets_than_classes, merging_sets,
+    abstentions,
+]  # fmt: skip
+
+
+def active_blocks(z: Floats, lists: list[list[int]], temperature: float) -> list[tuple[list[int], Floats]]:
+    borders = np.cumsum([0] + [len(values) for values in lists])
+    blocks = [(values, z[borders[i] : borders[i + 1]]) for i, values in enumerate(lists)]
+    return [(values, softmax(block / temperature)) for values, block in blocks if not np.isnan(block).any()]
+
+
+def objective(u: Floats, blocks: list[tuple[list[int], Floats]]) -> tuple[float, Floats]:
+    """Return J of eq. (9) and its gradient, term by term."""
+    value, gradient = 0.0, np.zeros_like(u)
+    for values, p in blocks:
+        value -= float(p @ (u[values] - logsumexp(u[values])))
+        gradient[values] += softmax(u[values]) - p
+    return value, gradient
+
+
+def hessian(u: Floats, blocks: list[tuple[list[int], Floats]]) -> Floats:
+    H = np.zeros((len(u), len(u)))
+    for values, _ in blocks:
+        q = softmax(u[values])
+        H[np.ix_(values, values)] += np.diag(q) - np.outer(q, q)
+    return H
+
+
+def scipy_minimum(blocks: list[tuple[list[int], Floats]], n_classes: int) -> float:
+    """Return the lowest J that three minimisers reach."""
+    start = np.zeros(n_classes)
+    tight = {
+        "BFGS": {"gtol": 1e-10, "maxiter": 5000},
+        "L-BFGS-B": {"gtol": 1e-12, "ftol": 1e-16, "maxiter": 5000, "maxfun": 50_000},
+        "trust-exact": {"gtol": 1e-10, "maxiter": 300},
+    }
+    values = []
+    for method, options in tight.items():
+        curvature = {"hess": hessian} if method == "trust-exact" else {}
+        with np.errstate(all="ignore"):
+            found = minimize(objective, start, (blocks,), method, jac=True, options=options, **curvature)
+        values.append(float(found.fun))
+    return min(values)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+@pytest.mark.parametrize("case", CASES)
+def test_newton_reaches_the_minimum(case: Callable[[np.random.Generator], Case], temperature: float) -> None:
+    lists, Z = case(np.random.default_rng(0))
+    n_classes = max(max(values) for values in lists) + 1
+    space = LabelSpace(lists, disconnected="ignore")
+    layout = make_layout(space.columns, space.offsets, n_classes)
+    U, norms, n_iter = ce_logits(Z, layout, temperature, 1e-8, 200)
+    assert np.isfinite(U).all()
+    assert (norms <= 1e-8).all()
+    assert (n_iter < 60).all()
+    J = ce_objective(U, Z, layout, temperature)
+    for u, z, norm, value in zip(U, Z, norms, J, strict=True):
+        blocks = active_blocks(z, lists, temperature)
+        ours, gradient = objective(u, blocks)
+        assert np.linalg.norm(gradient) <= 1e-8
+        assert np.linalg.norm(gradient) == pytest.approx(norm, abs=1e-12)
+        assert value == pytest.approx(ours, rel=1e-10, abs=1e-12)
+        # a gradient of 1e-8 leaves about as much in J, where a class of no mass makes it flat
+        assert ours <= scipy_minimum(blocks, n_classes) + 1e-8
+
+
+@pytest.mark.parametrize("scale", [1.0, 10.0, 100.0, 1e3, 1e4])
+def test_newton_never_fails(scale: float) -> None:
+    rng = np.random.default_rng(1)
+    space = LabelSpace(random_lists(rng, 35, rng.integers(5, 16, size=15).tolist()), disconnected="ignore")
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    Z = scale * rng.normal(size=(1500, space.n_columns))
+    U, norms, n_iter = ce_logits(Z, layout, 1.0, 1e-8, 200)
+    assert np.isfinite(U).all()
+    assert (norms <= 1e-8).all()
+    assert n_iter.max() <= 60
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_consistent_teachers_give_back_q(seed: int) -> None:
+    """Check Proposition 1."""
+    rng = np.random.default_rng(seed)
+    lists = [[0, 1, 2], *random_lists(rng, 8, [4, 5, 6]), list(range(5, 8)), [2, 5]]
+    space = LabelSpace(lists)
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    u = 3.0 * rng.normal(size=(4, space.n_classes))
+    Z = u[:, space.columns] + rng.normal(size=(4, 6))[:, layout.block_of]
+    U, _, _ = ce_logits(Z, layout, 1.0, 1e-8, 200)
+    np.testing.assert_allclose(softmax(U, axis=1), softmax(u, axis=1), rtol=1e-9)

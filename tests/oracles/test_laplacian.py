@@ -1,0 +1,82 @@
+"""The Laplacian solver against numpy and against exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from consilience.kernels.laplacian import solve_laplacian
+
+Floats = NDArray[np.float64]
+
+
+def solve(weights: Floats, rhs: Floats) -> Floats:
+    upper, s = np.triu(weights, 1), rhs.copy()
+    solve_laplacian(upper, s, len(s))
+    return s
+
+
+def random_weights(rng: np.random.Generator, size: int, decades: float) -> Floats:
+    upper = np.triu(10.0 ** -rng.uniform(0, decades, size=(size, size)), 1)
+    return upper + upper.T
+
+
+def laplacian(weights: Floats) -> Floats:
+    return np.diag(weights.sum(axis=1)) - weights
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9, 20])
+def test_agrees_with_the_pseudo_inverse(size: int) -> None:
+    rng = np.random.default_rng(size)
+    weights = random_weights(rng, size, 2)
+    rhs = rng.normal(size=size)
+    rhs -= rhs.mean()
+    s = solve(weights, rhs)
+    theirs = np.linalg.pinv(laplacian(weights), hermitian=True) @ rhs
+    np.testing.assert_allclose(s, theirs - theirs[-1], atol=1e-11 * max(1.0, abs(s).max()))
+
+
+def test_components_are_solved_apart() -> None:
+    rng = np.random.default_rng(0)
+    weights = np.zeros((7, 7))
+    groups = [[0, 3, 4], [1, 6], [2, 5]]
+    rhs = np.zeros(7)
+    for group in groups:
+        weights[np.ix_(group, group)] = random_weights(rng, len(group), 1)
+        r = rng.normal(size=len(group))
+        rhs[group] = r - r.mean()
+    s = solve(weights, rhs)
+    np.testing.assert_allclose(laplacian(weights) @ s, rhs, atol=1e-12)
+    assert [s[group[-1]] for group in groups] == [0.0, 0.0, 0.0]
+
+
+def exact_solution(weights: Floats, rhs: Floats) -> list[Fraction]:
+    """Eliminate in rational arithmetic, with s = 0 at the last node."""
+    size = len(rhs) - 1
+    w = [[Fraction(float(x)) for x in row] for row in weights]
+    rows = [
+        [sum(w[i], Fraction(0)) if i == j else -w[i][j] for j in range(size)] + [Fraction(float(rhs[i]))]
+        for i in range(size)
+    ]
+    for k in range(size):
+        for i in range(size):
+            if i != k:
+                factor = rows[i][k] / rows[k][k]
+                rows[i] = [x - factor * y for x, y in zip(rows[i], rows[k], strict=True)]
+    return [rows[k][-1] / rows[k][k] for k in range(size)] + [Fraction(0)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_weak_links_keep_their_relative_accuracy(seed: int) -> None:
+    """Weights from 1e-200 to 1 would be nothing but cancellation in a Cholesky factor."""
+    rng = np.random.default_rng(seed)
+    weights = random_weights(rng, 7, 200)
+    # positive at every node but the last, so that the exact solution is well conditioned entry by entry
+    rhs = rng.uniform(0.5, 1.0, size=7)
+    rhs[-1] = -rhs[:-1].sum()
+    s = solve(weights, rhs)
+    for ours, exact in zip(s, exact_solution(weights, rhs), strict=True):
+        assert abs(Fraction(float(ours)) - exact) <= Fraction(1, 10**13) * abs(exact)
