@@ -17,7 +17,7 @@ from consilience.exceptions import TeacherError
 from consilience.labels import shorten
 from consilience.teachers._base import Adapter, Options, Teacher, describe, own_or_given, summary
 from consilience.teachers._files import open_source
-from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores, without_zipmap
+from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
 from consilience.teachers._onnx_safety import check_external_data
 from consilience.teachers._outputs import Output
 from consilience.teachers._sklearn import binary_logits
@@ -45,7 +45,6 @@ class OnnxTeacher(Adapter):
     _source: Path
     _signature: Signature
     _external: list[Path]
-    _stripped: bytes | None
     _found: Scores
     _batch_size: int
     _device: str
@@ -54,7 +53,6 @@ class OnnxTeacher(Adapter):
     def _scores(self, X: Any, rows: int) -> Any:
         session = self._open()
         inputs = session.get_inputs()
-        output = self._found.zipmap if self._stripped is not None else self._found.output
         fixed = _fixed_batch(inputs)
         size = fixed or self._batch_size
         parts = []
@@ -65,7 +63,7 @@ class OnnxTeacher(Adapter):
             if fixed and count < fixed:
                 feed = {key: _pad(value, fixed) for key, value in feed.items()}
             try:
-                result = session.run([output], feed)[0]
+                result = session.run([self._found.output], feed)[0]
             except Exception as error:
                 wants = ", ".join(f"{item.name} {item.type} {item.shape}" for item in inputs)
                 raise TeacherError(
@@ -115,15 +113,14 @@ class OnnxTeacher(Adapter):
                 raise TeacherError(
                     self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}."
                 )
-            if self._stripped is None and _signature(self._source, self._external) != self._signature:
+            if _signature(self._source, self._external) != self._signature:
                 self._external, self._signature = _load(self._source, self.name)[1:]
             options = onnxruntime.SessionOptions()
             # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
             options.log_severity_level = 3
             try:
-                self._session = onnxruntime.InferenceSession(
-                    self._stripped or str(self._source), options, providers=[provider]
-                )
+                # from the path, never from bytes: those would take external data from the current folder
+                self._session = onnxruntime.InferenceSession(str(self._source), options, providers=[provider])
             except Exception as error:
                 raise TeacherError(
                     self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"
@@ -165,8 +162,6 @@ def onnx_teacher(
     teacher._source, teacher._found = source, scores
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
-    # a dictionary per row costs more than most models; without external data the graph can end before it
-    teacher._stripped = None if external else without_zipmap(model, scores)
     return teacher
 
 

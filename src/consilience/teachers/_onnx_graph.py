@@ -165,26 +165,6 @@ def parse_names(text: str) -> list[Any] | None:
     return list(names)
 
 
-def without_zipmap(model: Any, scores: Scores) -> bytes | None:
-    """Return the model with one output: the tensor (n, k) that its ZipMap would turn into dictionaries.
-
-    None where there is no ZipMap at the end.
-    """
-    if scores.zipmap is None or any(scores.output in node.input for node in model.graph.node):
-        return None
-    onnx = require("onnx", extra="onnx", purpose="An ONNX teacher")
-    copy = type(model)()
-    copy.CopyFrom(model)
-    kept = [node for node in copy.graph.node if scores.output not in node.output]
-    del copy.graph.node[:]
-    copy.graph.node.extend(kept)
-    del copy.graph.output[:]
-    # ZipMap takes float32 alone, so that the type is known
-    value = onnx.helper.make_tensor_value_info(scores.zipmap, onnx.TensorProto.FLOAT, [None, None])
-    copy.graph.output.append(value)
-    return bytes(copy.SerializeToString())
-
-
 def _by_index(names: dict[Any, Any]) -> list[Any] | None:
     """Return the values of {index: name} in order, when the indices are exactly 0 to k - 1."""
     try:
