@@ -59,7 +59,9 @@ def test_mf_lf_is_least_squares(lists: list[list[int]]) -> None:
         target = z[used] / temperature
         theirs, *_ = np.linalg.lstsq(matrix, target, rcond=None)
         # the best shifts for our u
-        shifts, *_ = np.linalg.lstsq(matrix[:, space.n_classes :], target - matrix[:, : len(u)] @ u, rcond=None)
+        shifts, *_ = np.linalg.lstsq(
+            matrix[:, space.n_classes :], target - matrix[:, : len(u)] @ u, rcond=None
+        )
         ours = np.concatenate([u, shifts])
         np.testing.assert_allclose(matrix @ ours, matrix @ theirs, atol=1e-11)
 
