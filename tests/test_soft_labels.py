@@ -197,14 +197,9 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     runs = []
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-c", COUNT_COMPILATIONS],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        runs.append(json.loads(done.stdout))
+        command = [sys.executable, "-c", COUNT_COMPILATIONS]
+        printed = subprocess.check_output(command, env=environment, text=True)
+        runs.append(json.loads(printed))
     (_, first_misses), (hits, misses) = runs
     assert first_misses > 0
     assert hits > 0

@@ -133,7 +133,7 @@ def algorithm_2(
 def active_part(
     space: LabelSpace, z: Floats, temperature: float
 ) -> tuple[Floats, NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return the dense (L', N') logits and mask of the active teachers, and which classes and teachers these are."""
+    """Return dense logits and mask without the silent teachers, and which classes and teachers these are."""
     active = np.array([not np.isnan(z[space.block(i)]).any() for i in range(space.n_teachers)])
     dense = np.zeros((space.n_classes, space.n_teachers))
     for i in np.flatnonzero(active):

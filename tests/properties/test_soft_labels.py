@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -66,7 +67,7 @@ def soft_labels(
 
 def blocks(lists: list[list[int]]) -> list[slice]:
     borders = np.cumsum([0] + [len(values) for values in lists])
-    return [slice(start, stop) for start, stop in zip(borders[:-1], borders[1:], strict=True)]
+    return [slice(start, stop) for start, stop in pairwise(borders)]
 
 
 @every_method
