@@ -117,6 +117,21 @@ def test_sharpening(name, temperature):
     np.testing.assert_allclose(probabilities, expected / expected.sum(axis=1, keepdims=True), atol=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [1, 3])
+def test_a_probability_just_below_zero_is_zero(temperature):
+    """onnxruntime gives 1 - p for one class of a binary forest, and rounding may take it below zero."""
+    model = finish(
+        passthrough(2),
+        classes=[0, 1],
+        columns=[0, 1],
+        temperature=temperature,
+        scores="probabilities",
+        metadata={},
+    )
+    probabilities, _ = run(model, np.array([[-1e-8, 1.0]], dtype=np.float32))
+    assert probabilities.tolist() == [[0.0, 1.0]]
+
+
 def test_sharpening_many_classes_does_not_underflow():
     k = 2000
     p = np.full((1, k), 1 / k, dtype=np.float32)

@@ -303,6 +303,15 @@ def test_soft_cross_entropy():
     torch.testing.assert_close(SoftCrossEntropy()(*args), plain)
 
 
+def test_torch_is_asked_for_by_name():
+    code = "import sys; sys.modules['torch'] = None; import consilience.nn"
+    outcome = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (
+        "MissingDependencyError: consilience.nn needs torch: pip install 'consilience[torch]'"
+        in outcome.stderr
+    )
+
+
 def test_losses_need_no_skorch():
     code = "import sys; sys.modules['skorch'] = None; from consilience.nn import CEBPLoss"
     subprocess.run([sys.executable, "-c", code], check=True)

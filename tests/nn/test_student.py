@@ -82,6 +82,14 @@ def test_early_stopping_keeps_the_best_weights():
     torch.testing.assert_close(weights(student), weights(again))
 
 
+def test_tensors_are_arrays():
+    X, Q, _ = blobs(30)
+    tensors = TorchStudent(max_epochs=2, random_state=0).fit(
+        torch.tensor(X), torch.tensor(Q), n_classes=3, criterion=SoftCrossEntropy()
+    )
+    assert torch.equal(weights(tensors), weights(fitted(X=X, Q=Q, max_epochs=2)))
+
+
 def test_without_patience_all_epochs_run():
     assert fitted(patience=None, max_epochs=5).n_iter_ == 5
 

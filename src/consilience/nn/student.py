@@ -89,6 +89,8 @@ class TorchStudent(BaseEstimator):
     [0, 1]
     """
 
+    scores = "logits"
+
     def __init__(
         self,
         module: nn.Module | Callable[..., nn.Module] | None = None,
@@ -119,7 +121,13 @@ class TorchStudent(BaseEstimator):
         self.random_state = random_state
 
     def fit(
-        self, X: Any, targets: ArrayLike, *, n_classes: int, criterion: nn.Module, progress: Progress = silent
+        self,
+        X: Any,
+        targets: ArrayLike | Tensor,
+        *,
+        n_classes: int,
+        criterion: nn.Module,
+        progress: Progress = silent,
     ) -> TorchStudent:
         """Train the module.
 
@@ -129,7 +137,7 @@ class TorchStudent(BaseEstimator):
         ----------
         X : (n, ...) array or tensor
             Inputs, two or more dimensions. Floats become float32; integers stay int64, for embeddings.
-        targets : (n, k) array
+        targets : (n, k) array or tensor
             Soft labels (n, L), or packed teacher logits (n, m).
         n_classes : int
             L, the number of logits the module must give.
@@ -146,7 +154,8 @@ class TorchStudent(BaseEstimator):
         rows = as_rows(X)
         if len(rows) == 0:
             raise InvalidInputError("X has no rows to train on.")
-        goals = torch.as_tensor(np.array(targets, dtype=np.float32))
+        goals = targets.detach().cpu() if isinstance(targets, Tensor) else torch.tensor(np.asarray(targets))
+        goals = goals.to(torch.float32)
         if goals.ndim != 2 or len(goals) != len(rows):
             raise InvalidInputError(
                 f"targets have shape {tuple(goals.shape)} for {len(rows)} rows of X; "
