@@ -1,0 +1,243 @@
+"""The experiment protocol of "Unifying Heterogeneous Classifiers" (Sec. 4.1.1): who knows and sees what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypedDict
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_random_state
+
+from consilience.exceptions import InvalidInputError
+from consilience.labels import LabelSpace, shorten
+
+Range = tuple[int, int]
+
+# Draws of the numbers of a trial before it is given up. Ranges of Table 1 need one or two.
+MAX_DRAWS = 10_000
+
+
+class Sizes(TypedDict):
+    """How large a trial is: the first three arguments of `random_classes`, each (least, most)."""
+
+    n_classes: Range
+    n_teachers: Range
+    n_teacher_classes: Range
+
+
+_LARGE = Sizes(n_classes=(20, 50), n_teachers=(10, 20), n_teacher_classes=(5, 15))
+SIZES: Mapping[str, Sizes] = MappingProxyType(
+    {
+        "imagenet": _LARGE,
+        "lsun": Sizes(n_classes=(5, 10), n_teachers=(3, 7), n_teacher_classes=(2, 5)),
+        "places365": _LARGE,
+    }
+)
+"""Table 1 of the paper, for ``random_classes(y, **SIZES["lsun"])``."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trial: the classes of each teacher, and the rows that train it.
+
+    Attributes
+    ----------
+    classes : (L,) array
+        The classes of the unified classifier, sorted.
+    teacher_classes : tuple of (k_i,) arrays
+        The classes of each teacher, sorted. Together they are `classes`, in one connected component.
+    teacher_rows : tuple of arrays of int
+        The rows of y that train each teacher, sorted. No row has two teachers.
+    """
+
+    classes: NDArray[Any]
+    teacher_classes: tuple[NDArray[Any], ...]
+    teacher_rows: tuple[NDArray[np.intp], ...]
+
+    @property
+    def n_teachers(self) -> int:
+        """The number of teachers, N."""
+        return len(self.teacher_classes)
+
+    @property
+    def union_rows(self) -> NDArray[np.intp]:
+        """The training rows of all teachers together, sorted: what the benchmark SPV learns from."""
+        return np.sort(np.concatenate(self.teacher_rows))
+
+    @property
+    def label_space(self) -> LabelSpace:
+        """The label space of the teachers."""
+        return LabelSpace(self.teacher_classes)
+
+
+class _Numbers(NamedTuple):
+    classes: int  # L
+    sizes: NDArray[np.intp]  # |L_i| of each teacher
+
+
+def random_classes(
+    y: ArrayLike,
+    *,
+    n_classes: Range = (5, 10),
+    n_teachers: Range = (3, 7),
+    n_teacher_classes: Range = (2, 5),
+    n_per_class: Range = (50, 200),
+    completely_overlapping: bool = False,
+    random_state: int | np.random.RandomState | None = None,
+) -> Trial:
+    """Draw a trial of the paper's experiment: teachers that know random classes and share no data.
+
+    The paper does not say how it covers the union of classes. Here the sets of classes are drawn at random
+    under two conditions: every class has a teacher, and chains of shared classes connect all of them, without
+    which the union is not determined (see `LabelSpace.components`). The numbers of classes and teachers are
+    drawn again where no such sets exist.
+
+    Rows for transfer and test are the caller's: y has the rows that teachers may be trained on.
+
+    Parameters
+    ----------
+    y : (n,) array
+        Labels of the rows that teachers may be trained on.
+    n_classes : (int, int)
+        Least and most classes of the union, L. See `SIZES` for Table 1.
+    n_teachers : (int, int)
+        Least and most teachers, N.
+    n_teacher_classes : (int, int)
+        Least and most classes of a teacher, at least two.
+    n_per_class : (int, int)
+        Least and most training rows for each class of each teacher. Where a class has too few rows for all
+        teachers that know it, their numbers are cut in proportion: rows are never shared.
+    completely_overlapping : bool
+        Whether every teacher knows every class of the union, the paper's second configuration.
+    random_state : int, RandomState or None
+        Reproduces the trial.
+
+    Examples
+    --------
+    >>> y = np.repeat(np.arange(10), 400)
+    >>> trial = random_classes(y, **SIZES["lsun"], random_state=0)
+    >>> [known.tolist() for known in trial.teacher_classes]
+    [[1, 2, 5, 8, 9], [0, 1, 3, 4, 9], [0, 1, 4, 6, 8]]
+    >>> [len(rows) for rows in trial.teacher_rows]
+    [483, 660, 591]
+    """
+    labels = np.asarray(y)
+    if labels.ndim != 1:
+        raise InvalidInputError(f"y has shape {labels.shape}; expected (n,), a label per row.")
+    ranges = {
+        "n_classes": _check_range("n_classes", n_classes, 2),
+        "n_teachers": _check_range("n_teachers", n_teachers, 1),
+        "n_teacher_classes": _check_range("n_teacher_classes", n_teacher_classes, 2),
+    }
+    per_class = _check_range("n_per_class", n_per_class, 1)
+    known = np.unique(labels)
+    if len(known) < n_classes[1]:
+        raise InvalidInputError(
+            f"n_classes={n_classes} wants up to {n_classes[1]} classes and y has {len(known)}. "
+            "Lower n_classes."
+        )
+    random = check_random_state(random_state)
+    numbers = _draw_numbers(ranges, completely_overlapping, random)
+    classes = np.sort(random.choice(known, numbers.classes, replace=False))
+    if completely_overlapping:
+        members = [np.arange(numbers.classes)] * len(numbers.sizes)
+    else:
+        members = _draw_members(numbers, random)
+    rows = _draw_rows(labels, classes, members, per_class, random)
+    return Trial(classes, tuple(classes[own] for own in members), rows)
+
+
+def _check_range(name: str, value: Any, least: int) -> Range:
+    try:
+        low, high = value
+    except (TypeError, ValueError):
+        low, high = None, None
+    whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in (low, high))
+    if not whole or not least <= low <= high:
+        raise InvalidInputError(
+            f"{name}={value!r} must be two whole numbers (least, most), the first at least {least}."
+        )
+    return int(low), int(high)
+
+
+def _draw_numbers(
+    ranges: Mapping[str, Range], completely_overlapping: bool, random: np.random.RandomState
+) -> _Numbers:
+    """Draw L, N and the size of each teacher such that connected sets of these sizes can cover L classes."""
+    for _ in range(MAX_DRAWS):
+        count = _between(ranges["n_classes"], random)
+        teachers = _between(ranges["n_teachers"], random)
+        if completely_overlapping:
+            return _Numbers(count, np.full(teachers, count, dtype=np.intp))
+        low, high = ranges["n_teacher_classes"]
+        sizes = np.minimum(random.randint(low, high + 1, size=teachers), count)
+        # a teacher that hangs on to the classes before it by one class adds its size less one
+        if (sizes - 1).sum() >= count - 1:
+            return _Numbers(count, sizes.astype(np.intp))
+    raise InvalidInputError(
+        f"No teachers of n_teacher_classes={ranges['n_teacher_classes']} classes, "
+        f"n_teachers={ranges['n_teachers']} of them, connect n_classes={ranges['n_classes']} classes. "
+        "Allow more teachers, larger ones, or fewer classes."
+    )
+
+
+def _draw_members(numbers: _Numbers, random: np.random.RandomState) -> list[NDArray[np.intp]]:
+    """Draw each teacher's classes, as positions: a random tree that connects all, then uniform filling.
+
+    A teacher of size s has one class in common with the tree so far and up to s - 1 classes new to it; which
+    of these places hold a new class is drawn at random. The other places are filled from all classes.
+    """
+    count, sizes = numbers
+    places = np.repeat(np.arange(len(sizes)), sizes - 1)
+    new = np.bincount(random.choice(places, count - 1, replace=False), minlength=len(sizes))
+    order = random.permutation(count)
+    members: list[NDArray[np.intp]] = [np.empty(0, dtype=np.intp)] * len(sizes)
+    reached = 1
+    for teacher in random.permutation(len(sizes)):
+        link = order[random.randint(reached)]
+        own = np.append(order[reached : reached + new[teacher]], link)
+        reached += int(new[teacher])
+        others = np.setdiff1d(np.arange(count), own)
+        filling = random.choice(others, sizes[teacher] - len(own), replace=False)
+        members[teacher] = np.sort(np.concatenate([own, filling])).astype(np.intp)
+    return members
+
+
+def _draw_rows(
+    labels: NDArray[Any],
+    classes: NDArray[Any],
+    members: list[NDArray[np.intp]],
+    per_class: Range,
+    random: np.random.RandomState,
+) -> tuple[NDArray[np.intp], ...]:
+    """Deal the rows of each class out to the teachers that know it."""
+    dealt: list[list[NDArray[np.intp]]] = [[] for _ in members]
+    for position, name in enumerate(classes):
+        owners = [i for i, own in enumerate(members) if position in own]
+        rows = random.permutation(np.flatnonzero(labels == name))
+        if len(rows) < len(owners):
+            raise InvalidInputError(
+                f"Class {shorten([name])} has {len(rows)} rows for the {len(owners)} teachers that know it; "
+                "each needs at least one of its own. Give more rows or fewer teachers."
+            )
+        wanted = random.randint(per_class[0], per_class[1] + 1, size=len(owners))
+        stops = np.cumsum(_cut(wanted, len(rows)))
+        for teacher, part in zip(owners, np.split(rows[: stops[-1]], stops[:-1]), strict=True):
+            dealt[teacher].append(part)
+    return tuple(np.sort(np.concatenate(parts)) for parts in dealt)
+
+
+def _cut(wanted: NDArray[np.intp], available: int) -> NDArray[np.intp]:
+    """Cut numbers in proportion so that they add up to at most `available`, none below one."""
+    total = int(wanted.sum())
+    if total <= available:
+        return wanted
+    # one each first, so that rounding down leaves nobody without a row
+    return np.asarray(1 + (wanted - 1) * (available - len(wanted)) // max(total - len(wanted), 1))
+
+
+def _between(bounds: Range, random: np.random.RandomState) -> int:
+    return int(random.randint(bounds[0], bounds[1] + 1))
