@@ -18,9 +18,9 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
 
     Examples
     --------
-    >>> check_choice("method", "mfp", ["ce", "mf-p"])
+    >>> check_choice("method", "mfp", ["ce", "mf-p"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    consilience.exceptions.InvalidInputError: method='mfp' is unknown; use 'ce' or 'mf-p'. Did you mean 'mf-p'?
+    consilience.exceptions.InvalidInputError: method='mfp' is unknown; use 'ce' or 'mf-p'. Did you mean ...?
     """
     allowed = list(choices)
     # identity for True and False: 1 == True, and balance=1 is a slip

@@ -6,7 +6,8 @@ ConsilienceError                    catch this to catch them all
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
-└── NotFittedError                  (scikit-learn's) used before fit; made by `not_fitted`
+└── NotFittedError                  (scikit-learn's) used before fit; in consilience.unify, so that
+                                    this file need not import scikit-learn
 ConsilienceWarning                  (UserWarning)
 ├── ConvergenceWarning              a solver stopped before its tolerance
 ├── DisconnectedWarning             the teachers do not determine the split between groups of classes

@@ -150,6 +150,10 @@ class LabelSpace:
         codes = []
         for row, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
             value = label.item() if isinstance(label, np.generic) else label
+            if value is not None and not isinstance(value, str | int | float):
+                raise LabelSpaceError(
+                    f"{where} has {value!r} in row {row}; give one class name per row, or None for no label."
+                )
             if value in position:
                 codes.append(position[value])
             elif value is None or value == -1 or value != value:

@@ -71,7 +71,7 @@ class ExpansionStudent(BaseEstimator):
         _warn_of_missing(labels, Q.shape[1])
         weight_name = _sample_weight_name(estimator)
         if weight_name is None:
-            drawn = resample(weights, COPIES * len(Q), random.uniform())
+            drawn = resample(weights, random.uniform(size=COPIES * len(Q)))
             estimator.fit(take_rows(X, rows[drawn]), labels[drawn])
         else:
             estimator.fit(take_rows(X, rows), labels, **{weight_name: weights})

@@ -105,9 +105,9 @@ class Unifier(ClassifierMixin, BaseEstimator):
     >>> from sklearn.linear_model import LogisticRegression
     >>> X, y = load_iris(return_X_y=True)
     >>> teachers = [LogisticRegression(max_iter=500).fit(X[y != k], y[y != k]) for k in (0, 2)]
-    >>> unified = Unifier(teachers, student="logistic", random_state=0).fit(X)
-    >>> unified.classes_.tolist(), round(unified.score(X, y), 1)
-    ([0, 1, 2], 0.9)
+    >>> unified = Unifier(teachers, student="logistic", random_state=0).fit(X)  # no y: nobody has it
+    >>> unified.classes_.tolist(), unified.score(X, y) > 0.8
+    ([0, 1, 2], True)
     """
 
     def __init__(
@@ -187,6 +187,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row."""
+        self._check_fitted()
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -34,19 +34,25 @@ def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, In
     return rows, labels, weights
 
 
-def resample(weights: Floats, size: int, offset: float) -> Ints:
-    """Draw `size` indices in proportion to `weights`, evenly spaced (systematic sampling).
+def resample(weights: Floats, jitter: Floats) -> Ints:
+    """Draw indices in proportion to `weights`: one point at random in each of k equal parts of their sum.
+
+    Evenly spaced points would vary less still, but beat with the period of rows that follow a pattern.
 
     Parameters
     ----------
-    weights : (k,) array
-    size : int
-    offset : float
-        In [0, 1): where the first of the evenly spaced points lies.
+    weights : (m,) array
+    jitter : (k,) array
+        Where in its part each point lies, in [0, 1).
+
+    Returns
+    -------
+    (k,) array of int
     """
     borders = np.cumsum(weights)
-    points = (np.arange(size) + offset) / size * borders[-1]
-    return np.minimum(np.searchsorted(borders, points, side="right"), len(weights) - 1)
+    points = (np.arange(len(jitter)) + jitter) / len(jitter) * borders[-1]
+    drawn: Ints = np.minimum(np.searchsorted(borders, points, side="right"), len(weights) - 1)
+    return drawn
 
 
 def sharpen(proba: Floats, power: float) -> Floats:

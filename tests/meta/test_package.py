@@ -1,0 +1,83 @@
+"""What the package promises as a whole: names, lazy imports, import time, documents that tell the truth."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import consilience
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "onnx", "onnxruntime", "ray", "matplotlib", "sklearn", "numba", "skorch", "pandas")
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = f"import sys, consilience; print([m for m in {HEAVY} if m in sys.modules])"
+    assert python(code) == "[]"
+
+
+def test_importing_the_package_takes_less_than_a_second() -> None:
+    code = "import time; t = time.perf_counter(); import consilience; print(time.perf_counter() - t)"
+    assert min(float(python(code)) for _ in range(3)) < 1.0
+
+
+def test_using_the_estimator_with_scikit_learn_loads_no_torch() -> None:
+    code = (
+        "import sys, numpy as np; from consilience import Unifier, as_teacher;"
+        "t = as_teacher(lambda X: X[:, :2], ['a', 'b'], output='logits');"
+        "Unifier([t], 'logistic').fit(np.eye(6)).predict(np.eye(6));"
+        "print([m for m in ('torch', 'onnx', 'onnxruntime', 'ray', 'matplotlib') if m in sys.modules])"
+    )
+    assert python(code) == "[]"
+
+
+def test_every_public_name_exists_and_says_what_it_is() -> None:
+    assert len(set(consilience.__all__)) == len(consilience.__all__) <= 30
+    assert set(consilience.__all__) == set(consilience._EXPORTS)
+    for name in consilience.__all__:
+        value = getattr(consilience, name)
+        assert inspect.getdoc(value), name
+        assert name in dir(consilience)
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'unfy'"):
+        _ = consilience.unfy
+
+
+def test_every_option_is_documented() -> None:
+    for name in ("LabelSpace", "as_teacher", "estimate_soft_labels", "Unifier", "Card"):
+        value = getattr(consilience, name)
+        text = inspect.getdoc(value) or ""
+        for option in inspect.signature(value).parameters:
+            assert re.search(rf"^{option}\b.* : |^{option}, |, {option} : ", text, re.M), (name, option)
+
+
+def test_the_version_is_one() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf8")
+    assert f'version = "{consilience.__version__}"' in text
+    assert f"## {consilience.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf8")
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf8")):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_no_source_file_unpickles_or_evaluates() -> None:
+    banned = re.compile(r"\bimport pickle\b|allow_pickle=True|weights_only=False|(?<![\w.])(eval|exec)\(|joblib\.load")
+    for source in (ROOT / "src").rglob("*.py"):
+        assert not banned.search(source.read_text(encoding="utf8")), source

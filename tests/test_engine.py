@@ -1,0 +1,90 @@
+"""Scoring: packed layout, batches, progress, and errors that name the teacher and its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience import LabelSpace, TeacherError, as_teacher
+from consilience.engine import score
+
+X = np.arange(20.0).reshape(10, 2)
+
+
+def rising(X: Any) -> np.ndarray:
+    return np.column_stack([X[:, 0], X[:, 1] * 2])
+
+
+def falling(X: Any) -> np.ndarray:
+    return -np.column_stack([X[:, 0], X[:, 1], X[:, 0] + 5])
+
+
+def teachers() -> list[Any]:
+    return [
+        as_teacher(rising, ["a", "b"], "up", output="logits"),
+        as_teacher(falling, ["b", "c", "d"], "down", output="logits"),
+    ]
+
+
+def space_of(sources: list[Any]) -> LabelSpace:
+    return LabelSpace([t.classes for t in sources], names=[t.name for t in sources], disconnected="ignore")
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 10, 99])
+def test_blocks_stand_side_by_side_whatever_the_batches(batch_size: int) -> None:
+    sources = teachers()
+    packed = score(sources, space_of(sources), X, batch_size=batch_size)
+    np.testing.assert_array_equal(packed, np.hstack([rising(X), falling(X)]))
+
+
+def test_precomputed_outputs_are_asked_once_with_all_rows() -> None:
+    given = np.random.default_rng(0).normal(size=(10, 2))
+    sources = [as_teacher(given, ["a", "b"], output="logits"), *teachers()]
+    packed = score(sources, space_of(sources), X, batch_size=3)
+    np.testing.assert_array_equal(packed[:, :2], given)
+
+
+def test_progress_counts_rows_over_all_teachers() -> None:
+    calls: list[tuple[str, int, int]] = []
+    score(teachers(), space_of(teachers()), X, batch_size=5, progress=lambda *call: calls.append(call))
+    assert calls == [("scoring", done, 20) for done in (5, 10, 15, 20)]
+
+
+def test_no_rows() -> None:
+    assert score(teachers(), space_of(teachers()), X[:0]).shape == (0, 5)
+
+
+class Careless:
+    """Calls itself a teacher and gives what it likes."""
+
+    def __init__(self, logits: Any) -> None:
+        self.name, self.classes, self.logits = "careless", np.array(["a", "b"]), logits
+
+    def predict_logits(self, X: Any) -> Any:
+        return self.logits
+
+
+@pytest.mark.parametrize(
+    ("logits", "says"),
+    [
+        (np.zeros((10, 3)), r"'careless' \(2 of 2\) returned logits of shape \(10, 3\)"),
+        (np.zeros(10), r"'careless' \(2 of 2\) returned logits of shape \(10,\)"),
+        (np.where(np.arange(20).reshape(10, 2) == 7, np.inf, 0.0), r"\(2 of 2\).* inf in row 3"),
+        (np.where(np.arange(20).reshape(10, 2) == 7, np.nan, 0.0), r"\(2 of 2\).* nan in row 3"),
+    ],
+)
+def test_what_a_careless_teacher_gives_is_checked(logits: np.ndarray, says: str) -> None:
+    sources = [teachers()[0], Careless(logits)]
+    with pytest.raises(TeacherError, match=says):
+        score(sources, space_of(sources), X)
+
+
+def test_an_error_in_a_later_batch_says_where_its_rows_begin() -> None:
+    def late(X: Any) -> np.ndarray:
+        return np.where(X == 13, np.inf, X)
+
+    sources = [as_teacher(late, ["a", "b"], output="logits")]
+    with pytest.raises(TeacherError, match=r"row 2 .*Rows count from row 4 of X"):
+        score(sources, space_of(sources), X, batch_size=4)
