@@ -78,6 +78,8 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 
 
 def test_no_source_file_unpickles_or_evaluates() -> None:
-    banned = re.compile(r"\bimport pickle\b|allow_pickle=True|weights_only=False|(?<![\w.])(eval|exec)\(|joblib\.load")
+    banned = re.compile(
+        r"\bimport pickle\b|allow_pickle=True|weights_only=False|(?<![\w.])(eval|exec)\(|joblib\.load"
+    )
     for source in (ROOT / "src").rglob("*.py"):
         assert not banned.search(source.read_text(encoding="utf8")), source
