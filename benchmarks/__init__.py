@@ -1,0 +1,1 @@
+"""Benchmarks: speed against peers, and the tables of the papers."""

@@ -1,0 +1,1 @@
+"""Reproductions of the papers' tables; results are appended to results/*.jsonl and rendered from there."""

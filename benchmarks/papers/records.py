@@ -1,0 +1,68 @@
+"""Result files: one JSON line per trial, with all that is needed to run it again."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "results"
+PACKAGES = ("consilience", "numpy", "scikit-learn", "torch", "skorch")
+
+
+def provenance() -> dict[str, Any]:
+    """Return commit, command, versions and date; folders of this machine are left out of the command."""
+    return {
+        "commit": _commit(),
+        "command": _command(sys.argv[1:]),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def append(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one line. A killed run loses at most the line it was writing; `read` skips that."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torn = path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0
+    with path.open("a", encoding="utf-8") as file:
+        file.write(("\n" if torn else "") + json.dumps(record) + "\n")
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file, without lines that were cut short."""
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            yield json.loads(line)
+        except json.JSONDecodeError:
+            continue
+
+
+def _commit() -> str:
+    """Return the commit; "-dirty" when the code that runs differs from it."""
+    root = Path(__file__).parents[2]
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/papers/*.py"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return (head.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")
+
+
+def _command(arguments: list[str]) -> str:
+    kept, skip = [], False
+    for argument in arguments:
+        if not skip and not argument.startswith("--data-dir"):
+            kept.append(argument)
+        skip = argument == "--data-dir"
+    return " ".join(["python -m benchmarks.papers.unify", *kept])

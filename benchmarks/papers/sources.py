@@ -1,0 +1,125 @@
+"""Data of the reproductions: loading, and the split of each trial."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+
+DATA_VARIABLE = "CONSILIENCE_DATA"
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A labelled data set.
+
+    Attributes
+    ----------
+    X, y : (n, d) and (n,) arrays
+        Rows that are split into training rows of the teachers, the transfer set and, without a test set of
+        the data's own, test rows.
+    X_test, y_test : arrays or None
+        The test set that comes with the data.
+    views : tuple of slices
+        The columns a teacher may look at: each is the output of another pretrained network, or all.
+    sizes : str
+        The row of Table 1, a key of `consilience.datasets.SIZES`.
+    transfer, test : float
+        Parts of X for transfer and test.
+    """
+
+    X: Floats
+    y: NDArray[np.intp]
+    X_test: Floats | None
+    y_test: NDArray[np.intp] | None
+    views: tuple[slice, ...]
+    sizes: str
+    transfer: float
+    test: float
+
+
+class Rows(NamedTuple):
+    """The rows of one trial; the transfer set has no labels."""
+
+    X_train: Floats
+    y_train: NDArray[np.intp]
+    X_transfer: Floats
+    X_test: Floats
+    y_test: NDArray[np.intp]
+
+
+def load(name: str, folder: str | None = None) -> Source:
+    """Load a data set by name; `folder`, or the environment variable CONSILIENCE_DATA, says where it is."""
+    return LOADERS[name](Path(folder or os.environ.get(DATA_VARIABLE, ".")))
+
+
+def split(source: Source, seed: int, most_transfer: int) -> Rows:
+    """Shuffle the rows and split them; the transfer set has at most `most_transfer` rows."""
+    order = np.random.RandomState(seed).permutation(len(source.y))
+    n_transfer, n_test = int(source.transfer * len(order)), int(source.test * len(order))
+    transfer, test, train = np.split(order, [n_transfer, n_transfer + n_test])
+    if source.X_test is None or source.y_test is None:
+        X_test, y_test = source.X[test], source.y[test]
+    else:
+        X_test, y_test = source.X_test, source.y_test
+    transfer = transfer[:most_transfer]
+    return Rows(source.X[train], source.y[train], source.X[transfer], X_test, y_test)
+
+
+def _digits(folder: Path) -> Source:
+    X, y = load_digits(return_X_y=True)
+    return _without_test(X.astype(np.float32) / 16, y)
+
+
+def _letter(folder: Path) -> Source:
+    table = np.loadtxt(_path(folder, "letter_recognition.csv"), dtype=str, delimiter=",", skiprows=1)
+    X = table[:, 1:].astype(np.float32)
+    y = np.unique(table[:, 0], return_inverse=True)[1]
+    return _without_test((X - X.mean(axis=0)) / X.std(axis=0), y)
+
+
+def _mnist(folder: Path) -> Source:
+    with np.load(_path(folder, "mnist.npz"), allow_pickle=False) as data:
+        X, X_test = (data[k].reshape(-1, 784).astype(np.float32) / 255 for k in ("x_train", "x_test"))
+        y, y_test = (data[k].astype(np.intp) for k in ("y_train", "y_test"))
+    return Source(X, y, X_test, y_test, (slice(0, 784),), "lsun", transfer=0.2, test=0.0)
+
+
+def _cifar100(folder: Path) -> Source:
+    """Features of two pretrained networks side by side; a teacher sees one of them, a student both."""
+    with np.load(_path(folder, "cifar100_features.npz"), allow_pickle=False) as data:
+        X, X_test = (
+            np.hstack([data[f"{net}_{part}"] for net in ("lite0", "rn50")]).astype(np.float32)
+            for part in ("train", "test")
+        )
+        y, y_test = (data[f"y_{part}"].astype(np.intp) for part in ("train", "test"))
+    half = X.shape[1] // 2
+    views = (slice(0, half), slice(half, 2 * half))
+    return Source(X, y, X_test, y_test, views, "imagenet", transfer=0.2, test=0.0)
+
+
+def _without_test(X: Floats, y: NDArray[np.intp]) -> Source:
+    return Source(X, y, None, None, (slice(0, X.shape[1]),), "lsun", transfer=0.35, test=0.25)
+
+
+def _path(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.is_file():
+        raise SystemExit(f"{name} is not in {folder}. Give --data-dir, or set {DATA_VARIABLE}.")
+    return path
+
+
+LOADERS: dict[str, Callable[[Path], Source]] = {
+    "digits": _digits,
+    "letter": _letter,
+    "mnist": _mnist,
+    "cifar100": _cifar100,
+}

@@ -1,0 +1,309 @@
+"""One trial of "Unifying Heterogeneous Classifiers with Distillation", Sec. 4: teachers, then every method.
+
+Departures from the paper: teachers are small models on features (or pixels), not fine-tuned networks;
+students are trained with Adam (1e-3, then 1e-4 for the second half), which does not need the paper's
+150-fold rate for MF-P-BP; the number of epochs is an option.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning as SklearnConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from skorch.callbacks import LRScheduler
+from torch import nn
+
+from benchmarks.papers.sources import Rows, Source, split
+from consilience import ConvergenceWarning, Unifier, as_teacher, estimate_soft_labels
+from consilience.datasets import SIZES, Trial, random_classes
+from consilience.nn import SoftCrossEntropy, TorchStudent
+from consilience.soft_labels import Method as Solver
+
+FLOOR: float = inspect.signature(as_teacher).parameters["floor"].default
+HIDDEN = 256  # as in the heads of the paper's networks
+ADJUSTMENT_ROWS = 50  # per class, for the accuracy analysis
+NOISE_STEP = 1.15
+
+
+class Method(NamedTuple):
+    """How the Unifier is called for a name of Table 2."""
+
+    method: Solver
+    train: Literal["estimate", "backprop"] = "estimate"
+    balance: bool = False
+
+
+_PROPOSED: dict[str, Solver] = {"CE": "ce", "MF-P": "mf-p", "MF-LV": "mf-lv", "MF-LF": "mf-lf"}
+METHODS: dict[str, Method] = {
+    "SD": Method("sd"),
+    **{f"{name}-E": Method(m) for name, m in _PROPOSED.items()},
+    **{f"{name}-BP": Method(m, train="backprop") for name, m in _PROPOSED.items()},
+    "SD-BS": Method("sd", balance=True),
+    **{f"{name}-BS": Method(m, balance=True) for name, m in _PROPOSED.items()},
+}
+"""Table 2 without SPV; MF-LV is the table's MF-LV and the text's MF-LU."""
+
+# Fig. 3 shows SD, "SD-BP" (SD has no backprop form; SD-BS is meant) and three BP methods; MF-LF-BS is added.
+SENSITIVITY_METHODS = ("SD", "SD-BS", "MF-P-BP", "MF-LF-BP", "CE-BP", "MF-LF-BS")
+
+
+class Family(NamedTuple):
+    """A kind of teacher; `last_layer` finds the weights of its last layer, for noise."""
+
+    make: Callable[[int], Any]
+    last_layer: Callable[[Any], NDArray[np.floating[Any]]] | None
+
+
+FAMILIES: dict[str, Family] = {
+    "linear": Family(lambda seed: LogisticRegression(C=0.1, max_iter=200), lambda model: model.coef_),
+    "mlp": Family(
+        lambda seed: MLPClassifier((HIDDEN,), max_iter=20, learning_rate_init=3e-3, random_state=seed),
+        lambda model: model.coefs_[-1],
+    ),
+    "forest": Family(lambda seed: RandomForestClassifier(100, min_samples_leaf=2, random_state=seed), None),
+    "lda": Family(lambda seed: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"), None),
+}
+CROWDS: dict[str, tuple[str, ...]] = {"networks": ("linear", "mlp"), "mixed": tuple(FAMILIES)}
+"""Families a teacher is drawn from. Networks are near the paper's: with two views, two heads on two backbones
+make four architectures. Mixed adds a forest, whose probabilities are often zero, and an overconfident LDA."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Everything but the seed that decides a trial's outcome.
+
+    Attributes
+    ----------
+    data : str
+        A key of `benchmarks.papers.sources.LOADERS`.
+    configuration : {"random", "overlapping"}
+        The two columns of Table 1.
+    methods : tuple of str
+        Names of Table 2, and SPV.
+    temperature : float
+        T of eq. (2).
+    transfer_rows : int
+        Most rows of the transfer set.
+    accuracy : float or None
+        What the teachers' accuracy is lowered to by noise; None leaves them as they are.
+    epochs, batch_size : int
+        Of the students.
+    crowd : str
+        Which kinds of teachers there are, a key of `CROWDS`.
+    floor : float
+        Least probability of a teacher; see `as_teacher`.
+    """
+
+    data: str
+    configuration: str
+    methods: tuple[str, ...]
+    temperature: float = 3.0
+    transfer_rows: int = 10_000
+    accuracy: float | None = None
+    epochs: int = 6
+    batch_size: int = 128
+    crowd: str = "networks"
+    floor: float = FLOOR
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Accuracy of each method, and what the trial was like."""
+
+    accuracy: dict[str, float]
+    n_classes: int
+    teachers: tuple[str, ...]
+    teacher_accuracy: float
+
+
+def run_trial(source: Source, setting: Setting, seed: int) -> Outcome:
+    """Train teachers, score the transfer set once, and train a student with every method."""
+    rows = split(source, seed, setting.transfer_rows)
+    trial = random_classes(
+        rows.y_train,
+        **SIZES[source.sizes],
+        completely_overlapping=setting.configuration == "overlapping",
+        random_state=seed,
+    )
+    known = np.isin(rows.y_test, trial.classes)
+    X_test, y_test = rows.X_test[known], rows.y_test[known]
+    with _expected_warnings():
+        teachers = train_teachers(source, rows, trial, setting, seed)
+        logits = np.hstack([t.logits(rows.X_transfer, setting.floor) for t in teachers])
+        predictors = _fit_all(logits, rows, trial, setting, seed)
+        accuracy = {name: float(np.mean(predict(X_test) == y_test)) for name, predict in predictors}
+    return Outcome(
+        accuracy,
+        len(trial.classes),
+        tuple(t.name for t in teachers),
+        float(np.mean([t.score(X_test, y_test) for t in teachers])),
+    )
+
+
+class TrainedTeacher(NamedTuple):
+    """A fitted model and the columns it looks at."""
+
+    name: str
+    model: Any
+    view: slice
+
+    def logits(self, X: NDArray[Any], floor: float) -> NDArray[np.float64]:
+        """Return the model's logits (n, k)."""
+        return as_teacher(self.model, floor=floor).predict_logits(X[:, self.view])
+
+    def score(self, X: NDArray[Any], y: NDArray[Any]) -> float:
+        """Return the accuracy on rows of the teacher's own classes."""
+        own = np.isin(y, self.model.classes_)
+        return float(self.model.score(X[own][:, self.view], y[own]))
+
+
+def train_teachers(
+    source: Source, rows: Rows, trial: Trial, setting: Setting, seed: int
+) -> list[TrainedTeacher]:
+    """Train a model of a random family on a random view for each teacher of the trial."""
+    random = np.random.RandomState(seed)
+    names = CROWDS[setting.crowd]
+    teachers = []
+    for own_rows in trial.teacher_rows:
+        name, view = names[random.randint(len(names))], random.randint(len(source.views))
+        columns = source.views[view]
+        X, y = rows.X_train[own_rows][:, columns], rows.y_train[own_rows]
+        if setting.accuracy is None:
+            model = FAMILIES[name].make(seed).fit(X, y)
+        else:
+            held = _adjustment_rows(y, random)
+            model = FAMILIES[name].make(seed).fit(X[~held], y[~held])
+            model = spoil(model, FAMILIES[name], X[held], y[held], setting.accuracy, random)
+        teachers.append(TrainedTeacher(f"{name}-{view}", model, columns))
+    return teachers
+
+
+def spoil(
+    model: Any,
+    family: Family,
+    X: NDArray[Any],
+    y: NDArray[Any],
+    accuracy: float,
+    random: np.random.RandomState,
+) -> Any:
+    """Add growing Gaussian noise to the last layer until the accuracy on (X, y) is down to the wanted one."""
+    assert family.last_layer is not None
+    weights = family.last_layer(model)
+    noise = random.standard_normal(weights.shape).astype(weights.dtype) * weights.std()
+    scale, noisy = 0.05, model
+    while noisy.score(X, y) > accuracy and scale < 1e6:
+        noisy = copy.deepcopy(model)
+        family.last_layer(noisy)[...] = weights + scale * noise
+        scale *= NOISE_STEP
+    return noisy
+
+
+def _adjustment_rows(y: NDArray[Any], random: np.random.RandomState) -> NDArray[np.bool_]:
+    """Hold out 50 rows of each class, but never more than half of them."""
+    held = np.zeros(len(y), dtype=bool)
+    for name in np.unique(y):
+        own = random.permutation(np.flatnonzero(y == name))
+        held[own[: min(ADJUSTMENT_ROWS, len(own) // 2)]] = True
+    return held
+
+
+Predict = Callable[[NDArray[Any]], NDArray[Any]]
+
+
+def _fit_all(
+    logits: NDArray[np.float64], rows: Rows, trial: Trial, setting: Setting, seed: int
+) -> Iterator[tuple[str, Predict]]:
+    """Train every method in turn; soft labels are estimated once for -E and -BS."""
+    space = trial.label_space
+    blocks = [
+        as_teacher(logits[:, space.block(i)], own, output="logits")
+        for i, own in enumerate(trial.teacher_classes)
+    ]
+    estimated: dict[str, Any] = {}
+    for name in setting.methods:
+        if name == "SPV":
+            yield name, _fit_supervised(rows, trial, setting, seed)
+            continue
+        how = METHODS[name]
+        if how.train == "backprop":
+            yield name, _fit_unified(blocks, how, rows, setting, seed)
+            continue
+        if how.method not in estimated:
+            Q = estimate_soft_labels(logits, space, how.method, temperature=setting.temperature)
+            estimated[how.method] = _oracle(Q, space.classes, setting.temperature)
+        yield name, _fit_unified([estimated[how.method]], how, rows, setting, seed)
+
+
+def _oracle(Q: NDArray[np.float64], classes: NDArray[Any], temperature: float) -> Any:
+    """Return one teacher whose probabilities at the temperature are Q: every method then estimates Q."""
+    return as_teacher(temperature * np.log(np.maximum(Q, 1e-300)), classes, output="logits")
+
+
+def _fit_unified(teachers: Sequence[Any], how: Method, rows: Rows, setting: Setting, seed: int) -> Predict:
+    unified = Unifier(
+        teachers,
+        _student(setting),
+        how.method if how.train == "backprop" else "mf-lf",
+        how.train,
+        balance=how.balance,
+        temperature=setting.temperature,
+        random_state=seed,
+    )
+    return unified.fit(rows.X_transfer).predict
+
+
+def _fit_supervised(rows: Rows, trial: Trial, setting: Setting, seed: int) -> Predict:
+    """Train on the teachers' own training data, with labels."""
+    own = trial.union_rows
+    codes = np.searchsorted(trial.classes, rows.y_train[own])
+    student = _student(setting).set_params(random_state=seed)
+    targets = np.eye(len(trial.classes))[codes]
+    student.fit(rows.X_train[own], targets, n_classes=len(trial.classes), criterion=SoftCrossEntropy())
+    return lambda X: trial.classes[student.predict_logits(X).argmax(axis=1)]
+
+
+def _student(setting: Setting) -> TorchStudent:
+    """Return a student; with the same seed, the weights and the order of batches are the same."""
+    schedule = LRScheduler("MultiStepLR", milestones=[max(1, setting.epochs // 2)], gamma=0.1)
+    return TorchStudent(
+        _head,
+        max_epochs=setting.epochs,
+        batch_size=setting.batch_size,
+        patience=None,
+        validation_fraction=0.0,
+        callbacks=[schedule],
+        standardize=True,
+    )
+
+
+def _head(n_features: int, n_classes: int) -> nn.Module:
+    """Make the paper's head: fully connected layers with 256 hidden nodes, batch normalisation and ReLU."""
+    return nn.Sequential(
+        nn.Linear(n_features, HIDDEN),
+        nn.BatchNorm1d(HIDDEN),
+        nn.ReLU(),
+        nn.Linear(HIDDEN, n_classes),
+    )
+
+
+@contextmanager
+def _expected_warnings() -> Iterator[None]:
+    """Silence the stops of MF-P and MF-LV at 3000 iterations and of teachers' training, as in the paper."""
+    torch.set_num_threads(1)  # so that results and times do not depend on the number of jobs
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", SklearnConvergenceWarning)
+        yield
