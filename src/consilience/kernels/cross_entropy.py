@@ -7,25 +7,34 @@ share their term, so with w_B the number of them
 
 Its Hessian is diag(d) - sum_B w_B q_B q_B', where q_B is the softmax of u over B and d = sum_B w_B q_B. With
 s_B = q_B' x the Newton system Hx = -g becomes a graph Laplacian on the class sets (edge weights
-w_B w_C sum_l q_B(l) q_C(l) / d_l), so a step costs O(m + sum_l r_l^2 + G^3), with r_l sets knowing class l and
-G sets, instead of O(L^3): thousands of classes cost no more than their columns.
+w_B w_C sum_l q_B(l) q_C(l) / d_l), so a step costs O(m + sum_l r_l^2 + G^3), with r_l sets knowing class l
+and G sets, instead of O(L^3): thousands of classes cost no more than their columns.
+
+A thread works on several rows at once, each in a lane (the last axis of every array). Loops along lanes are
+contiguous and compile to vector instructions; what a row does depends on no other lane.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, prange
+from numpy.typing import NDArray
 
 from consilience.kernels.factorisation import mf_lf_logits
-from consilience.kernels.laplacian import solve_laplacian
+from consilience.kernels.laplacian import fill_in, solve_laplacian
 from consilience.kernels.packed import (
+    LANES,
     Floats,
     Indices,
     Ints,
     Layout,
     block_log_softmax,
+    block_softmax,
     distinct_blocks,
     make_layout,
+    rows_per_turn,
     sum_by_class,
 )
 
@@ -33,7 +42,8 @@ from consilience.kernels.packed import (
 START_FLOOR = -40.0
 # Newton steps longer than this leave the region where the quadratic model holds.
 MAX_STEP = 4.0
-_CHUNK = 64
+# Most numbers in a thread's matrices of edge weights (4 MB); thousands of class sets get fewer lanes.
+_MOST_WEIGHTS = 2**19
 
 
 def ce_logits(
@@ -61,46 +71,87 @@ def ce_logits(
         Newton iterations used.
     """
     n_classes = len(layout.class_offsets) - 1
-    log_p = block_log_softmax(logits, layout.offsets, temperature)
-    U = mf_lf_logits(np.maximum(log_p, START_FLOOR), layout, 1.0)
-    A = sum_by_class(np.exp(log_p), layout)
+    log_p, p = block_softmax(logits, layout.offsets, temperature)
+    U = mf_lf_logits(np.maximum(log_p, START_FLOOR, out=log_p), layout, 1.0)
+    A = sum_by_class(p, layout)
     set_of, columns, offsets = distinct_blocks(layout.columns, layout.offsets)
     active = ~np.isnan(logits[:, layout.offsets[:-1]])
     W = active @ np.eye(len(offsets) - 1)[set_of]
     sets = make_layout(columns, offsets, n_classes)
-    norms, n_iter = newton(A, W, sets, shared_classes(sets), U, tol, max_iter)
+    norms, n_iter = newton(A, W, sets, make_links(sets), U, rows_per_turn(len(U)), tol, max_iter)
     return U, norms, n_iter
 
 
 def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) -> Floats:
     """Return J of eq. (9) for each row, at unified logits U (n, L)."""
-    p = np.exp(block_log_softmax(logits, layout.offsets, temperature))
+    _, p = block_softmax(logits, layout.offsets, temperature)
     log_q = block_log_softmax(np.where(np.isnan(p), np.nan, U[:, layout.columns]), layout.offsets, 1.0)
-    return -np.nansum(p * log_q, axis=1)
+    J: Floats = -np.nansum(p * log_q, axis=1)
+    return J
 
 
-def shared_classes(sets: Layout) -> Indices:
-    """List every pair of class sets that share a class.
+class Links(NamedTuple):
+    """The edges of the Laplacian that gives the Newton step."""
 
-    Returns
-    -------
-    (4, k) array
-        Two packed columns of one class, that class, and the place of their sets in a flat (G, G) matrix,
-        in its upper triangle. Flat and unsigned: a signed or double index costs more than the product.
-    """
-    n_sets = len(sets.offsets) - 1
+    first: Indices  # (k,) one of two packed columns of a class
+    second: Indices  # (k,) the other, in a later class set
+    shared: Indices  # (k,) that class
+    place: Indices  # (k,) where their sets meet in a flat matrix of edge weights, in its upper triangle
+    fill: NDArray[
+        np.bool_
+    ]  # (size, size) from `fill_in`; a node is a class set, or a class if these are fewer
+
+
+def make_links(sets: Layout) -> Links:
+    """List every pair of class sets that share a class, and the edges that elimination makes of them."""
+    n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
+    knows = np.zeros((n_sets, n_classes), dtype=np.float32)
+    knows[sets.block_of, sets.columns] = 1.0
+    if n_sets > n_classes:
+        none = np.empty(0, dtype=np.uint32)
+        return Links(none, none, none, none, fill_in(knows.T @ knows > 0))
     pairs = [np.empty((4, 0))]
-    for c in range(len(sets.class_offsets) - 1):
+    for c in range(n_classes):
         columns = sets.by_class[sets.class_offsets[c] : sets.class_offsets[c + 1]]
-        first, second = (columns[i] for i in np.triu_indices(len(columns), 1))
-        place = sets.block_of[first] * n_sets + sets.block_of[second]
-        pairs.append(np.stack([first, second, np.full(len(first), c), place]))
-    return np.ascontiguousarray(np.concatenate(pairs, axis=1), dtype=np.uint32)
+        one, other = (columns[i] for i in np.triu_indices(len(columns), 1))
+        meet = sets.block_of[one] * n_sets + sets.block_of[other]
+        pairs.append(np.stack([one, other, np.full(len(one), c), meet]))
+    first, second, shared, place = np.concatenate(pairs, axis=1).astype(np.uint32)
+    return Links(first, second, shared, place, fill_in(knows @ knows.T > 0))
 
 
-@njit(cache=True, parallel=True)
+class _Lanes(NamedTuple):
+    """The rows in work, one per lane.
+
+    A lane whose row was just rejected, finished or taken up sits out the step of the others: its direction is
+    computed like theirs and not used.
+    """
+
+    a: Floats  # (L, lanes) sum of the p_i
+    w: Floats  # (G, lanes) number of teachers with each class set
+    u: Floats  # (L, lanes) the best point so far
+    trial: Floats  # (L, lanes) the point to evaluate next
+    x: Floats  # (L, lanes) Newton direction
+    t: Floats  # (m, lanes) w_B q_B at the trial point
+    d: Floats  # (L, lanes) their sum by class
+    g: Floats  # (L, lanes) gradient
+    s: Floats  # (G, lanes) unknowns of the Laplacian
+    weights: Floats  # (size, size, lanes) its edges
+    numbers: Floats  # (6, lanes) see the constants below
+    row: Ints  # (lanes,) the row in the lane, or -1
+    n_iter: Ints  # (lanes,) its iterations so far
+    state: Ints  # (lanes,) see the constants below
+
+
+# rows of `numbers`: J at u, J and gradient norm at the trial point, length of the step, two for scratch
+_VALUE, _TRIAL_VALUE, _TRIAL_NORM, _STEP, _TOP, _TOTAL = range(6)
+# `state`: accept whatever the trial point is, and likewise but a Newton step comes next; or only if J falls
+_ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
 def newton(
-    A: Floats, W: Floats, sets: Layout, pairs: Indices, U: Floats, tol: float, max_iter: int
+    A: Floats, W: Floats, sets: Layout, links: Links, U: Floats, length: int, tol: float, max_iter: int
 ) -> tuple[Floats, Ints]:
     """Minimise J for each row, from the start in U, in place.
 
@@ -112,10 +163,11 @@ def newton(
         w_B, the number of teachers with each class set.
     sets : Layout
         The distinct class sets.
-    pairs : (4, k) array of int
-        From `shared_classes`.
+    links : Links
     U : (n, L) array
         The start on entry, the minimiser on return.
+    length : int
+        Rows that a thread takes at a time.
     tol, max_iter : float, int
 
     Returns
@@ -126,140 +178,225 @@ def newton(
     n = len(A)
     norms = np.empty(n)
     n_iter = np.empty(n, dtype=np.intp)
-    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
-        # scratch once per chunk: allocation would dominate small problems
-        L, G = A.shape[1], W.shape[1]
-        t, d, g, x = np.zeros(len(sets.columns)), np.empty(L), np.empty(L), np.empty(L)
-        s, trial = np.empty(G), np.empty(L)
-        size = L if G > L else G
-        weights = np.empty((size, size))
-        for row in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-            norms[row], n_iter[row] = _newton_row(
-                A[row], W[row], sets, pairs, U[row], (t, d, g, x, s, trial, weights), tol, max_iter
-            )
+    for turn in prange((n + length - 1) // length):
+        rows = slice(turn * length, min(n, (turn + 1) * length))
+        _newton_rows(A[rows], W[rows], sets, links, U[rows], (norms[rows], n_iter[rows]), tol, max_iter)
     return norms, n_iter
 
 
-@njit(cache=True)
-def _newton_row(a, w, sets, pairs, u, scratch, tol, max_iter):  # type: ignore[no-untyped-def]
-    """Minimise J for one row in place; return the gradient norm and the number of iterations."""
-    t, d, g, x, s, trial, weights = scratch
-    t[:] = 0.0  # the columns of absent sets stay zero and so drop out of every sum
-    value, norm = _evaluate(u, a, w, sets, t, d, g)
-    multiply = True
-    iteration = 0
-    while norm > tol and iteration < max_iter:
-        iteration += 1
-        longest = _direction(w, sets, pairs, t, d, g, x, s, weights)
-        if longest > MAX_STEP and multiply:
+@njit(cache=True, error_model="numpy")
+def _newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Minimise J for a chunk of rows: a lane whose row is done takes up the next one."""
+    norms, n_iter = out
+    size = len(links.fill)
+    lanes = max(1, min(len(A), LANES, _MOST_WEIGHTS // (size * size)))
+    z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, lanes)
+    for lane in range(lanes):
+        _take_up(z, lane, lane, A, W, U)
+    waiting, busy = lanes, lanes
+    moving = np.empty(lanes, dtype=np.bool_)
+    while busy > 0:
+        _evaluate(z, sets)
+        for lane in range(lanes):
+            moving[lane] = z.row[lane] >= 0 and not _reject(z, lane)
+            if not moving[lane]:
+                continue
+            norm = z.numbers[_TRIAL_NORM, lane]
+            if norm > tol and z.n_iter[lane] < max_iter:
+                z.n_iter[lane] += 1
+                continue
+            moving[lane] = False
+            row = z.row[lane]
+            U[row], norms[row], n_iter[row] = z.trial[:, lane], norm, z.n_iter[lane]
+            if waiting < len(A):
+                _take_up(z, lane, waiting, A, W, U)
+                waiting += 1
+            else:
+                z.row[lane] = -1
+                busy -= 1
+        _direction(z, sets, links)
+        _move(z, moving)
+
+
+@njit(cache=True, error_model="numpy")
+def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
+    return _Lanes(
+        np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
+        np.empty((L, lanes)), np.empty((m, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
+        np.empty((G, lanes)), np.empty((size, size, lanes)), np.empty((6, lanes)),
+        np.empty(lanes, np.intp), np.empty(lanes, np.intp), np.empty(lanes, np.intp),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
+    """Start on a row."""
+    z.a[:, lane], z.w[:, lane], z.trial[:, lane] = A[row], W[row], U[row]
+    z.row[lane], z.n_iter[lane], z.state[lane] = row, 0, _ACCEPT
+
+
+@njit(cache=True, error_model="numpy")
+def _reject(z, lane):  # type: ignore[no-untyped-def]
+    """Take the trial point, or go back half of the way and say so."""
+    value = z.numbers[_VALUE, lane]
+    # the slack is rounding: near the minimum J no longer resolves a Newton step, the gradient does
+    worse = z.numbers[_TRIAL_VALUE, lane] > value + 1e-13 * (1.0 + abs(value))
+    if z.state[lane] == _TEST and worse and z.numbers[_STEP, lane] >= 1e-6:
+        z.numbers[_STEP, lane] *= 0.5
+        for c in range(len(z.u)):
+            z.trial[c, lane] = 0.5 * (z.u[c, lane] + z.trial[c, lane])
+        return True
+    z.numbers[_VALUE, lane] = z.numbers[_TRIAL_VALUE, lane]
+    return False
+
+
+@njit(cache=True, error_model="numpy")
+def _move(z, moving):  # type: ignore[no-untyped-def]
+    """Take the trial point as u and set the next one, in the lanes that move."""
+    longest, step = z.numbers[_TOP], z.numbers[_STEP]
+    longest[:] = 0.0
+    for c in range(len(z.x)):
+        for lane in range(len(longest)):
+            longest[lane] = max(longest[lane], abs(z.x[c, lane]))
+    for c in range(len(z.u)):
+        for lane in range(len(moving)):
+            z.u[c, lane] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
+    for lane in range(len(moving)):
+        if not moving[lane]:
+            continue
+        if longest[lane] > MAX_STEP and z.state[lane] != _ACCEPT_THEN_NEWTON:
             # Far off: the multiplicative update of Bradley-Terry models sets every class's scale at once
             # and never raises J. Alternate with shortened Newton steps, which it needs for weak links.
-            multiply = False
-            for c in range(len(u)):
-                if a[c] > 0.0 and d[c] > 0.0:
-                    u[c] += min(30.0, max(-30.0, np.log(a[c] / d[c])))
-            value, norm = _evaluate(u, a, w, sets, t, d, g)
-            continue
-        multiply = True
-        step = min(1.0, MAX_STEP / longest) if longest > 0.0 else 1.0
-        while True:
-            for c in range(len(u)):
-                trial[c] = u[c] + step * x[c]
-            new_value, new_norm = _evaluate(trial, a, w, sets, t, d, g)
-            # the slack is rounding: near the minimum J no longer resolves a Newton step, the gradient does
-            if new_value <= value + 1e-13 * (1.0 + abs(value)) or step < 1e-6:
-                break
-            step *= 0.5
-        u[:] = trial
-        value, norm = new_value, new_norm
-    return norm, iteration
+            moving[lane] = False
+            z.state[lane] = _ACCEPT_THEN_NEWTON
+            for c in range(len(z.u)):
+                if z.a[c, lane] > 0.0 and z.d[c, lane] > 0.0:
+                    z.trial[c, lane] += min(30.0, max(-30.0, np.log(z.a[c, lane] / z.d[c, lane])))
+        else:
+            z.state[lane] = _TEST
+            step[lane] = min(1.0, MAX_STEP / longest[lane]) if longest[lane] > 0.0 else 1.0
+    for c in range(len(z.u)):
+        for lane in range(len(moving)):
+            ahead = z.u[c, lane] + step[lane] * z.x[c, lane]
+            z.trial[c, lane] = ahead if moving[lane] else z.trial[c, lane]
 
 
-@njit(cache=True)
-def _evaluate(u, a, w, sets, t, d, g):  # type: ignore[no-untyped-def]
-    """Fill t (w_B times the softmax over B), d and the gradient g; return J and the gradient's norm."""
-    columns, offsets = sets.columns, sets.offsets
-    top = u[0]
+@njit(cache=True, error_model="numpy")
+def _evaluate(z, sets):  # type: ignore[no-untyped-def]
+    """Fill t, d and the gradient g at the trial points, and J and the gradient's norm."""
+    u, t, d, g = z.trial, z.t, z.d, z.g
+    value, norm = z.numbers[_TRIAL_VALUE], z.numbers[_TRIAL_NORM]
+    top, total = z.numbers[_TOP], z.numbers[_TOTAL]
+    lanes = len(top)
+    top[:] = u[0]
     for c in range(1, len(u)):
-        top = max(top, u[c])
+        for lane in range(lanes):
+            top[lane] = max(top[lane], u[c, lane])
     for c in range(len(u)):
-        g[c] = np.exp(u[c] - top)
-        d[c] = 0.0
-    value = 0.0
-    for b in range(len(w)):
-        if w[b] == 0.0:
-            continue
-        start, stop = offsets[b], offsets[b + 1]
-        total, peak = 0.0, top
-        for k in range(start, stop):
-            total += g[columns[k]]
-        if total < 1e-200:  # the whole set lies far below the row's largest logit: take its own maximum
-            peak, total = -np.inf, 0.0
-            for k in range(start, stop):
-                peak = max(peak, u[columns[k]])
-            for k in range(start, stop):
-                total += np.exp(u[columns[k]] - peak)
-        value += w[b] * (np.log(total) + peak)
-        scale = w[b] / total
-        for k in range(start, stop):
-            c = columns[k]
-            t[k] = scale * (g[c] if peak == top else np.exp(u[c] - peak))
-            d[c] += t[k]
-    square = 0.0
+        for lane in range(lanes):
+            g[c, lane] = np.exp(u[c, lane] - top[lane])
+    d[:] = 0.0
+    value[:] = 0.0
+    norm[:] = 0.0
+    for b in range(len(z.w)):
+        total[:] = 0.0
+        for k in range(sets.offsets[b], sets.offsets[b + 1]):
+            c = sets.columns[k]
+            for lane in range(lanes):
+                total[lane] += g[c, lane]
+        lost = False
+        for lane in range(lanes):
+            scale = 0.0
+            if z.w[b, lane] > 0.0 and total[lane] >= 1e-200:
+                value[lane] += z.w[b, lane] * (np.log(total[lane]) + top[lane])
+                scale = z.w[b, lane] / total[lane]
+            lost |= z.w[b, lane] > 0.0 and total[lane] < 1e-200
+            total[lane] = scale
+        for k in range(sets.offsets[b], sets.offsets[b + 1]):
+            c = sets.columns[k]
+            for lane in range(lanes):
+                t[k, lane] = total[lane] * g[c, lane]
+                d[c, lane] += t[k, lane]
+        if lost:
+            for lane in range(lanes):
+                if z.w[b, lane] > 0.0 and total[lane] == 0.0:
+                    _add_far_set(z, sets, b, lane)
     for c in range(len(u)):
-        g[c] = d[c] - a[c]
-        square += g[c] * g[c]
-        value -= a[c] * u[c]
-    return value, np.sqrt(square)
+        for lane in range(lanes):
+            g[c, lane] = d[c, lane] - z.a[c, lane]
+            norm[lane] += g[c, lane] * g[c, lane]
+        for lane in range(lanes):
+            value[lane] -= z.a[c, lane] * u[c, lane]
+    norm[:] = np.sqrt(norm)
 
 
-@njit(cache=True)
-def _direction(w, sets, pairs, t, d, g, x, s, weights):  # type: ignore[no-untyped-def]
-    """Fill x with the Newton direction; return its largest entry in absolute value."""
-    weights[:, :] = 0.0
-    if len(w) > len(x):
-        _solve_by_class(w, sets, t, g, x, weights)
+@njit(cache=True, error_model="numpy")
+def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
+    """Add a set that lies so far below the row's largest logit that its exponentials vanish."""
+    columns, start, stop = sets.columns, sets.offsets[b], sets.offsets[b + 1]
+    peak, total = -np.inf, 0.0
+    for k in range(start, stop):
+        peak = max(peak, z.trial[columns[k], lane])
+    for k in range(start, stop):
+        z.t[k, lane] = np.exp(z.trial[columns[k], lane] - peak)
+        total += z.t[k, lane]
+    z.numbers[_TRIAL_VALUE, lane] += z.w[b, lane] * (np.log(total) + peak)
+    for k in range(start, stop):
+        z.t[k, lane] *= z.w[b, lane] / total
+        z.d[columns[k], lane] += z.t[k, lane]
+
+
+@njit(cache=True, error_model="numpy")
+def _direction(z, sets, links):  # type: ignore[no-untyped-def]
+    """Fill x with the Newton direction."""
+    z.weights[:] = 0.0
+    if len(z.weights) < len(z.w):
+        _solve_by_class(z, sets, links)
     else:
-        _solve_by_set(w, sets, pairs, t, d, g, x, s, weights)
-    longest = 0.0
-    for c in range(len(x)):
-        longest = max(longest, abs(x[c]))
-    return longest
+        _solve_by_set(z, sets, links)
 
 
-@njit(cache=True)
-def _solve_by_set(w, sets, pairs, t, d, g, x, s, weights):  # type: ignore[no-untyped-def]
+@njit(cache=True, error_model="numpy")
+def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
     """Solve Hx = -g through the Laplacian on class sets, with edges w_B w_C sum_l q_B(l) q_C(l) / d_l."""
     columns, offsets = sets.columns, sets.offsets
+    t, s, x, inverse = z.t, z.s, z.x, z.g  # x holds -g / d before g makes way for 1 / d
+    lanes = x.shape[1]
     for c in range(len(x)):
-        d[c] = 1.0 / d[c] if d[c] > 0.0 else 0.0
-        x[c] = -g[c] * d[c]
-    flat = weights.ravel()
-    first, second, shared, place = pairs
-    for i in range(len(place)):
-        flat[place[i]] += t[first[i]] * t[second[i]] * d[shared[i]]
-    for b in range(len(w)):
-        s[b] = 0.0
+        for lane in range(lanes):
+            over = 1.0 / z.d[c, lane] if z.d[c, lane] > 0.0 else 0.0
+            x[c, lane] = -z.g[c, lane] * over
+            inverse[c, lane] = over
+    flat = z.weights.reshape(len(s) * len(s), lanes)
+    for i in range(len(links.place)):
+        place, first, second, shared = links.place[i], links.first[i], links.second[i], links.shared[i]
+        for lane in range(lanes):
+            flat[place, lane] += t[first, lane] * t[second, lane] * inverse[shared, lane]
+    s[:] = 0.0
+    for b in range(len(s)):
         for k in range(offsets[b], offsets[b + 1]):
-            s[b] += t[k] * x[columns[k]]
-    solve_laplacian(weights, s, len(w))
-    for b in range(len(w)):
+            c = columns[k]
+            for lane in range(lanes):
+                s[b, lane] += t[k, lane] * x[c, lane]
+    solve_laplacian(z.weights, s, links.fill)
+    for b in range(len(s)):
         for k in range(offsets[b], offsets[b + 1]):
-            x[columns[k]] += t[k] * s[b] * d[columns[k]]
-    for c in range(len(x)):
-        d[c] = 1.0 / d[c] if d[c] > 0.0 else 0.0
+            c = columns[k]
+            for lane in range(lanes):
+                x[c, lane] += t[k, lane] * s[b, lane] * inverse[c, lane]
 
 
-@njit(cache=True)
-def _solve_by_class(w, sets, t, g, x, weights):  # type: ignore[no-untyped-def]
+@njit(cache=True, error_model="numpy")
+def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
     """Solve Hx = -g directly: with more class sets than classes, the Hessian is the smaller Laplacian."""
-    for b in range(len(w)):
-        if w[b] == 0.0:
-            continue
+    t, columns = z.t, sets.columns
+    for b in range(len(z.w)):
         for i in range(sets.offsets[b], sets.offsets[b + 1]):
             for j in range(i + 1, sets.offsets[b + 1]):
                 # classes ascend within a set, so this fills the upper triangle
-                weights[sets.columns[i], sets.columns[j]] += t[i] * t[j] / w[b]
-    for c in range(len(x)):
-        x[c] = -g[c]
-    solve_laplacian(weights, x, len(x))
+                row, column = columns[i], columns[j]
+                for lane in range(t.shape[1]):
+                    if z.w[b, lane] > 0.0:
+                        z.weights[row, column, lane] += t[i, lane] * t[j, lane] / z.w[b, lane]
+    z.x[:] = -z.g
+    solve_laplacian(z.weights, z.x, links.fill)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.kernels.packed import Floats, Layout, block_log_softmax, sum_by_class
+from consilience.kernels.packed import Floats, Layout, block_softmax, sum_by_class
 
 
 def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
@@ -20,6 +20,6 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array; uniform where every teacher abstains.
     """
-    total = sum_by_class(np.exp(block_log_softmax(logits, layout.offsets, temperature)), layout)
+    total: Floats = sum_by_class(block_softmax(logits, layout.offsets, temperature)[1], layout)
     mass = total.sum(axis=1, keepdims=True)
     return np.where(mass > 0, total / np.where(mass > 0, mass, 1.0), 1.0 / total.shape[1])

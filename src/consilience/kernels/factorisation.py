@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, prange
 from numpy.typing import NDArray
 
-from consilience.kernels.packed import Floats, Ints, Layout, average_by_class, block_log_softmax
+from consilience.kernels.packed import (
+    LANES,
+    Floats,
+    Ints,
+    Layout,
+    average_by_class,
+    block_softmax,
+    rows_per_turn,
+)
 
-_CHUNK = 64
+# u, v, the last change of both, and the number of iterations, row by row
+Factors = tuple[Floats, Floats, Floats, Ints]
 
 
 def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
@@ -31,7 +42,7 @@ def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array of unified logits at the given temperature.
     """
-    scaled = logits / temperature
+    scaled = logits if temperature == 1.0 else logits / temperature
     shifts = np.zeros((len(logits), len(layout.offsets) - 1))
     patterns, of_row = abstention_patterns(logits, layout.offsets)
     for i, active in enumerate(patterns):
@@ -41,7 +52,8 @@ def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
         else:
             rows = np.flatnonzero(of_row == i)
             shifts[rows] = np.nan_to_num(scaled[rows]) @ operator
-    return average_by_class(scaled, shifts, layout)
+    U: Floats = average_by_class(scaled, shifts, layout)
+    return U
 
 
 def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_], Ints]:
@@ -77,7 +89,7 @@ def _shift_operator(layout: Layout, active: NDArray[np.bool_]) -> Floats:
 
 def mf_p_probabilities(
     logits: Floats, layout: Layout, temperature: float, tol: float, max_iter: int
-) -> tuple[Floats, Floats, Floats, Ints]:
+) -> Factors:
     """Factorise in probability space, eq. (12)-(14), by Algorithm 1.
 
     Stops when both u and v change by a root mean square of less than `tol` in one iteration.
@@ -87,151 +99,193 @@ def mf_p_probabilities(
     U : (n, L) array
         Probabilities, rows sum to one.
     V : (n, N) array
-        Scales.
+        Scales; 0 for a teacher that abstains.
     changes : (n,) array
         The last root-mean-square change.
     n_iter : (n,) array of int
     """
-    return _als_p(np.exp(block_log_softmax(logits, layout.offsets, temperature)), layout, tol, max_iter)
+    _, p = block_softmax(logits, layout.offsets, temperature)
+    factors: Factors = _alternate(p, layout, False, rows_per_turn(len(p)), 0.0, tol, max_iter)
+    return factors
 
 
 def mf_lv_logits(
     logits: Floats, layout: Layout, temperature: float, lam: float, tol: float, max_iter: int
-) -> tuple[Floats, Floats, Floats, Ints]:
+) -> Factors:
     """Factorise in logit space with variable v, eq. (15)-(16), by Algorithm 2.
 
     Stops like `mf_p_probabilities`. Returns U (n, L), unified logits at the given temperature, then V (n, N),
     changes (n,) and n_iter (n,).
     """
     # p instead of z would change nothing but the shift, which c absorbs; centring keeps it small
-    return _als_lv(logits / temperature, layout, lam, tol, max_iter)
+    z, length = logits / temperature, rows_per_turn(len(logits))
+    factors: Factors = _alternate(z, layout, True, length, lam, tol, max_iter)
+    return factors
 
 
-@njit(cache=True, parallel=True)
-def _als_p(P: Floats, layout: Layout, tol: float, max_iter: int) -> tuple[Floats, Floats, Floats, Ints]:
-    n, L, N = len(P), len(layout.class_offsets) - 1, len(layout.offsets) - 1
-    U, V = np.zeros((n, L)), np.ones((n, N))
+class _Lanes(NamedTuple):
+    """The rows in work, one per lane, the last axis, which inner loops run along.
+
+    A silent teacher has v = 0 and logits of 0, and so drops out of every sum.
+    """
+
+    y: Floats  # (m, lanes) what u v' should equal: p, or z - c
+    u: Floats  # (L, lanes)
+    v: Floats  # (N, lanes)
+    c: Floats  # (N, lanes) shifts, from the mean; not used by mf-p
+    above: Floats  # (L, lanes) numerators and denominators of u
+    below: Floats
+    du: Floats  # (lanes,) squared changes of u and v in the last iteration
+    dv: Floats
+    sums: Floats  # (3, lanes) scratch
+    row: Ints  # (lanes,) the row in the lane, or -1
+    n_iter: Ints  # (lanes,) its iterations so far
+    known: Ints  # (lanes,) how many classes its active teachers know
+    active: Ints  # (lanes,) how many of its teachers are active
+
+
+@njit(cache=True, parallel=True, error_model="numpy")
+def _alternate(
+    values: Floats, layout: Layout, shifting: bool, length: int, lam: float, tol: float, max_iter: int
+) -> Factors:
+    """Alternate between u and v: Algorithm 1, or Algorithm 2 when `shifting`.
+
+    Algorithm 1 normalises u and has no shifts c; Algorithm 2 does not, has them, and regularises by lam.
+    A thread takes `length` rows at a time.
+    """
+    n = len(values)
+    U, V = np.zeros((n, len(layout.class_offsets) - 1)), np.zeros((n, len(layout.offsets) - 1))
     changes, n_iter = np.zeros(n), np.zeros(n, dtype=np.intp)
-    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
-        numerator, denominator = np.empty(L), np.empty(L)
-        for row in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-            known, active = _known(P[row], layout)
-            while n_iter[row] < max_iter and known > 0:
-                n_iter[row] += 1
-                du = _update_u(P[row], U[row], V[row], layout, 0.0, (numerator, denominator), True)
-                dv = 0.0
-                for b in range(N):
-                    start, stop = layout.offsets[b], layout.offsets[b + 1]
-                    if np.isnan(P[row, start]):
-                        continue
-                    top, bottom = 0.0, 0.0
-                    for k in range(start, stop):
-                        u = U[row, layout.columns[k]]
-                        top += P[row, k] * u
-                        bottom += u * u
-                    new = top / bottom if bottom > 0.0 else 0.0
-                    dv += (new - V[row, b]) ** 2
-                    V[row, b] = new
-                changes[row] = np.sqrt(max(du / known, dv / active))
-                # the first u has no predecessor to be compared with
-                if n_iter[row] > 1 and changes[row] < tol:
-                    break
+    for turn in prange((n + length - 1) // length):
+        rows = slice(turn * length, min(n, (turn + 1) * length))
+        out = (U[rows], V[rows], changes[rows], n_iter[rows])
+        _alternate_rows(values[rows], layout, shifting, out, lam, tol, max_iter)
     return U, V, changes, n_iter
 
 
-@njit(cache=True, parallel=True)
-def _als_lv(
-    Z: Floats, layout: Layout, lam: float, tol: float, max_iter: int
-) -> tuple[Floats, Floats, Floats, Ints]:
-    n, L, N = len(Z), len(layout.class_offsets) - 1, len(layout.offsets) - 1
-    U, V = np.zeros((n, L)), np.ones((n, N))
-    changes, n_iter = np.zeros(n), np.zeros(n, dtype=np.intp)
-    for chunk in prange((n + _CHUNK - 1) // _CHUNK):
-        numerator, denominator = np.empty(L), np.empty(L)
-        z, c = np.empty(Z.shape[1]), np.empty(N)
-        for row in range(chunk * _CHUNK, min(n, (chunk + 1) * _CHUNK)):
-            known, active = _known(Z[row], layout)
-            _centre(Z[row], layout, z)
-            c[:] = 0.0  # step 1: the mean, which centring has taken off already
-            while n_iter[row] < max_iter and known > 0:
-                n_iter[row] += 1
-                # z - c is kept in z: shift it by how far c moved
-                du = _update_u(z, U[row], V[row], layout, lam, (numerator, denominator), False)
-                dv = 0.0
-                for b in range(N):
-                    start, stop = layout.offsets[b], layout.offsets[b + 1]
-                    if np.isnan(z[start]):
-                        continue
-                    top, bottom, rest = 0.0, lam, 0.0
-                    for k in range(start, stop):
-                        u = U[row, layout.columns[k]]
-                        top += z[k] * u
-                        bottom += u * u
-                        rest += u
-                    new = max(0.0, top / bottom) if bottom > 0.0 else 0.0
-                    dv += (new - V[row, b]) ** 2
-                    V[row, b] = new
-                    # c := mean(Z - u v); centred Z has mean zero
-                    moved = -new * rest / (stop - start) - c[b]
-                    c[b] += moved
-                    for k in range(start, stop):
-                        z[k] -= moved
-                changes[row] = np.sqrt(max(du / known, dv / active))
-                if n_iter[row] > 1 and changes[row] < tol:
-                    break
-    return U, V, changes, n_iter
+@njit(cache=True, error_model="numpy")
+def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
+    U, V, changes, n_iter = out
+    lanes = min(LANES, len(values))
+    z = _make_lanes(len(layout.columns), U.shape[1], V.shape[1], lanes)
+    waiting, busy = 0, 0
+    for lane in range(lanes):
+        waiting = _take_up(z, lane, waiting, values, layout, shifting)
+        busy += z.row[lane] >= 0
+    while busy > 0:
+        _update_u(z, layout, shifting, lam)
+        _update_v(z, layout, shifting, lam)
+        for lane in range(lanes):
+            row = z.row[lane]
+            if row < 0:
+                continue
+            z.n_iter[lane] += 1
+            change = np.sqrt(max(z.du[lane] / z.known[lane], z.dv[lane] / z.active[lane]))
+            # the first u has no predecessor to be compared with
+            if z.n_iter[lane] < max_iter and (z.n_iter[lane] == 1 or change >= tol):
+                continue
+            U[row], V[row] = z.u[:, lane], z.v[:, lane]
+            changes[row], n_iter[row] = change, z.n_iter[lane]
+            waiting = _take_up(z, lane, waiting, values, layout, shifting)
+            busy -= z.row[lane] < 0
 
 
 @njit(cache=True)
-def _update_u(values, u, v, layout, lam, scratch, normalise):  # type: ignore[no-untyped-def]
-    """Do steps 3-10 of Algorithm 1 or 4-6 of Algorithm 2; return the squared change of u."""
-    numerator, denominator = scratch
-    numerator[:] = 0.0
-    denominator[:] = lam
+def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
+    return _Lanes(
+        np.zeros((m, lanes)), np.zeros((L, lanes)), np.zeros((N, lanes)), np.zeros((N, lanes)),
+        np.zeros((L, lanes)), np.zeros((L, lanes)), np.zeros(lanes), np.zeros(lanes), np.zeros((3, lanes)),
+        np.zeros(lanes, np.intp), np.zeros(lanes, np.intp), np.zeros(lanes, np.intp),
+        np.zeros(lanes, np.intp),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-untyped-def]
+    """Start on the next row that has an active teacher; return the row after it."""
+    z.row[lane] = -1
+    for row in range(waiting, len(values)):
+        active = 0
+        z.below[:, lane] = 0.0
+        for b in range(len(layout.offsets) - 1):
+            start, stop = layout.offsets[b], layout.offsets[b + 1]
+            silent = np.isnan(values[row, start])
+            # step 1 of Algorithm 2: c is the mean; what c is beyond that is kept in z.c
+            mean = values[row, start:stop].mean() if shifting else 0.0
+            for k in range(start, stop):
+                z.y[k, lane] = 0.0 if silent else values[row, k] - mean
+                z.below[layout.columns[k], lane] += not silent
+            z.v[b, lane], z.c[b, lane] = 0.0 if silent else 1.0, 0.0
+            active += not silent
+        if active > 0:
+            z.row[lane], z.n_iter[lane], z.active[lane] = row, 0, active
+            z.known[lane] = (z.below[:, lane] > 0.0).sum()
+            z.u[:, lane] = 0.0
+            return row + 1
+    return len(values)
+
+
+@njit(cache=True, error_model="numpy")
+def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
+    """Do steps 3-10 of Algorithm 1 or 4-6 of Algorithm 2."""
+    y, u, v, above, below, total = z.y, z.u, z.v, z.above, z.below, z.sums[0]
+    lanes = len(total)
+    above[:] = 0.0
+    below[:] = lam
+    total[:] = 0.0
+    z.du[:] = 0.0
+    for b in range(len(v)):
+        for k in range(layout.offsets[b], layout.offsets[b + 1]):
+            c = layout.columns[k]
+            for lane in range(lanes):
+                above[c, lane] += y[k, lane] * v[b, lane]
+                below[c, lane] += v[b, lane] * v[b, lane]
+    for c in range(len(u)):
+        for lane in range(lanes):
+            above[c, lane] = above[c, lane] / below[c, lane] if below[c, lane] > 0.0 else 0.0
+            total[lane] += above[c, lane]
+    for lane in range(lanes):
+        total[lane] = 1.0 if shifting or total[lane] <= 0.0 else 1.0 / total[lane]
+    for c in range(len(u)):
+        for lane in range(lanes):
+            new = above[c, lane] * total[lane]
+            z.du[lane] += (new - u[c, lane]) ** 2
+            u[c, lane] = new
+
+
+@njit(cache=True, error_model="numpy")
+def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
+    """Do steps 11-14 of Algorithm 1 or 7-13 of Algorithm 2."""
+    y, u, v = z.y, z.u, z.v
+    above, below, rest = z.sums
+    lanes = len(above)
+    z.dv[:] = 0.0
     for b in range(len(v)):
         start, stop = layout.offsets[b], layout.offsets[b + 1]
-        if np.isnan(values[start]):
-            continue
-        scale, square = v[b], v[b] * v[b]
+        above[:] = 0.0
+        below[:] = lam
         for k in range(start, stop):
             c = layout.columns[k]
-            numerator[c] += values[k] * scale
-            denominator[c] += square
-    total = 0.0
-    for c in range(len(u)):
-        numerator[c] = numerator[c] / denominator[c] if denominator[c] > 0.0 else 0.0
-        total += numerator[c]
-    inverse = 1.0 / total if normalise and total > 0.0 else 1.0
-    change = 0.0
-    for c in range(len(u)):
-        new = numerator[c] * inverse
-        change += (new - u[c]) ** 2
-        u[c] = new
-    return change
-
-
-@njit(cache=True)
-def _centre(z, layout, out):  # type: ignore[no-untyped-def]
-    """Take the mean off each block; a block of NaN stays NaN."""
-    for b in range(len(layout.offsets) - 1):
-        start, stop = layout.offsets[b], layout.offsets[b + 1]
-        mean = 0.0
+            for lane in range(lanes):
+                above[lane] += y[k, lane] * u[c, lane]
+                below[lane] += u[c, lane] * u[c, lane]
+        for lane in range(lanes):
+            new = max(0.0, above[lane] / below[lane]) if below[lane] > 0.0 else 0.0
+            z.dv[lane] += (new - v[b, lane]) ** 2
+            v[b, lane] = new
+        if not shifting:
+            continue
+        # c := mean of Z - u v, where Z has mean zero; y is Z - c, so it moves as c does
+        rest[:] = 0.0
         for k in range(start, stop):
-            mean += z[k] / (stop - start)
+            c = layout.columns[k]
+            for lane in range(lanes):
+                rest[lane] += u[c, lane]
+        for lane in range(lanes):
+            shift = -v[b, lane] * rest[lane] / (stop - start)
+            rest[lane] = shift - z.c[b, lane]
+            z.c[b, lane] = shift
         for k in range(start, stop):
-            out[k] = z[k] - mean
-
-
-@njit(cache=True)
-def _known(values, layout):  # type: ignore[no-untyped-def]
-    """Count the classes that active blocks know, and the active blocks."""
-    known, active = 0, 0
-    for c in range(len(layout.class_offsets) - 1):
-        for k in range(layout.class_offsets[c], layout.class_offsets[c + 1]):
-            if not np.isnan(values[layout.by_class[k]]):
-                known += 1
-                break
-    for b in range(len(layout.offsets) - 1):
-        if not np.isnan(values[layout.offsets[b]]):
-            active += 1
-    return known, active
+            for lane in range(lanes):
+                y[k, lane] -= rest[lane]

@@ -15,41 +15,69 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 
-@njit(cache=True)
-def solve_laplacian(weights: Floats, rhs: Floats, size: int) -> None:
-    """Solve ``sum_j w_ij (s_i - s_j) = r_i`` in place, with s = 0 at the last node of each component.
+def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which edges exist at any time while nodes are eliminated in order.
 
     Parameters
     ----------
-    weights : (>= size, >= size) array
-        Symmetric edge weights, not negative; the diagonal is ignored. Overwritten.
-    rhs : (>= size,) array
-        r on entry (its sum over a component is zero), s on return.
-    size : int
-        Number of nodes.
+    linked : (size, size) array of bool
+        Symmetric; whether two nodes share an edge. A node need not be linked to itself.
     """
+    fill = linked.copy()
+    for k in range(len(fill) - 1):
+        later = k + 1 + np.flatnonzero(fill[k, k + 1 :])
+        fill[np.ix_(later, later)] = True
+    return fill
+
+
+@njit(cache=True, error_model="numpy")
+def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> None:
+    """Solve ``sum_j w_ij (s_i - s_j) = r_i`` in place, with s = 0 at the last node of each component.
+
+    Many systems with the same edges at once: the last axis counts them (the lanes), so that inner loops are
+    long, contiguous and free of branches. No lane depends on another.
+
+    Parameters
+    ----------
+    weights : (size, size, lanes) array
+        Edge weights, not negative, in the upper triangle. Overwritten.
+    rhs : (size, lanes) array
+        r on entry (its sum over a component is zero), s on return.
+    fill : (size, size) array of bool
+        From `fill_in`; other entries of `weights` must be zero.
+    """
+    size, lanes = rhs.shape
+    scale = np.empty(lanes)
     for k in range(size):
-        degree = 0.0
-        for j in range(k + 1, size):
-            degree += weights[k, j]
-        weights[k, k] = degree
-        if degree <= 0.0:
-            continue
-        inverse = 1.0 / degree
+        _add_up_degree(weights[k], k, fill[k])
         for i in range(k + 1, size):
-            if weights[k, i] == 0.0:
+            if not fill[k, i]:
                 continue
-            scale = weights[k, i] * inverse
-            rhs[i] += scale * rhs[k]
+            for lane in range(lanes):
+                degree = weights[k, k, lane]
+                scale[lane] = weights[k, i, lane] / degree if degree > 0.0 else 0.0
+            for lane in range(lanes):
+                rhs[i, lane] += scale[lane] * rhs[k, lane]
             # the upper triangle is enough: weights[k, j] is read with j > k only
             for j in range(i + 1, size):
-                weights[i, j] += scale * weights[k, j]
+                if fill[k, j]:
+                    for lane in range(lanes):
+                        weights[i, j, lane] += scale[lane] * weights[k, j, lane]
     for k in range(size - 1, -1, -1):
-        degree = weights[k, k]
-        if degree <= 0.0:
-            rhs[k] = 0.0
-            continue
-        total = rhs[k]
         for j in range(k + 1, size):
-            total += weights[k, j] * rhs[j]
-        rhs[k] = total / degree
+            if fill[k, j]:
+                for lane in range(lanes):
+                    rhs[k, lane] += weights[k, j, lane] * rhs[j, lane]
+        for lane in range(lanes):
+            degree = weights[k, k, lane]
+            rhs[k, lane] = rhs[k, lane] / degree if degree > 0.0 else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def _add_up_degree(weights, k, fill):  # type: ignore[no-untyped-def]
+    """Put node k's degree, over the nodes not yet eliminated, on the diagonal."""
+    weights[k, :] = 0.0
+    for j in range(k + 1, len(weights)):
+        if fill[j]:
+            for lane in range(weights.shape[1]):
+                weights[k, lane] += weights[j, lane]

@@ -5,13 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import get_num_threads, njit, prange
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 # What inner loops index with: unsigned, so that compiled code need not ask whether an index is negative.
 Indices = NDArray[np.uint32]
+
+# Rows that one thread of an iterative solver has in work at once. They are the last axis of its arrays, so
+# that the compiler makes vector instructions of the inner loops; a row that is done makes way for the next.
+LANES = 32
+# Turns per thread: several, since rows differ in cost; few, since lanes run dry at the end of each.
+_TURNS = 4
 
 
 class Layout(NamedTuple):
@@ -58,7 +64,7 @@ def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
         The class sets in the packed layout, classes ascending.
     """
     seen: dict[bytes, int] = {}
-    sets: list[Ints] = []
+    sets: list[Indices] = []
     set_of = np.empty(len(offsets) - 1, dtype=np.intp)
     for i in range(len(set_of)):
         block = np.sort(columns[offsets[i] : offsets[i + 1]])
@@ -69,34 +75,64 @@ def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
     return set_of, np.concatenate(sets).astype(np.intp), borders.astype(np.intp)
 
 
-@njit(cache=True, parallel=True)
-def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floats:
-    """Return log p_i of eq. (2) for each block; a block of NaN stays NaN.
+def rows_per_turn(n_rows: int) -> int:
+    """Return how many rows a thread should take at a time."""
+    return max(LANES, n_rows // (_TURNS * int(get_num_threads())) + 1)
+
+
+def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Floats, Floats]:
+    """Return log p_i and p_i of eq. (2) for each block; a block of NaN stays NaN.
 
     Parameters
     ----------
     logits : (n, m) array
     offsets : (N + 1,) array of int
     temperature : float
+
+    Returns
+    -------
+    log_p, p : (n, m) arrays
     """
-    n, m = logits.shape
-    out = np.empty((n, m))
-    for row in prange(n):
+    log_p = _below_top(logits, offsets, temperature)
+    p = np.exp(log_p)  # numpy's is a vector instruction, numba's is not
+    _normalise(log_p, p, offsets)
+    return log_p, p
+
+
+def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floats:
+    """Return the first of `block_softmax`."""
+    return block_softmax(logits, offsets, temperature)[0]
+
+
+@njit(cache=True, parallel=True)
+def _below_top(logits: Floats, offsets: Ints, temperature: float) -> Floats:
+    """Return how far each logit lies below its block's largest, over the temperature."""
+    out = np.empty(logits.shape)
+    for row in prange(len(logits)):
         for b in range(len(offsets) - 1):
             start, stop = offsets[b], offsets[b + 1]
             top = -np.inf
             for k in range(start, stop):
                 top = max(top, logits[row, k])
-            total = 0.0
             for k in range(start, stop):
                 # difference first: logits as large as 1e308 stay finite
-                scaled = (logits[row, k] - top) / temperature
-                out[row, k] = scaled
-                total += np.exp(scaled)
+                out[row, k] = (logits[row, k] - top) / temperature
+    return out
+
+
+@njit(cache=True, parallel=True)
+def _normalise(log_p: Floats, p: Floats, offsets: Ints) -> None:
+    """Make each block of p sum to one, in place, and log_p its logarithm."""
+    for row in prange(len(p)):
+        for b in range(len(offsets) - 1):
+            start, stop = offsets[b], offsets[b + 1]
+            total = 0.0
+            for k in range(start, stop):
+                total += p[row, k]
             shift = np.log(total)
             for k in range(start, stop):
-                out[row, k] -= shift
-    return out
+                log_p[row, k] -= shift
+                p[row, k] /= total
 
 
 @njit(cache=True, parallel=True)
