@@ -36,7 +36,10 @@ SENSITIVITIES: dict[str, tuple[str, tuple[float, ...]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials that the command line asks for."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.sensitivity == "accuracy" and options.crowd != "networks":
+        parser.error("noise goes into a teacher's last layer, which only --crowd networks have")
     settings = make_settings(options)
     seeds = range(options.seed, options.seed + options.trials)
     done = finished(options.results) if options.resume else set()

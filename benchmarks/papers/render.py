@@ -1,0 +1,185 @@
+"""Write the tables of the reproductions as Markdown, from the result files alone.
+
+Run ``python -m benchmarks.papers.render`` to print them, or with ``--output`` to write them to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import wilcoxon
+
+from benchmarks.papers import records
+from benchmarks.papers.unify import RESULTS, SENSITIVITIES
+
+PUBLISHED = Path(__file__).parent / "published.json"
+ALPHA = 0.01  # the paper's
+BENCHMARK = "SPV"  # is not compared: it sees the labels
+# Which columns of the published table have the same sizes of trials (Table 1).
+COMPARABLE = {
+    "cifar100": ("ImageNet VGG16", "ImageNet ResNet34"),
+    "digits": ("LSUN VGG16", "LSUN ResNet34"),
+    "letter": ("LSUN VGG16", "LSUN ResNet34"),
+    "mnist": ("LSUN VGG16", "LSUN ResNet34"),
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Accuracies (trials,) of each method in one setting."""
+
+    title: str
+    accuracy: Mapping[str, NDArray[np.float64]]
+    n_trials: int
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print or write the tables."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.render", description=__doc__)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file of trials")
+    parser.add_argument("--output", type=Path, help="Markdown file to write; default: print")
+    options = parser.parse_args(arguments)
+    text = render(list(records.read(options.results)), json.loads(PUBLISHED.read_text(encoding="utf-8")))
+    if options.output is None:
+        print(text)
+    else:
+        options.output.write_text(text, encoding="utf-8")
+
+
+def render(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
+    """Return all tables as Markdown.
+
+    Parameters
+    ----------
+    trials : sequence of records
+        As `benchmarks.papers.unify` wrote them.
+    published : mapping
+        The content of ``published.json``.
+    """
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
+    for trial in trials:
+        groups[trial["experiment"], _family(trial)].append(trial)
+    parts = ["# Unifying heterogeneous classifiers: reproduction", _legend(published)]
+    for (experiment, _), members in sorted(groups.items(), key=lambda item: item[0][0] != "table"):
+        if experiment == "table":
+            parts.append(_table(members, published))
+        else:
+            parts.append(_sensitivity(experiment, members))
+    return "\n\n".join(parts) + "\n"
+
+
+def make_column(title: str, trials: Sequence[Mapping[str, Any]]) -> Column:
+    """Collect the trials of one setting; of a seed that was run twice, the last counts."""
+    latest = {trial["seed"]: trial["accuracy"] for trial in trials}
+    names = next(iter(latest.values()))
+    accuracy = {name: np.array([row[name] for row in latest.values()]) for name in names}
+    return Column(title, accuracy, len(latest))
+
+
+def marked(column: Column) -> dict[str, str]:
+    """Return the mean accuracy of each method: the best in bold, a star where it is not worse by the test."""
+    compared = {name: values for name, values in column.accuracy.items() if name != BENCHMARK}
+    best = max(compared, key=lambda name: float(compared[name].mean()))
+    cells = {}
+    for name, values in column.accuracy.items():
+        text = f"{values.mean():.4f}".lstrip("0")
+        if name == best:
+            text = f"**{text}**"
+        elif name != BENCHMARK and not differs(compared[best], values):
+            text = f"{text}\\*"
+        cells[name] = text
+    return cells
+
+
+def differs(best: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
+    """Return whether two methods differ over the same trials (Wilcoxon signed-rank, two-sided)."""
+    if np.array_equal(best, other):
+        return False
+    return bool(wilcoxon(best, other).pvalue < ALPHA)
+
+
+def _table(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
+    """Return Table 2 for one data set: both configurations, the published columns beside."""
+    data = trials[0]["setting"]["data"]
+    titles, columns = [], []
+    for configuration in ("random", "overlapping"):
+        own = [trial for trial in trials if trial["setting"]["configuration"] == configuration]
+        if not own:
+            continue
+        column = make_column(configuration, own)
+        titles.append(f"{configuration} ({column.n_trials} trials)")
+        columns.append(marked(column))
+        for name in COMPARABLE[data]:
+            titles.append(f"{configuration}: {name}, published")
+            values = published["unify"][configuration][name]
+            columns.append({method: f"{value:.4f}".lstrip("0") for method, value in values.items()})
+    return f"## Table 2 on {_describe(trials[0])}\n\n{_markdown(titles, columns)}\n\n{_provenance(trials)}"
+
+
+def _sensitivity(experiment: str, trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return one analysis of Sec. 4.2: a column per value."""
+    field, _ = SENSITIVITIES[experiment]
+    by_value = defaultdict(list)
+    for trial in trials:
+        by_value[trial["setting"][field]].append(trial)
+    columns = [make_column(f"{value:g}", by_value[value]) for value in sorted(by_value)]
+    titles = [f"{field} {column.title} ({column.n_trials} trials)" for column in columns]
+    table = _markdown(titles, [marked(column) for column in columns])
+    configuration = trials[0]["setting"]["configuration"]
+    return (
+        f"## Sensitivity to {experiment} on {_describe(trials[0])}, {configuration} classes\n\n"
+        f"{table}\n\n{_provenance(trials)}"
+    )
+
+
+def _family(trial: Mapping[str, Any]) -> str:
+    """Return what the trials of one table have in common, as text."""
+    varied = {"configuration"} if trial["experiment"] == "table" else {SENSITIVITIES[trial["experiment"]][0]}
+    return json.dumps({k: v for k, v in trial["setting"].items() if k not in varied}, sort_keys=True)
+
+
+def _describe(trial: Mapping[str, Any]) -> str:
+    setting = trial["setting"]
+    return (
+        f"{setting['data']} ({setting['crowd']} as teachers, {setting['epochs']} epochs, "
+        f"floor {setting['floor']:g})"
+    )
+
+
+def _markdown(titles: Sequence[str], columns: Sequence[Mapping[str, str]]) -> str:
+    names = list(columns[0])
+    head = ["method", *titles]
+    lines = [head, ["---"] * len(head)]
+    lines += [[name, *(column.get(name, "") for column in columns)] for name in names]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _provenance(trials: Sequence[Mapping[str, Any]]) -> str:
+    commits = sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials})
+    commands = sorted({trial["command"] for trial in trials})
+    dates = sorted(trial["date"][:10] for trial in trials)
+    runs = "\n".join(f"- `{command}`" for command in commands)
+    span = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
+    return f"Commit {', '.join(commits)}; {span}:\n\n{runs}"
+
+
+def _legend(published: Mapping[str, Any]) -> str:
+    source = published["source"]
+    return (
+        f"Published values: {source['authors']}, *{source['title']}*, {source['venue']}, {source['table']}. "
+        "Mean accuracy. **Bold**: the best method (SPV, which sees the labels, aside). "
+        f"\\*: not significantly different from it (Wilcoxon signed-rank over trials, alpha {ALPHA:g}; "
+        "below 8 trials the test cannot reject, so that all are marked)."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The reproduction of the paper's tables: trials are recorded, resumed and rendered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(module: str, *arguments: str) -> str:
+    """Run a module of the benchmarks and return what it prints."""
+    command = [sys.executable, "-m", f"benchmarks.papers.{module}", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_killed_run_continues_and_renders(tmp_path: Path) -> None:
+    results = tmp_path / "unify.jsonl"
+    options = ("--data", "digits", "--epochs", "2", "--results", str(results))
+    run("unify", *options, "--trials", "1")
+    whole = results.read_text(encoding="utf-8")
+    results.write_text(whole + whole[: len(whole) // 2], encoding="utf-8")  # killed while writing
+    assert "1 of 2 trials" in run("unify", *options, "--trials", "2", "--resume")
+    assert "0 of 2 trials" in run("unify", *options, "--trials", "2", "--resume")
+    lines = results.read_text(encoding="utf-8").splitlines()
+    first, second = json.loads(lines[0]), json.loads(lines[-1])
+    assert (first["seed"], second["seed"]) == (0, 1)
+    assert len(first["accuracy"]) == 15
+    assert {"commit", "command", "versions", "date"} <= first.keys()
+    table = run("render", "--results", str(results))
+    assert "random (2 trials)" in table
+    assert ".5310" in table  # SD on LSUN with VGG16, published
+    assert "**" in table
+
+
+def test_noise_brings_teachers_down_to_the_wanted_accuracy(tmp_path: Path) -> None:
+    results = tmp_path / "unify.jsonl"
+    options = ("--data", "digits", "--epochs", "1", "--trials", "1", "--results", str(results))
+    run("unify", *options, "--sensitivity", "accuracy")
+    trials = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    wanted = [trial["setting"]["accuracy"] for trial in trials]
+    reached = [trial["teacher_accuracy"] for trial in trials]  # on test rows: near, not equal
+    assert wanted == [0.4, 0.5, 0.6, 0.7, 0.8]
+    assert all(abs(a - b) < 0.15 for a, b in zip(wanted, reached, strict=True)), reached
+    table = run("render", "--results", str(results)).split("Sensitivity to accuracy")[1]
+    assert table.splitlines()[2].count("(1 trials)") == len(wanted)
