@@ -40,7 +40,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
 _ARGUMENT = re.compile(
-    r"\b(aliases|balance|batch_size|classes|method|seed|student|temperature|threshold|train)=(?! )"
+    r"\b(aliases|balance|batch_size|classes|method|seed|student|temperature|threshold|train)= ?"
 )
 _BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
 
