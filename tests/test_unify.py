@@ -188,6 +188,35 @@ def test_rows_nobody_speaks_of_are_left_out_and_counted(digits: Any) -> None:
         Unifier(teachers, "logistic").fit(digits["X"])
 
 
+def test_scores_can_be_used_again(digits: Any) -> None:
+    first = Unifier(digits["teachers"], "logistic", random_state=0)
+    logits = first.score_teachers(digits["X"])
+    first.fit(digits["X"])
+    assert set(first.seconds_) == {"scoring", "soft labels", "training"}
+
+    def unheard(X: Any) -> np.ndarray:
+        raise AssertionError("the teacher was asked again")
+
+    silent = [as_teacher(unheard, t.classes_, output="logits") for t in digits["teachers"]]
+    again = Unifier(silent, "logistic", random_state=0).fit(digits["X"], logits=logits)
+    np.testing.assert_array_equal(again.soft_labels_, first.soft_labels_)
+    np.testing.assert_array_equal(
+        again.predict_proba(digits["X_test"]), first.predict_proba(digits["X_test"])
+    )
+    with pytest.raises(InvalidInputError, match="logits have 3 rows and X has 400"):
+        again.fit(digits["X"], logits=logits[:3])
+    with pytest.raises(InvalidInputError, match=r"logits have shape \(400, 2\)"):
+        again.fit(digits["X"], logits=logits[:, :2])
+
+
+def test_soft_labels_without_a_student(digits: Any) -> None:
+    y = ["four", *[None] * 399]
+    unifier = Unifier(digits["teachers"], "logistic", "ce")
+    Q = unifier.estimate(digits["X"], y)
+    np.testing.assert_array_equal(Q, unifier.fit(digits["X"], y).soft_labels_)
+    assert unifier.n_abstentions_.tolist() == [0, 0, 0]
+
+
 @pytest.mark.parametrize("student", ["logistic", "forest", quick()], ids=["logistic", "forest", "torch"])
 def test_a_seed_reproduces(student: Any, digits: Any) -> None:
     runs = [Unifier(digits["teachers"], student, random_state=7).fit(digits["X"]) for _ in range(2)]
@@ -306,7 +335,7 @@ def test_bad_data_gets_one_sentence(digits: Any) -> None:
     unifier = Unifier(digits["teachers"], "logistic")
     with pytest.raises(InvalidInputError, match="X has no rows"):
         unifier.fit(digits["X"][:0])
-    with pytest.raises(InvalidInputError, match="y has 3 entries and X has 400 rows"):
+    with pytest.raises(InvalidInputError, match="y has 3 rows and X has 400"):
         unifier.fit(digits["X"], ["zero"] * 3)
     with pytest.raises(LabelSpaceError, match="'seven' in row 0, which no teacher knows"):
         unifier.fit(digits["X"], ["seven"] * 400)

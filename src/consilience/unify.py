@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from consilience._optional import installed, is_instance_of
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
+from consilience._validation import (
+    check_choice,
+    check_count,
+    check_number,
+    check_packed_logits,
+    n_rows,
+    take_rows,
+)
 from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.engine import score
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, TeacherError
@@ -94,6 +103,10 @@ class Unifier(ClassifierMixin, BaseEstimator):
     label_space_ : LabelSpace
     teachers_ : list of Teacher
     student_ : the fitted student
+    seconds_ : dict
+        How long scoring, soft labels and training took.
+    n_abstentions_ : (N,) array of int
+        On how many rows each teacher abstained.
     n_iter_ : int or None
         Epochs or iterations of the student, where it counts them.
     n_features_in_ : int
@@ -141,7 +154,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         self.progress = progress
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Unifier:
+    def fit(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Unifier:
         """Score X by every teacher and train the student.
 
         Parameters
@@ -151,18 +164,12 @@ class Unifier(ClassifierMixin, BaseEstimator):
         y : (n,) sequence, optional
             Labels where they are known; None, NaN or -1 elsewhere. The soft labels of labelled rows are
             pinned to them.
+        logits : (n, m) array, optional
+            What the teachers say of X, from `score_teachers`: to compare methods, score once.
         """
         self._check_params()
-        self.teachers_ = [_numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
-        self.label_space_ = LabelSpace(
-            [teacher.classes for teacher in self.teachers_],
-            self.aliases,
-            names=[teacher.name for teacher in self.teachers_],
-            disconnected=self.disconnected,
-        )
-        self.classes_ = self.label_space_.classes
-        student = self._make_student(X)
-        scored = self._score(X, y)
+        student = self._make_student()
+        scored = self._prepare(X, y, logits)
         self.soft_labels_: NDArray[np.float64] | None = None
         self.class_weights_: NDArray[np.float64] | None = None
         if self.train == "backprop":
@@ -175,6 +182,23 @@ class Unifier(ClassifierMixin, BaseEstimator):
         if len(getattr(X, "shape", ())) > 1:
             self.n_features_in_ = int(X.shape[1])
         return self
+
+    def score_teachers(self, X: Any) -> NDArray[np.float64]:
+        """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`."""
+        self._check_params()
+        self._open_teachers()
+        return score(
+            self.teachers_,
+            self.label_space_,
+            X,
+            batch_size=self.batch_size,
+            progress=self.progress or silent,
+        )
+
+    def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return soft labels (n, L) for X without training a student; parameters as in `fit`."""
+        self._check_params()
+        return self._soft_labels(self._prepare(X, y, logits))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
@@ -250,7 +274,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
             if self.balance is True:
                 raise InvalidInputError("balance=True needs soft labels; use train='estimate' with it.")
 
-    def _make_student(self, X: Any) -> Any:
+    def _make_student(self) -> Any:
         """Return the unfitted student, as an ExpansionStudent or a TorchStudent."""
         student = self.student
         if student is None:
@@ -271,16 +295,36 @@ class Unifier(ClassifierMixin, BaseEstimator):
             raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
         return _torch_student(student, self.random_state)
 
-    def _score(self, X: Any, y: Any) -> _Scored:
-        space = self.label_space_
+    def _open_teachers(self) -> None:
+        self.teachers_ = [_numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
+        self.label_space_ = LabelSpace(
+            [teacher.classes for teacher in self.teachers_],
+            self.aliases,
+            names=[teacher.name for teacher in self.teachers_],
+            disconnected=self.disconnected,
+        )
+        self.classes_ = self.label_space_.classes
+
+    def _prepare(self, X: Any, y: Any, logits: ArrayLike | None) -> _Scored:
+        """Score X where it is not scored yet, and put what is known of each row together."""
         rows = n_rows(X)
         if rows == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
+        self.seconds_: dict[str, float] = {}
+        with self._step("scoring"):
+            if logits is None:
+                packed = self.score_teachers(X)
+            else:
+                self._open_teachers()
+                packed = check_packed_logits(logits, self.label_space_)
+        space = self.label_space_
         labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
-        if len(labels) != rows:
-            raise InvalidInputError(f"y has {len(labels)} entries and X has {rows} rows.")
-        logits = score(self.teachers_, space, X, batch_size=self.batch_size, progress=self.progress or silent)
-        covered = ~np.isnan(logits[:, space.offsets[:-1]]).all(axis=1) | (labels >= 0)
+        for what, count in (("y has", len(labels)), ("logits have", len(packed))):
+            if count != rows:
+                raise InvalidInputError(f"{what} {count} rows and X has {rows}.")
+        silent_teachers = np.isnan(packed[:, space.offsets[:-1]])
+        self.n_abstentions_ = silent_teachers.sum(axis=0)
+        covered = ~silent_teachers.all(axis=1) | (labels >= 0)
         if not covered.any():
             raise InvalidInputError(
                 "Every teacher abstains on every row of X; there is nothing to learn from."
@@ -292,29 +336,50 @@ class Unifier(ClassifierMixin, BaseEstimator):
                 CoverageWarning,
                 stacklevel=3,
             )
-        return _Scored(logits, labels, covered)
+        return _Scored(packed, labels, covered)
+
+    def _soft_labels(self, scored: _Scored) -> NDArray[np.float64]:
+        with self._step("soft labels"):
+            Q = estimate_soft_labels(
+                scored.logits,
+                self.label_space_,
+                self.method,
+                temperature=self.temperature,
+                progress=self.progress or silent,
+            )
+            pinned = scored.labels >= 0
+            Q[pinned] = np.eye(self.label_space_.n_classes)[scored.labels[pinned]]
+        return Q
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds_[name] = time.perf_counter() - started
 
     def _fit_estimate(self, student: Any, X: Any, scored: _Scored) -> None:
-        space, progress = self.label_space_, self.progress or silent
-        Q = estimate_soft_labels(
-            scored.logits, space, self.method, temperature=self.temperature, progress=progress
-        )
-        pinned = scored.labels >= 0
-        Q[pinned] = np.eye(space.n_classes)[scored.labels[pinned]]
-        self.soft_labels_ = Q
+        space = self.label_space_
+        Q = self.soft_labels_ = self._soft_labels(scored)
         seen, X_seen = (Q, X) if scored.covered.all() else (Q[scored.covered], take_rows(X, scored.covered))
         weights = np.ones(space.n_classes)
         if self.balance is True or (self.balance == "auto" and not space.identical):
             self.class_weights_ = balance_weights(seen)
             # the mean weight of a row is then one, and learning rates mean what they mean without
             weights = self.class_weights_ / np.count_nonzero(self.class_weights_)
-        if student.scores == "probabilities":
-            student.fit(X_seen, seen, weights)
-            return
-        from consilience.nn import SoftCrossEntropy
+        with self._step("training"):
+            if student.scores == "probabilities":
+                student.fit(X_seen, seen, weights)
+                return
+            from consilience.nn import SoftCrossEntropy
 
-        criterion = SoftCrossEntropy(class_weights=weights, temperature=self.temperature)
-        student.fit(X_seen, seen, n_classes=space.n_classes, criterion=criterion, progress=progress)
+            criterion = SoftCrossEntropy(class_weights=weights, temperature=self.temperature)
+            student.fit(
+                X_seen,
+                seen,
+                n_classes=space.n_classes,
+                criterion=criterion,
+                progress=self.progress or silent,
+            )
 
     def _fit_backprop(self, student: Any, X: Any, scored: _Scored) -> None:
         from consilience.nn import BACKPROP_LOSSES
@@ -333,9 +398,10 @@ class Unifier(ClassifierMixin, BaseEstimator):
         if not scored.covered.all():
             logits, X = logits[scored.covered], take_rows(X, scored.covered)
         criterion = BACKPROP_LOSSES[self.method](space, temperature=self.temperature)
-        student.fit(
-            X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
-        )
+        with self._step("training"):
+            student.fit(
+                X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
+            )
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "student_"):
