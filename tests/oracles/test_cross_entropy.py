@@ -145,14 +145,16 @@ def test_newton_reaches_the_minimum(case: Callable[[np.random.Generator], Case],
 
 @pytest.mark.parametrize("scale", [1.0, 10.0, 100.0, 1e3, 1e4])
 def test_newton_never_fails(scale: float) -> None:
-    rng = np.random.default_rng(1)
-    space = LabelSpace(random_lists(rng, 35, rng.integers(5, 16, size=15).tolist()), disconnected="ignore")
+    """Check rows by the thousand; without damping, row 975 at a scale of 1e3 ends in NaN."""
+    rng = np.random.default_rng(3)
+    lists = [sorted(rng.choice(35, rng.integers(5, 16), replace=False).tolist()) for _ in range(15)]
+    space = LabelSpace(lists)
     layout = make_layout(space.columns, space.offsets, space.n_classes)
-    Z = scale * rng.normal(size=(1500, space.n_columns))
+    Z = scale * np.random.default_rng(5).normal(size=(6000, space.n_columns))
     U, norms, n_iter = ce_logits(Z, layout, 1.0, 1e-8, 200)
     assert np.isfinite(U).all()
     assert (norms <= 1e-8).all()
-    assert n_iter.max() <= 60
+    assert n_iter.max() <= 80
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -42,6 +42,9 @@ from consilience.kernels.packed import (
 START_FLOOR = -40.0
 # Newton steps longer than this leave the region where the quadratic model holds.
 MAX_STEP = 4.0
+# Added to the Hessian's diagonal: a class or a link of less mass than this matters to no gradient of 1e-8,
+# but rounding over its mass would make an endless step. In the Laplacian it is a further node, the ground.
+DAMPING = 1e-14
 # Most numbers in a thread's matrices of edge weights (4 MB); thousands of class sets get fewer lanes.
 _MOST_WEIGHTS = 2**19
 
@@ -99,7 +102,7 @@ class Links(NamedTuple):
     place: Indices  # (k,) where their sets meet in a flat matrix of edge weights, in its upper triangle
     fill: NDArray[
         np.bool_
-    ]  # (size, size) from `fill_in`; a node is a class set, or a class if these are fewer
+    ]  # (size, size) from `fill_in`; nodes are class sets, or classes if fewer, then the ground
 
 
 def make_links(sets: Layout) -> Links:
@@ -109,15 +112,19 @@ def make_links(sets: Layout) -> Links:
     knows[sets.block_of, sets.columns] = 1.0
     if n_sets > n_classes:
         none = np.empty(0, dtype=np.uint32)
-        return Links(none, none, none, none, fill_in(knows.T @ knows > 0))
+        return Links(none, none, none, none, _fill_with_ground(knows.T @ knows > 0))
     pairs = [np.empty((4, 0))]
     for c in range(n_classes):
         columns = sets.by_class[sets.class_offsets[c] : sets.class_offsets[c + 1]]
         one, other = (columns[i] for i in np.triu_indices(len(columns), 1))
-        meet = sets.block_of[one] * n_sets + sets.block_of[other]
+        meet = sets.block_of[one] * (n_sets + 1) + sets.block_of[other]
         pairs.append(np.stack([one, other, np.full(len(one), c), meet]))
     first, second, shared, place = np.concatenate(pairs, axis=1).astype(np.uint32)
-    return Links(first, second, shared, place, fill_in(knows @ knows.T > 0))
+    return Links(first, second, shared, place, _fill_with_ground(knows @ knows.T > 0))
+
+
+def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return fill_in(np.pad(linked, (0, 1), constant_values=True))
 
 
 class _Lanes(NamedTuple):
@@ -135,7 +142,7 @@ class _Lanes(NamedTuple):
     t: Floats  # (m, lanes) w_B q_B at the trial point
     d: Floats  # (L, lanes) their sum by class
     g: Floats  # (L, lanes) gradient
-    s: Floats  # (G, lanes) unknowns of the Laplacian
+    s: Floats  # (size, lanes) unknowns of the Laplacian
     weights: Floats  # (size, size, lanes) its edges
     numbers: Floats  # (6, lanes) see the constants below
     row: Ints  # (lanes,) the row in the lane, or -1
@@ -194,8 +201,8 @@ def _newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-u
     for lane in range(lanes):
         _take_up(z, lane, lane, A, W, U)
     waiting, busy = lanes, lanes
-    moving = np.empty(lanes, dtype=np.bool_)
     while busy > 0:
+        moving = np.zeros(lanes, dtype=np.bool_)
         _evaluate(z, sets)
         for lane in range(lanes):
             moving[lane] = z.row[lane] >= 0 and not _reject(z, lane)
@@ -216,6 +223,9 @@ def _newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-u
                 busy -= 1
         _direction(z, sets, links)
         _move(z, moving)
+        if 2 * busy <= lanes:
+            z = _close_ranks(z)
+            lanes = busy
 
 
 @njit(cache=True, error_model="numpy")
@@ -223,8 +233,21 @@ def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
         np.empty((L, lanes)), np.empty((m, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
-        np.empty((G, lanes)), np.empty((size, size, lanes)), np.empty((6, lanes)),
+        np.empty((size, lanes)), np.empty((size, size, lanes)), np.empty((6, lanes)),
         np.empty(lanes, np.intp), np.empty(lanes, np.intp), np.empty(lanes, np.intp),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def _close_ranks(z):  # type: ignore[no-untyped-def]
+    """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
+    full = z.row >= 0
+    lanes = full.sum()
+    size = len(z.weights)
+    return _Lanes(
+        z.a[:, full], z.w[:, full], z.u[:, full], z.trial[:, full], z.x[:, full], z.t[:, full], z.d[:, full],
+        z.g[:, full], z.s[:, full], np.empty((size, size, lanes)), z.numbers[:, full], z.row[full],
+        z.n_iter[full], z.state[full],
     )  # fmt: skip
 
 
@@ -350,7 +373,7 @@ def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
 def _direction(z, sets, links):  # type: ignore[no-untyped-def]
     """Fill x with the Newton direction."""
     z.weights[:] = 0.0
-    if len(z.weights) < len(z.w):
+    if len(z.s) <= len(z.w):
         _solve_by_class(z, sets, links)
     else:
         _solve_by_set(z, sets, links)
@@ -358,13 +381,17 @@ def _direction(z, sets, links):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
-    """Solve Hx = -g through the Laplacian on class sets, with edges w_B w_C sum_l q_B(l) q_C(l) / d_l."""
+    """Solve the Newton system through the Laplacian on class sets.
+
+    Its edges are w_B w_C sum_l q_B(l) q_C(l) / d_l, with the damping in d, and to the ground
+    w_B sum_l q_B(l) damping / d_l.
+    """
     columns, offsets = sets.columns, sets.offsets
     t, s, x, inverse = z.t, z.s, z.x, z.g  # x holds -g / d before g makes way for 1 / d
     lanes = x.shape[1]
     for c in range(len(x)):
         for lane in range(lanes):
-            over = 1.0 / z.d[c, lane] if z.d[c, lane] > 0.0 else 0.0
+            over = 1.0 / (z.d[c, lane] + DAMPING)
             x[c, lane] = -z.g[c, lane] * over
             inverse[c, lane] = over
     flat = z.weights.reshape(len(s) * len(s), lanes)
@@ -373,13 +400,16 @@ def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
         for lane in range(lanes):
             flat[place, lane] += t[first, lane] * t[second, lane] * inverse[shared, lane]
     s[:] = 0.0
-    for b in range(len(s)):
+    ground = z.weights[:, -1]
+    for b in range(len(z.w)):
         for k in range(offsets[b], offsets[b + 1]):
             c = columns[k]
             for lane in range(lanes):
                 s[b, lane] += t[k, lane] * x[c, lane]
+            for lane in range(lanes):
+                ground[b, lane] += t[k, lane] * inverse[c, lane] * DAMPING
     solve_laplacian(z.weights, s, links.fill)
-    for b in range(len(s)):
+    for b in range(len(z.w)):
         for k in range(offsets[b], offsets[b + 1]):
             c = columns[k]
             for lane in range(lanes):
@@ -388,7 +418,7 @@ def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy")
 def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
-    """Solve Hx = -g directly: with more class sets than classes, the Hessian is the smaller Laplacian."""
+    """Solve the Newton system directly: with more class sets than classes, it is the smaller Laplacian."""
     t, columns = z.t, sets.columns
     for b in range(len(z.w)):
         for i in range(sets.offsets[b], sets.offsets[b + 1]):
@@ -398,5 +428,8 @@ def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
                 for lane in range(t.shape[1]):
                     if z.w[b, lane] > 0.0:
                         z.weights[row, column, lane] += t[i, lane] * t[j, lane] / z.w[b, lane]
-    z.x[:] = -z.g
-    solve_laplacian(z.weights, z.x, links.fill)
+    z.weights[:, -1] = DAMPING
+    z.s[:-1] = -z.g
+    z.s[-1] = 0.0
+    solve_laplacian(z.weights, z.s, links.fill)
+    z.x[:] = z.s[:-1]

@@ -129,10 +129,10 @@ class _Lanes(NamedTuple):
     A silent teacher has v = 0 and logits of 0, and so drops out of every sum.
     """
 
-    y: Floats  # (m, lanes) what u v' should equal: p, or z - c
+    y: Floats  # (m, lanes) p, or z less its mean over each block
     u: Floats  # (L, lanes)
     v: Floats  # (N, lanes)
-    c: Floats  # (N, lanes) shifts, from the mean; not used by mf-p
+    c: Floats  # (N, lanes) what the shift is beyond that mean; 0 in mf-p
     above: Floats  # (L, lanes) numerators and denominators of u
     below: Floats
     du: Floats  # (lanes,) squared changes of u and v in the last iteration
@@ -189,6 +189,9 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
             changes[row], n_iter[row] = change, z.n_iter[lane]
             waiting = _take_up(z, lane, waiting, values, layout, shifting)
             busy -= z.row[lane] < 0
+        if 2 * busy <= lanes:
+            z = _close_ranks(z)
+            lanes = busy
 
 
 @njit(cache=True)
@@ -202,6 +205,16 @@ def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, error_model="numpy")
+def _close_ranks(z):  # type: ignore[no-untyped-def]
+    """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
+    full = z.row >= 0
+    return _Lanes(
+        z.y[:, full], z.u[:, full], z.v[:, full], z.c[:, full], z.above[:, full], z.below[:, full],
+        z.du[full], z.dv[full], z.sums[:, full], z.row[full], z.n_iter[full], z.known[full], z.active[full],
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
 def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-untyped-def]
     """Start on the next row that has an active teacher; return the row after it."""
     z.row[lane] = -1
@@ -211,7 +224,7 @@ def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-unt
         for b in range(len(layout.offsets) - 1):
             start, stop = layout.offsets[b], layout.offsets[b + 1]
             silent = np.isnan(values[row, start])
-            # step 1 of Algorithm 2: c is the mean; what c is beyond that is kept in z.c
+            # step 1 of Algorithm 2
             mean = values[row, start:stop].mean() if shifting else 0.0
             for k in range(start, stop):
                 z.y[k, lane] = 0.0 if silent else values[row, k] - mean
@@ -239,7 +252,7 @@ def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
         for k in range(layout.offsets[b], layout.offsets[b + 1]):
             c = layout.columns[k]
             for lane in range(lanes):
-                above[c, lane] += y[k, lane] * v[b, lane]
+                above[c, lane] += (y[k, lane] - z.c[b, lane]) * v[b, lane]
                 below[c, lane] += v[b, lane] * v[b, lane]
     for c in range(len(u)):
         for lane in range(lanes):
@@ -270,22 +283,15 @@ def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
             for lane in range(lanes):
                 above[lane] += y[k, lane] * u[c, lane]
                 below[lane] += u[c, lane] * u[c, lane]
-        for lane in range(lanes):
-            new = max(0.0, above[lane] / below[lane]) if below[lane] > 0.0 else 0.0
-            z.dv[lane] += (new - v[b, lane]) ** 2
-            v[b, lane] = new
-        if not shifting:
-            continue
-        # c := mean of Z - u v, where Z has mean zero; y is Z - c, so it moves as c does
         rest[:] = 0.0
-        for k in range(start, stop):
+        for k in range(start, stop if shifting else start):
             c = layout.columns[k]
             for lane in range(lanes):
                 rest[lane] += u[c, lane]
         for lane in range(lanes):
-            shift = -v[b, lane] * rest[lane] / (stop - start)
-            rest[lane] = shift - z.c[b, lane]
-            z.c[b, lane] = shift
-        for k in range(start, stop):
-            for lane in range(lanes):
-                y[k, lane] -= rest[lane]
+            top = above[lane] - z.c[b, lane] * rest[lane]
+            new = max(0.0, top / below[lane]) if below[lane] > 0.0 else 0.0
+            z.dv[lane] += (new - v[b, lane]) ** 2
+            v[b, lane] = new
+            # the mean of y - u v, where y has mean zero
+            z.c[b, lane] = -new * rest[lane] / (stop - start)
