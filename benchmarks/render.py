@@ -1,0 +1,126 @@
+"""Write the figures of the documents from the result files; nobody types one.
+
+Run ``python -m benchmarks.render`` after a measurement, and with ``--check`` to see whether the documents are
+up to date (exit code 1 if not). Between ``<!-- name -->`` and ``<!-- /name -->`` a document is ours to write.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.papers import records
+from benchmarks.papers import render as papers
+from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
+
+ROOT = Path(__file__).parents[1]
+SPEED_RESULTS = ROOT / "benchmarks" / "speed" / "results" / "speed.jsonl"
+DEMO_RESULT = ROOT / "docs" / "demo.json"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the documents, or with ``--check`` only compare."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit 1 if a document is outdated"
+    )
+    options = parser.parse_args(arguments)
+    outdated = []
+    for page, parts in PAGES.items():
+        path = ROOT / page
+        old = path.read_text(encoding="utf-8")
+        new = old
+        for name, make in parts.items():
+            new = fill(new, name, make())
+        if new != old:
+            outdated.append(page)
+            if not options.check:
+                path.write_text(new, encoding="utf-8")
+    print(
+        "\n".join(f"{'outdated' if options.check else 'written'}: {page}" for page in outdated)
+        or "up to date"
+    )
+    return 1 if options.check and outdated else 0
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """Put `content` between the marks of `name`."""
+    pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
+    if not pattern.search(text):
+        raise ValueError(f"The marks <!-- {name} --> and <!-- /{name} --> are missing.")
+    return pattern.sub(lambda match: f"{match[1]}{content.strip()}\n{match[2]}", text)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def demo_table() -> str:
+    """Return what the demonstration found, method by method."""
+    result = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
+    by_method: dict[str, dict[str, str]] = {}
+    for variant in result["variants"]:
+        cell = f"{100 * variant['accuracy']:.1f} %"
+        by_method.setdefault(variant["method"].upper(), {})[variant["family"]] = cell
+    rows = [
+        [name, *(cells.get(family, "") for family in ("E", "BS", "BP"))] for name, cells in by_method.items()
+    ]
+    words = "\n".join(f"- {sentence}" for sentence in result["sentences"])
+    head = ["method", "estimated (E)", "balanced too (BS)", "backprop (BP)"]
+    return f"{table(head, rows)}\n\n{words}\n\n(`consilience demo --seed {result['seed']}`)"
+
+
+def speed_table() -> str:
+    """Return the last full measurement of each name, with its goal."""
+    lines = SPEED_RESULTS.read_text(encoding="utf-8").splitlines()
+    latest: dict[str, Mapping[str, Any]] = {}
+    for record in map(json.loads, lines):
+        if not record["quick"]:
+            latest[record["name"]] = record
+    rows = [
+        [r["name"], _value(r), _goal(r), _seconds(r["ours"]), _seconds(r["peer"]), r["note"]]
+        for r in latest.values()
+    ]
+    commits = sorted({r["commit"][:12] for r in latest.values()})
+    commands = sorted({r["command"] for r in latest.values()})
+    source = f"Commit {', '.join(commits)}; `{'`, `'.join(commands)}`."
+    return f"{table(['what', 'result', 'goal', 'ours', 'peer', 'note'], rows)}\n\n{source}"
+
+
+def _value(record: Mapping[str, Any]) -> str:
+    return f"{record['value']:.3g} {record['unit']}"
+
+
+def _goal(record: Mapping[str, Any]) -> str:
+    if record["goal"] is None:
+        return ""
+    sign = "at least" if record["at_least"] else "at most"
+    return f"{sign} {record['goal']:g} {record['unit']}: {'met' if record['met'] else '**not met**'}"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g} s"
+
+
+def paper_tables() -> str:
+    """Return the paper's tables, reproduced."""
+    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
+    text = papers.render(list(records.read(PAPER_RESULTS)), published)
+    # one level down: the page has a title of its own
+    return text.split("\n", 1)[1].replace("\n## ", "\n### ")
+
+
+PAGES: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"demo": demo_table},
+    "docs/benchmarks.md": {"speed": speed_table, "papers": paper_tables},
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
