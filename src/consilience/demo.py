@@ -345,7 +345,7 @@ def _sentences(result: DemoResult) -> Iterator[str]:
     if default is not None:
         yield (
             f"Unified by the default ({DEFAULT}), without one further label: {_percent(default.accuracy)}."
-            + ("" if best is default else f" Best here: {best.name} with {_percent(best.accuracy)}.")
+            + ("" if best is default else f" Best on these test rows: {best.name}, {_percent(best.accuracy)}.")
         )
     else:
         yield f"Best unified, without one further label: {best.name} with {_percent(best.accuracy)}."
