@@ -69,7 +69,7 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert summary["classes"] == NAMES.tolist()
     assert summary["accuracy"] > 0.8
     assert summary["n_rows"] == 150
-    assert set(summary["seconds"]) == {"scoring", "training", "saving"}
+    assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
     teacher = as_teacher(out)
     assert teacher.classes.tolist() == NAMES.tolist()
     right = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import rich.box
@@ -29,6 +29,9 @@ from consilience._progress import Progress, silent
 from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.exceptions import InvalidInputError
 from consilience.labels import TIE_BREAK, LabelSpace, shorten
+
+if TYPE_CHECKING:
+    from consilience.unify import Unifier
 
 WIDTH = 110
 """Columns of a table that goes to a file or a pipe, which have no width of their own."""
@@ -143,6 +146,61 @@ def show_space(view: Mapping[str, Any]) -> None:
     out.print(
         f"The teachers do not determine how mass splits between them; tie-break: {TIE_BREAK}.", soft_wrap=True
     )
+
+
+def unifier_view(
+    unifier: Unifier, kinds: Sequence[str], n_rows: int, y: Any, test: tuple[Any, Any] | None
+) -> dict[str, Any]:
+    """Return what a unifier did, ready for JSON.
+
+    Parameters
+    ----------
+    unifier : Unifier
+        After `fit` or `estimate`.
+    kinds : sequence of str
+        What each teacher is made of, such as ``"onnx"``.
+    n_rows : int
+        Rows of the transfer set.
+    y : sequence or None
+        Its known labels.
+    test : (X, y) or None
+        Rows to measure the student on.
+    """
+    space = unifier.label_space_
+    student = getattr(unifier, "student_", None)
+    truth = space.encode(test[1], "--test-labels") if test and student else np.empty(0, np.intp)
+    known = truth >= 0
+    right = known[known]
+    if test and student:
+        right = (space.encode(unifier.predict(test[0])) == truth)[known]
+    return {
+        "teachers": [
+            {"name": name, "kind": kind, "n_classes": len(classes), "abstentions": int(abstentions)}
+            for name, kind, classes, abstentions in zip(
+                space.names, kinds, space.class_lists, unifier.n_abstentions_, strict=True
+            )
+        ],
+        "n_classes": space.n_classes,
+        "classes": space.classes.tolist(),
+        "n_rows": n_rows,
+        "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
+        "method": unifier.method,
+        "train": unifier.train,
+        "temperature": unifier.temperature,
+        "seed": unifier.random_state,
+        "student": None if student is None else _student_name(student),
+        "balanced": student is not None and unifier.class_weights_ is not None,
+        "accuracy": float(right.mean()) if len(right) else None,
+        "n_test": len(right),
+        "seconds": unifier.seconds_,
+    }
+
+
+def _student_name(student: Any) -> str:
+    model = getattr(student, "estimator_", None)
+    if model is None:
+        return "torch network"
+    return type(model[-1] if hasattr(model, "steps") else model).__name__
 
 
 def show_unified(view: Mapping[str, Any]) -> None:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,11 +26,9 @@ except ImportError as error:
     raise SystemExit(2) from None
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from consilience.labels import LabelSpace
     from consilience.teachers import Teacher
+    from consilience.unify import Unifier
 
 del rich  # only its presence mattered; typer may come without it
 
@@ -244,6 +241,7 @@ def unify(
     from consilience import _console
     from consilience._validation import check_choice, check_count, check_number
     from consilience.soft_labels import METHODS
+    from consilience.unify import Unifier
 
     check_choice("student", student, _STUDENTS)
     check_choice("balance", balance, _BALANCE)
@@ -253,162 +251,52 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data, test_labels)
-    options = {
-        "student": None if student == "auto" else student,
-        "method": method,
-        "train": train,
-        "balance": _BALANCE[balance],
-        "temperature": temperature,
-        "aliases": _console.read_aliases(aliases),
-        "threshold": threshold,
-        "batch_size": batch_size,
-        "random_state": seed,
-    }
-    paths = {"out": out, "soft_labels": soft_labels, "test_data": test_data, "test_labels": test_labels}
+    X = _console.read_rows(data, "--data")
+    y = None if labels is None else _console.read_labels(labels, len(X), "--labels")
+    test = _read_test(test_data, test_labels)
     with _console.progress_bars(quiet=quiet) as progress:
-        job = _Job(_open_teachers(teacher, classes), data, labels, {**options, "progress": progress})
-        view = job.run(paths, [_kind(file) for file in teacher])
+        unifier = Unifier(
+            _open_teachers(teacher, classes),
+            None if student == "auto" else student,
+            method,  # type: ignore[arg-type]
+            train,  # type: ignore[arg-type]
+            _BALANCE[balance],
+            temperature,
+            aliases=_console.read_aliases(aliases),
+            threshold=threshold,
+            batch_size=batch_size,
+            progress=progress,
+            random_state=seed,
+        )
+        if out is None:
+            Q = unifier.estimate(X, y)
+        else:
+            Q = _fit(unifier, X, y, data).soft_labels_
+            unifier.save(out)
+    _tell_unused_aliases(unifier.label_space_)
+    if soft_labels is not None:
+        _console.write_soft_labels(soft_labels, Q, unifier.classes_)
+    view = _console.unifier_view(unifier, [_kind(file) for file in teacher], len(X), y, test)
+    view |= {"out": _text(out), "soft_labels": _text(soft_labels)}
     (_console.show_json if as_json else _console.show_unified)(view)
 
 
-class _Job:
-    """One run of ``unify``: what it reads, and the seconds of each step."""
+def _read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
+    if data is None or labels is None:
+        return None
+    from consilience import _console
 
-    def __init__(
-        self, teachers: list[Teacher], data: Path, labels: Path | None, options: dict[str, Any]
-    ) -> None:
-        from consilience import _console
-        from consilience.labels import LabelSpace
-
-        self.teachers, self.options, self.data = teachers, options, data
-        self.space = LabelSpace(
-            [teacher.classes for teacher in teachers],
-            options["aliases"],
-            names=[teacher.name for teacher in teachers],
-        )
-        _tell_unused_aliases(self.space)
-        self.X = _console.read_rows(data, "--data")
-        self.y = None if labels is None else _console.read_labels(labels, len(self.X), "--labels")
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Measure a step."""
-        started = time.perf_counter()
-        yield
-        self.seconds[name] = time.perf_counter() - started
-
-    def run(self, paths: Mapping[str, Path | None], kinds: Sequence[str]) -> dict[str, Any]:
-        """Score, estimate or train, write; and return the summary."""
-        import numpy as np
-
-        from consilience import _console
-        from consilience.engine import score
-
-        test = self._read_test(paths)
-        with self.step("scoring"):
-            logits = score(
-                self.teachers,
-                self.space,
-                self.X,
-                batch_size=self.options["batch_size"],
-                progress=self.options["progress"],
-            )
-        silent_rows = np.isnan(logits[:, self.space.offsets[:-1]])
-        if paths["out"] is None:
-            with self.step("soft labels"):
-                Q = self._estimate(logits)
-            about = {"student": None, "balanced": False, "accuracy": None, "n_test": 0}
-        else:
-            Q, about = self._fit(logits, paths["out"], test)
-        if paths["soft_labels"] is not None:
-            _console.write_soft_labels(paths["soft_labels"], Q, self.space.classes)
-        return {
-            "teachers": [
-                {
-                    "name": teacher.name,
-                    "kind": kind,
-                    "n_classes": len(teacher.classes),
-                    "abstentions": int(silent_rows[:, i].sum()),
-                }
-                for i, (teacher, kind) in enumerate(zip(self.teachers, kinds, strict=True))
-            ],
-            "n_classes": self.space.n_classes,
-            "classes": self.space.classes.tolist(),
-            "n_rows": len(logits),
-            "n_labels": 0 if self.y is None else int((self.space.encode(self.y) >= 0).sum()),
-            "method": self.options["method"],
-            "train": self.options["train"],
-            "temperature": self.options["temperature"],
-            "seed": self.options["random_state"],
-            **about,
-            "seconds": self.seconds,
-            "out": _text(paths["out"]),
-            "soft_labels": _text(paths["soft_labels"]),
-        }
-
-    def _read_test(self, paths: Mapping[str, Path | None]) -> tuple[Any, Any] | None:
-        if paths["test_data"] is None or paths["test_labels"] is None:
-            return None
-        from consilience import _console
-
-        rows = _console.read_rows(paths["test_data"], "--test-data")
-        return rows, _console.read_labels(paths["test_labels"], len(rows), "--test-labels")
-
-    def _estimate(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
-        import numpy as np
-
-        from consilience.soft_labels import estimate_soft_labels
-
-        Q = estimate_soft_labels(
-            logits,
-            self.space,
-            self.options["method"],
-            temperature=self.options["temperature"],
-            progress=self.options["progress"],
-        )
-        if self.y is not None:
-            codes = self.space.encode(self.y)
-            Q[codes >= 0] = np.eye(self.space.n_classes)[codes[codes >= 0]]
-        return Q
-
-    def _fit(
-        self, logits: NDArray[np.float64], out: Path, test: tuple[Any, Any] | None
-    ) -> tuple[Any, dict[str, Any]]:
-        from consilience.demo import precomputed_teachers
-        from consilience.unify import Unifier
-
-        repeated = precomputed_teachers(self.teachers, self.space, logits)
-        # the label space of these options was made, and warned about, above
-        unifier = Unifier(repeated, disconnected="ignore", **self.options)
-        with self.step("training"):
-            try:
-                unifier.fit(self.X, self.y)
-            except ConsilienceError:
-                raise
-            except ValueError as error:  # scikit-learn's students check X by themselves
-                raise InvalidInputError(
-                    f"The student cannot learn from {self.data}: {_sentence(error)}"
-                ) from error
-        with self.step("saving"):
-            unifier.save(out)
-        accuracy = None
-        if test is not None:
-            truth = self.space.encode(test[1], "--test-labels")
-            known = truth >= 0
-            guessed = self.space.encode(unifier.predict(test[0]))
-            accuracy = float((guessed == truth)[known].mean())
-        estimator = getattr(unifier.student_, "estimator_", None)
-        return unifier.soft_labels_, {
-            "student": "torch network" if estimator is None else _model_name(estimator),
-            "balanced": unifier.class_weights_ is not None,
-            "accuracy": accuracy,
-            "n_test": 0 if test is None else int(known.sum()),
-        }
+    rows = _console.read_rows(data, "--test-data")
+    return rows, _console.read_labels(labels, len(rows), "--test-labels")
 
 
-def _model_name(estimator: Any) -> str:
-    return type(estimator[-1] if hasattr(estimator, "steps") else estimator).__name__
+def _fit(unifier: Unifier, X: Any, y: Any, data: Path) -> Unifier:
+    try:
+        return unifier.fit(X, y)
+    except ConsilienceError:
+        raise
+    except ValueError as error:  # scikit-learn's students check X by themselves
+        raise InvalidInputError(f"The student cannot learn from {data}: {_sentence(error)}") from error
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from consilience._optional import installed
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count
-from consilience.engine import score
 from consilience.labels import LabelSpace
 from consilience.soft_labels import METHODS, estimate_soft_labels
 from consilience.teachers import Teacher, as_teacher
@@ -108,6 +107,15 @@ class _Split(NamedTuple):
     test: NDArray[np.intp]
 
 
+class _Data(NamedTuple):
+    """All digits, who may see which, and the seed that decided it."""
+
+    X: NDArray[np.float64]
+    y: NDArray[np.str_]
+    split: _Split
+    seed: int
+
+
 def run_demo(
     seed: int = 0,
     *,
@@ -138,13 +146,12 @@ def run_demo(
         student = "torch" if installed("torch") and installed("skorch") else "mlp"
     started = time.perf_counter()
     X, y = _digits()
-    split = _split(y, seed)
+    data = _Data(X, y, _split(y, seed), seed)
     with _quiet_students():
-        sites, teachers = _train_sites(X, y, split, seed, progress)
-        scored = _Scored.of(teachers, X[split.transfer])
+        sites, teachers = _train_sites(data, progress)
         with _one_torch_thread(student):
-            variants, models = _compare(scored, X, y, split, methods, student, seed, progress)
-            supervised, seconds = _supervised(X, y, split, student, seed)
+            variants, models = _compare(teachers, data, methods, student, progress)
+            supervised, seconds = _supervised(data, student)
     progress("methods", len(variants) + 1, len(variants) + 1)
     best = int(np.argmax([variant.accuracy for variant in variants]))
     result = DemoResult(
@@ -153,38 +160,14 @@ def run_demo(
         supervised=supervised,
         supervised_seconds=seconds,
         student=student,
-        n_transfer=len(split.transfer),
-        n_test=len(split.test),
+        n_transfer=len(data.split.transfer),
+        n_test=len(data.split.test),
         seed=seed,
         seconds=time.perf_counter() - started,
         sentences=(),
         best_model=models[best],
     )
     return replace(result, sentences=tuple(_sentences(result)))
-
-
-def precomputed_teachers(
-    teachers: Sequence[Teacher], space: LabelSpace, logits: NDArray[np.float64]
-) -> list[Teacher]:
-    """Return teachers that repeat packed logits (n, m), so that several unifiers need not score again."""
-    return [
-        as_teacher(
-            np.ascontiguousarray(logits[:, space.block(i)]), teacher.classes, teacher.name, output="logits"
-        )
-        for i, teacher in enumerate(teachers)
-    ]
-
-
-class _Scored(NamedTuple):
-    space: LabelSpace
-    logits: NDArray[np.float64]
-    teachers: list[Teacher]
-
-    @classmethod
-    def of(cls, teachers: Sequence[Teacher], X: NDArray[np.float64]) -> _Scored:
-        space = LabelSpace([t.classes for t in teachers], names=[t.name for t in teachers])
-        logits = score(teachers, space, X)
-        return cls(space, logits, precomputed_teachers(teachers, space, logits))
 
 
 def _digits() -> tuple[NDArray[np.float64], NDArray[np.str_]]:
@@ -226,9 +209,8 @@ def _models(seed: int) -> list[Any]:
     ]
 
 
-def _train_sites(
-    X: NDArray[np.float64], y: NDArray[np.str_], split: _Split, seed: int, progress: Progress
-) -> tuple[tuple[Site, ...], list[Teacher]]:
+def _train_sites(data: _Data, progress: Progress) -> tuple[tuple[Site, ...], list[Teacher]]:
+    X, y, split, seed = data
     sites, teachers = [], []
     truth = y[split.test]
     for i, ((name, kind, _), model) in enumerate(zip(SITES, _models(seed), strict=True)):
@@ -248,15 +230,11 @@ def _families(method: str, student: str) -> tuple[Family, ...]:
 
 
 def _compare(
-    scored: _Scored,
-    X: NDArray[np.float64],
-    y: NDArray[np.str_],
-    split: _Split,
-    methods: Sequence[str],
-    student: str,
-    seed: int,
-    progress: Progress,
+    teachers: Sequence[Teacher], data: _Data, methods: Sequence[str], student: str, progress: Progress
 ) -> tuple[tuple[Variant, ...], list[Unifier]]:
+    X, y, split, seed = data
+    # once for all: every method starts from what the teachers say of the transfer set
+    logits = Unifier(teachers).score_teachers(X[split.transfer])
     plan = [(method, family) for method in methods for family in _families(method, student)]
     variants: list[Variant] = []
     models: list[Unifier] = []
@@ -265,13 +243,13 @@ def _compare(
         progress("methods", len(variants), len(plan) + 1)
         started = time.perf_counter()
         model = Unifier(
-            scored.teachers,
+            teachers,
             student,
             method,  # type: ignore[arg-type]
             "backprop" if family == "BP" else "estimate",
             family == "BS",
             random_state=seed,
-        ).fit(X[split.transfer])
+        ).fit(X[split.transfer], logits=logits)
         seconds = time.perf_counter() - started
         labels = None
         if model.soft_labels_ is not None:
@@ -289,10 +267,9 @@ def _name(method: str, family: Family) -> str:
     return "SD" if (method, family) == ("sd", "E") else f"{method.upper()}-{family}"
 
 
-def _supervised(
-    X: NDArray[np.float64], y: NDArray[np.str_], split: _Split, student: str, seed: int
-) -> tuple[float, float]:
+def _supervised(data: _Data, student: str) -> tuple[float, float]:
     """Return the accuracy and seconds of SPV: the same student on all sites' rows with their labels."""
+    X, y, split, seed = data
     rows = np.sort(np.concatenate(split.sites))
     # every row has a label, to which its soft label is pinned: the teacher is never heard
     teacher = as_teacher(np.zeros((len(rows), len(NAMES))), NAMES, "nobody", output="logits")
@@ -345,7 +322,11 @@ def _sentences(result: DemoResult) -> Iterator[str]:
     if default is not None:
         yield (
             f"Unified by the default ({DEFAULT}), without one further label: {_percent(default.accuracy)}."
-            + ("" if best is default else f" Best on these test rows: {best.name}, {_percent(best.accuracy)}.")
+            + (
+                ""
+                if best is default
+                else f" Best on these test rows: {best.name}, {_percent(best.accuracy)}."
+            )
         )
     else:
         yield f"Best unified, without one further label: {best.name} with {_percent(best.accuracy)}."
