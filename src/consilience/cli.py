@@ -26,6 +26,9 @@ except ImportError as error:
     raise SystemExit(2) from None
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from consilience.labels import LabelSpace
     from consilience.teachers import Teacher
     from consilience.unify import Unifier
@@ -131,10 +134,10 @@ def demo(
         consilience demo
         consilience demo --seed 1 --plot demo.png --save digits.onnx
     """
-    from consilience import _console, _figures
+    from consilience import _console, _figures, _files
 
-    _console.check_target(plot, _figures.FORMATS, "--plot")
-    _console.check_target(save, (".onnx",), "--save")
+    _files.check_target(plot, _figures.FORMATS, "--plot")
+    _files.check_target(save, (".onnx",), "--save")
     if plot is not None:
         _figures.check_figure_path(plot)
     from consilience.demo import run_demo
@@ -171,14 +174,14 @@ def inspect(
         consilience inspect birds.onnx pets.npz
         consilience inspect birds.onnx pets.npy --classes pets=cat,dog,wren
     """
-    from consilience import _console
+    from consilience import _console, _files
     from consilience.labels import LabelSpace
 
     teachers = _open_teachers(files, classes)
     # the view itself says what a warning would say
     space = LabelSpace(
         [teacher.classes for teacher in teachers],
-        _console.read_aliases(aliases),
+        _files.read_aliases(aliases),
         names=[teacher.name for teacher in teachers],
         disconnected="ignore",
     )
@@ -238,7 +241,7 @@ def unify(
         consilience unify --teacher birds.onnx --teacher pets.npz --data X.npy --out unified.onnx
         consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
     """
-    from consilience import _console
+    from consilience import _console, _files
     from consilience._validation import check_choice, check_count, check_number
     from consilience.soft_labels import METHODS
     from consilience.unify import Unifier
@@ -251,8 +254,8 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data, test_labels)
-    X = _console.read_rows(data, "--data")
-    y = None if labels is None else _console.read_labels(labels, len(X), "--labels")
+    X = _files.read_rows(data, "--data")
+    y = None if labels is None else _files.read_labels(labels, len(X), "--labels")
     test = _read_test(test_data, test_labels)
     with _console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
@@ -262,20 +265,20 @@ def unify(
             train,  # type: ignore[arg-type]
             _BALANCE[balance],
             temperature,
-            aliases=_console.read_aliases(aliases),
+            aliases=_files.read_aliases(aliases),
             threshold=threshold,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,
         )
         if out is None:
-            Q = unifier.estimate(X, y)
+            Q: NDArray[np.float64] | None = unifier.estimate(X, y)
         else:
             Q = _fit(unifier, X, y, data).soft_labels_
             unifier.save(out)
     _tell_unused_aliases(unifier.label_space_)
-    if soft_labels is not None:
-        _console.write_soft_labels(soft_labels, Q, unifier.classes_)
+    if soft_labels is not None and Q is not None:
+        _files.write_soft_labels(soft_labels, Q, unifier.classes_)
     view = _console.unifier_view(unifier, [_kind(file) for file in teacher], len(X), y, test)
     view |= {"out": _text(out), "soft_labels": _text(soft_labels)}
     (_console.show_json if as_json else _console.show_unified)(view)
@@ -284,10 +287,10 @@ def unify(
 def _read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
     if data is None or labels is None:
         return None
-    from consilience import _console
+    from consilience import _files
 
-    rows = _console.read_rows(data, "--test-data")
-    return rows, _console.read_labels(labels, len(rows), "--test-labels")
+    rows = _files.read_rows(data, "--test-data")
+    return rows, _files.read_labels(labels, len(rows), "--test-labels")
 
 
 def _fit(unifier: Unifier, X: Any, y: Any, data: Path) -> Unifier:
@@ -342,12 +345,12 @@ def _kind(file: Path) -> str:
 def _check_outputs(
     out: Path | None, soft_labels: Path | None, train: str, test_data: Path | None, test_labels: Path | None
 ) -> None:
-    from consilience import _console
+    from consilience import _files
 
     if out is None and soft_labels is None:
         raise InvalidInputError("Nothing to write: give --out FILE.onnx, --soft-labels FILE, or both.")
-    _console.check_target(out, (".onnx",), "--out")
-    _console.check_target(soft_labels, (".npy", ".npz"), "--soft-labels")
+    _files.check_target(out, (".onnx",), "--out")
+    _files.check_target(soft_labels, (".npy", ".npz"), "--soft-labels")
     if soft_labels is not None and train == "backprop":
         raise InvalidInputError(
             "--train backprop estimates no soft labels. Drop --soft-labels, or use --train estimate."
@@ -362,7 +365,7 @@ def _check_outputs(
 
 def _open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:
     """Make a teacher of each file, named by its stem; by folder and stem where stems are not unique."""
-    from consilience import _console
+    from consilience import _files
     from consilience.teachers import as_teacher
 
     stems = [file.stem for file in files]
@@ -373,7 +376,7 @@ def _open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[T
     repeated = [file for i, file in enumerate(files) if names[i] in names[:i]]
     if repeated:
         raise InvalidInputError(f"{repeated[0]} is given twice, or has the name of another teacher.")
-    classes = _console.parse_classes(given or (), names)
+    classes = _files.parse_classes(given or (), names)
     return [as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]
 
 

@@ -184,7 +184,7 @@ def _estimate_chunk(
 def _components(layout: Layout, active: NDArray[np.bool_]) -> Ints:
     """Label the classes that the active teachers connect."""
     sizes = np.where(active, np.diff(layout.offsets), 0)
-    columns = layout.columns[active[layout.block_of]]
+    columns = layout.columns[active[layout.block_of]].astype(np.intp)
     return connected_classes(columns, np.concatenate([[0], np.cumsum(sizes)]), len(layout.class_offsets) - 1)
 
 
