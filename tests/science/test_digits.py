@@ -88,9 +88,7 @@ def run_trial(seed: int) -> dict[str, float]:
 @pytest.fixture(scope="module")
 def means() -> dict[str, float]:
     trials = [run_trial(seed) for seed in range(N_TRIALS)]
-    found = {name: round(float(np.mean([trial[name] for trial in trials])), 4) for name in trials[0]}
-    print(found)
-    return found
+    return {name: round(float(np.mean([trial[name] for trial in trials])), 4) for name in trials[0]}
 
 
 @pytest.mark.parametrize("suffix", ["", "-bs"])
