@@ -214,7 +214,9 @@ def _newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-u
                 continue
             moving[lane] = False
             row = z.row[lane]
-            U[row], norms[row], n_iter[row] = z.trial[:, lane], norm, z.n_iter[lane]
+            norms[row], n_iter[row] = norm, z.n_iter[lane]
+            for c in range(len(z.u)):
+                U[row, c] = z.trial[c, lane]
             if waiting < len(A):
                 _take_up(z, lane, waiting, A, W, U)
                 waiting += 1
@@ -254,7 +256,11 @@ def _close_ranks(z):  # type: ignore[no-untyped-def]
 @njit(cache=True, error_model="numpy")
 def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
     """Start on a row."""
-    z.a[:, lane], z.w[:, lane], z.trial[:, lane] = A[row], W[row], U[row]
+    # loops, here and below: numba takes seconds to compile the assignment of one array to another
+    for c in range(len(z.a)):
+        z.a[c, lane], z.trial[c, lane] = A[row, c], U[row, c]
+    for b in range(len(z.w)):
+        z.w[b, lane] = W[row, b]
     z.row[lane], z.n_iter[lane], z.state[lane] = row, 0, _ACCEPT
 
 
@@ -311,8 +317,8 @@ def _evaluate(z, sets):  # type: ignore[no-untyped-def]
     value, norm = z.numbers[_TRIAL_VALUE], z.numbers[_TRIAL_NORM]
     top, total = z.numbers[_TOP], z.numbers[_TOTAL]
     lanes = len(top)
-    top[:] = u[0]
-    for c in range(1, len(u)):
+    top[:] = -np.inf
+    for c in range(len(u)):
         for lane in range(lanes):
             top[lane] = max(top[lane], u[c, lane])
     for c in range(len(u)):
@@ -350,7 +356,8 @@ def _evaluate(z, sets):  # type: ignore[no-untyped-def]
             norm[lane] += g[c, lane] * g[c, lane]
         for lane in range(lanes):
             value[lane] -= z.a[c, lane] * u[c, lane]
-    norm[:] = np.sqrt(norm)
+    for lane in range(lanes):
+        norm[lane] = np.sqrt(norm[lane])
 
 
 @njit(cache=True, error_model="numpy")
@@ -428,8 +435,12 @@ def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
                 for lane in range(t.shape[1]):
                     if z.w[b, lane] > 0.0:
                         z.weights[row, column, lane] += t[i, lane] * t[j, lane] / z.w[b, lane]
-    z.weights[:, -1] = DAMPING
-    z.s[:-1] = -z.g
-    z.s[-1] = 0.0
+    z.s[:] = 0.0
+    for c in range(len(z.x)):
+        z.weights[c, -1, :] = DAMPING
+        for lane in range(t.shape[1]):
+            z.s[c, lane] = -z.g[c, lane]
     solve_laplacian(z.weights, z.s, links.fill)
-    z.x[:] = z.s[:-1]
+    for c in range(len(z.x)):
+        for lane in range(t.shape[1]):
+            z.x[c, lane] = z.s[c, lane]

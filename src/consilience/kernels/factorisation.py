@@ -42,17 +42,17 @@ def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array of unified logits at the given temperature.
     """
-    scaled = logits if temperature == 1.0 else logits / temperature
     shifts = np.zeros((len(logits), len(layout.offsets) - 1))
     patterns, of_row = abstention_patterns(logits, layout.offsets)
     for i, active in enumerate(patterns):
         operator = _shift_operator(layout, active)
         if len(patterns) == 1:
-            shifts = np.nan_to_num(scaled) @ operator if not active.all() else scaled @ operator
+            shifts = np.nan_to_num(logits) @ operator if not active.all() else logits @ operator
         else:
             rows = np.flatnonzero(of_row == i)
-            shifts[rows] = np.nan_to_num(scaled[rows]) @ operator
-    U: Floats = average_by_class(scaled, shifts, layout)
+            shifts[rows] = np.nan_to_num(logits[rows]) @ operator
+    U: Floats = average_by_class(logits, shifts, layout)
+    U /= temperature  # all of it is linear, and U is the smallest array
     return U
 
 
@@ -185,8 +185,12 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
             # the first u has no predecessor to be compared with
             if z.n_iter[lane] < max_iter and (z.n_iter[lane] == 1 or change >= tol):
                 continue
-            U[row], V[row] = z.u[:, lane], z.v[:, lane]
             changes[row], n_iter[row] = change, z.n_iter[lane]
+            # loops: numba takes seconds to compile the assignment of one array to another
+            for c in range(len(z.u)):
+                U[row, c] = z.u[c, lane]
+            for b in range(len(z.v)):
+                V[row, b] = z.v[b, lane]
             waiting = _take_up(z, lane, waiting, values, layout, shifting)
             busy -= z.row[lane] < 0
         if 2 * busy <= lanes:
@@ -225,7 +229,9 @@ def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-unt
             start, stop = layout.offsets[b], layout.offsets[b + 1]
             silent = np.isnan(values[row, start])
             # step 1 of Algorithm 2
-            mean = values[row, start:stop].mean() if shifting else 0.0
+            mean = 0.0
+            for k in range(start, stop if shifting else start):
+                mean += values[row, k] / (stop - start)
             for k in range(start, stop):
                 z.y[k, lane] = 0.0 if silent else values[row, k] - mean
                 z.below[layout.columns[k], lane] += not silent
@@ -233,8 +239,10 @@ def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-unt
             active += not silent
         if active > 0:
             z.row[lane], z.n_iter[lane], z.active[lane] = row, 0, active
-            z.known[lane] = (z.below[:, lane] > 0.0).sum()
-            z.u[:, lane] = 0.0
+            z.known[lane] = 0
+            for c in range(len(z.u)):
+                z.known[lane] += z.below[c, lane] > 0.0
+                z.u[c, lane] = 0.0
             return row + 1
     return len(values)
 
