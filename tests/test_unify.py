@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -96,7 +98,7 @@ def test_every_kind_of_student_learns_all_classes_without_a_label(student: str, 
 @pytest.mark.filterwarnings("ignore:mf-p stopped:consilience.ConvergenceWarning")
 @pytest.mark.parametrize("method", ["sd", "ce", "mf-p", "mf-lv", "mf-lf"])
 def test_soft_labels_are_those_of_the_method(method: Any, digits: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", method, temperature=2.0).fit(digits["X"])
+    unified = Unifier(digits["teachers"], "logistic", method, temperature=2.0, smoothing=0).fit(digits["X"])
     packed = np.hstack([as_teacher(t).predict_logits(digits["X"]) for t in digits["teachers"]])
     expected = estimate_soft_labels(packed, unified.label_space_, method, temperature=2.0)
     np.testing.assert_allclose(unified.soft_labels_, expected)
@@ -209,6 +211,28 @@ def test_scores_can_be_used_again(digits: Any) -> None:
         again.fit(digits["X"], logits=logits[:, :2])
 
 
+def test_smoothing_keeps_ruled_out_classes_possible(digits: Any) -> None:
+    sure = as_teacher(lambda X: np.tile([0.0, -50.0, 3.0, -7.0], (len(X), 1)), list("abcd"), output="logits")
+    smooth, plain = (
+        Unifier([sure], "logistic", "ce", temperature=1.0, smoothing=s).estimate(digits["X"])[0]
+        for s in (0.04, 0)
+    )
+    np.testing.assert_allclose(plain, softmax([0.0, -50.0, 3.0, -7.0]), atol=1e-12)
+    floored = np.maximum(plain, 0.04 / 4)
+    np.testing.assert_allclose(smooth, floored / floored.sum(), atol=1e-8)
+
+
+def test_torch_keeps_its_threads() -> None:
+    code = (
+        "import numpy as np, torch; torch.set_num_threads(1);"
+        "from consilience import LabelSpace, estimate_soft_labels;"
+        "estimate_soft_labels(np.zeros((99, 2)), LabelSpace([['a', 'b']]), 'sd');"
+        "print(torch.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
 def test_soft_labels_without_a_student(digits: Any) -> None:
     y = ["four", *[None] * 399]
     unifier = Unifier(digits["teachers"], "logistic", "ce")
@@ -263,7 +287,9 @@ def test_a_student_that_missed_a_class_saves_all_columns(digits: Any, tmp_path: 
         lambda X: np.tile([0.0, -60.0], (len(X), 1)), ["zero", "unicorn"], "never", output="logits"
     )
     with pytest.warns(CoverageWarning, match="cannot predict"):
-        unified = Unifier([*digits["teachers"], never], "logistic", random_state=0).fit(digits["X"])
+        unified = Unifier([*digits["teachers"], never], "logistic", smoothing=0, random_state=0).fit(
+            digits["X"]
+        )
     teacher = as_teacher(unified.save(tmp_path / "u.onnx"), floor=1e-12)
     proba = unified.predict_proba(digits["X_test"])
     assert (proba[:, unified.classes_ == "unicorn"] == 0).all()
@@ -312,6 +338,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"balance": 1}, "balance=1 is unknown"),
     ({"temperature": 0}, "temperature=0 must be a finite number above 0"),
     ({"loss": "collison"}, "loss='collison' is unknown"),
+    ({"smoothing": -1}, "smoothing=-1 must be a finite number of at least 0"),
+    ({"smoothing": 1}, "smoothing=1 must be below 1"),
     ({"batch_size": 0}, "batch_size=0 must be a whole number"),
     ({"teachers": []}, "teachers is empty"),
     ({"teachers": "a.onnx"}, "teachers is a str"),

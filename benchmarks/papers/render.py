@@ -150,7 +150,7 @@ def _describe(trial: Mapping[str, Any]) -> str:
     setting = trial["setting"]
     return (
         f"{setting['data']} ({setting['crowd']} as teachers, {setting['epochs']} epochs, "
-        f"floor {setting['floor']:g})"
+        f"smoothing {setting['smoothing']:g})"
     )
 
 

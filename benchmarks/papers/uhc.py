@@ -8,9 +8,8 @@ students are trained with Adam (1e-3, then 1e-4 for the second half), which does
 from __future__ import annotations
 
 import copy
-import inspect
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -27,12 +26,11 @@ from skorch.callbacks import LRScheduler
 from torch import nn
 
 from benchmarks.papers.sources import Rows, Source, split
-from consilience import ConvergenceWarning, Unifier, as_teacher, estimate_soft_labels
+from consilience import ConvergenceWarning, Unifier, as_teacher
 from consilience.datasets import SIZES, Trial, random_classes
 from consilience.nn import SoftCrossEntropy, TorchStudent
 from consilience.soft_labels import Method as Solver
 
-FLOOR: float = inspect.signature(as_teacher).parameters["floor"].default
 HIDDEN = 256  # as in the heads of the paper's networks
 ADJUSTMENT_ROWS = 50  # per class, for the accuracy analysis
 NOISE_STEP = 1.15
@@ -103,8 +101,8 @@ class Setting:
         Of the students.
     crowd : str
         Which kinds of teachers there are, a key of `CROWDS`.
-    floor : float
-        Least probability of a teacher; see `as_teacher`.
+    smoothing : float
+        See `Unifier`; the paper takes teachers at their word.
     """
 
     data: str
@@ -116,7 +114,7 @@ class Setting:
     epochs: int = 6
     batch_size: int = 128
     crowd: str = "networks"
-    floor: float = FLOOR
+    smoothing: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def run_trial(source: Source, setting: Setting, seed: int) -> Outcome:
     X_test, y_test = rows.X_test[known], rows.y_test[known]
     with _expected_warnings():
         teachers = train_teachers(source, rows, trial, setting, seed)
-        logits = np.hstack([t.logits(rows.X_transfer, setting.floor) for t in teachers])
+        logits = np.hstack([t.logits(rows.X_transfer) for t in teachers])
         predictors = _fit_all(logits, rows, trial, setting, seed)
         accuracy = {name: float(np.mean(predict(X_test) == y_test)) for name, predict in predictors}
     return Outcome(
@@ -160,9 +158,9 @@ class TrainedTeacher(NamedTuple):
     model: Any
     view: slice
 
-    def logits(self, X: NDArray[Any], floor: float) -> NDArray[np.float64]:
+    def logits(self, X: NDArray[Any]) -> NDArray[np.float64]:
         """Return the model's logits (n, k)."""
-        return as_teacher(self.model, floor=floor).predict_logits(X[:, self.view])
+        return as_teacher(self.model).predict_logits(X[:, self.view])
 
     def score(self, X: NDArray[Any], y: NDArray[Any]) -> float:
         """Return the accuracy on rows of the teacher's own classes."""
@@ -226,43 +224,28 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 def _fit_all(
     logits: NDArray[np.float64], rows: Rows, trial: Trial, setting: Setting, seed: int
 ) -> Iterator[tuple[str, Predict]]:
-    """Train every method in turn; soft labels are estimated once for -E and -BS."""
+    """Train every method in turn, on what the teachers said once."""
     space = trial.label_space
     blocks = [
         as_teacher(logits[:, space.block(i)], own, output="logits")
         for i, own in enumerate(trial.teacher_classes)
     ]
-    estimated: dict[str, Any] = {}
     for name in setting.methods:
         if name == "SPV":
             yield name, _fit_supervised(rows, trial, setting, seed)
             continue
         how = METHODS[name]
-        if how.train == "backprop":
-            yield name, _fit_unified(blocks, how, rows, setting, seed)
-            continue
-        if how.method not in estimated:
-            Q = estimate_soft_labels(logits, space, how.method, temperature=setting.temperature)
-            estimated[how.method] = _oracle(Q, space.classes, setting.temperature)
-        yield name, _fit_unified([estimated[how.method]], how, rows, setting, seed)
-
-
-def _oracle(Q: NDArray[np.float64], classes: NDArray[Any], temperature: float) -> Any:
-    """Return one teacher whose probabilities at the temperature are Q: every method then estimates Q."""
-    return as_teacher(temperature * np.log(np.maximum(Q, 1e-300)), classes, output="logits")
-
-
-def _fit_unified(teachers: Sequence[Any], how: Method, rows: Rows, setting: Setting, seed: int) -> Predict:
-    unified = Unifier(
-        teachers,
-        _student(setting),
-        how.method if how.train == "backprop" else "mf-lf",
-        how.train,
-        balance=how.balance,
-        temperature=setting.temperature,
-        random_state=seed,
-    )
-    return unified.fit(rows.X_transfer).predict
+        unified = Unifier(
+            blocks,
+            _student(setting),
+            how.method,
+            how.train,
+            how.balance,
+            setting.temperature,
+            smoothing=setting.smoothing,
+            random_state=seed,
+        )
+        yield name, unified.fit(rows.X_transfer).predict
 
 
 def _fit_supervised(rows: Rows, trial: Trial, setting: Setting, seed: int) -> Predict:

@@ -23,7 +23,7 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, Source, load
-from benchmarks.papers.uhc import CROWDS, FLOOR, METHODS, SENSITIVITY_METHODS, Setting, run_trial
+from benchmarks.papers.uhc import CROWDS, METHODS, SENSITIVITY_METHODS, Setting, run_trial
 
 RESULTS = records.FOLDER / "unify.jsonl"
 SENSITIVITIES: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -65,7 +65,7 @@ def make_settings(options: argparse.Namespace) -> list[Setting]:
         transfer_rows=options.transfer_rows,
         epochs=options.epochs,
         crowd=options.crowd,
-        floor=options.floor,
+        smoothing=options.smoothing,
     )
     if options.sensitivity is None:
         return [base]
@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=int, default=6, help="of each student; the paper's are 20")
     parser.add_argument("--transfer-rows", type=int, default=10_000, help="most rows of the transfer set")
     parser.add_argument("--crowd", choices=CROWDS, default="networks", help="kinds of teachers")
-    parser.add_argument("--floor", type=float, default=FLOOR, help="least probability of a teacher")
+    parser.add_argument("--smoothing", type=float, default=0.0, help="of the teachers; 0 as in the paper")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     return parser
 

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from consilience._optional import installed
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count
-from consilience.labels import LabelSpace
-from consilience.soft_labels import METHODS, estimate_soft_labels
+from consilience.soft_labels import METHODS
 from consilience.teachers import Teacher, as_teacher
 from consilience.unify import Unifier
 
@@ -298,9 +297,6 @@ def _one_torch_thread(student: str) -> Iterator[None]:
         return
     import torch
 
-    # numba sets the number of OpenMP threads, which torch shares, when its first parallel kernel runs;
-    # so one must run before torch's number is set
-    estimate_soft_labels(np.zeros((1, 2)), LabelSpace([["a", "b"]]), "sd")
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

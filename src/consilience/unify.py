@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from consilience._optional import installed, is_instance_of
+from consilience._optional import installed, is_instance_of, keep_torch_threads
 from consilience._progress import Progress, silent
 from consilience._validation import (
     check_choice,
@@ -30,6 +30,7 @@ from consilience.engine import score
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, TeacherError
 from consilience.export import finish, write_model
 from consilience.kernels.expansion import sharpen
+from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
 from consilience.students import STUDENTS, ExpansionStudent, named_student
@@ -83,6 +84,10 @@ class Unifier(ClassifierMixin, BaseEstimator):
         Other names of classes: ``{"automobile": "car"}``.
     disconnected : {"warn", "error", "ignore"}
         What to do when teachers fall into groups that share no class; see `LabelSpace`.
+    smoothing : float
+        No class of a teacher's k is taken as less probable than smoothing / k: what a model says of classes
+        it rules out is noise, and exact zeros (of forests, say) would rule the logits. 0 takes teachers at
+        their word, as the paper does.
     threshold : float
         For scikit-learn students: classes of a row less probable than this are left out.
     batch_size : int
@@ -135,6 +140,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         *,
         aliases: Mapping[Any, Any] | None = None,
         disconnected: Disconnected = "warn",
+        smoothing: float = 0.001,
         threshold: float = 0.01,
         batch_size: int = 4096,
         progress: Progress | None = None,
@@ -149,6 +155,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         self.loss = loss
         self.aliases = aliases
         self.disconnected = disconnected
+        self.smoothing = smoothing
         self.threshold = threshold
         self.batch_size = batch_size
         self.progress = progress
@@ -261,6 +268,9 @@ class Unifier(ClassifierMixin, BaseEstimator):
         check_choice("balance", self.balance, ("auto", True, False))
         check_choice("loss", self.loss, LOSSES)
         check_number("temperature", self.temperature, above=0)
+        check_number("smoothing", self.smoothing, at_least=0)
+        if self.smoothing >= 1:
+            raise InvalidInputError(f"smoothing={self.smoothing!r} must be below 1.")
         check_count("batch_size", self.batch_size)
         if isinstance(self.teachers, str | bytes | os.PathLike) or not isinstance(self.teachers, Sequence):
             raise InvalidInputError(
@@ -336,6 +346,9 @@ class Unifier(ClassifierMixin, BaseEstimator):
                 CoverageWarning,
                 stacklevel=3,
             )
+        if self.smoothing:
+            with keep_torch_threads():
+                packed = floor_blocks(packed, space.offsets, float(self.smoothing))
         return _Scored(packed, labels, covered)
 
     def _soft_labels(self, scored: _Scored) -> NDArray[np.float64]:

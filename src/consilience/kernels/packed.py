@@ -225,3 +225,24 @@ def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
             k = ids[c]
             Q[row, c] *= size[k] / (total[k] * n_classes)
     return Q
+
+
+def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
+    """Raise logits so that no class of a block of k is less probable than about smoothing / k.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed logits; a block of NaN stays NaN.
+    offsets : (N + 1,) array of int
+    smoothing : float
+        Above 0.
+
+    Returns
+    -------
+    (n, m) array; exactly, ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
+    """
+    log_p: Floats = block_log_softmax(logits, offsets, 1.0)
+    sizes = np.diff(offsets)
+    np.maximum(log_p, np.repeat(np.log(smoothing / sizes), sizes), out=log_p)
+    return log_p
