@@ -1,0 +1,64 @@
+"""Documents tell the truth: links lead somewhere, examples run, figures come from result files."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf8")
+
+
+def blocks(text: str, language: str = "") -> list[str]:
+    """Return the code blocks of a document."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    return [code for name, code in found if name == language]
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]:
+        for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf8")):
+            if "://" not in link:
+                assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_ci_runs_the_readmes_test_command() -> None:
+    (command,) = [line for line in blocks(README) if "pytest" in line]
+    assert command.strip() in (ROOT / ".ci" / "run").read_text(encoding="utf8")
+
+
+def test_both_commands_of_the_readme_install_with_the_constraints() -> None:
+    commands = [line for line in blocks(README) if "venv" in line]
+    assert len(commands) == 2
+    for command in commands:
+        assert command.startswith(
+            "python3 -m venv .venv && . .venv/bin/activate && pip install -q -c constraints.txt"
+        )
+
+
+def test_the_readmes_example_runs(tmp_path: Path) -> None:
+    (code,) = blocks(README, "python")
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "unified.onnx").exists()
+    assert float(done.stdout.split()[-1]) > 0.7
+
+
+def test_the_torch_example_runs() -> None:
+    pytest.importorskip("torch")
+    code = blocks((ROOT / "docs" / "torch.md").read_text(encoding="utf8"), "python")[0]
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_figures_come_from_result_files() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.render", "--check"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
