@@ -54,6 +54,12 @@ def weak_link(rng: np.random.Generator) -> Case:
     return lists, Z
 
 
+def far_chain(rng: np.random.Generator) -> Case:
+    """Let logits fall by 40 from teacher to teacher: the last lies where exp of the difference is zero."""
+    lists = [[i, i + 1] for i in range(20)]
+    return lists, np.tile([0.0, -40.0], (2, 20)) + rng.normal(size=(2, 40))
+
+
 def more_sets_than_classes(rng: np.random.Generator) -> Case:
     lists = random_lists(rng, 5, [2, 3, 2, 4, 3, 2, 2, 3, 4, 2, 3])
     assert len({tuple(values) for values in lists}) > 5
@@ -75,10 +81,11 @@ def abstentions(rng: np.random.Generator) -> Case:
     return lists, Z
 
 
-CASES: list[Callable[[np.random.Generator], Case]] = [
-    noisy, zero_probabilities, near_one_hot, disconnected, weak_link, more_sets_than_classes, merging_sets,
-    abstentions,
-]  # fmt: skip
+# and the most iterations that a case takes: Newton's method on J as it is, where nothing is degenerate
+CASES: dict[Callable[[np.random.Generator], Case], int] = {
+    noisy: 9, zero_probabilities: 60, near_one_hot: 60, disconnected: 9, weak_link: 60, far_chain: 60,
+    more_sets_than_classes: 9, merging_sets: 9, abstentions: 9,
+}  # fmt: skip
 
 
 def active_blocks(z: Floats, lists: list[list[int]], temperature: float) -> list[tuple[list[int], Floats]]:
@@ -131,7 +138,7 @@ def test_newton_reaches_the_minimum(case: Callable[[np.random.Generator], Case],
     U, norms, n_iter = ce_logits(Z, layout, temperature, 1e-8, 200)
     assert np.isfinite(U).all()
     assert (norms <= 1e-8).all()
-    assert (n_iter < 60).all()
+    assert n_iter.max() <= CASES[case]
     J = ce_objective(U, Z, layout, temperature)
     for u, z, norm, value in zip(U, Z, norms, J, strict=True):
         blocks = active_blocks(z, lists, temperature)
