@@ -74,8 +74,10 @@ def best_descent(
     if not timed:
         return "no setting reached the target", float("inf")
     name = min(timed)[1]
-    seconds = settings_for(problem, float(row_values.sum()))[name]()
-    return f"{name}, tuned on {rows} rows", float("inf") if seconds is None else seconds
+    # the best of two, as we are given the best of several
+    runs = [settings_for(problem, float(row_values.sum()))[name]() for _ in range(2)]
+    seconds = min((run for run in runs if run is not None), default=float("inf"))
+    return f"{name}, tuned on {rows} rows", seconds
 
 
 def paper_problem(options: Options) -> Problem:
