@@ -7,6 +7,8 @@ up to date (exit code 1 if not). Between ``<!-- name -->`` and ``<!-- /name -->`
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import re
 import sys
@@ -17,6 +19,7 @@ from typing import Any
 from benchmarks.papers import records
 from benchmarks.papers import render as papers
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
+from consilience import _console
 
 ROOT = Path(__file__).parents[1]
 SPEED_RESULTS = ROOT / "benchmarks" / "speed" / "results" / "speed.jsonl"
@@ -77,6 +80,16 @@ def demo_table() -> str:
     return f"{table(head, rows)}\n\n{words}\n\n(`consilience demo --seed {result['seed']}`)"
 
 
+def demo_output() -> str:
+    """Return what the demonstration printed, drawn again from its result."""
+    view = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        _console.show_demo(view)
+    lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
+    return "\n".join(["```", f"$ consilience demo --seed {view['seed']}", *lines, "```"])
+
+
 def speed_table() -> str:
     """Return the last full measurement of each name, with its goal."""
     lines = SPEED_RESULTS.read_text(encoding="utf-8").splitlines()
@@ -119,6 +132,7 @@ def paper_tables() -> str:
 
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
+    "docs/command-line.md": {"demo-output": demo_output},
     "docs/benchmarks.md": {"speed": speed_table, "papers": paper_tables},
 }
 
