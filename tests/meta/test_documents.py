@@ -62,3 +62,10 @@ def test_figures_come_from_result_files() -> None:
         [sys.executable, "-m", "benchmarks.render", "--check"], capture_output=True, text=True, cwd=ROOT
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*.py")), ids=lambda path: path.stem)
+def test_examples_run(example: Path) -> None:
+    done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert int(re.findall(r"(\d+)% of", done.stdout)[-1]) > 85, done.stdout
