@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.factorisation import mf_lf_logits
@@ -33,8 +33,8 @@ from consilience.kernels.packed import (
     block_log_softmax,
     block_softmax,
     distinct_blocks,
+    in_turns,
     make_layout,
-    rows_per_turn,
     sum_by_class,
 )
 
@@ -81,7 +81,7 @@ def ce_logits(
     active = ~np.isnan(logits[:, layout.offsets[:-1]])
     W = active @ np.eye(len(offsets) - 1)[set_of]
     sets = make_layout(columns, offsets, n_classes)
-    norms, n_iter = newton(A, W, sets, make_links(sets), U, rows_per_turn(len(U)), tol, max_iter)
+    norms, n_iter = newton(A, W, sets, make_links(sets), U, tol, max_iter)
     return U, norms, n_iter
 
 
@@ -156,9 +156,8 @@ _VALUE, _TRIAL_VALUE, _TRIAL_NORM, _STEP, _TOP, _TOTAL = range(6)
 _ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
 def newton(
-    A: Floats, W: Floats, sets: Layout, links: Links, U: Floats, length: int, tol: float, max_iter: int
+    A: Floats, W: Floats, sets: Layout, links: Links, U: Floats, tol: float, max_iter: int
 ) -> tuple[Floats, Ints]:
     """Minimise J for each row, from the start in U, in place.
 
@@ -173,8 +172,6 @@ def newton(
     links : Links
     U : (n, L) array
         The start on entry, the minimiser on return.
-    length : int
-        Rows that a thread takes at a time.
     tol, max_iter : float, int
 
     Returns
@@ -185,13 +182,15 @@ def newton(
     n = len(A)
     norms = np.empty(n)
     n_iter = np.empty(n, dtype=np.intp)
-    for turn in prange((n + length - 1) // length):
-        rows = slice(turn * length, min(n, (turn + 1) * length))
+
+    def work(rows: slice) -> None:
         _newton_rows(A[rows], W[rows], sets, links, U[rows], (norms[rows], n_iter[rows]), tol, max_iter)
+
+    in_turns(work, n)
     return norms, n_iter
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Minimise J for a chunk of rows: a lane whose row is done takes up the next one."""
     norms, n_iter = out

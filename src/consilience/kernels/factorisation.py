@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.packed import (
@@ -15,7 +15,7 @@ from consilience.kernels.packed import (
     Layout,
     average_by_class,
     block_softmax,
-    rows_per_turn,
+    in_turns,
 )
 
 # u, v, the last change of both, and the number of iterations, row by row
@@ -105,8 +105,7 @@ def mf_p_probabilities(
     n_iter : (n,) array of int
     """
     _, p = block_softmax(logits, layout.offsets, temperature)
-    factors: Factors = _alternate(p, layout, False, rows_per_turn(len(p)), 0.0, tol, max_iter)
-    return factors
+    return _alternate(p, layout, False, 0.0, tol, max_iter)
 
 
 def mf_lv_logits(
@@ -117,10 +116,7 @@ def mf_lv_logits(
     Stops like `mf_p_probabilities`. Returns U (n, L), unified logits at the given temperature, then V (n, N),
     changes (n,) and n_iter (n,).
     """
-    # p instead of z would change nothing but the shift, which c absorbs; centring keeps it small
-    z, length = logits / temperature, rows_per_turn(len(logits))
-    factors: Factors = _alternate(z, layout, True, length, lam, tol, max_iter)
-    return factors
+    return _alternate(logits / temperature, layout, True, lam, tol, max_iter)
 
 
 class _Lanes(NamedTuple):
@@ -144,26 +140,26 @@ class _Lanes(NamedTuple):
     active: Ints  # (lanes,) how many of its teachers are active
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
 def _alternate(
-    values: Floats, layout: Layout, shifting: bool, length: int, lam: float, tol: float, max_iter: int
+    values: Floats, layout: Layout, shifting: bool, lam: float, tol: float, max_iter: int
 ) -> Factors:
     """Alternate between u and v: Algorithm 1, or Algorithm 2 when `shifting`.
 
     Algorithm 1 normalises u and has no shifts c; Algorithm 2 does not, has them, and regularises by lam.
-    A thread takes `length` rows at a time.
     """
     n = len(values)
     U, V = np.zeros((n, len(layout.class_offsets) - 1)), np.zeros((n, len(layout.offsets) - 1))
     changes, n_iter = np.zeros(n), np.zeros(n, dtype=np.intp)
-    for turn in prange((n + length - 1) // length):
-        rows = slice(turn * length, min(n, (turn + 1) * length))
+
+    def work(rows: slice) -> None:
         out = (U[rows], V[rows], changes[rows], n_iter[rows])
         _alternate_rows(values[rows], layout, shifting, out, lam, tol, max_iter)
+
+    in_turns(work, n)
     return U, V, changes, n_iter
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
     """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
     U, V, changes, n_iter = out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -75,9 +77,28 @@ def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
     return set_of, np.concatenate(sets).astype(np.intp), borders.astype(np.intp)
 
 
-def rows_per_turn(n_rows: int) -> int:
-    """Return how many rows a thread should take at a time."""
-    return max(LANES, n_rows // (_TURNS * int(get_num_threads())) + 1)
+def in_turns(work: Callable[[slice], None], n_rows: int) -> None:
+    """Call `work` on one slice of rows after the other, in as many threads as numba has.
+
+    Plain threads, since the kernels release the interpreter's lock: numba's own parallel loops would compile
+    all of a solver a second time, and wait for torch's threads, whose pool they share.
+
+    Parameters
+    ----------
+    work : callable
+        Takes a slice of rows; slices do not overlap.
+    n_rows : int
+    """
+    threads = int(get_num_threads())
+    length = max(LANES, n_rows // (_TURNS * threads) + 1)
+    turns = [slice(start, min(n_rows, start + length)) for start in range(0, n_rows, length)]
+    if threads == 1 or len(turns) == 1:
+        for turn in turns:
+            work(turn)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(work, turns):  # which raises what a turn raised
+            pass
 
 
 def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Floats, Floats]:
