@@ -19,7 +19,7 @@ import rich.table
 from rich.markup import escape
 
 from consilience._progress import Progress, silent
-from consilience.labels import TIE_BREAK, LabelSpace, shorten
+from consilience.labels import TIE_BREAK, LabelSpace, counted, shorten
 
 if TYPE_CHECKING:
     from consilience.unify import Unifier
@@ -111,7 +111,7 @@ def show_space(view: Mapping[str, Any]) -> None:
     """Draw what `space_view` gives."""
     out = console()
     teachers = view["teachers"]
-    out.print(f"[bold]{_count(view['n_classes'], 'class')} from {_count(len(teachers), 'teacher')}[/]")
+    out.print(f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]")
     table = _table("teacher", "file", ">classes", "which")
     for teacher in teachers:
         which = shorten(teacher["classes"])
@@ -277,11 +277,6 @@ def _table(*headers: str) -> rich.table.Table:
         right = header.startswith(">")
         table.add_column(header.removeprefix(">"), justify="right" if right else "left")
     return table
-
-
-def _count(number: int, noun: str) -> str:
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number} {noun if number == 1 else plural}"
 
 
 def _percent(value: float) -> str:

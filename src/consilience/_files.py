@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import secrets
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._atomic import replacing
 from consilience._optional import require
 from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.exceptions import InvalidInputError
@@ -72,18 +72,11 @@ def write_soft_labels(path: Path, Q: NDArray[np.float64], classes: NDArray[Any])
 
     Either can be a teacher again. A reader sees the old file or the new one, never half of one.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            if path.suffix.lower() == ".npz":
-                np.savez_compressed(file, proba=Q, classes=classes)
-            else:
-                np.save(file, Q, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(path) as file:
+        if path.suffix.lower() == ".npz":
+            np.savez_compressed(file, proba=Q, classes=classes)
+        else:
+            np.save(file, Q, allow_pickle=False)
     if path.suffix.lower() == ".npy":
         card = Card(path.stem, tuple(classes.tolist()), "probabilities", file_sha256(path), "Soft labels.")
         write_card(card_path(path), card)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from consilience._atomic import replacing
 from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError
 from consilience.labels import class_list
@@ -124,16 +124,8 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
         raise InvalidInputError(
             f"The card {card.name!r} takes {len(data)} bytes; at most {MAX_BYTES} are read."
         )
-    # not tempfile: its files are readable by their owner only, and os.replace would keep it so
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(target) as file:
+        file.write(data)
 
 
 def read_card(path: str | os.PathLike[str]) -> Card:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from consilience._atomic import replacing
 from consilience._optional import require
 from consilience._validation import check_choice, check_number
 from consilience.exceptions import InvalidInputError
@@ -193,17 +193,8 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     if model.ByteSize() >= 2**31:
         raise InvalidInputError("The model is 2 GB or larger, which does not fit in one ONNX file.")
     onnx.checker.check_model(model)
-    # opened by name, not by tempfile, so that the file gets the permissions the user's umask gives
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(model.SerializeToString())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        _sync_folder(target.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(target) as file:
+        file.write(model.SerializeToString())
 
 
 def strip_notes(model: Any) -> None:
@@ -473,13 +464,3 @@ def _run(model: Any, rows: NDArray[Any]) -> NDArray[Any]:
     options.log_severity_level = 4  # what fails here is reported by us
     session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {"X": rows})[0])
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename durable, where folders can be opened (not on Windows)."""
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -193,11 +193,11 @@ class LabelSpace:
     def __repr__(self) -> str:
         groups = len(self.components())
         head = (
-            f"LabelSpace: {_count(self.n_classes, 'class')}, {_count(self.n_teachers, 'teacher')}, "
-            f"{_count(groups, 'component')}"
+            f"LabelSpace: {counted(self.n_classes, 'class')}, {counted(self.n_teachers, 'teacher')}, "
+            f"{counted(groups, 'component')}"
         )
         rows = [
-            f"  {name}: {_count(len(classes), 'class')}: {shorten(classes)}"
+            f"  {name}: {counted(len(classes), 'class')}: {shorten(classes)}"
             for name, classes in zip(self.names[:12], self.class_lists, strict=False)
         ]
         if self.n_teachers > 12:
@@ -307,7 +307,14 @@ def shorten(values: Iterable[Any], most: int = 10) -> str:
     return text if len(shown) <= most else f"{text} and {len(shown) - most} more"
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, in the singular or the plural.
+
+    Examples
+    --------
+    >>> counted(1, "class"), counted(3, "teacher")
+    ('1 class', '3 teachers')
+    """
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{number} {noun if number == 1 else plural}"
 

@@ -37,16 +37,14 @@ class Scores:
         What they are, where the graph leaves no doubt.
     margin : bool
         Whether a binary classifier's one margin was picked out.
-    zipmap : str or None
-        The tensor behind a ZipMap, when the output is a sequence of dictionaries.
     keys : list or None
-        The dictionaries' keys in the order of that tensor's columns.
+        The keys of a ZipMap, in the order of its tensor's columns, when the output is a sequence of
+        dictionaries.
     """
 
     output: str
     kind: Kind | None
     margin: bool
-    zipmap: str | None
     keys: list[Any] | None
 
 
@@ -110,7 +108,6 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
         output.name,
         kind,
         picked and kind == "logits",
-        None if zipmap is None else zipmap.input[0],
         None if zipmap is None else _class_labels(zipmap),
     )
 
