@@ -28,6 +28,8 @@ _EXPORTS = {
     "UnsafeFileError": "consilience.exceptions",
     "as_teacher": "consilience.teachers",
     "balance_weights": "consilience.soft_labels",
+    "collision_cross_entropy": "consilience.entropy",
+    "collision_entropy": "consilience.entropy",
     "estimate_soft_labels": "consilience.soft_labels",
 }
 
@@ -38,6 +40,8 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "estimate_soft_labels",
     "balance_weights",
     "Unifier",
+    "collision_cross_entropy",
+    "collision_entropy",
     "Card",
     "ConsilienceError",
     "InvalidInputError",
@@ -53,6 +57,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
 
 if TYPE_CHECKING:
     from consilience.card import Card
+    from consilience.entropy import collision_cross_entropy, collision_entropy
     from consilience.exceptions import (
         ConsilienceError,
         ConsilienceWarning,

@@ -63,6 +63,53 @@ def check_count(name: str, value: object, *, at_least: int = 1) -> int:
     return int(value)
 
 
+def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> NDArray[np.float64]:
+    """Return `values` (..., K) as floats, or raise unless the last axis holds distributions.
+
+    Examples
+    --------
+    >>> check_distributions("proba", [[0.5, 0.5], [0.5, 0.6]])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: proba sums to 1.1 in row 1 (1 such rows); expected ...
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.ndim == 0 or array.shape[-1] == 0:
+        raise InvalidInputError(
+            f"{name} has shape {array.shape} and type {array.dtype}; "
+            "expected numbers (n, K), a column per class."
+        )
+    array = np.asarray(array, dtype=np.float64)
+    wrong = ~(array >= 0) | np.isinf(array)  # the negation catches NaN too
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        raise InvalidInputError(f"{name} has {array[where]} at {where}; expected probabilities, from 0 to 1.")
+    sums = np.atleast_1d(array.sum(axis=-1)).ravel()
+    off = np.flatnonzero(np.abs(sums - 1) > tol)
+    if len(off):
+        raise InvalidInputError(
+            f"{name} sums to {sums[off[0]]:g} in row {off[0]} ({len(off)} such rows); "
+            "expected probabilities, which sum to 1."
+        )
+    return array
+
+
+def check_transition(transition: ArrayLike, n_classes: int | None = None) -> NDArray[np.float64]:
+    """Return Q (K, K) with Q[l, k] the probability to observe label l where class k is true, or raise."""
+    Q = np.asarray(transition, dtype=np.float64)
+    if Q.ndim != 2 or Q.shape[0] != Q.shape[1] or (n_classes is not None and len(Q) != n_classes):
+        size = "K" if n_classes is None else n_classes
+        raise InvalidInputError(f"transition has shape {Q.shape}; expected ({size}, {size}).")
+    if not ((Q >= 0) & np.isfinite(Q)).all():
+        raise InvalidInputError("transition has entries that are negative or not finite; give probabilities.")
+    if np.abs(Q.sum(axis=0) - 1).max() > 1e-3:
+        hint = " Its rows do: give its transpose." if np.abs(Q.sum(axis=1) - 1).max() <= 1e-3 else ""
+        raise InvalidInputError(
+            "The columns of transition do not sum to 1; transition[l, k] is the probability to observe "
+            f"label l where class k is true.{hint}"
+        )
+    return Q
+
+
 def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.float64]:
     """Return packed logits as a contiguous float64 array (n, m), or say what is wrong with them.
 
