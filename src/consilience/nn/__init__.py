@@ -1,16 +1,21 @@
-"""Torch losses on packed teacher logits, and a student that trains a torch module."""
+"""Torch losses on packed teacher logits and on soft labels, and a student that trains a torch module."""
 
 from consilience._optional import require
 
 require("torch", extra="torch", purpose="consilience.nn")  # before the files below import it at their top
 
+from consilience.nn.collision import (  # noqa: E402
+    CollisionCrossEntropy,
+    GeneralisedCrossEntropy,
+    RenyiCrossEntropy,
+    SoftCrossEntropy,
+)
 from consilience.nn.losses import (  # noqa: E402
     BACKPROP_LOSSES,
     CEBPLoss,
     MFLFBPLoss,
     MFLVBPLoss,
     MFPBPLoss,
-    SoftCrossEntropy,
 )
 from consilience.nn.modules import default_module  # noqa: E402
 from consilience.nn.student import TorchStudent  # noqa: E402
@@ -18,9 +23,12 @@ from consilience.nn.student import TorchStudent  # noqa: E402
 __all__ = [
     "BACKPROP_LOSSES",
     "CEBPLoss",
+    "CollisionCrossEntropy",
+    "GeneralisedCrossEntropy",
     "MFLFBPLoss",
     "MFLVBPLoss",
     "MFPBPLoss",
+    "RenyiCrossEntropy",
     "SoftCrossEntropy",
     "TorchStudent",
     "default_module",

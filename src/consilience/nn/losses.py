@@ -13,7 +13,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from consilience._validation import check_choice, check_number
@@ -290,68 +289,6 @@ class MFLFBPLoss(PackedLoss):
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
         terms = self._block_sum(self._centre(z - self._gather(u)).square())
         return terms.masked_fill(~active, 0.0).sum(dim=1)
-
-
-class SoftCrossEntropy(nn.Module):
-    r"""Cross-entropy between soft labels and the student, with a weight per class.
-
-    .. math:: J = -\sum_l w_l \, q_l \log \mathrm{softmax}(s / T)_l
-
-    The weights are those of Sec. 3.5.2: one over the mean of q(l) over the transfer set.
-
-    Parameters
-    ----------
-    class_weights : (L,) array, optional
-        Weight of each class; one by default.
-    temperature : float
-        Divides the student's logits; give the temperature at which the soft labels were made.
-    reduction : {"mean", "sum", "none"}
-        The mean is over rows; "none" gives shape (n,).
-
-    Examples
-    --------
-    >>> import torch
-    >>> round(SoftCrossEntropy()(torch.zeros(1, 2), torch.tensor([[0.5, 0.5]])).item(), 4)
-    0.6931
-    """
-
-    class_weights: Tensor | None
-
-    def __init__(
-        self, class_weights: ArrayLike | None = None, temperature: float = 1.0, reduction: str = "mean"
-    ) -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, above=0)
-        check_choice("reduction", reduction, REDUCTIONS)
-        self.reduction = reduction
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
-        if weights is not None and (
-            weights.ndim != 1 or not bool(((weights >= 0) & weights.isfinite()).all())
-        ):
-            raise InvalidInputError(
-                f"class_weights have shape {tuple(weights.shape)}; expected (L,): "
-                "a finite weight of at least 0 per class."
-            )
-        self.register_buffer("class_weights", weights, persistent=False)
-
-    def forward(self, student_logits: Tensor, soft_labels: Tensor) -> Tensor:
-        """Return the loss of a batch of logits (n, L) and soft labels (n, L)."""
-        if student_logits.ndim != 2 or student_logits.shape != soft_labels.shape:
-            raise InvalidInputError(
-                f"Student logits have shape {tuple(student_logits.shape)} and soft labels "
-                f"{tuple(soft_labels.shape)}; both must be (n, L)."
-            )
-        targets = soft_labels.to(student_logits.dtype)
-        if self.class_weights is not None:
-            if len(self.class_weights) != targets.shape[1]:
-                raise InvalidInputError(
-                    f"There are {len(self.class_weights)} class_weights for {targets.shape[1]} classes."
-                )
-            targets = targets * self.class_weights.to(targets.dtype)
-        rows = -(targets * torch.log_softmax(student_logits / self.temperature, dim=1)).sum(dim=1)
-        if self.reduction == "none":
-            return rows
-        return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
 
 
 BACKPROP_LOSSES: dict[str, type[PackedLoss]] = {

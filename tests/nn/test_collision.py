@@ -1,0 +1,201 @@
+"""Losses on soft labels in torch: parity with numpy, exactness, weights, transition, reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch")
+
+from consilience import InvalidInputError  # noqa: E402
+from consilience.entropy import collision_cross_entropy, renyi_cross_entropy, transition_matrix  # noqa: E402
+from consilience.kernels.entropy import (  # noqa: E402
+    collision_from_logits,
+    gce_from_logits,
+    shannon_from_logits,
+)
+from consilience.nn import (  # noqa: E402
+    CollisionCrossEntropy,
+    GeneralisedCrossEntropy,
+    RenyiCrossEntropy,
+    SoftCrossEntropy,
+)
+
+PAIRS = {
+    "collision": (CollisionCrossEntropy(reduction="none"), collision_from_logits),
+    "generalised": (
+        CollisionCrossEntropy(0.5, reduction="none"),
+        lambda z, y: collision_from_logits(z, y, 0.5),
+    ),
+    "shannon": (SoftCrossEntropy(reduction="none"), shannon_from_logits),
+    "gce": (GeneralisedCrossEntropy(reduction="none"), gce_from_logits),
+    "renyi of order 2": (RenyiCrossEntropy(reduction="none"), collision_from_logits),
+    "renyi of order 1": (RenyiCrossEntropy(1.0, reduction="none"), shannon_from_logits),
+}
+LOSSES = {name: pair[0] for name, pair in PAIRS.items()}
+
+
+@pytest.fixture(autouse=True)
+def _same_draws() -> None:
+    torch.manual_seed(0)
+
+
+def with_gradient(loss: Any, logits: Any, target: Any) -> tuple[np.ndarray, np.ndarray]:
+    z = torch.tensor(logits, requires_grad=True)
+    rows = loss(z, torch.tensor(target))
+    rows.sum().backward()
+    return rows.detach().numpy(), z.grad.numpy()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**16), scale=st.sampled_from([0.1, 3.0, 300.0]), zeros=st.booleans())
+def test_torch_and_numpy_agree(name: str, seed: int, scale: float, zeros: bool) -> None:
+    random = np.random.default_rng(seed)
+    K = int(random.integers(1, 7))
+    logits = scale * random.standard_normal((5, K))
+    target = random.dirichlet(np.full(K, 0.3), 5)
+    if zeros:
+        target[:, 0] = 0.0
+        target[0] = np.eye(K)[-1]
+    loss, kernel = PAIRS[name]
+    keep = target.sum(axis=1) > 0  # a target without mass has a test of its own
+    for ours, theirs in zip(
+        with_gradient(loss, logits[keep], target[keep]), kernel(logits[keep], target[keep]), strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_agree_with_finite_differences(name: str) -> None:
+    random = np.random.default_rng(0)
+    logits = torch.tensor(random.standard_normal((4, 3)), requires_grad=True)
+    target = torch.tensor(random.dirichlet(np.ones(3), 4))
+    assert torch.autograd.gradcheck(lambda z: LOSSES[name](z, target), (logits,))
+
+
+def test_one_hot_labels_and_indices_give_torchs_cross_entropy() -> None:
+    logits, labels = torch.randn(20, 4, dtype=torch.float64) * 30, torch.arange(20) % 4
+    weights = torch.tensor([0.5, 1.0, 2.0, 0.0])
+    expected = torch.nn.functional.cross_entropy(logits, labels, weights.double(), reduction="none")
+    for loss in (CollisionCrossEntropy, SoftCrossEntropy, RenyiCrossEntropy):
+        rows = loss(class_weights=weights, reduction="none")(logits, labels)
+        torch.testing.assert_close(rows, expected)
+        hot = torch.nn.functional.one_hot(labels, 4).double()
+        torch.testing.assert_close(loss(class_weights=weights, reduction="none")(logits, hot), expected)
+
+
+def test_a_uniform_label_has_no_gradient_and_a_soft_one_is_bounded() -> None:
+    logits = np.array([[1e4, -1e4, 0.0]], dtype=np.float32)
+    uniform = np.full((1, 3), 1 / 3, dtype=np.float32)
+    loss, gradient = with_gradient(CollisionCrossEntropy(), logits, uniform)
+    assert loss == pytest.approx(np.log(3), rel=1e-6)
+    assert np.abs(gradient).max() < 1e-6
+    soft = torch.tensor([[0.01, 0.98, 0.01]])
+    assert CollisionCrossEntropy()(torch.tensor(logits), soft).item() == pytest.approx(
+        -np.log(0.01), rel=1e-5
+    )
+    assert SoftCrossEntropy()(torch.tensor(logits), soft).item() > 1e4
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5])
+def test_zeros_and_far_logits_are_exact_in_single_precision(q: float) -> None:
+    logits = np.array([[0.0, -500.0, 500.0], [1e30, -1e30, 0.0]], dtype=np.float32)
+    target = np.array([[0.0, 1.0, 0.0], [0.0, 0.5, 0.5]], dtype=np.float32)
+    loss, gradient = with_gradient(CollisionCrossEntropy(q, reduction="none"), logits, target)
+    expected, slope = collision_from_logits(logits, target, q)
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient, slope, atol=1e-6)
+
+
+def test_a_label_without_mass_has_no_gradient() -> None:
+    for q, bound in ((0.0, np.inf), (0.5, 2.0)):
+        loss, gradient = with_gradient(CollisionCrossEntropy(q), np.ones((1, 3)), np.zeros((1, 3)))
+        assert loss == bound
+        assert not gradient.any()
+
+
+def test_reductions_and_temperature() -> None:
+    logits, target = torch.randn(6, 3), torch.rand(6, 3).softmax(dim=1)
+    for make in (CollisionCrossEntropy, SoftCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy):
+        rows = make(reduction="none", temperature=2.0)(logits, target)
+        torch.testing.assert_close(rows, make(reduction="none")(logits / 2, target))
+        torch.testing.assert_close(make(temperature=2.0)(logits, target), rows.mean())
+        torch.testing.assert_close(make(reduction="sum", temperature=2.0)(logits, target), rows.sum())
+        assert make()(logits[:0], target[:0]).item() == 0.0
+
+
+def test_half_precision_is_computed_in_single() -> None:
+    loss = CollisionCrossEntropy()(torch.tensor([[8.0, -8.0]]).half(), torch.tensor([1]))
+    assert loss.dtype == torch.float32
+    assert loss.item() == pytest.approx(16.0)
+
+
+def test_the_transition_corrects_observed_labels() -> None:
+    Q = np.array([[0.8, 0.1, 0.0], [0.2, 0.6, 0.0], [0.0, 0.3, 1.0]])
+    logits, labels = torch.randn(9, 3, dtype=torch.float64), torch.arange(9) % 3
+    proba = logits.softmax(dim=1).numpy()
+    rows = CollisionCrossEntropy(transition=Q, reduction="none")(logits, labels)
+    np.testing.assert_allclose(rows, collision_cross_entropy(proba, labels.numpy(), transition=Q))
+    torch.testing.assert_close(
+        rows, CollisionCrossEntropy(reduction="none")(logits, torch.tensor(Q)[labels]), rtol=1e-12, atol=1e-12
+    )
+    # the weight is that of the label that was observed
+    weighted = CollisionCrossEntropy(transition=Q, class_weights=[1.0, 2.0, 0.0], reduction="none")
+    torch.testing.assert_close(weighted(logits, labels), rows * torch.tensor([1.0, 2.0, 0.0])[labels])
+
+
+def test_renyi_agrees_with_numpy_at_other_orders() -> None:
+    logits = torch.randn(5, 4, dtype=torch.float64)
+    target = torch.rand(5, 4, dtype=torch.float64).softmax(dim=1)
+    for alpha in (0.5, 3.0):
+        expected = renyi_cross_entropy(logits.softmax(dim=1).numpy(), target.numpy(), alpha)
+        np.testing.assert_allclose(RenyiCrossEntropy(alpha, reduction="none")(logits, target), expected)
+
+
+def test_buffers_are_not_saved_and_move() -> None:
+    loss = CollisionCrossEntropy(class_weights=[1.0, 2.0], transition=transition_matrix(2, 0.1))
+    assert not loss.state_dict()
+    assert len(list(loss.buffers())) == 2
+    assert all(buffer.device.type == "meta" for buffer in loss.to("meta").buffers())
+    assert "q=0" in repr(loss)
+
+
+@pytest.mark.parametrize(
+    ("options", "logits", "target", "problem"),
+    [
+        ({}, torch.zeros(2, 3), torch.zeros(2, 2), "both must be"),
+        ({}, torch.zeros(2), torch.zeros(2), "not"),
+        ({}, torch.zeros(2, 3), torch.tensor([0, 3]), "from 0 to 3; expected 0 to 2"),
+        ({}, torch.zeros(2, 3), torch.tensor([-1, 1]), "from -1 to 1"),
+        (
+            {"class_weights": [1.0, 1.0]},
+            torch.zeros(2, 3),
+            torch.zeros(2, 3),
+            "2 class_weights for 3 classes",
+        ),
+        ({"transition": np.eye(2)}, torch.zeros(2, 3), torch.zeros(2, 3), r"not \(n, 2\)"),
+    ],
+)
+def test_wrong_batches_are_refused(options: Any, logits: Any, target: Any, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        CollisionCrossEntropy(**options)(logits, target)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"q": -0.1}, "q=-0.1"),
+        ({"temperature": 0}, "temperature=0"),
+        ({"reduction": "men"}, "Did you mean 'mean'"),
+        ({"class_weights": [-1.0]}, "at least 0"),
+        ({"transition": [[1.0, 0.0], [0.5, 0.5]]}, "transpose"),
+    ],
+)
+def test_wrong_options_are_refused(options: Any, problem: str) -> None:
+    with pytest.raises(InvalidInputError, match=problem):
+        CollisionCrossEntropy(**options)
