@@ -28,6 +28,7 @@ _EXPORTS = {
     "UnsafeFileError": "consilience.exceptions",
     "as_teacher": "consilience.teachers",
     "balance_weights": "consilience.soft_labels",
+    "collision_pseudo_labels": "consilience.pseudo_labels",
     "collision_cross_entropy": "consilience.entropy",
     "collision_entropy": "consilience.entropy",
     "estimate_soft_labels": "consilience.soft_labels",
@@ -39,6 +40,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "as_teacher",
     "estimate_soft_labels",
     "balance_weights",
+    "collision_pseudo_labels",
     "Unifier",
     "collision_cross_entropy",
     "collision_entropy",
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
         UnsafeFileError,
     )
     from consilience.labels import LabelSpace
+    from consilience.pseudo_labels import collision_pseudo_labels
     from consilience.soft_labels import balance_weights, estimate_soft_labels
     from consilience.teachers import Teacher, as_teacher
     from consilience.unify import Unifier

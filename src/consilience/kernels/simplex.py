@@ -1,0 +1,94 @@
+"""Labels on the simplex: the fair collision objective, a lower bound of its minimum, and the projection.
+
+The M free rows have predictions sigma (M, K) and labels Y (M, K). A problem of N = M + pinned rows is kept in
+total form, N times the mean form of eq. (11),
+
+    N F(Y) = sum_i -log(sigma_i . y_i) + sum_k w_k log(u_k N / c_k),    c = sum_i y_i + offset,
+
+with w = N lam u, so that u = w / sum(w), and offset (K,) the column sums of the pinned labels, so that
+N = M + sum(offset). Multipliers: pi_i of p_i = sigma_i . y_i, nu_k (prices) of c_k, gamma_i of row sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def column_sums(Y: Floats, offset: Floats) -> Floats:
+    """Return c, the sum of all labels of each class (K,)."""
+    c = offset.copy()
+    for i in range(len(Y)):
+        for k in range(len(c)):
+            c[k] += Y[i, k]
+    return c
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def fairness(c: Floats, weight: Floats) -> float:
+    """Return N lam KL(u || c / N), which is sum_k w_k log(u_k N / c_k)."""
+    scale = c.sum() / weight.sum()
+    total = 0.0
+    for k in range(len(c)):
+        if weight[k] > 0.0:
+            total += weight[k] * np.log(weight[k] * scale / c[k])
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def collisions(sigma: Floats, Y: Floats) -> Floats:
+    """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
+    p = np.empty(len(Y))
+    for i in range(len(Y)):
+        total = 0.0
+        for k in range(Y.shape[1]):
+            total += sigma[i, k] * Y[i, k]
+        p[i] = total
+    return p
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> float:
+    """Return N F(Y) of the free rows, eq. (11) times N."""
+    loss: float = fairness(column_sums(Y, offset), weight) - np.log(collisions(sigma, Y)).sum()
+    return loss
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: Floats) -> float:
+    """Return a value that N F(Y) cannot fall below, from any positive multipliers.
+
+    The Lagrange dual of eq. (11), with gamma_i = max_k (sigma_ik pi_i + nu_k) the least that is feasible, is
+
+        sum_i (1 + log pi_i) + sum_k w_k (1 + log(nu_k / w_k)) - sum_i gamma_i - nu . offset + constant.
+
+    It is concave along t (pi, nu), whose best t = (M + sum(w)) / (sum(gamma) + nu . offset) is put in.
+
+    Parameters
+    ----------
+    sigma : (M, K) array
+    pi : (M,) array, positive
+    nu : (K,) array, positive where `weight` is, zero elsewhere
+    weight, offset : (K,) arrays
+    """
+    n_classes = len(weight)
+    constant = np.log((len(sigma) + offset.sum()) / weight.sum())
+    total = slack = degree = 0.0
+    for k in range(n_classes):
+        if weight[k] > 0.0:
+            total += weight[k] * (np.log(nu[k]) + constant)
+            degree += weight[k]
+            slack += nu[k] * offset[k]
+    for i in range(len(sigma)):
+        gamma = 0.0
+        for k in range(n_classes):
+            gamma = max(gamma, sigma[i, k] * pi[i] + nu[k])
+        slack += gamma
+        total += np.log(pi[i])
+    degree += len(sigma)
+    bound: float = total + degree * np.log(degree / slack)
+    return bound

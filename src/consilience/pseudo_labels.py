@@ -1,0 +1,220 @@
+"""Pseudo-labels: the labels that collide best with predictions while every class gets its fair share."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._validation import check_choice, check_count, check_number
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.interior_point import interior_point
+from consilience.kernels.simplex import Floats, lower_bound, total_loss
+
+Solver = Literal["auto", "interior-point"]
+# What rounding may do to a difference of two losses, relative to their size.
+_ROUNDING = 8 * np.finfo(np.float64).eps
+# Rows of proba and of init may miss a sum of one by this much: half-precision softmax does.
+_SUM_ERROR = 1e-2
+
+
+@dataclass(frozen=True)
+class PseudoLabels:
+    """Pseudo-labels and how good they are.
+
+    Attributes
+    ----------
+    labels : (M, K) array
+        Rows on the simplex.
+    objective : float
+        Mean collision cross-entropy plus ``lam`` times the divergence, over all M rows, pinned ones included;
+        infinite if a pinned label has a predicted probability of zero.
+    gap : float
+        The objective is at most this far above its minimum: a certificate, not an estimate.
+    n_iter : int
+    converged : bool
+        Whether ``gap <= tol * max(1, objective)``, the objective taken over the free rows.
+    """
+
+    labels: NDArray[np.float64]
+    objective: float
+    gap: float
+    n_iter: int
+    converged: bool
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """The free rows in the total form of `kernels.simplex`."""
+
+    sigma: Floats  # (M, K) of the free rows
+    start: Floats  # (M, K)
+    weight: Floats  # (K,)
+    offset: Floats  # (K,)
+
+
+def collision_pseudo_labels(
+    proba: ArrayLike,
+    lam: float,
+    prior: ArrayLike | None = None,
+    solver: Solver = "auto",
+    *,
+    init: ArrayLike | None = None,
+    fixed: ArrayLike | None = None,
+    tol: float = 1e-6,
+    max_iter: int | None = None,
+    paper_scaling: bool = False,
+) -> PseudoLabels:
+    r"""Find the labels that agree with the predictions, with every class fairly used.
+
+    Minimises eq. (11) of the paper over all y_i on the simplex,
+
+    .. math:: \frac1M \sum_i -\log(\sigma_i \cdot y_i) + \lambda\, KL(u \| \bar y),
+        \qquad \bar y = \frac1M \sum_i y_i.
+
+    Parameters
+    ----------
+    proba : (M, K) array
+        Predictions sigma; rows are non-negative and sum to one.
+    lam : float
+        Weight of fairness in the mean-form loss above. At 0 each row takes its most probable class (the first
+        of equals); as it grows the mean of the labels approaches `prior`.
+    prior : (K,) array, optional
+        u, how often each class should occur; uniform if not given. A class of prior 0 is no longer asked for.
+    solver : {"auto", "interior-point"}
+        ``"interior-point"`` is exact: a few Newton steps for any `lam`.
+    init : (M, K) array, optional
+        Labels to start from, such as those of a similar problem.
+    fixed : (M,) array of int, optional
+        The class of each labelled row, -1 for rows whose labels are to be found (Appendix E.2).
+    tol : float
+        Stop when the certified gap is below ``tol * max(1, objective)``.
+    max_iter : int, optional
+        Most iterations; 100 for ``"interior-point"``.
+    paper_scaling : bool
+        Take `lam` as the paper's Algorithm 1 does, whose M step lacks a factor M: the problem solved, and the
+        objective returned, then have the weight ``lam / M``.
+
+    Returns
+    -------
+    PseudoLabels
+
+    Warns
+    -----
+    ConvergenceWarning
+        If `tol` was not reached, with the gap that was.
+
+    Examples
+    --------
+    >>> result = collision_pseudo_labels([[0.9, 0.1], [0.6, 0.4]], lam=10.0)
+    >>> result.labels.round(2)
+    array([[1.  , 0.  ],
+           [0.02, 0.98]])
+    """
+    sigma = _check_rows("proba", proba)
+    n_rows, n_classes = sigma.shape
+    lam = check_number("lam", lam, at_least=0) / (n_rows if paper_scaling else 1)
+    u = _check_prior(prior, n_classes)
+    check_choice("solver", solver, ["auto", "interior-point"])
+    tol = check_number("tol", tol, above=0)
+    max_iter = 100 if max_iter is None else check_count("max_iter", max_iter)
+    free, labels = _check_fixed(fixed, sigma)
+    start = _start(sigma, init)
+    pinned_loss = _pinned_loss(sigma[~free], labels[~free])
+    problem = _Problem(sigma[free], start[free], n_rows * lam * u, labels[~free].sum(axis=0))
+    if lam == 0.0 or n_classes == 1 or not free.any():
+        labels[free] = np.eye(n_classes)[problem.sigma.argmax(axis=1)]
+        loss = -float(np.log(problem.sigma.max(axis=1, initial=0.0)).sum())
+        if lam > 0.0:
+            loss = float(total_loss(problem.sigma, labels[free], problem.weight, problem.offset))
+        return PseudoLabels(labels, (loss + pinned_loss) / n_rows, 0.0, 0, True)
+    Y, pi, nu, n_iter = interior_point(
+        problem.sigma, problem.start, problem.weight, problem.offset, tol, max_iter
+    )
+    labels[free] = Y
+    loss = float(total_loss(problem.sigma, Y, problem.weight, problem.offset)) / n_rows
+    bound = float(lower_bound(problem.sigma, pi, nu, problem.weight, problem.offset)) / n_rows
+    gap = max(loss - bound, _ROUNDING * (1.0 + lam + abs(loss)))
+    converged = bool(gap <= tol * max(1.0, loss))
+    if not converged:
+        warnings.warn(
+            f"interior-point stopped after {n_iter} iterations (max_iter={max_iter}) with a gap of {gap:.1e} "
+            f"at an objective of {loss:.6g} (tol {tol:.1e}). Raise max_iter or tol.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return PseudoLabels(labels, loss + pinned_loss / n_rows, gap, n_iter, converged)
+
+
+def _check_rows(name: str, values: ArrayLike) -> Floats:
+    """Return rows of probabilities as a contiguous float64 array (M, K), or say what is wrong with them."""
+    rows = np.ascontiguousarray(values, dtype=np.float64)
+    if rows.ndim != 2 or rows.size == 0:
+        raise InvalidInputError(
+            f"{name} has shape {rows.shape}; expected (M, K), a row of K probabilities for each of M samples."
+        )
+    if not np.isfinite(rows).all() or rows.min() < 0.0:
+        raise InvalidInputError(f"{name} has entries that are negative or not finite; give probabilities.")
+    off = np.abs(rows.sum(axis=1) - 1.0)
+    if off.max() > _SUM_ERROR:
+        row = int(off.argmax())
+        raise InvalidInputError(
+            f"Row {row} of {name} sums to {rows[row].sum():.4g}; expected 1. Give probabilities, not logits."
+        )
+    return rows
+
+
+def _check_prior(prior: ArrayLike | None, n_classes: int) -> Floats:
+    """Return u (K,), which sums to one."""
+    if prior is None:
+        return np.full(n_classes, 1.0 / n_classes)
+    u = np.asarray(prior, dtype=np.float64)
+    if u.shape != (n_classes,):
+        raise InvalidInputError(f"prior has shape {u.shape}; expected ({n_classes},), a share per class.")
+    u = _check_rows("prior", u[None])[0]
+    total: Floats = u / u.sum()
+    return total
+
+
+def _check_fixed(fixed: ArrayLike | None, sigma: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """Return which rows are free (M,), and labels (M, K) with the pinned rows filled in."""
+    n_rows, n_classes = sigma.shape
+    labels = np.zeros(sigma.shape)
+    if fixed is None:
+        return np.ones(n_rows, dtype=bool), labels
+    classes = np.asarray(fixed)
+    if classes.shape != (n_rows,) or not np.issubdtype(classes.dtype, np.integer):
+        raise InvalidInputError(
+            f"fixed has shape {classes.shape} and type {classes.dtype}; expected ({n_rows},) whole numbers: "
+            "the class of each labelled row, -1 for the others."
+        )
+    if classes.min() < -1 or classes.max() >= n_classes:
+        raise InvalidInputError(
+            f"fixed has values from {classes.min()} to {classes.max()}; expected -1 (free) or a class "
+            f"from 0 to {n_classes - 1}."
+        )
+    free = classes == -1
+    labels[~free] = np.eye(n_classes)[classes[~free]]
+    return free, labels
+
+
+def _start(sigma: Floats, init: ArrayLike | None) -> Floats:
+    """Return positive labels (M, K) to start from."""
+    if init is None:
+        Y: Floats = 0.5 * sigma + 0.5 / sigma.shape[1]
+    else:
+        rows = _check_rows("init", init)
+        if rows.shape != sigma.shape:
+            raise InvalidInputError(f"init has shape {rows.shape}; expected that of proba, {sigma.shape}.")
+        Y = 0.9 * rows + 0.1 / sigma.shape[1]
+    Y /= Y.sum(axis=1, keepdims=True)
+    return Y
+
+
+def _pinned_loss(sigma: Floats, labels: Floats) -> float:
+    """Return the sum of the collision cross-entropies of pinned rows."""
+    with np.errstate(divide="ignore"):
+        return -float(np.log((sigma * labels).sum(axis=1)).sum())
