@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_number, take_rows
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.export import sklearn_to_onnx
@@ -110,6 +111,13 @@ def named_student(name: str) -> Any:
     """
     check_choice("student", name, STUDENTS)
     return STUDENTS[name]()
+
+
+def is_torch_student(student: Any) -> bool:
+    """Tell whether `student` is a torch module or a `TorchStudent`, without importing torch."""
+    return is_instance_of(student, "torch.nn", "Module") or is_instance_of(
+        student, "consilience.nn", "TorchStudent"
+    )
 
 
 def _seeded(estimator: Any, random: np.random.RandomState) -> Any:

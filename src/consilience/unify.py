@@ -12,10 +12,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from consilience._optional import installed, is_instance_of, keep_torch_threads
+from consilience._optional import installed, keep_torch_threads
 from consilience._progress import Progress, silent
 from consilience._validation import (
     check_choice,
@@ -33,7 +34,7 @@ from consilience.kernels.expansion import sharpen
 from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
-from consilience.students import STUDENTS, ExpansionStudent, named_student
+from consilience.students import STUDENTS, ExpansionStudent, is_torch_student, named_student
 from consilience.teachers import Teacher, as_teacher
 
 LOSSES = ("cross-entropy",)
@@ -211,7 +212,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
         self._check_fitted()
         if self.student_.scores == "logits":
-            return _softmax(self.student_.predict_logits(X))
+            return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
         proba = np.zeros((n_rows(X), len(self.classes_)))
         proba[:, self.student_.columns_] = sharpen(self.student_.predict_scores(X), self.temperature)
         return proba
@@ -292,7 +293,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         if isinstance(student, str) and student != "torch":
             check_choice("student", student, ("torch", *STUDENTS))
             student = named_student(student)
-        if hasattr(student, "fit") and not isinstance(student, type) and not _is_torch(student):
+        if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
             if not hasattr(student, "predict_proba"):
                 raise InvalidInputError(
                     f"student={type(student).__name__} has no predict_proba; "
@@ -303,7 +304,14 @@ class Unifier(ClassifierMixin, BaseEstimator):
             return ExpansionStudent(student, threshold=self.threshold, random_state=self.random_state)
         if isinstance(student, type) and hasattr(student, "predict_proba"):
             raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
-        return _torch_student(student, self.random_state)
+        if not (student == "torch" or is_torch_student(student) or callable(student)):
+            raise InvalidInputError(
+                f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
+                "a factory of one, a name, or None."
+            )
+        from consilience.nn import as_torch_student
+
+        return as_torch_student(None if isinstance(student, str) else student, self.random_state)
 
     def _open_teachers(self) -> None:
         self.teachers_ = [_numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
@@ -435,30 +443,3 @@ def _numbered_teacher(source: Any, index: int, count: int) -> Teacher:
         return as_teacher(source)
     except TeacherError as error:
         raise error.at(index, count) from error.__cause__
-
-
-def _is_torch(student: Any) -> bool:
-    return is_instance_of(student, "torch.nn", "Module") or is_instance_of(
-        student, "consilience.nn", "TorchStudent"
-    )
-
-
-def _torch_student(student: Any, random_state: Any) -> Any:
-    """Return a copy of a TorchStudent, or one around a module or a factory."""
-    if not (student == "torch" or _is_torch(student) or callable(student)):
-        raise InvalidInputError(
-            f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
-            "a factory of one, a name, or None."
-        )
-    from consilience.nn import TorchStudent
-
-    if isinstance(student, TorchStudent):
-        copy = clone(student)
-        return copy if copy.random_state is not None else copy.set_params(random_state=random_state)
-    return TorchStudent(None if isinstance(student, str) else student, random_state=random_state)
-
-
-def _softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
-    from scipy.special import softmax
-
-    return np.asarray(softmax(logits, axis=1))

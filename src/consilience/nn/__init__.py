@@ -18,7 +18,7 @@ from consilience.nn.losses import (  # noqa: E402
     MFPBPLoss,
 )
 from consilience.nn.modules import default_module  # noqa: E402
-from consilience.nn.student import TorchStudent  # noqa: E402
+from consilience.nn.student import TorchStudent, as_torch_student  # noqa: E402
 
 __all__ = [
     "BACKPROP_LOSSES",
@@ -31,5 +31,6 @@ __all__ = [
     "RenyiCrossEntropy",
     "SoftCrossEntropy",
     "TorchStudent",
+    "as_torch_student",
     "default_module",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
@@ -272,6 +272,19 @@ class TorchStudent(BaseEstimator):
                 "or None."
             )
         return nn.Sequential(Standardize.of(rows), module) if self.standardize else module
+
+
+def as_torch_student(
+    source: TorchStudent | nn.Module | Callable[..., nn.Module] | None, random_state: Any
+) -> TorchStudent:
+    """Return an unfitted copy of a TorchStudent, or one around a module or a factory of one.
+
+    A student that has a random state keeps it; any other takes `random_state`.
+    """
+    if isinstance(source, TorchStudent):
+        own: TorchStudent = clone(source)
+        return own if own.random_state is not None else own.set_params(random_state=random_state)
+    return TorchStudent(source, random_state=random_state)
 
 
 def as_rows(X: Any) -> Tensor:
