@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 
 _EXPORTS = {
     "Card": "consilience.card",
+    "CollisionClassifier": "consilience.classifier",
     "ConsilienceError": "consilience.exceptions",
     "ConsilienceWarning": "consilience.exceptions",
     "ConvergenceWarning": "consilience.exceptions",
@@ -42,6 +43,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "balance_weights",
     "collision_pseudo_labels",
     "Unifier",
+    "CollisionClassifier",
     "collision_cross_entropy",
     "collision_entropy",
     "Card",
@@ -59,6 +61,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
 
 if TYPE_CHECKING:
     from consilience.card import Card
+    from consilience.classifier import CollisionClassifier
     from consilience.entropy import collision_cross_entropy, collision_entropy
     from consilience.exceptions import (
         ConsilienceError,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from consilience import Unifier, as_teacher
+from consilience import CollisionClassifier, Unifier, as_teacher
 
 
 def halves(X: Any) -> np.ndarray:
@@ -42,7 +42,12 @@ EXPECTED = {
 # the checks label every row, with two of the three classes
 @pytest.mark.filterwarnings("ignore:No row has a soft label:consilience.CoverageWarning")
 @parametrize_with_checks(
-    [Unifier(TEACHERS, "logistic", random_state=0)], expected_failed_checks=lambda estimator: EXPECTED
+    [
+        Unifier(TEACHERS, "logistic", random_state=0),
+        CollisionClassifier(),
+        CollisionClassifier("generalised-collision", noise_rate=0.1),
+    ],
+    expected_failed_checks=lambda estimator: EXPECTED if isinstance(estimator, Unifier) else {},
 )
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
