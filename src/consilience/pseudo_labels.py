@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.expectation_maximisation import expectation_maximisation
 from consilience.kernels.interior_point import interior_point
+from consilience.kernels.projected_gradient import fairness_loss, loss_and_gap, projected_gradient
 from consilience.kernels.simplex import Floats, lower_bound, total_loss
 
-Solver = Literal["auto", "interior-point"]
+Solver = Literal["auto", "interior-point", "em", "pgd"]
+Divergence = Literal["forward", "reverse"]
 # What rounding may do to a difference of two losses, relative to their size.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 # Rows of proba and of init may miss a sum of one by this much: half-precision softmax does.
 _SUM_ERROR = 1e-2
+# "auto" turns to EM, which needs a tenth of the memory, beyond this many labels if the tolerance is loose.
+_MANY_LABELS = 50_000_000
+_LOOSE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -48,12 +55,52 @@ class PseudoLabels:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The free rows in the total form of `kernels.simplex`."""
+    """The free rows in the total form of `kernels.simplex`, and how to solve them."""
 
     sigma: Floats  # (M, K) of the free rows
     start: Floats  # (M, K)
     weight: Floats  # (K,)
     offset: Floats  # (K,)
+    reverse: bool
+    step_size: float
+    tol: float
+    max_iter: int
+
+
+class _Solution(NamedTuple):
+    Y: Floats  # (M, K)
+    loss: float  # total
+    gap: float  # total
+    n_iter: int
+
+
+def _solve_interior_point(p: _Problem) -> _Solution:
+    Y, pi, nu, n_iter = interior_point(p.sigma, p.start, p.weight, p.offset, p.tol, p.max_iter)
+    loss = total_loss(p.sigma, Y, p.weight, p.offset)
+    return _Solution(Y, loss, loss - lower_bound(p.sigma, pi, nu, p.weight, p.offset), n_iter)
+
+
+def _solve_em(p: _Problem) -> _Solution:
+    Y, n_iter = expectation_maximisation(p.sigma, p.start, p.weight, p.offset, p.tol, p.max_iter)
+    loss, gap = loss_and_gap(p.sigma, Y, p.weight, p.offset, False)
+    return _Solution(Y, loss, gap, n_iter)
+
+
+def _solve_pgd(p: _Problem) -> _Solution:
+    Y, n_iter = projected_gradient(
+        p.sigma, p.start, p.weight, p.offset, p.reverse, p.step_size, p.tol, p.max_iter
+    )
+    loss, gap = loss_and_gap(p.sigma, Y, p.weight, p.offset, p.reverse)
+    return _Solution(Y, loss, gap, n_iter)
+
+
+# name: how to solve, the default max_iter, what helps if that is not enough
+_SOLVERS: dict[str, tuple[Callable[[_Problem], _Solution], int, str]] = {
+    "interior-point": (_solve_interior_point, 100, "Raise max_iter or tol."),
+    "em": (_solve_em, 2000, "Raise max_iter or tol, or use solver='interior-point'."),
+    "pgd": (_solve_pgd, 2000, "Raise max_iter or tol, try another step_size, or use 'interior-point'."),
+}
+SOLVERS: tuple[str, ...] = ("auto", *_SOLVERS)
 
 
 def collision_pseudo_labels(
@@ -66,6 +113,8 @@ def collision_pseudo_labels(
     fixed: ArrayLike | None = None,
     tol: float = 1e-6,
     max_iter: int | None = None,
+    divergence: Divergence = "forward",
+    step_size: float | None = None,
     paper_scaling: bool = False,
 ) -> PseudoLabels:
     r"""Find the labels that agree with the predictions, with every class fairly used.
@@ -84,8 +133,11 @@ def collision_pseudo_labels(
         of equals); as it grows the mean of the labels approaches `prior`.
     prior : (K,) array, optional
         u, how often each class should occur; uniform if not given. A class of prior 0 is no longer asked for.
-    solver : {"auto", "interior-point"}
-        ``"interior-point"`` is exact: a few Newton steps for any `lam`.
+    solver : {"auto", "interior-point", "em", "pgd"}
+        ``"interior-point"`` is exact: 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``: the
+        paper's algorithm, O(M K) an iteration, and thousands of them where `lam` is large. ``"pgd"``:
+        projected gradient descent, the paper's baseline. ``"auto"``: interior-point, but EM for more than
+        5e7 labels and a `tol` of 1e-3 or more, and pgd if the divergence is reversed.
     init : (M, K) array, optional
         Labels to start from, such as those of a similar problem.
     fixed : (M,) array of int, optional
@@ -93,7 +145,12 @@ def collision_pseudo_labels(
     tol : float
         Stop when the certified gap is below ``tol * max(1, objective)``.
     max_iter : int, optional
-        Most iterations; 100 for ``"interior-point"``.
+        Most iterations; 100 for ``"interior-point"``, 2000 for the others.
+    divergence : {"forward", "reverse"}
+        ``"forward"``: KL(u || ybar) as above. ``"reverse"``: KL(ybar || u) of eq. (10), only with ``"pgd"``.
+    step_size : float, optional
+        Of ``"pgd"``: multiplies the gradient of the loss above; ``M / (1 + lam K)`` if not given, about one
+        over its curvature where labels are fair.
     paper_scaling : bool
         Take `lam` as the paper's Algorithm 1 does, whose M step lacks a factor M: the problem solved, and the
         objective returned, then have the weight ``lam / M``.
@@ -118,35 +175,63 @@ def collision_pseudo_labels(
     n_rows, n_classes = sigma.shape
     lam = check_number("lam", lam, at_least=0) / (n_rows if paper_scaling else 1)
     u = _check_prior(prior, n_classes)
-    check_choice("solver", solver, ["auto", "interior-point"])
     tol = check_number("tol", tol, above=0)
-    max_iter = 100 if max_iter is None else check_count("max_iter", max_iter)
+    name = _check_solver(solver, divergence, sigma.size, tol, u)
+    solve, most, remedy = _SOLVERS[name]
     free, labels = _check_fixed(fixed, sigma)
-    start = _start(sigma, init)
-    pinned_loss = _pinned_loss(sigma[~free], labels[~free])
-    problem = _Problem(sigma[free], start[free], n_rows * lam * u, labels[~free].sum(axis=0))
-    if lam == 0.0 or n_classes == 1 or not free.any():
-        labels[free] = np.eye(n_classes)[problem.sigma.argmax(axis=1)]
-        loss = -float(np.log(problem.sigma.max(axis=1, initial=0.0)).sum())
-        if lam > 0.0:
-            loss = float(total_loss(problem.sigma, labels[free], problem.weight, problem.offset))
-        return PseudoLabels(labels, (loss + pinned_loss) / n_rows, 0.0, 0, True)
-    Y, pi, nu, n_iter = interior_point(
-        problem.sigma, problem.start, problem.weight, problem.offset, tol, max_iter
+    problem = _Problem(
+        sigma=sigma[free],
+        start=_start(sigma, init)[free],
+        weight=n_rows * lam * u,
+        offset=labels[~free].sum(axis=0),
+        reverse=divergence == "reverse",
+        step_size=n_rows / (1.0 + lam * n_classes)
+        if step_size is None
+        else check_number("step_size", step_size, above=0),
+        tol=tol,
+        max_iter=most if max_iter is None else check_count("max_iter", max_iter),
     )
+    Y, loss, gap, n_iter = _most_probable(problem) if lam == 0.0 or not free.any() else solve(problem)
     labels[free] = Y
-    loss = float(total_loss(problem.sigma, Y, problem.weight, problem.offset)) / n_rows
-    bound = float(lower_bound(problem.sigma, pi, nu, problem.weight, problem.offset)) / n_rows
-    gap = max(loss - bound, _ROUNDING * (1.0 + lam + abs(loss)))
-    converged = bool(gap <= tol * max(1.0, loss))
+    objective, gap = loss / n_rows, gap / n_rows
+    if n_iter:
+        gap = max(gap, _ROUNDING * (1.0 + lam + abs(objective)))
+    converged = bool(gap <= tol * max(1.0, objective) and np.isfinite(gap))
     if not converged:
         warnings.warn(
-            f"interior-point stopped after {n_iter} iterations (max_iter={max_iter}) with a gap of {gap:.1e} "
-            f"at an objective of {loss:.6g} (tol {tol:.1e}). Raise max_iter or tol.",
+            f"{name} stopped after {n_iter} iterations (max_iter={problem.max_iter}) with a gap of up to "
+            f"{gap:.1e} at an objective of {objective:.6g} (tol {tol:.1e}). {remedy}",
             ConvergenceWarning,
             stacklevel=2,
         )
-    return PseudoLabels(labels, loss + pinned_loss / n_rows, gap, n_iter, converged)
+    pinned = _collision_loss(sigma[~free], labels[~free]) / n_rows
+    return PseudoLabels(labels, objective + pinned, gap, n_iter, converged)
+
+
+def _check_solver(solver: str, divergence: str, n_labels: int, tol: float, u: Floats) -> str:
+    """Return the solver to use, or say why the one that is asked for cannot be."""
+    check_choice("solver", solver, SOLVERS)
+    check_choice("divergence", divergence, ["forward", "reverse"])
+    if divergence == "forward":
+        if solver != "auto":
+            return solver
+        return "em" if n_labels > _MANY_LABELS and tol >= _LOOSE else "interior-point"
+    if solver not in ("auto", "pgd"):
+        raise InvalidInputError(f"solver={solver!r} cannot take divergence='reverse'; use solver='pgd'.")
+    if u.min() == 0.0:
+        raise InvalidInputError(
+            "prior has a zero, where KL(ybar || u) is infinite; give a positive one or divergence='forward'."
+        )
+    return "pgd"
+
+
+def _most_probable(p: _Problem) -> _Solution:
+    """Return the solution without a fairness term, or without free rows."""
+    Y = np.eye(p.sigma.shape[1])[p.sigma.argmax(axis=1)]
+    loss = _collision_loss(p.sigma, Y)
+    if p.weight.any():  # all rows are pinned
+        loss += fairness_loss(p.offset, p.weight, p.reverse)
+    return _Solution(Y, loss, 0.0, 0)
 
 
 def _check_rows(name: str, values: ArrayLike) -> Floats:
@@ -214,7 +299,7 @@ def _start(sigma: Floats, init: ArrayLike | None) -> Floats:
     return Y
 
 
-def _pinned_loss(sigma: Floats, labels: Floats) -> float:
-    """Return the sum of the collision cross-entropies of pinned rows."""
+def _collision_loss(sigma: Floats, labels: Floats) -> float:
+    """Return the sum of the collision cross-entropies of the rows."""
     with np.errstate(divide="ignore"):
         return -float(np.log((sigma * labels).sum(axis=1)).sum())

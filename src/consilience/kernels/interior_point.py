@@ -34,10 +34,12 @@ from numba import njit
 from consilience.kernels.simplex import Floats, column_sums, fairness
 
 # Share of the way to the boundary that a step may go.
-_BACK_OFF = 0.99
+_BACK_OFF = 0.995
 # Numbers in the buffer from which S is made (1 MB), and columns of a block of the Cholesky factor.
 _BUFFER = 2**17
-_BLOCK = 48
+_BLOCK = 16
+# In place of a pivot that is not positive.
+_HUGE = 1e128
 # How far gamma starts above its least feasible value: a share of the spread within the row, and of itself.
 _MARGIN = 0.3
 _LEAST_MARGIN = 1e-3
@@ -46,20 +48,23 @@ _SHORTEST = 1e-10
 
 
 class _Rows(NamedTuple):
-    """All that belongs to rows; scalars of row i are in ``of[:, i]``."""
+    """All that belongs to rows."""
 
     sigma: Floats  # (M, K)
     Y: Floats  # (M, K)
     Z: Floats  # (M, K)
     dy: Floats  # (M, K)
     dz: Floats  # (M, K)
+    per_y: Floats  # (M, K) 1 / y
     D: Floats  # (M, K) y / z
     B: Floats  # (M, K) right-hand sides
-    of: Floats  # (7, M), see below
+    of: Floats  # (8, M), see below
 
 
 # what the entries of _Rows.of are; the last is the residual of p pi = 1 over p
-_P, _PI, _DPI, _SUM, _BAR, _OMEGA, _REST = range(7)
+_P, _PI, _DPI, _SUM, _BAR, _OMEGA, _PIVOT, _REST = range(8)
+# Sums may be taken in any order, which lets the compiler make vector instructions of them.
+_FAST = {"reassoc", "contract", "nsz"}
 
 
 def interior_point(
@@ -93,9 +98,9 @@ def interior_point(
     """
     Y = start.copy()
     size = Y.shape
-    of = np.zeros((7, size[0]))
-    Z, dy, dz, D, B = (np.zeros(size) for _ in range(5))
-    rows = _Rows(sigma, Y, Z, dy, dz, D, B, of)
+    of = np.zeros((8, size[0]))
+    Z, dy, dz, per_y, D, B = (np.zeros(size) for _ in range(6))
+    rows = _Rows(sigma, Y, Z, dy, dz, per_y, D, B, of)
     nu, n_iter = _iterate(rows, weight, offset, tol, max_iter)
     Y /= Y.sum(axis=1, keepdims=True)
     return Y, of[_PI], nu, n_iter
@@ -105,47 +110,43 @@ def interior_point(
 def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
     """Improve `rows` in place; return the prices nu (K,) and the number of iterations."""
     M, K = rows.Y.shape
-    nu = _set_out(rows, weight, offset)
+    nu = weight / column_sums(rows.Y, offset)
+    _set_out(rows, nu)
     dnu, dc = np.zeros(K), np.zeros(K)
     S = np.empty((K, K))
     n_iter = 0
-    while True:
+    products, gap, loss = _measure(rows, 0.0, 0.0)
+    while n_iter < max_iter:
         c = column_sums(rows.Y, offset)
-        products, done = _measure(rows, c, nu, weight, tol)
-        if done or n_iter == max_iter:
+        if gap + _fairness_gap(c, nu, weight) <= tol * max(c.sum(), loss + fairness(c, weight)):
             break
         _add_rows(rows, S)
-        for k in range(K):
-            S[k, k] += c[k] / nu[k] if weight[k] > 0.0 else 0.0
-        _leave_out(S, weight)
+        _couple(S, c, nu, weight)
         _factorise(S)
         # predictor: straight at the solution; corrector: with the predictor's second-order terms
         _forget(rows, dnu, dc)
-        _direction(rows, S, c, nu, weight, 0.0, dnu, dc)
-        primal, dual = _longest_steps(rows, nu, dnu)
-        left = _products_after(rows, min(1.0, primal), min(1.0, dual))
+        primal, dual, left = _direction(rows, S, c, nu, weight, 0.0, dnu, dc)
         target = products / (M * K) * (left / products) ** 3
-        _direction(rows, S, c, nu, weight, target, dnu, dc)
-        primal, dual = _longest_steps(rows, nu, dnu)
+        primal, dual, left = _direction(rows, S, c, nu, weight, target, dnu, dc)
         if not min(primal, dual) > _SHORTEST:
             break
         primal, dual = min(1.0, _BACK_OFF * primal), min(1.0, _BACK_OFF * dual)
-        _move(rows, primal, dual)
-        nu += dual * dnu
+        products, gap, loss = _measure(rows, primal, dual)
+        for k in range(K):
+            nu[k] += dual * dnu[k]
         n_iter += 1
     return nu, n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _set_out(rows: _Rows, weight: Floats, offset: Floats) -> Floats:
-    """Give pi, nu and z values that are feasible and near the path; return nu (K,)."""
-    sigma, Y, Z, of = rows.sigma, rows.Y, rows.Z, rows.of
-    nu: Floats = weight / column_sums(Y, offset)
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+def _set_out(rows: _Rows, nu: Floats) -> None:
+    """Give pi and z values that are feasible and near the path."""
+    sigma, Y, Z = rows.sigma, rows.Y, rows.Z
     for i in range(len(Y)):
         p = 0.0
         for k in range(len(nu)):
             p += sigma[i, k] * Y[i, k]
-        of[_PI, i] = 1.0 / p
+        rows.of[_PI, i] = 1.0 / p
         gamma = mean = 0.0
         for k in range(len(nu)):
             Z[i, k] = sigma[i, k] / p + nu[k]
@@ -154,63 +155,79 @@ def _set_out(rows: _Rows, weight: Floats, offset: Floats) -> Floats:
         gamma += _MARGIN * (gamma - mean) + _LEAST_MARGIN * gamma
         for k in range(len(nu)):
             Z[i, k] = gamma - Z[i, k]
-    return nu
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+def _measure(rows: _Rows, primal: float, dual: float) -> tuple[float, float, float]:
+    """Take a step; return sum y z, the rows' part of the gap and of the loss, and set p."""
+    sigma, Y, Z, of = rows.sigma, rows.Y, rows.Z, rows.of
+    products = gap = loss = 0.0
+    for i in range(len(Y)):
+        p = total = 0.0
+        for k in range(Y.shape[1]):
+            y = Y[i, k] + primal * rows.dy[i, k]
+            z = Z[i, k] + dual * rows.dz[i, k]
+            p += sigma[i, k] * y
+            total += y * z
+            Y[i, k], Z[i, k] = y, z
+        of[_P, i] = p
+        of[_PI, i] += dual * of[_DPI, i]
+        q = p * of[_PI, i]
+        products += total
+        gap += q - 1.0 - np.log(q)
+        loss -= np.log(p)
+    return products, gap + products, loss
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _measure(rows: _Rows, c: Floats, nu: Floats, weight: Floats, tol: float) -> tuple[float, bool]:
-    """Return sum y z, and whether the duality gap is within `tol`; set p."""
-    products = gap = 0.0
-    loss = fairness(c, weight)
-    for i in range(len(rows.Y)):
-        p = 0.0
-        for k in range(len(c)):
-            products += rows.Y[i, k] * rows.Z[i, k]
-            p += rows.sigma[i, k] * rows.Y[i, k]
-        q = p * rows.of[_PI, i]
-        gap += q - 1.0 - np.log(q)
-        loss -= np.log(p)
-        rows.of[_P, i] = p
+def _fairness_gap(c: Floats, nu: Floats, weight: Floats) -> float:
+    """Return the part of the gap that comes from c nu = w."""
+    gap = 0.0
     for k in range(len(c)):
         if weight[k] > 0.0:
             q = c[k] * nu[k] / weight[k]
             gap += weight[k] * (q - 1.0 - np.log(q))
-    return products, gap + products <= tol * max(c.sum(), loss)
+    return gap
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _add_rows(rows: _Rows, S: Floats) -> None:
-    """Set S (K, K) to the sum of the P_i, and what `_project` needs of each row."""
+    """Set S (K, K) to the sum of the P_i without its diagonal, and what `_project` needs of each row."""
     M, K = rows.Y.shape
     size = min(M, max(1, _BUFFER // (2 * K)))
     W = np.empty((2 * size, K))
-    S[:] = 0.0
     for start in range(0, M, size):
         n = min(size, M - start)
-        for i in range(start, start + n):
-            _weigh(rows, i, W[2 * (i - start)], W[2 * (i - start) + 1])
-        S -= np.dot(W[: 2 * n].T, W[: 2 * n])
-    for k in range(K):
-        S[k, k] = 0.0
-        S[k, k] = -S[k].sum()
+        for i in range(n):
+            _weigh(rows, start + i, W[2 * i], W[2 * i + 1])
+        part = np.dot(W[: 2 * n].T, W[: 2 * n])
+        for k in range(K):
+            for j in range(K):
+                S[k, j] = (S[k, j] if start else 0.0) - part[k, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _weigh(rows: _Rows, i: int, first: Floats, second: Floats) -> None:
     """Set d = y / z of row i, its means, and the two vectors (K,) whose outer products P_i subtracts."""
     sigma, D, of = rows.sigma, rows.D, rows.of
     total = bar = 0.0
     for k in range(len(first)):
-        D[i, k] = rows.Y[i, k] / rows.Z[i, k]
-        total += D[i, k]
-        bar += D[i, k] * sigma[i, k]
+        d = rows.Y[i, k] / rows.Z[i, k]
+        rows.per_y[i, k] = 1.0 / rows.Y[i, k]
+        total += d
+        bar += d * sigma[i, k]
+        D[i, k] = d
     bar /= total
     V = 0.0
+    pivot = 0
     for k in range(len(first)):
         V += D[i, k] * (sigma[i, k] - bar) ** 2
+    for k in range(len(first)):
+        if D[i, k] > D[i, pivot]:
+            pivot = k
     omega = of[_PI, i] / of[_P, i]
     omega /= 1.0 + omega * V
-    of[_SUM, i], of[_BAR, i], of[_OMEGA, i] = total, bar, omega
+    of[_SUM, i], of[_BAR, i], of[_OMEGA, i], of[_PIVOT, i] = total, bar, omega, pivot
     one, other = 1.0 / np.sqrt(total), np.sqrt(omega)
     for k in range(len(first)):
         first[k] = one * D[i, k]
@@ -218,52 +235,62 @@ def _weigh(rows: _Rows, i: int, first: Floats, second: Floats) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _leave_out(S: Floats, weight: Floats) -> None:
-    """Keep the prices of classes without weight at zero."""
-    for k in range(len(weight)):
+def _couple(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
+    """Complete the diagonal of S and add c / nu; keep the prices of classes without weight at zero."""
+    for k in range(len(c)):
+        total = 0.0
+        for j in range(len(c)):
+            total -= S[k, j] if j != k else 0.0
+        S[k, k] = total + (c[k] / nu[k] if weight[k] > 0.0 else 0.0)
+    for k in range(len(c)):
         if weight[k] == 0.0:
-            S[k] = 0.0
-            S[:, k] = 0.0
+            for j in range(len(c)):
+                S[k, j] = S[j, k] = 0.0
             S[k, k] = 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _factorise(S: Floats) -> None:
     """Replace the lower triangle of S (K, K), in place, by its Cholesky factor.
 
     A pivot that rounding made non-positive becomes huge: its price then stands still for this step.
     """
     K = len(S)
+    column = np.empty(K)
     for start in range(0, K, _BLOCK):
         stop = min(K, start + _BLOCK)
         if start:
             done = np.ascontiguousarray(S[start:, :start])
-            S[start:, start:stop] -= np.dot(done, done[: stop - start].T)
+            part = np.dot(done, done[: stop - start].T)
+            for i in range(start, K):
+                for j in range(start, stop):
+                    S[i, j] -= part[i - start, j - start]
         for j in range(start, stop):
-            for i in range(j, K):
-                total = S[i, j]
-                for k in range(start, j):
-                    total -= S[i, k] * S[j, k]
-                if i == j:
-                    S[j, j] = np.sqrt(total) if total > 0.0 else 1e128
-                else:
-                    S[i, j] = total / S[j, j]
+            S[j, j] = np.sqrt(S[j, j]) if S[j, j] > 0.0 else _HUGE
+            for i in range(j + 1, K):
+                S[i, j] /= S[j, j]
+            for k in range(j + 1, stop):
+                column[k] = S[k, j]
+            for i in range(j + 1, K):
+                for k in range(j + 1, stop):
+                    S[i, k] -= S[i, j] * column[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _solve(S: Floats, x: Floats) -> None:
     """Solve L L' x = x in place, with L the lower triangle of S."""
     for i in range(len(x)):
+        total = 0.0
         for k in range(i):
-            x[i] -= S[i, k] * x[k]
-        x[i] /= S[i, i]
+            total += S[i, k] * x[k]
+        x[i] = (x[i] - total) / S[i, i]
     for i in range(len(x) - 1, -1, -1):
         x[i] /= S[i, i]
         for k in range(i):
             x[k] -= S[i, k] * x[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
 def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> None:
     """Set `out` (K,) to P_i (b_i + shift).
 
@@ -271,101 +298,109 @@ def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> None:
     """
     sigma, D, B = rows.sigma, rows.D, rows.B
     bar, mean, slope = rows.of[_BAR, i], 0.0, 0.0
-    pivot = 0
     for k in range(len(out)):
         b = D[i, k] * (B[i, k] + shift[k])
         mean += b
         slope += b * (sigma[i, k] - bar)
-        if D[i, k] > D[i, pivot]:
-            pivot = k
     mean /= rows.of[_SUM, i]
     slope *= rows.of[_OMEGA, i]
-    total = 0.0
     for k in range(len(out)):
         out[k] = D[i, k] * (B[i, k] + shift[k] - mean - slope * (sigma[i, k] - bar))
-        total += out[k] if k != pivot else 0.0
+    total, pivot = 0.0, int(rows.of[_PIVOT, i])
+    out[pivot] = 0.0
+    for k in range(len(out)):
+        total += out[k]
     out[pivot] = -total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _direction(
     rows: _Rows, S: Floats, c: Floats, nu: Floats, weight: Floats, target: float, dnu: Floats, dc: Floats
-) -> None:
-    """Take one Newton step towards y z = target, p pi = 1 and c nu = w; set dy, dz, dpi, dnu and dc.
+) -> tuple[float, float, float]:
+    """Point to y z = target, p pi = 1 and c nu = w by a Newton step; set dy, dz, dpi, dnu and dc.
 
     What they hold before is the predictor, whose products are the second-order terms.
+
+    Returns
+    -------
+    primal, dual : float
+        How far labels and multipliers can go before one of them is negative.
+    left : float
+        What sum y z would be after such steps, of at most one.
     """
-    sigma, Y, Z, dy, dz, of = rows.sigma, rows.Y, rows.Z, rows.dy, rows.dz, rows.of
-    K = len(c)
+    known = _known(rows, target)
+    for k in range(len(c)):
+        if weight[k] > 0.0:
+            known[k] += (weight[k] - dc[k] * dnu[k]) / nu[k] - c[k]
+        else:
+            known[k] = 0.0
+    _solve(S, known)
+    fall = 0.0
+    for k in range(len(c)):
+        dnu[k] = known[k]
+        dc[k] = 0.0
+        if nu[k] > 0.0:
+            fall = max(fall, -dnu[k] / nu[k])
+    primal, dual, now, by_y, by_z, by_both = _spread(rows, dnu, dc)
+    primal, dual = 1.0 / primal, 1.0 / max(dual, fall)
+    y, z = min(1.0, primal), min(1.0, dual)
+    return primal, dual, now + y * by_y + z * by_z + y * z * by_both
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+def _known(rows: _Rows, target: float) -> Floats:
+    """Set the right-hand sides b of the rows; return minus the sum of P_i b_i (K,)."""
+    sigma, dy, dz, of = rows.sigma, rows.dy, rows.dz, rows.of
+    K = sigma.shape[1]
     still, step, known = np.zeros(K), np.empty(K), np.zeros(K)
-    for i in range(len(Y)):
+    for i in range(len(sigma)):
         dp = 0.0
         for k in range(K):
             dp += sigma[i, k] * dy[i, k]
         rest = (1.0 - of[_P, i] * of[_PI, i] - dp * of[_DPI, i]) / of[_P, i]
         of[_REST, i] = rest
         for k in range(K):
-            rows.B[i, k] = (target - dy[i, k] * dz[i, k]) / Y[i, k] - Z[i, k] + sigma[i, k] * rest
+            products = (target - dy[i, k] * dz[i, k]) * rows.per_y[i, k]
+            rows.B[i, k] = products - rows.Z[i, k] + sigma[i, k] * rest
         _project(rows, i, still, step)
         for k in range(K):
             known[k] -= step[k]
-    for k in range(K):
-        if weight[k] > 0.0:
-            known[k] += (weight[k] - dc[k] * dnu[k]) / nu[k] - c[k]
-        else:
-            known[k] = 0.0
-    _solve(S, known)
-    dnu[:] = known
-    dc[:] = 0.0
+    return known
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST | {"nnan"})
+def _spread(rows: _Rows, dnu: Floats, dc: Floats) -> tuple[float, float, float, float, float, float]:
+    """Set the rows' steps from that of the prices; return the largest relative falls of y and of z, pi, and
+    the sums of y z, z dy, y dz and dy dz."""
+    sigma, Y, Z, dy, dz, of = rows.sigma, rows.Y, rows.Z, rows.dy, rows.dz, rows.of
+    primal = dual = now = by_y = by_z = by_both = 0.0
     for i in range(len(Y)):
         _project(rows, i, dnu, dy[i])
-        dp = 0.0
-        for k in range(K):
-            dp += sigma[i, k] * dy[i, k]
+        dp, rest = 0.0, of[_REST, i]
+        for k in range(len(dnu)):
+            dz[i, k] = rows.B[i, k] - sigma[i, k] * rest - dy[i, k] * Z[i, k] * rows.per_y[i, k]
+        for k in range(len(dnu)):
             dc[k] += dy[i, k]
-            dz[i, k] = rows.B[i, k] - sigma[i, k] * of[_REST, i] - dy[i, k] / rows.D[i, k]
-        of[_DPI, i] = of[_REST, i] - of[_PI, i] / of[_P, i] * dp
+        for k in range(len(dnu)):
+            per_y = rows.per_y[i, k]
+            dp += sigma[i, k] * dy[i, k]
+            primal = max(primal, -dy[i, k] * per_y)
+            dual = max(dual, -dz[i, k] * rows.D[i, k] * per_y)
+            now += Y[i, k] * Z[i, k]
+            by_y += dy[i, k] * Z[i, k]
+            by_z += dz[i, k] * Y[i, k]
+            by_both += dy[i, k] * dz[i, k]
+        of[_DPI, i] = rest - of[_PI, i] / of[_P, i] * dp
+        dual = max(dual, -of[_DPI, i] / of[_PI, i])
+    return primal, dual, now, by_y, by_z, by_both
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _forget(rows: _Rows, dnu: Floats, dc: Floats) -> None:
     """Clear the last direction."""
-    dnu[:] = 0.0
-    dc[:] = 0.0
-    rows.dy[:] = 0.0
-    rows.of[_DPI] = 0.0
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _longest_steps(rows: _Rows, nu: Floats, dnu: Floats) -> tuple[float, float]:
-    """Return how far labels, and how far multipliers, can go before one of them is negative."""
-    primal = dual = 0.0  # the largest decrease, relative to the value
     for i in range(len(rows.Y)):
-        for k in range(len(nu)):
-            primal = max(primal, -rows.dy[i, k] / rows.Y[i, k])
-            dual = max(dual, -rows.dz[i, k] / rows.Z[i, k])
-        dual = max(dual, -rows.of[_DPI, i] / rows.of[_PI, i])
-    for k in range(len(nu)):
-        if nu[k] > 0.0:
-            dual = max(dual, -dnu[k] / nu[k])
-    return 1.0 / primal, 1.0 / dual
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _products_after(rows: _Rows, primal: float, dual: float) -> float:
-    """Return what sum y z would be after steps of these lengths."""
-    total = 0.0
-    for i in range(len(rows.Y)):
-        for k in range(rows.Y.shape[1]):
-            total += (rows.Y[i, k] + primal * rows.dy[i, k]) * (rows.Z[i, k] + dual * rows.dz[i, k])
-    return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _move(rows: _Rows, primal: float, dual: float) -> None:
-    """Take the step."""
-    for i in range(len(rows.Y)):
-        for k in range(rows.Y.shape[1]):
-            rows.Y[i, k] += primal * rows.dy[i, k]
-            rows.Z[i, k] += dual * rows.dz[i, k]
-        rows.of[_PI, i] += dual * rows.of[_DPI, i]
+        rows.of[_DPI, i] = 0.0
+        for k in range(len(dc)):
+            rows.dy[i, k] = 0.0
+    for k in range(len(dc)):
+        dnu[k] = dc[k] = 0.0

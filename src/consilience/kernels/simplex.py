@@ -92,3 +92,26 @@ def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: F
     degree += len(sigma)
     bound: float = total + degree * np.log(degree / slack)
     return bound
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def project_row(x: Floats, y: Floats) -> None:
+    """Set y (K,) to the point of the simplex nearest to x (K,).
+
+    Michelot's method: subtract what makes the sum of the positive entries one, drop those that fall below
+    zero, until none does.
+    """
+    active = len(x)
+    total = x.sum()
+    threshold = (total - 1.0) / active
+    while True:
+        total, count = 0.0, 0
+        for k in range(len(x)):
+            if x[k] > threshold:
+                total += x[k]
+                count += 1
+        if count == active or count == 0:
+            break
+        active, threshold = count, (total - 1.0) / count
+    for k in range(len(x)):
+        y[k] = max(x[k] - threshold, 0.0)
