@@ -89,6 +89,39 @@ def test_one_hot_labels_and_indices_give_torchs_cross_entropy() -> None:
         torch.testing.assert_close(loss(class_weights=weights, reduction="none")(logits, hot), expected)
 
 
+@pytest.mark.parametrize("q", [0.0, 0.5])
+def test_weights_act_on_soft_labels_as_they_do_in_shannons(q: float) -> None:
+    """A row counts w.y times, with the label w * y / w.y: Shannon's weighted sum says the same."""
+    logits = torch.randn(9, 3, dtype=torch.float64)
+    y = torch.rand(9, 3, dtype=torch.float64).softmax(dim=1)
+    w = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
+    mass = y @ w
+    for loss in (CollisionCrossEntropy(q, w, reduction="none"), SoftCrossEntropy(w, reduction="none")):
+        plain = (
+            CollisionCrossEntropy(q, reduction="none")
+            if "q=" in repr(loss)
+            else SoftCrossEntropy(reduction="none")
+        )
+        torch.testing.assert_close(
+            loss(logits, y), mass * plain(logits, y * w / mass[:, None]), rtol=1e-6, atol=0
+        )
+    torch.testing.assert_close(
+        SoftCrossEntropy(w, reduction="none")(logits, y),
+        -(w * y * logits.log_softmax(dim=1)).sum(dim=1),
+        rtol=1e-6,
+        atol=0,
+    )
+
+
+def test_a_label_without_weight_counts_for_nothing() -> None:
+    loss = CollisionCrossEntropy(class_weights=[0.0, 1.0], reduction="none")
+    z = torch.zeros(2, 2, requires_grad=True)
+    rows = loss(z, torch.tensor([0, 1]))
+    rows.sum().backward()
+    assert rows[0] == 0.0
+    assert z.grad.tolist() == [[0.0, 0.0], [0.5, -0.5]]
+
+
 def test_a_uniform_label_has_no_gradient_and_a_soft_one_is_bounded() -> None:
     logits = np.array([[1e4, -1e4, 0.0]], dtype=np.float32)
     uniform = np.full((1, 3), 1 / 3, dtype=np.float32)

@@ -24,7 +24,8 @@ class TargetLoss(nn.Module, ABC):
     Parameters
     ----------
     class_weights : (K,) array, optional
-        Weight of each class; one by default.
+        Weight of each class; one by default. A row with label y counts w.y times, with w * y / w.y as its
+        label: what weights do in Shannon's cross-entropy, and for one-hot labels the label's own weight.
     temperature : float
         Divides the logits; give the temperature at which the soft labels were made.
     reduction : {"mean", "sum", "none"}
@@ -70,13 +71,13 @@ class TargetLoss(nn.Module, ABC):
         target : (n, K) tensor of probabilities, or (n,) tensor of class indices
         """
         z = logits.float() if logits.dtype.itemsize < 4 else logits
-        y = self._soft(z, target)
-        w = None if self.class_weights is None else self.class_weights.to(z.dtype)
-        if w is not None and len(w) != y.shape[1]:
-            raise InvalidInputError(f"There are {len(w)} class_weights for {y.shape[1]} classes.")
-        shown = y if self.transition is None else y @ self.transition.to(z.dtype)
-        log_sigma = torch.log_softmax(z / self.temperature, dim=1)
-        rows = self._weighted_rows(log_sigma, shown, y, w)
+        y, mass = self._weighted(self._soft(z, target))
+        if self.transition is not None:
+            y = y @ self.transition.to(z.dtype)
+        rows = self._rows(torch.log_softmax(z / self.temperature, dim=1), y)
+        if mass is not None:
+            # masked first: a row without weight may have an infinite loss
+            rows = rows.masked_fill(mass == 0, 0.0) * mass
         if self.reduction == "none":
             return rows
         return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
@@ -86,8 +87,23 @@ class TargetLoss(nn.Module, ABC):
         return f"temperature={self.temperature:g}, reduction={self.reduction!r}"
 
     @abstractmethod
-    def _weighted_rows(self, log_sigma: Tensor, y: Tensor, observed: Tensor, w: Tensor | None) -> Tensor:
-        """Return the loss of each row (n,) from targets y, made of the labels `observed`, and weights w."""
+    def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
+        """Return the loss of each row (n,) from ln sigma (n, K) and soft labels y (n, K)."""
+
+    def _weighted(self, y: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the labels after weighting, of the same mass as before, and the weight (n,) of each row.
+
+        In Shannon's cross-entropy a weight multiplies a class's share of the label. That is to say, the row
+        counts w.y times and its label is w * y / w.y; the other losses follow this rule.
+        """
+        if self.class_weights is None:
+            return y, None
+        w = self.class_weights.to(y.dtype)
+        if len(w) != y.shape[1]:
+            raise InvalidInputError(f"There are {len(w)} class_weights for {y.shape[1]} classes.")
+        tiny = torch.finfo(y.dtype).tiny
+        mass = (y @ w) / y.sum(dim=1).clamp_min(tiny)
+        return y * w / mass.clamp_min(tiny)[:, None], mass
 
     def _soft(self, logits: Tensor, target: Tensor) -> Tensor:
         """Return the target as soft labels (n, K)."""
@@ -132,14 +148,14 @@ class SoftCrossEntropy(TargetLoss):
     0.6931
     """
 
-    def _weighted_rows(self, log_sigma: Tensor, y: Tensor, observed: Tensor, w: Tensor | None) -> Tensor:
-        return _weighted_sum(-log_sigma, y, w)
+    def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
+        return _sum(-log_sigma, y)
 
 
 class GeneralisedCrossEntropy(TargetLoss):
     r"""The generalised cross-entropy of Zhang and Sabuncu (2018), for soft labels too.
 
-    .. math:: J = \sum_k w_k \, y_k (1 - \sigma_k^q) / q
+    .. math:: J = \sum_k y_k (1 - \sigma_k^q) / q
 
     Parameters
     ----------
@@ -170,17 +186,14 @@ class GeneralisedCrossEntropy(TargetLoss):
         """Describe the loss in ``repr``."""
         return f"q={self.q:g}, {super().extra_repr()}"
 
-    def _weighted_rows(self, log_sigma: Tensor, y: Tensor, observed: Tensor, w: Tensor | None) -> Tensor:
-        return _weighted_sum(-torch.expm1(self.q * log_sigma) / self.q, y, w)
+    def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
+        return _sum(-torch.expm1(self.q * log_sigma) / self.q, y)
 
 
 class RenyiCrossEntropy(TargetLoss):
     r"""The Renyi cross-entropy of order alpha; see `consilience.entropy.renyi_cross_entropy`.
 
-    .. math:: J = \frac{w \cdot y}{1 - \alpha} \ln \sum_k y_k \sigma_k^{\alpha - 1}
-
-    Rows are weighted by the weight of their label, w.y: inside the logarithm a weight would add a constant,
-    and nothing to the gradient, for one-hot labels.
+    .. math:: J = \frac{1}{1 - \alpha} \ln \sum_k y_k \sigma_k^{\alpha - 1}
 
     Parameters
     ----------
@@ -212,23 +225,19 @@ class RenyiCrossEntropy(TargetLoss):
         """Describe the loss in ``repr``."""
         return f"alpha={self.alpha:g}, {super().extra_repr()}"
 
-    def _weighted_rows(self, log_sigma: Tensor, y: Tensor, observed: Tensor, w: Tensor | None) -> Tensor:
+    def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         if self.alpha == 1.0:
-            rows = _weighted_sum(-log_sigma, y, None)
-        else:
-            rows = _log_sum((self.alpha - 1.0) * log_sigma, y) / (1.0 - self.alpha)
-        return rows if w is None else rows * (observed @ w)
+            return _sum(-log_sigma, y)
+        return _log_sum((self.alpha - 1.0) * log_sigma, y) / (1.0 - self.alpha)
 
 
 class CollisionCrossEntropy(TargetLoss):
     r"""Minus the log-probability that predicted and true class collide, or its generalised form.
 
-    .. math:: p = \sum_k y_k \sigma_k, \qquad J = -(w \cdot y) \ln p \ (q = 0), \quad
-              J = (w \cdot y) (1 - p^q) / q \ (q > 0)
+    .. math:: p = \sum_k y_k \sigma_k, \qquad J = -\ln p \ (q = 0), \quad J = (1 - p^q) / q \ (q > 0)
 
     Eq. (9). Equal to Shannon's cross-entropy for one-hot labels; a uniform label has no gradient; bounded for
-    labels that rule no class out. Rows are weighted by the weight of their label, as one-hot labels are in
-    Shannon's. With ``transition`` it is the forward correction for noisy labels (Sec. 3).
+    labels that rule no class out. With ``transition`` it is the forward correction for noisy labels (Sec. 3).
 
     Parameters
     ----------
@@ -263,16 +272,14 @@ class CollisionCrossEntropy(TargetLoss):
         """Describe the loss in ``repr``."""
         return f"q={self.q:g}, {super().extra_repr()}"
 
-    def _weighted_rows(self, log_sigma: Tensor, y: Tensor, observed: Tensor, w: Tensor | None) -> Tensor:
+    def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         log_p = _log_sum(log_sigma, y)
-        rows = -torch.expm1(self.q * log_p) / self.q if self.q else -log_p
-        return rows if w is None else rows * (observed @ w)
+        return -torch.expm1(self.q * log_p) / self.q if self.q else -log_p
 
 
-def _weighted_sum(terms: Tensor, y: Tensor, w: Tensor | None) -> Tensor:
-    """Return sum_k w_k y_k terms_k (n,); a class with y_k = 0 counts for nothing, however large its term."""
-    kept = (y if w is None else y * w) * terms.masked_fill(y == 0, 0.0)
-    return kept.sum(dim=1)
+def _sum(terms: Tensor, y: Tensor) -> Tensor:
+    """Return sum_k y_k terms_k (n,); a class with y_k = 0 counts for nothing, however large its term."""
+    return (y * terms.masked_fill(y == 0, 0.0)).sum(dim=1)
 
 
 def _log_sum(terms: Tensor, y: Tensor) -> Tensor:
