@@ -20,12 +20,15 @@ from consilience.kernels.simplex import Floats, lower_bound, total_loss
 Solver = Literal["auto", "interior-point", "em", "pgd"]
 Divergence = Literal["forward", "reverse"]
 # What rounding may do to a difference of two losses, relative to their size.
-_ROUNDING = 8 * np.finfo(np.float64).eps
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)
 # Rows of proba and of init may miss a sum of one by this much: half-precision softmax does.
 _SUM_ERROR = 1e-2
 # "auto" turns to EM, which needs a tenth of the memory, beyond this many labels if the tolerance is loose.
 _MANY_LABELS = 50_000_000
 _LOOSE = 1e-3
+# To find a step size for pgd: how many are tried, and for how long.
+_STEP_TRIALS = 20
+_TRIAL_ITERATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class _Problem:
     weight: Floats  # (K,)
     offset: Floats  # (K,)
     reverse: bool
-    step_size: float
+    step_size: float | None
     tol: float
     max_iter: int
 
@@ -87,18 +90,40 @@ def _solve_em(p: _Problem) -> _Solution:
 
 
 def _solve_pgd(p: _Problem) -> _Solution:
-    Y, n_iter = projected_gradient(
-        p.sigma, p.start, p.weight, p.offset, p.reverse, p.step_size, p.tol, p.max_iter
-    )
+    step = _step_that_descends(p) if p.step_size is None else p.step_size
+    Y, n_iter = projected_gradient(p.sigma, p.start, p.weight, p.offset, p.reverse, step, p.tol, p.max_iter)
     loss, gap = loss_and_gap(p.sigma, Y, p.weight, p.offset, p.reverse)
     return _Solution(Y, loss, gap, n_iter)
 
 
-# name: how to solve, the default max_iter, what helps if that is not enough
-_SOLVERS: dict[str, tuple[Callable[[_Problem], _Solution], int, str]] = {
-    "interior-point": (_solve_interior_point, 100, "Raise max_iter or tol."),
-    "em": (_solve_em, 2000, "Raise max_iter or tol, or use solver='interior-point'."),
-    "pgd": (_solve_pgd, 2000, "Raise max_iter or tol, try another step_size, or use 'interior-point'."),
+def _step_that_descends(p: _Problem) -> float:
+    """Return one over the curvature where labels are fair, or less if that does not lower the loss."""
+    n_rows = len(p.sigma) + p.offset.sum()
+    step = float(n_rows / (1.0 + p.weight.sum() / n_rows * len(p.weight)))
+    loss, _ = loss_and_gap(p.sigma, p.start, p.weight, p.offset, p.reverse)
+    for _ in range(_STEP_TRIALS):
+        Y, _ = projected_gradient(
+            p.sigma, p.start, p.weight, p.offset, p.reverse, step, p.tol, _TRIAL_ITERATIONS
+        )
+        if loss_and_gap(p.sigma, Y, p.weight, p.offset, p.reverse)[0] < loss:
+            break
+        step /= 4.0
+    return step
+
+
+class _Method(NamedTuple):
+    solve: Callable[[_Problem], _Solution]
+    max_iter: int  # unless the caller says otherwise
+    blur: float  # the share of uniform labels mixed into `init`: the interior is where the method must start
+    remedy: str
+
+
+_SOLVERS = {
+    "interior-point": _Method(_solve_interior_point, 100, 0.1, "Raise max_iter or tol."),
+    "em": _Method(_solve_em, 2000, 1e-3, "Raise max_iter or tol, or use solver='interior-point'."),
+    "pgd": _Method(
+        _solve_pgd, 2000, 1e-3, "Raise max_iter or tol, try another step_size, or use 'interior-point'."
+    ),
 }
 SOLVERS: tuple[str, ...] = ("auto", *_SOLVERS)
 
@@ -139,7 +164,7 @@ def collision_pseudo_labels(
         projected gradient descent, the paper's baseline. ``"auto"``: interior-point, but EM for more than
         5e7 labels and a `tol` of 1e-3 or more, and pgd if the divergence is reversed.
     init : (M, K) array, optional
-        Labels to start from, such as those of a similar problem.
+        Labels to start from, such as those of a similar problem; mixed with a little of the uniform ones.
     fixed : (M,) array of int, optional
         The class of each labelled row, -1 for rows whose labels are to be found (Appendix E.2).
     tol : float
@@ -149,8 +174,8 @@ def collision_pseudo_labels(
     divergence : {"forward", "reverse"}
         ``"forward"``: KL(u || ybar) as above. ``"reverse"``: KL(ybar || u) of eq. (10), only with ``"pgd"``.
     step_size : float, optional
-        Of ``"pgd"``: multiplies the gradient of the loss above; ``M / (1 + lam K)`` if not given, about one
-        over its curvature where labels are fair.
+        Of ``"pgd"``: multiplies the gradient of the loss above; if not given, ``M / (1 + lam K)``, about one
+        over its curvature where labels are fair, or the first quarter of a quarter of it that descends.
     paper_scaling : bool
         Take `lam` as the paper's Algorithm 1 does, whose M step lacks a factor M: the problem solved, and the
         objective returned, then have the weight ``lam / M``.
@@ -177,30 +202,27 @@ def collision_pseudo_labels(
     u = _check_prior(prior, n_classes)
     tol = check_number("tol", tol, above=0)
     name = _check_solver(solver, divergence, sigma.size, tol, u)
-    solve, most, remedy = _SOLVERS[name]
+    method = _SOLVERS[name]
     free, labels = _check_fixed(fixed, sigma)
     problem = _Problem(
         sigma=sigma[free],
-        start=_start(sigma, init)[free],
+        start=_start(sigma, init, method.blur)[free],
         weight=n_rows * lam * u,
         offset=labels[~free].sum(axis=0),
         reverse=divergence == "reverse",
-        step_size=n_rows / (1.0 + lam * n_classes)
-        if step_size is None
-        else check_number("step_size", step_size, above=0),
+        step_size=None if step_size is None else check_number("step_size", step_size, above=0),
         tol=tol,
-        max_iter=most if max_iter is None else check_count("max_iter", max_iter),
+        max_iter=method.max_iter if max_iter is None else check_count("max_iter", max_iter),
     )
-    Y, loss, gap, n_iter = _most_probable(problem) if lam == 0.0 or not free.any() else solve(problem)
+    Y, loss, gap, n_iter = _most_probable(problem) if lam == 0.0 or not free.any() else method.solve(problem)
     labels[free] = Y
     objective, gap = loss / n_rows, gap / n_rows
-    if n_iter:
-        gap = max(gap, _ROUNDING * (1.0 + lam + abs(objective)))
+    gap = max(gap, _ROUNDING * (1.0 + lam + abs(objective))) if n_iter else max(gap, 0.0)
     converged = bool(gap <= tol * max(1.0, objective) and np.isfinite(gap))
     if not converged:
         warnings.warn(
             f"{name} stopped after {n_iter} iterations (max_iter={problem.max_iter}) with a gap of up to "
-            f"{gap:.1e} at an objective of {objective:.6g} (tol {tol:.1e}). {remedy}",
+            f"{gap:.1e} at an objective of {objective:.6g} (tol {tol:.1e}). {method.remedy}",
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -286,7 +308,7 @@ def _check_fixed(fixed: ArrayLike | None, sigma: Floats) -> tuple[NDArray[np.boo
     return free, labels
 
 
-def _start(sigma: Floats, init: ArrayLike | None) -> Floats:
+def _start(sigma: Floats, init: ArrayLike | None, blur: float) -> Floats:
     """Return positive labels (M, K) to start from."""
     if init is None:
         Y: Floats = 0.5 * sigma + 0.5 / sigma.shape[1]
@@ -294,7 +316,7 @@ def _start(sigma: Floats, init: ArrayLike | None) -> Floats:
         rows = _check_rows("init", init)
         if rows.shape != sigma.shape:
             raise InvalidInputError(f"init has shape {rows.shape}; expected that of proba, {sigma.shape}.")
-        Y = 0.9 * rows + 0.1 / sigma.shape[1]
+        Y = (1.0 - blur) * rows + blur / sigma.shape[1]
     Y /= Y.sum(axis=1, keepdims=True)
     return Y
 

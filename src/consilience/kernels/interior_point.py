@@ -291,8 +291,8 @@ def _solve(S: Floats, x: Floats) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
-def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> None:
-    """Set `out` (K,) to P_i (b_i + shift).
+def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> tuple[float, float]:
+    """Set `out` (K,) to P_i (b_i + shift); return m and s of P b = d (b - m - s (sigma - sigma_bar)).
 
     The entry of the largest d follows from the others, as the sum is zero: its own formula would cancel.
     """
@@ -311,6 +311,7 @@ def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> None:
     for k in range(len(out)):
         total += out[k]
     out[pivot] = -total
+    return mean, slope
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -375,22 +376,23 @@ def _spread(rows: _Rows, dnu: Floats, dc: Floats) -> tuple[float, float, float, 
     sigma, Y, Z, dy, dz, of = rows.sigma, rows.Y, rows.Z, rows.dy, rows.dz, rows.of
     primal = dual = now = by_y = by_z = by_both = 0.0
     for i in range(len(Y)):
-        _project(rows, i, dnu, dy[i])
-        dp, rest = 0.0, of[_REST, i]
+        # what keeps the multipliers feasible, exactly: they do not depend on the rounding of dy
+        mean, slope = _project(rows, i, dnu, dy[i])
+        pi = slope - of[_REST, i]
+        gamma = mean - slope * of[_BAR, i]
+        of[_DPI, i] = -pi
         for k in range(len(dnu)):
-            dz[i, k] = rows.B[i, k] - sigma[i, k] * rest - dy[i, k] * Z[i, k] * rows.per_y[i, k]
+            dz[i, k] = gamma + sigma[i, k] * pi - dnu[k]
         for k in range(len(dnu)):
             dc[k] += dy[i, k]
         for k in range(len(dnu)):
             per_y = rows.per_y[i, k]
-            dp += sigma[i, k] * dy[i, k]
             primal = max(primal, -dy[i, k] * per_y)
             dual = max(dual, -dz[i, k] * rows.D[i, k] * per_y)
             now += Y[i, k] * Z[i, k]
             by_y += dy[i, k] * Z[i, k]
             by_z += dz[i, k] * Y[i, k]
             by_both += dy[i, k] * dz[i, k]
-        of[_DPI, i] = rest - of[_PI, i] / of[_P, i] * dp
         dual = max(dual, -of[_DPI, i] / of[_PI, i])
     return primal, dual, now, by_y, by_z, by_both
 

@@ -1,0 +1,102 @@
+"""What must hold for pseudo-labels, whatever the predictions."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.expectation_maximisation import expectation_maximisation
+from consilience.kernels.simplex import total_loss
+from consilience.pseudo_labels import collision_pseudo_labels
+
+Floats = NDArray[np.float64]
+
+bounded = settings(max_examples=60, deadline=None, derandomize=True, database=None)
+
+
+class Case(NamedTuple):
+    sigma: Floats
+    lam: float
+    u: Floats
+    seed: int
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    shape = draw(st.tuples(st.integers(1, 30), st.integers(1, 8)))
+    logits = draw(arrays(np.float64, shape, elements=st.floats(-40, 40)))
+    sigma = softmax(logits, axis=1)
+    if draw(st.booleans()):
+        sigma = np.where(sigma < draw(st.sampled_from([1e-3, 0.2])), 0, sigma)
+        sigma = np.where(sigma.sum(axis=1, keepdims=True) > 0, sigma, 1.0)
+        sigma /= sigma.sum(axis=1, keepdims=True)
+    shares = draw(arrays(np.float64, shape[1], elements=st.sampled_from([0.0, 0.1, 1.0, 1.0, 3.0])))
+    shares[0] += 0.5
+    lam = 10 ** draw(st.floats(-4, 4))
+    return Case(sigma, lam, shares / shares.sum(), draw(st.integers(0, 1000)))
+
+
+@bounded
+@given(cases())
+def test_the_exact_solver_meets_the_kkt_conditions(case: Case) -> None:
+    sigma, lam, u, _ = case
+    result = collision_pseudo_labels(sigma, lam, u, tol=1e-11 * (1 + lam))
+    labels = result.labels
+    assert result.converged
+    assert labels.min() >= 0
+    np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-12)
+    pull = sigma / (sigma * labels).sum(axis=1)[:, None] + lam * u / labels.mean(axis=0)
+    slack = pull.max(axis=1)[:, None] - pull  # z at the prices of these labels: non-negative
+    assert (labels * slack).max() <= 1e-7 * (1 + lam)
+
+
+@bounded
+@given(cases())
+def test_the_order_of_rows_and_classes_does_not_matter(case: Case) -> None:
+    sigma, lam, u, seed = case
+    draw = np.random.default_rng(seed)
+    rows, classes = draw.permutation(len(sigma)), draw.permutation(len(u))
+    tol = 1e-9 * (1 + lam)
+    one = collision_pseudo_labels(sigma, lam, u, tol=tol)
+    other = collision_pseudo_labels(sigma[rows][:, classes], lam, u[classes], tol=tol)
+    assert abs(one.objective - other.objective) <= 2e-8 * (1 + lam)
+    # collision probabilities are unique at the minimum (labels need not be), up to the root of the gap
+    p = (sigma * one.labels).sum(axis=1)[rows]
+    q = (sigma[rows][:, classes] * other.labels).sum(axis=1)
+    np.testing.assert_allclose(np.log(p), np.log(q), atol=1e-3 * (1 + lam) ** 0.5 * len(sigma) ** 0.5)
+
+
+@bounded
+@given(cases())
+def test_the_objective_never_rises_under_em(case: Case) -> None:
+    sigma, lam, u, seed = case
+    weight, offset = len(sigma) * lam * u, np.zeros(len(u))
+    labels = np.random.default_rng(seed).dirichlet(np.ones(len(u)), size=len(sigma))
+    losses = [total_loss(sigma, labels, weight, offset)]
+    for _ in range(30):
+        labels, _ = expectation_maximisation(sigma, labels, weight, offset, 1e-15, 1)
+        losses.append(total_loss(sigma, labels, weight, offset))
+        np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-12)
+    assert np.diff(losses).max() <= 1e-12 * (1 + lam) * len(sigma)
+
+
+@bounded
+@given(cases())
+def test_every_solver_certifies_the_same_minimum(case: Case) -> None:
+    sigma, lam, u, _ = case
+    lows, highs = [], []
+    for solver in ("interior-point", "em", "pgd"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            result = collision_pseudo_labels(sigma, lam, u, solver, max_iter=50)
+        highs.append(result.objective)
+        lows.append(result.objective - result.gap if np.isfinite(result.gap) else -np.inf)
+    assert max(lows) <= min(highs) + 1e-13 * (1 + lam)
