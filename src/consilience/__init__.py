@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "Card": "consilience.card",
     "CollisionClassifier": "consilience.classifier",
+    "CollisionClustering": "consilience.clustering",
     "ConsilienceError": "consilience.exceptions",
     "ConsilienceWarning": "consilience.exceptions",
     "ConvergenceWarning": "consilience.exceptions",
@@ -29,6 +30,7 @@ _EXPORTS = {
     "UnsafeFileError": "consilience.exceptions",
     "as_teacher": "consilience.teachers",
     "balance_weights": "consilience.soft_labels",
+    "clustering_accuracy": "consilience.metrics",
     "collision_pseudo_labels": "consilience.pseudo_labels",
     "collision_cross_entropy": "consilience.entropy",
     "collision_entropy": "consilience.entropy",
@@ -44,8 +46,10 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "collision_pseudo_labels",
     "Unifier",
     "CollisionClassifier",
+    "CollisionClustering",
     "collision_cross_entropy",
     "collision_entropy",
+    "clustering_accuracy",
     "Card",
     "ConsilienceError",
     "InvalidInputError",
@@ -62,6 +66,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
 if TYPE_CHECKING:
     from consilience.card import Card
     from consilience.classifier import CollisionClassifier
+    from consilience.clustering import CollisionClustering
     from consilience.entropy import collision_cross_entropy, collision_entropy
     from consilience.exceptions import (
         ConsilienceError,
@@ -76,6 +81,7 @@ if TYPE_CHECKING:
         UnsafeFileError,
     )
     from consilience.labels import LabelSpace
+    from consilience.metrics import clustering_accuracy
     from consilience.pseudo_labels import collision_pseudo_labels
     from consilience.soft_labels import balance_weights, estimate_soft_labels
     from consilience.teachers import Teacher, as_teacher
