@@ -145,3 +145,46 @@ def test_without_sample_weights_rows_are_drawn_in_proportion() -> None:
     X, soft = blobs()
     student = ExpansionStudent(Positive(), random_state=0).fit(X, soft, np.array([1.0, 1.0, 4.0]))
     np.testing.assert_allclose(student.predict_scores(X[:1]), [[1 / 6, 1 / 6, 4 / 6]], atol=0.02)
+
+
+def ambiguous(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Three groups of points; soft labels that are sure of a third of them."""
+    random = np.random.default_rng(0)
+    group = np.arange(n) % 3
+    X = random.normal(size=(n, 2)) * 0.5 + np.array([[0, 0], [3, 0], [0, 3]])[group]
+    soft = np.where(random.random((n, 1)) < 0.3, np.eye(3)[group], random.dirichlet(np.ones(3), n))
+    return X, soft
+
+
+def collision(student: ExpansionStudent, X: np.ndarray, Y: np.ndarray) -> float:
+    return float(-np.log((student.predict_scores(X) * Y).sum(axis=1)).mean())
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [LogisticRegression(), RandomForestClassifier(20, min_samples_leaf=5), KNeighborsClassifier(15)],
+    ids=lambda e: type(e).__name__,
+)
+def test_refitting_lowers_the_collision_cross_entropy(estimator: Any) -> None:
+    X, Y = ambiguous()
+    plain = ExpansionStudent(estimator, random_state=0).fit(X, Y, np.ones(3))
+    ours = ExpansionStudent(estimator, loss="collision", random_state=0).fit(X, Y, np.ones(3))
+    losses = ours.collision_losses_
+    assert 2 <= len(losses) <= 5
+    assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-9)
+    assert collision(ours, X, Y) < collision(plain, X, Y) - 0.02
+    assert losses[0] == pytest.approx(collision(plain, X, Y), abs=1e-9)
+
+
+def test_refitting_weights_rows_by_their_label() -> None:
+    """With one-hot labels the collision is Shannon's cross-entropy: weights do the same, refits nothing."""
+    X, Y = ambiguous()
+    hot, weights = np.eye(3)[Y.argmax(axis=1)], np.array([0.2, 1.0, 3.0])
+    plain = ExpansionStudent(LogisticRegression()).fit(X, hot, weights)
+    ours = ExpansionStudent(LogisticRegression(), loss="collision").fit(X, hot, weights)
+    np.testing.assert_allclose(ours.predict_scores(X), plain.predict_scores(X), atol=1e-6)
+
+
+def test_a_misspelt_loss_is_named() -> None:
+    with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
+        ExpansionStudent(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]

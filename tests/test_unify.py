@@ -129,6 +129,25 @@ def test_balancing_changes_the_student(digits: Any) -> None:
         assert share[0] < share[1]
 
 
+@pytest.mark.parametrize("student", ["logistic", "torch"])
+def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digits: Any) -> None:
+    """It learns all classes, and its student collides more often with the soft labels it was taught."""
+    fitted = {
+        loss: Unifier(digits["teachers"], STUDENTS[student], balance=True, loss=loss, random_state=0).fit(
+            digits["X"]
+        )
+        for loss in ("cross-entropy", "collision")
+    }
+    Q, weights = fitted["collision"].soft_labels_, fitted["collision"].class_weights_
+    target = Q * weights / (Q @ weights)[:, None]
+    p = {}
+    for loss, unified in fitted.items():
+        assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
+        at_temperature = softmax(np.log(unified.predict_proba(digits["X"]) + 1e-300) / 3, axis=1)
+        p[loss] = np.average((at_temperature * target).sum(axis=1), weights=Q @ weights)
+    assert p["collision"] > p["cross-entropy"] + 0.05, p
+
+
 @pytest.mark.parametrize("missing", [None, -1, np.nan])
 def test_known_labels_are_pinned(missing: Any, digits: Any) -> None:
     y: list[Any] = [missing] * len(digits["X"])
@@ -338,6 +357,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"balance": 1}, "balance=1 is unknown"),
     ({"temperature": 0}, "temperature=0 must be a finite number above 0"),
     ({"loss": "collison"}, "loss='collison' is unknown"),
+    ({"loss": "collision", "train": "backprop"}, "has the method's own loss"),
     ({"smoothing": -1}, "smoothing=-1 must be a finite number of at least 0"),
     ({"smoothing": 1}, "smoothing=1 must be below 1"),
     ({"batch_size": 0}, "batch_size=0 must be a whole number"),

@@ -34,10 +34,9 @@ from consilience.kernels.expansion import sharpen
 from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
-from consilience.students import STUDENTS, ExpansionStudent, is_torch_student, named_student
+from consilience.students import LOSSES, STUDENTS, ExpansionStudent, Loss, is_torch_student, named_student
 from consilience.teachers import Teacher, as_teacher
 
-LOSSES = ("cross-entropy",)
 # The logit of a known label, in the units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0
 
@@ -79,8 +78,11 @@ class Unifier(ClassifierMixin, BaseEstimator):
         sets differ, and not when they are all equal: the paper's finding. Only with ``train="estimate"``.
     temperature : float
         T of eq. (2), for the teachers' outputs and the student's alike. Probabilities are given at T = 1.
-    loss : {"cross-entropy"}
-        What the student minimises with ``train="estimate"``.
+    loss : {"cross-entropy", "collision"}
+        What the student minimises with ``train="estimate"``. ``"collision"`` is the collision cross-entropy
+        (see `consilience.collision_cross_entropy`), with which rows of which the soft labels are unsure
+        teach less: the student decides between the classes that they leave possible. Its probabilities are
+        nearer to 0 and 1. scikit-learn students are refitted a few times (see `ExpansionStudent`).
     aliases : mapping, optional
         Other names of classes: ``{"automobile": "car"}``.
     disconnected : {"warn", "error", "ignore"}
@@ -137,7 +139,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         train: Literal["estimate", "backprop"] = "estimate",
         balance: Literal["auto"] | bool = "auto",
         temperature: float = 3.0,
-        loss: str = "cross-entropy",
+        loss: Loss = "cross-entropy",
         *,
         aliases: Mapping[Any, Any] | None = None,
         disconnected: Disconnected = "warn",
@@ -282,6 +284,10 @@ class Unifier(ClassifierMixin, BaseEstimator):
         if self.train == "backprop":
             if self.method == "sd":
                 raise InvalidInputError("method='sd' has no backprop form; use train='estimate'.")
+            if self.loss != "cross-entropy":
+                raise InvalidInputError(
+                    f"train='backprop' has the method's own loss; use train='estimate' with {self.loss!r}."
+                )
             if self.balance is True:
                 raise InvalidInputError("balance=True needs soft labels; use train='estimate' with it.")
 
@@ -301,7 +307,9 @@ class Unifier(ClassifierMixin, BaseEstimator):
                 )
             if self.train == "backprop":
                 raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")
-            return ExpansionStudent(student, threshold=self.threshold, random_state=self.random_state)
+            return ExpansionStudent(
+                student, threshold=self.threshold, loss=self.loss, random_state=self.random_state
+            )
         if isinstance(student, type) and hasattr(student, "predict_proba"):
             raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
         if not (student == "torch" or is_torch_student(student) or callable(student)):
@@ -391,9 +399,10 @@ class Unifier(ClassifierMixin, BaseEstimator):
             if student.scores == "probabilities":
                 student.fit(X_seen, seen, weights)
                 return
-            from consilience.nn import SoftCrossEntropy
+            from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
 
-            criterion = SoftCrossEntropy(class_weights=weights, temperature=self.temperature)
+            make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
+            criterion = make(class_weights=weights, temperature=self.temperature)
             student.fit(
                 X_seen,
                 seen,

@@ -17,6 +17,7 @@ from consilience.kernels.entropy import (
     gce_from_logits,
     renyi_cross_entropy,
     renyi_entropy,
+    responsibilities,
     shannon_from_logits,
     uniform_transition,
 )
@@ -129,6 +130,28 @@ def test_one_class_and_no_rows() -> None:
     losses, gradient = collision_from_logits(np.array([[3.0]]), np.array([[1.0]]))
     assert losses[0] == gradient[0, 0] == 0.0
     assert collision_from_logits(np.empty((0, 3)), np.empty((0, 3)))[1].shape == (0, 3)
+
+
+def test_responsibilities_majorise_the_collision() -> None:
+    """The bound of Jensen's inequality lies above the loss everywhere and touches it where it was made."""
+    logits, target = rows(6)
+    sigma = softmax(logits, axis=1)
+    r = responsibilities(sigma, target)
+    np.testing.assert_allclose(r.sum(axis=1), 1.0)
+
+    def bound(log_sigma: Floats) -> Floats:
+        ratio = np.where(r > 0, np.log(np.where(r > 0, target, 1.0) / np.where(r > 0, r, 1.0)), 0.0)
+        return -(r * (log_sigma + ratio)).sum(axis=1)
+
+    np.testing.assert_allclose(bound(np.log(sigma)), collision_from_logits(logits, target)[0], rtol=1e-12)
+    for seed in range(20):
+        other = rows(100 + seed)[0]
+        assert (bound(log_softmax(other, axis=1)) >= collision_from_logits(other, target)[0] - 1e-12).all()
+
+
+def test_responsibilities_are_the_target_where_no_collision_is_possible() -> None:
+    impossible = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    np.testing.assert_array_equal(responsibilities(*impossible), impossible[1])
 
 
 def test_renyi_of_order_two_is_the_collision_and_of_order_one_shannons() -> None:

@@ -72,6 +72,26 @@ def collision_probability(proba: Floats, target: Floats) -> Floats:
     return np.asarray(np.einsum("...k,...k->...", target, proba))
 
 
+def responsibilities(proba: Floats, target: Floats) -> Floats:
+    r"""Return r_k = y_k sigma_k / p: in which class the collision is, given that there is one.
+
+    By Jensen's inequality :math:`-\ln \sum_k y_k \sigma_k \le -\sum_k r_k \ln \sigma_k + const`, tight
+    at the sigma that r was made from. So a model fitted to r by Shannon's cross-entropy has a lower
+    collision cross-entropy to y: the M step of an EM algorithm, for models that know no other loss.
+
+    Parameters
+    ----------
+    proba, target : (n, K) arrays
+
+    Returns
+    -------
+    (n, K) array; the target itself where no collision is possible.
+    """
+    joint = target * proba
+    mass = joint.sum(axis=1, keepdims=True)
+    return np.where(mass > 0, joint / np.where(mass > 0, mass, 1.0), target)
+
+
 def renyi_cross_entropy(proba: Floats, target: Floats, alpha: float) -> Floats:
     r"""Return the "shifted" Renyi cross-entropy of order alpha over the last axis.
 
