@@ -16,11 +16,14 @@ FOLDER = Path(__file__).parent / "results"
 PACKAGES = ("consilience", "numpy", "scikit-learn", "torch", "skorch")
 
 
-def provenance() -> dict[str, Any]:
-    """Return commit, command, versions and date; folders of this machine are left out of the command."""
+def provenance(module: str) -> dict[str, Any]:
+    """Return commit, command, versions and date; folders of this machine are left out of the command.
+
+    `module` is the one that runs, of this package.
+    """
     return {
         "commit": _commit(),
-        "command": _command(sys.argv[1:]),
+        "command": _command(module, sys.argv[1:]),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -59,10 +62,10 @@ def _commit() -> str:
     return (head.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")
 
 
-def _command(arguments: list[str]) -> str:
+def _command(module: str, arguments: list[str]) -> str:
     kept, skip = [], False
     for argument in arguments:
         if not skip and not argument.startswith("--data-dir"):
             kept.append(argument)
         skip = argument == "--data-dir"
-    return " ".join(["python -m benchmarks.papers.unify", *kept])
+    return " ".join([f"python -m benchmarks.papers.{module}", *kept])

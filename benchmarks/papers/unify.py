@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not todo:
         return
     source = load(options.data, options.data_dir)
-    about = records.provenance()
+    about = records.provenance("unify")
     for record in _run(source, todo, options.jobs):
         records.append(options.results, {"experiment": experiment(options), **record, **about})
         shown = " ".join(f"{name} {value:.3f}" for name, value in record["accuracy"].items())
