@@ -7,7 +7,7 @@ there are no clean rows to stop on.
 
 Run from the root of the repository::
 
-    python -m benchmarks.papers.noisy --data mnist --trials 3 --resume
+    python -m benchmarks.papers.noisy --data mnist --resume
     python -m benchmarks.render
 
 Every trial appends a line to ``results/noisy.jsonl``. With ``--resume``, trials that are there are skipped.
@@ -104,9 +104,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", choices=LOADERS, default="mnist", help="default: %(default)s")
     parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="noise rates eta")
-    parser.add_argument("--rows", type=int, default=10_000, help="training rows; default: %(default)s")
-    parser.add_argument("--epochs", type=int, default=30, help="default: %(default)s")
-    parser.add_argument("--trials", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--rows", type=int, default=5_000, help="training rows; default: %(default)s")
+    parser.add_argument("--epochs", type=int, default=40, help="default: %(default)s")
+    parser.add_argument("--trials", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
