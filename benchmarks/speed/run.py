@@ -17,9 +17,11 @@ from typing import Any
 import numba
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed.measures import MEASURES, Options, Result
+from benchmarks.speed import collision, measures
+from benchmarks.speed.measures import Options, Result
 
 RESULTS = Path(__file__).parent / "results" / "speed.jsonl"
+MEASURES = measures.MEASURES | collision.MEASURES
 PACKAGES = ("consilience", "numpy", "scipy", "numba", "torch", "scikit-learn")
 
 
