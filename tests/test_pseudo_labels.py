@@ -80,6 +80,17 @@ def test_edges(sigma: Any, lam: float) -> None:
     assert_on_the_simplex(result, sigma.shape)
 
 
+@pytest.mark.parametrize("lam", [1e-3, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("n_classes", [2, 20, 100])
+def test_any_lam_takes_few_steps(lam: float, n_classes: int) -> None:
+    logits = np.random.default_rng(0).normal(np.arange(n_classes) / n_classes, 3, size=(250, n_classes))
+    result = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-8)
+    assert result.n_iter <= 30
+    # the last steps are Newton's: each leaves a small part of the gap
+    almost = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-5)
+    assert result.n_iter - almost.n_iter <= 3
+
+
 def test_a_thousand_classes() -> None:
     sigma = softmax(3 * np.random.default_rng(0).normal(size=(300, 1000)), axis=1)
     result = collision_pseudo_labels(sigma, 1.0, tol=1e-6)
