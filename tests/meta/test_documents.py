@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import re
 import subprocess
 import sys
@@ -55,6 +56,17 @@ def test_the_torch_example_runs() -> None:
     code = blocks((ROOT / "docs" / "torch.md").read_text(encoding="utf8"), "python")[0]
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in sorted(ROOT.glob("docs/*.md")) if ">>> " in page.read_text(encoding="utf8")],
+    ids=lambda page: page.stem,
+)
+def test_examples_in_the_documents_give_what_they_say(page: Path) -> None:
+    outcome = doctest.testfile(str(page), module_relative=False, encoding="utf8")
+    assert outcome.attempted > 0
+    assert outcome.failed == 0
 
 
 def test_figures_come_from_result_files() -> None:
