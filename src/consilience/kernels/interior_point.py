@@ -259,12 +259,12 @@ def _factorise(S: Floats) -> None:
     column = np.empty(K)
     for start in range(0, K, _BLOCK):
         stop = min(K, start + _BLOCK)
-        if start:
-            done = np.ascontiguousarray(S[start:, :start])
-            part = np.dot(done, done[: stop - start].T)
-            for i in range(start, K):
-                for j in range(start, stop):
-                    S[i, j] -= part[i - start, j - start]
+        for i in range(start, K):
+            for j in range(start, min(stop, i + 1)):
+                total = 0.0
+                for k in range(start):
+                    total += S[i, k] * S[j, k]
+                S[i, j] -= total
         for j in range(start, stop):
             S[j, j] = np.sqrt(S[j, j]) if S[j, j] > 0.0 else _HUGE
             for i in range(j + 1, K):
