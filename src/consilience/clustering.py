@@ -86,7 +86,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     label_weight : float
         Weight of the cross-entropy on labelled rows, where there are some.
     tol : float
-        Stop when at most this share of rows changes its cluster in a round.
+        Stop when at most this share of rows, or a single one, changes its cluster in a round.
     n_jobs : int, optional
         Starts at a time, in threads.
     progress : function, optional
@@ -235,7 +235,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         """Train from every start and return the run of least objective."""
         paper = self.protocol == "paper"
         rounds = self.max_epochs or (10 if paper else 100)
-        plan = Schedule(float(self.weight_decay), LOSSES[self.loss].steps, rounds, float(self.tol))
+        # a single row may go to and fro for ever
+        tol = max(float(self.tol), 1.5 / len(Z))
+        plan = Schedule(float(self.weight_decay), LOSSES[self.loss].steps, rounds, tol)
         if paper:
             return self._run_paper(Z, problem, plan, int(seeds[0]))
         # where every class has a labelled row, these are the start, and there is only one
@@ -330,7 +332,9 @@ def _check_labels(y: ArrayLike | None, n: int, n_clusters: int) -> Ints:
     if labels.shape != (n,):
         raise InvalidInputError(f"y has shape {labels.shape}; expected ({n},), a label or -1 for each row.")
     if labels.dtype.kind not in "iuf" or not np.all(labels == np.floor(labels)):
-        raise InvalidInputError("y must have whole numbers: the labels of some rows, and -1 for the others.")
+        raise InvalidInputError(
+            "Unknown label type in y: give whole numbers, the labels of some rows, and -1 for the others."
+        )
     whole = labels.astype(np.intp)
     if whole.min() < -1 or whole.max() >= n_clusters:
         raise InvalidInputError(

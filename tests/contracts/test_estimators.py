@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from consilience import CollisionClassifier, Unifier, as_teacher
+from consilience import CollisionClassifier, CollisionClustering, Unifier, as_teacher
 
 
 def halves(X: Any) -> np.ndarray:
@@ -38,6 +38,32 @@ EXPECTED = {
     "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
 }
 
+_TOO_MANY = "y has labels beyond n_clusters - 1, since the check sets n_clusters to 1 or 2: an error here"
+EXPECTED_OF_CLUSTERING = dict.fromkeys(
+    (
+        "check_dont_overwrite_parameters",
+        "check_methods_sample_order_invariance",
+        "check_methods_subset_invariance",
+        "check_fit2d_1sample",
+        "check_fit2d_1feature",
+        "check_fit2d_predict1d",
+    ),
+    _TOO_MANY,
+)
+
+
+class Unlabelled(CollisionClustering):
+    """The same without labels: here every check must pass."""
+
+    def fit(self, X: Any, y: Any = None) -> Any:
+        return super().fit(X)
+
+
+def expected(estimator: Any) -> dict[str, str]:
+    if isinstance(estimator, CollisionClustering):
+        return {} if isinstance(estimator, Unlabelled) else EXPECTED_OF_CLUSTERING
+    return EXPECTED if isinstance(estimator, Unifier) else {}
+
 
 # the checks label every row, with two of the three classes
 @pytest.mark.filterwarnings("ignore:No row has a soft label:consilience.CoverageWarning")
@@ -46,8 +72,12 @@ EXPECTED = {
         Unifier(TEACHERS, "logistic", random_state=0),
         CollisionClassifier(),
         CollisionClassifier("generalised-collision", noise_rate=0.1),
+        CollisionClustering(n_init=2),
+        Unlabelled(n_init=2),
+        Unlabelled(loss="sela", n_init=2),
+        Unlabelled(loss="mi", protocol="paper"),
     ],
-    expected_failed_checks=lambda estimator: EXPECTED if isinstance(estimator, Unifier) else {},
+    expected_failed_checks=expected,
 )
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -14,8 +14,11 @@ from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
 
 Floats = NDArray[np.float64]
 
-# How soft the start is, relative to the squared distance of a typical row to its centre.
+# How soft the start is, relative to the squared distance of a typical row to its centre...
 START_WIDTH = 0.1
+# ...and, at least, to the squared length of a typical row: sharper starts have such large weights that the
+# first step is one of weight decay alone, to a model without clusters.
+LEAST_WIDTH = 0.05
 
 
 class Round(NamedTuple):
@@ -51,12 +54,15 @@ def start_from_centres(X: NDArray[Any], centres: Floats) -> Floats:
     r"""Return the model W (d + 1, K) that assigns rows softly to the nearest of K centres.
 
     .. math:: z_{ik} = -\|x_i - c_k\|^2 / (2 w) + \|x_i\|^2 / (2 w), \qquad
-              w = 0.1 \cdot \text{mean}_i \min_k \|x_i - c_k\|^2
+              w = \max(0.1\, \text{mean}_i \min_k \|x_i - c_k\|^2,\ 0.05\, \text{mean}_i \|x_i\|^2)
+
+    Rows X (n, d) are centred.
     """
     half = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = half - X @ centres.T.astype(X.dtype)
-    typical = 2.0 * float(nearest.min(axis=1).mean()) + float(np.einsum("ij,ij->", X, X)) / len(X)
-    width = START_WIDTH * typical if typical > 1e-12 else 1.0
+    squares = float(np.einsum("ij,ij->", X, X)) / len(X)
+    distance = 2.0 * float(nearest.min(axis=1).mean()) + squares
+    width = max(START_WIDTH * distance, LEAST_WIDTH * squares) or 1.0
     return np.vstack([centres.T, -half]) / width
 
 
