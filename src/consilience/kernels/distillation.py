@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
-from consilience.kernels.packed import Floats, Layout, block_softmax, sum_by_class
+from consilience.kernels.elementary import FUSE
+from consilience.kernels.packed import LANES, Floats, Layout, add_probabilities, in_turns, load_lanes
 
 
 def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
@@ -20,6 +22,21 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     -------
     (n, L) array; uniform where every teacher abstains.
     """
-    total: Floats = sum_by_class(block_softmax(logits, layout.offsets, temperature)[1], layout)
-    mass = total.sum(axis=1, keepdims=True)
-    return np.where(mass > 0, total / np.where(mass > 0, mass, 1.0), 1.0 / total.shape[1])
+    Q = np.empty((len(logits), len(layout.class_offsets) - 1))
+    in_turns(lambda rows: _sd_rows(logits[rows], layout, temperature, Q[rows]), len(logits))
+    return Q
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def _sd_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
+    """Fill Q (n, L)."""
+    lanes = min(LANES, len(Q))
+    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(layout.offsets) - 1, lanes))
+    a = np.empty((Q.shape[1], lanes))
+    for first in range(0, len(Q), lanes):
+        load_lanes(logits, first, layout.offsets, x, active)
+        add_probabilities(x, active, layout, temperature, a)
+        for lane in range(min(lanes, len(Q) - first)):
+            count = active[:, lane].sum()
+            for c in range(len(a)):
+                Q[first + lane, c] = a[c, lane] / count if count > 0.0 else 1.0 / len(a)

@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.elementary import FUSE
 from consilience.kernels.packed import (
     LANES,
     Floats,
     Ints,
     Layout,
-    average_by_class,
-    block_softmax,
     in_turns,
+    load_lanes,
+    raise_lanes,
+    softmax_rows,
 )
 
 # u, v, the last change of both, and the number of iterations, row by row
 Factors = tuple[Floats, Floats, Floats, Ints]
 
 
-def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
+def mf_lf_logits(logits: Floats, layout: Layout, temperature: float, floor: float = -np.inf) -> Floats:
     """Minimise eq. (17) with v = 1 and no regulariser, for all rows at once.
 
     With v fixed the problem is linear least squares whose matrix depends only on the label space: with
     r_l teachers knowing class l, u_l is the mean of z_il - c_i over these teachers, and the shifts c solve a
-    graph Laplacian on the teachers (edge weights sum of 1 / r_l over shared classes) whose right-hand side is
-    linear in z. One pseudo-inverse, N by N, then one matrix product for the transfer set. Rows on which
-    teachers abstain are grouped by who does.
+    graph Laplacian on the teachers (edge weights sum of 1 / r_l over shared classes), whose right-hand side
+    is, for each teacher, the sum of what its logits are above their classes' means. One pseudo-inverse, N by
+    N, serves all rows on which the same teachers answer; a row costs O(m + N^2).
 
     Parameters
     ----------
@@ -37,23 +40,81 @@ def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
         Packed teacher logits; NaN where a teacher abstains.
     layout : Layout
     temperature : float
+    floor : float
+        How far below its block's largest, at the given temperature, a logit counts.
 
     Returns
     -------
     (n, L) array of unified logits at the given temperature.
     """
-    shifts = np.zeros((len(logits), len(layout.offsets) - 1))
+    U = np.empty((len(logits), len(layout.class_offsets) - 1))
     patterns, of_row = abstention_patterns(logits, layout.offsets)
     for i, active in enumerate(patterns):
-        operator = _shift_operator(layout, active)
-        if len(patterns) == 1:
-            shifts = np.nan_to_num(logits) @ operator if not active.all() else logits @ operator
-        else:
-            rows = np.flatnonzero(of_row == i)
-            shifts[rows] = np.nan_to_num(logits[rows]) @ operator
-    U: Floats = average_by_class(logits, shifts, layout)
+        share, inverse = _least_squares(layout, active)
+        rows = np.flatnonzero(of_row == i) if len(patterns) > 1 else None
+
+        def fit(
+            turn: slice, rows: Ints | None = rows, share: Floats = share, inverse: Floats = inverse
+        ) -> None:
+            if rows is None:
+                _fit_rows(logits[turn], layout, share, inverse, floor * temperature, U[turn])
+            else:
+                part = np.empty((len(rows[turn]), U.shape[1]))
+                _fit_rows(logits[rows[turn]], layout, share, inverse, floor * temperature, part)
+                U[rows[turn]] = part
+
+        in_turns(fit, len(logits) if rows is None else len(rows))
     U /= temperature  # all of it is linear, and U is the smallest array
     return U
+
+
+def _least_squares(layout: Layout, active: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Return 1 / r_l (L,) and the Laplacian's pseudo-inverse (N, N), for the teachers that answer."""
+    used = active[layout.block_of]
+    knows = np.zeros((len(layout.class_offsets) - 1, len(active)))
+    knows[layout.columns[used], layout.block_of[used]] = 1.0
+    share = 1.0 / np.maximum(knows.sum(axis=1), 1.0)
+    edges = knows.T @ (share[:, None] * knows)
+    laplacian = np.diag(edges.sum(axis=1)) - edges
+    return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def _fit_rows(logits, layout, share, inverse, floor, U):  # type: ignore[no-untyped-def]
+    """Fill U (n, L), at temperature one, for rows on which the same teachers are silent."""
+    lanes = min(LANES, len(U))
+    columns, offsets = layout.columns, layout.offsets
+    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(inverse), lanes))
+    mean, lower = np.empty((len(share), lanes)), np.empty((len(share), lanes))
+    above, shift = np.empty((len(inverse), lanes)), np.empty((1, lanes))
+    for first in range(0, len(U), lanes):
+        load_lanes(logits, first, offsets, x, active)
+        if floor > -np.inf:
+            raise_lanes(x, offsets, floor)
+        mean[:] = 0.0
+        lower[:] = 0.0
+        above[:] = 0.0
+        for k in range(len(columns)):
+            c = columns[k]
+            for lane in range(lanes):
+                mean[c, lane] += share[c] * x[k, lane]
+        for b in range(len(above)):
+            for k in range(offsets[b], offsets[b + 1]):
+                c = columns[k]
+                for lane in range(lanes):
+                    above[b, lane] += x[k, lane] - mean[c, lane]
+        for b in range(len(above)):
+            shift[:] = 0.0
+            for other in range(len(above)):
+                for lane in range(lanes):
+                    shift[0, lane] += inverse[b, other] * above[other, lane]
+            for k in range(offsets[b], offsets[b + 1]):
+                c = columns[k]
+                for lane in range(lanes):
+                    lower[c, lane] += shift[0, lane]
+        for lane in range(min(lanes, len(U) - first)):
+            for c in range(len(share)):
+                U[first + lane, c] = mean[c, lane] - share[c] * lower[c, lane]
 
 
 def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_], Ints]:
@@ -74,19 +135,6 @@ def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_
     return active[first], of_row.ravel().astype(np.intp)
 
 
-def _shift_operator(layout: Layout, active: NDArray[np.bool_]) -> Floats:
-    """Return the (m, N) matrix that takes a row's logits to the teachers' shifts c."""
-    n_blocks, n_classes = len(active), len(layout.class_offsets) - 1
-    used = active[layout.block_of]
-    knows = np.zeros((n_classes, n_blocks))
-    knows[layout.columns[used], layout.block_of[used]] = 1.0
-    share = knows / np.maximum(knows.sum(axis=1, keepdims=True), 1.0)
-    edges = knows.T @ share
-    laplacian = np.diag(edges.sum(axis=1)) - edges
-    residual = np.where(used[:, None], np.eye(n_blocks)[layout.block_of] - share[layout.columns], 0.0)
-    return np.asarray(residual @ np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True))
-
-
 def mf_p_probabilities(
     logits: Floats, layout: Layout, temperature: float, tol: float, max_iter: int
 ) -> Factors:
@@ -104,8 +152,13 @@ def mf_p_probabilities(
         The last root-mean-square change.
     n_iter : (n,) array of int
     """
-    _, p = block_softmax(logits, layout.offsets, temperature)
-    return _alternate(p, layout, False, 0.0, tol, max_iter)
+
+    def probabilities(rows: Floats) -> Floats:
+        log_p, p = np.empty(rows.shape), np.empty(rows.shape)
+        softmax_rows(rows, layout.offsets, temperature, log_p, p)
+        return p
+
+    return _alternate(logits, probabilities, layout, False, 0.0, tol, max_iter)
 
 
 def mf_lv_logits(
@@ -116,7 +169,7 @@ def mf_lv_logits(
     Stops like `mf_p_probabilities`. Returns U (n, L), unified logits at the given temperature, then V (n, N),
     changes (n,) and n_iter (n,).
     """
-    return _alternate(logits / temperature, layout, True, lam, tol, max_iter)
+    return _alternate(logits, lambda rows: rows / temperature, layout, True, lam, tol, max_iter)
 
 
 class _Lanes(NamedTuple):
@@ -131,35 +184,44 @@ class _Lanes(NamedTuple):
     c: Floats  # (N, lanes) what the shift is beyond that mean; 0 in mf-p
     above: Floats  # (L, lanes) numerators and denominators of u
     below: Floats
-    du: Floats  # (lanes,) squared changes of u and v in the last iteration
-    dv: Floats
-    sums: Floats  # (3, lanes) scratch
+    sums: Floats  # (8, lanes) see the constants below
     row: Ints  # (lanes,) the row in the lane, or -1
     n_iter: Ints  # (lanes,) its iterations so far
     known: Ints  # (lanes,) how many classes its active teachers know
     active: Ints  # (lanes,) how many of its teachers are active
 
 
+# rows of `sums`: squared changes of u and v in the last iteration, then scratch. (One array: to the compiler,
+# arrays of their own might overlap, and a loop with many of them gets no vector instructions.)
+_DU, _DV, _TOTAL, _SQUARE, _LIFT, _ABOVE, _BELOW, _REST = range(8)
+
+
 def _alternate(
-    values: Floats, layout: Layout, shifting: bool, lam: float, tol: float, max_iter: int
+    logits: Floats,
+    values_of: Callable[[Floats], Floats],
+    layout: Layout,
+    shifting: bool,
+    lam: float,
+    tol: float,
+    max_iter: int,
 ) -> Factors:
-    """Alternate between u and v: Algorithm 1, or Algorithm 2 when `shifting`.
+    """Alternate between u and v: Algorithm 1, or Algorithm 2 when `shifting`, on `values_of` the logits.
 
     Algorithm 1 normalises u and has no shifts c; Algorithm 2 does not, has them, and regularises by lam.
     """
-    n = len(values)
+    n = len(logits)
     U, V = np.zeros((n, len(layout.class_offsets) - 1)), np.zeros((n, len(layout.offsets) - 1))
     changes, n_iter = np.zeros(n), np.zeros(n, dtype=np.intp)
 
     def work(rows: slice) -> None:
         out = (U[rows], V[rows], changes[rows], n_iter[rows])
-        _alternate_rows(values[rows], layout, shifting, out, lam, tol, max_iter)
+        _alternate_rows(values_of(logits[rows]), layout, shifting, out, lam, tol, max_iter)
 
-    in_turns(work, n)
+    in_turns(work, n, most=n)
     return U, V, changes, n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
 def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
     """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
     U, V, changes, n_iter = out
@@ -177,7 +239,7 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
             if row < 0:
                 continue
             z.n_iter[lane] += 1
-            change = np.sqrt(max(z.du[lane] / z.known[lane], z.dv[lane] / z.active[lane]))
+            change = np.sqrt(max(z.sums[_DU, lane] / z.known[lane], z.sums[_DV, lane] / z.active[lane]))
             # the first u has no predecessor to be compared with
             if z.n_iter[lane] < max_iter and (z.n_iter[lane] == 1 or change >= tol):
                 continue
@@ -198,23 +260,23 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
 def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.zeros((m, lanes)), np.zeros((L, lanes)), np.zeros((N, lanes)), np.zeros((N, lanes)),
-        np.zeros((L, lanes)), np.zeros((L, lanes)), np.zeros(lanes), np.zeros(lanes), np.zeros((3, lanes)),
+        np.zeros((L, lanes)), np.zeros((L, lanes)), np.zeros((8, lanes)),
         np.zeros(lanes, np.intp), np.zeros(lanes, np.intp), np.zeros(lanes, np.intp),
         np.zeros(lanes, np.intp),
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def _close_ranks(z):  # type: ignore[no-untyped-def]
     """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
     full = z.row >= 0
     return _Lanes(
         z.y[:, full], z.u[:, full], z.v[:, full], z.c[:, full], z.above[:, full], z.below[:, full],
-        z.du[full], z.dv[full], z.sums[:, full], z.row[full], z.n_iter[full], z.known[full], z.active[full],
+        z.sums[:, full], z.row[full], z.n_iter[full], z.known[full], z.active[full],
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-untyped-def]
     """Start on the next row that has an active teacher; return the row after it."""
     z.row[lane] = -1
@@ -243,59 +305,65 @@ def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-unt
     return len(values)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
     """Do steps 3-10 of Algorithm 1 or 4-6 of Algorithm 2."""
-    y, u, v, above, below, total = z.y, z.u, z.v, z.above, z.below, z.sums[0]
-    lanes = len(total)
+    y, u, v, above, below, sums = z.y, z.u, z.v, z.above, z.below, z.sums
+    lanes = y.shape[1]
     above[:] = 0.0
     below[:] = lam
-    total[:] = 0.0
-    z.du[:] = 0.0
     for b in range(len(v)):
+        for lane in range(lanes):
+            sums[_SQUARE, lane] = v[b, lane] * v[b, lane]
+            sums[_LIFT, lane] = v[b, lane] * z.c[b, lane]
         for k in range(layout.offsets[b], layout.offsets[b + 1]):
             c = layout.columns[k]
             for lane in range(lanes):
-                above[c, lane] += (y[k, lane] - z.c[b, lane]) * v[b, lane]
-                below[c, lane] += v[b, lane] * v[b, lane]
-    for c in range(len(u)):
-        for lane in range(lanes):
-            above[c, lane] = above[c, lane] / below[c, lane] if below[c, lane] > 0.0 else 0.0
-            total[lane] += above[c, lane]
+                above[c, lane] += y[k, lane] * v[b, lane] - sums[_LIFT, lane]
+            for lane in range(lanes):
+                below[c, lane] += sums[_SQUARE, lane]
     for lane in range(lanes):
-        total[lane] = 1.0 if shifting or total[lane] <= 0.0 else 1.0 / total[lane]
+        sums[_TOTAL, lane] = 0.0
+        sums[_DU, lane] = 0.0
     for c in range(len(u)):
         for lane in range(lanes):
-            new = above[c, lane] * total[lane]
-            z.du[lane] += (new - u[c, lane]) ** 2
+            ratio = above[c, lane] / below[c, lane]
+            above[c, lane] = ratio if below[c, lane] > 0.0 else 0.0
+            sums[_TOTAL, lane] += above[c, lane]
+    for lane in range(lanes):
+        total = sums[_TOTAL, lane]
+        sums[_TOTAL, lane] = 1.0 if shifting or total <= 0.0 else 1.0 / total
+    for c in range(len(u)):
+        for lane in range(lanes):
+            new = above[c, lane] * sums[_TOTAL, lane]
+            sums[_DU, lane] += (new - u[c, lane]) ** 2
             u[c, lane] = new
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
     """Do steps 11-14 of Algorithm 1 or 7-13 of Algorithm 2."""
-    y, u, v = z.y, z.u, z.v
-    above, below, rest = z.sums
-    lanes = len(above)
-    z.dv[:] = 0.0
+    y, u, v, sums = z.y, z.u, z.v, z.sums
+    lanes = y.shape[1]
+    for lane in range(lanes):
+        sums[_DV, lane] = 0.0
     for b in range(len(v)):
         start, stop = layout.offsets[b], layout.offsets[b + 1]
-        above[:] = 0.0
-        below[:] = lam
+        for lane in range(lanes):
+            sums[_ABOVE, lane] = 0.0
+            sums[_BELOW, lane] = lam
+            sums[_REST, lane] = 0.0
         for k in range(start, stop):
             c = layout.columns[k]
             for lane in range(lanes):
-                above[lane] += y[k, lane] * u[c, lane]
-                below[lane] += u[c, lane] * u[c, lane]
-        rest[:] = 0.0
-        for k in range(start, stop if shifting else start):
-            c = layout.columns[k]
-            for lane in range(lanes):
-                rest[lane] += u[c, lane]
+                sums[_ABOVE, lane] += y[k, lane] * u[c, lane]
+                sums[_BELOW, lane] += u[c, lane] * u[c, lane]
+                sums[_REST, lane] += u[c, lane]
         for lane in range(lanes):
-            top = above[lane] - z.c[b, lane] * rest[lane]
-            new = max(0.0, top / below[lane]) if below[lane] > 0.0 else 0.0
-            z.dv[lane] += (new - v[b, lane]) ** 2
+            rest = sums[_REST, lane]
+            ratio = (sums[_ABOVE, lane] - z.c[b, lane] * rest) / sums[_BELOW, lane]
+            new = ratio if ratio > 0.0 else 0.0  # also where it is 0 / 0: a silent teacher, or u = 0
+            sums[_DV, lane] += (new - v[b, lane]) ** 2
             v[b, lane] = new
             # the mean of y - u v, where y has mean zero
-            z.c[b, lane] = -new * rest[lane] / (stop - start)
+            z.c[b, lane] = -new * rest / (stop - start) if shifting else 0.0

@@ -12,6 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.elementary import FUSE
+
 Floats = NDArray[np.float64]
 
 
@@ -30,7 +32,7 @@ def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return fill
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> None:
     """Solve ``sum_j w_ij (s_i - s_j) = r_i`` in place, with s = 0 at the last node of each component.
 
@@ -47,7 +49,7 @@ def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> No
         From `fill_in`; other entries of `weights` must be zero.
     """
     size, lanes = rhs.shape
-    scale = np.empty(lanes)
+    scale = np.empty((1, lanes))
     for k in range(size):
         _add_up_degree(weights[k], k, fill[k])
         for i in range(k + 1, size):
@@ -55,14 +57,14 @@ def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> No
                 continue
             for lane in range(lanes):
                 degree = weights[k, k, lane]
-                scale[lane] = weights[k, i, lane] / degree if degree > 0.0 else 0.0
-            for lane in range(lanes):
-                rhs[i, lane] += scale[lane] * rhs[k, lane]
+                ratio = weights[k, i, lane] / degree
+                scale[0, lane] = ratio if degree > 0.0 else 0.0
+                rhs[i, lane] += scale[0, lane] * rhs[k, lane]
             # the upper triangle is enough: weights[k, j] is read with j > k only
             for j in range(i + 1, size):
                 if fill[k, j]:
                     for lane in range(lanes):
-                        weights[i, j, lane] += scale[lane] * weights[k, j, lane]
+                        weights[i, j, lane] += scale[0, lane] * weights[k, j, lane]
     for k in range(size - 1, -1, -1):
         for j in range(k + 1, size):
             if fill[k, j]:
@@ -70,10 +72,11 @@ def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> No
                     rhs[k, lane] += weights[k, j, lane] * rhs[j, lane]
         for lane in range(lanes):
             degree = weights[k, k, lane]
-            rhs[k, lane] = rhs[k, lane] / degree if degree > 0.0 else 0.0
+            ratio = rhs[k, lane] / degree
+            rhs[k, lane] = ratio if degree > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def _add_up_degree(weights, k, fill):  # type: ignore[no-untyped-def]
     """Put node k's degree, over the nodes not yet eliminated, on the diagonal."""
     weights[k, :] = 0.0

@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit, prange
+from numba import get_num_threads, njit
 from numpy.typing import NDArray
+
+from consilience.kernels.elementary import FUSE, exp
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -17,9 +19,12 @@ Indices = NDArray[np.uint32]
 
 # Rows that one thread of an iterative solver has in work at once. They are the last axis of its arrays, so
 # that the compiler makes vector instructions of the inner loops; a row that is done makes way for the next.
-LANES = 32
+# (Loops along lanes run to a number the compiler does not know: one that it knows it unrolls instead.)
+LANES = 48
 # Turns per thread: several, since rows differ in cost; few, since lanes run dry at the end of each.
 _TURNS = 4
+# Rows for which a core's cache has room, with what lies between their logits and their result.
+CACHED_ROWS = 512
 
 
 class Layout(NamedTuple):
@@ -77,7 +82,7 @@ def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
     return set_of, np.concatenate(sets).astype(np.intp), borders.astype(np.intp)
 
 
-def in_turns(work: Callable[[slice], None], n_rows: int) -> None:
+def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS) -> None:
     """Call `work` on one slice of rows after the other, in as many threads as numba has.
 
     Plain threads, since the kernels release the interpreter's lock: numba's own parallel loops would compile
@@ -88,9 +93,11 @@ def in_turns(work: Callable[[slice], None], n_rows: int) -> None:
     work : callable
         Takes a slice of rows; slices do not overlap.
     n_rows : int
+    most : int
+        Most rows in a slice. More than the cache holds, where rows differ in cost a hundredfold.
     """
     threads = int(get_num_threads())
-    length = max(LANES, n_rows // (_TURNS * threads) + 1)
+    length = max(LANES, min(most, n_rows // (_TURNS * threads) + 1))
     turns = [slice(start, min(n_rows, start + length)) for start in range(0, n_rows, length)]
     if threads == 1 or len(turns) == 1:
         for turn in turns:
@@ -114,9 +121,8 @@ def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Fl
     -------
     log_p, p : (n, m) arrays
     """
-    log_p = _below_top(logits, offsets, temperature)
-    p = np.exp(log_p)  # numpy's is a vector instruction, numba's is not
-    _normalise(log_p, p, offsets)
+    log_p, p = np.empty(logits.shape), np.empty(logits.shape)
+    in_turns(lambda rows: softmax_rows(logits[rows], offsets, temperature, log_p[rows], p[rows]), len(logits))
     return log_p, p
 
 
@@ -125,11 +131,10 @@ def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floa
     return block_softmax(logits, offsets, temperature)[0]
 
 
-@njit(cache=True, parallel=True)
-def _below_top(logits: Floats, offsets: Ints, temperature: float) -> Floats:
-    """Return how far each logit lies below its block's largest, over the temperature."""
-    out = np.empty(logits.shape)
-    for row in prange(len(logits)):
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-untyped-def]
+    """Fill log_p and p, (n, m) each, with what `block_softmax` returns."""
+    for row in range(len(logits)):
         for b in range(len(offsets) - 1):
             start, stop = offsets[b], offsets[b + 1]
             top = -np.inf
@@ -137,80 +142,88 @@ def _below_top(logits: Floats, offsets: Ints, temperature: float) -> Floats:
                 top = max(top, logits[row, k])
             for k in range(start, stop):
                 # difference first: logits as large as 1e308 stay finite
-                out[row, k] = (logits[row, k] - top) / temperature
-    return out
-
-
-@njit(cache=True, parallel=True)
-def _normalise(log_p: Floats, p: Floats, offsets: Ints) -> None:
-    """Make each block of p sum to one, in place, and log_p its logarithm."""
-    for row in prange(len(p)):
+                log_p[row, k] = (logits[row, k] - top) / temperature
+        # along the whole row: blocks are too short for vector instructions
+        for k in range(logits.shape[1]):
+            p[row, k] = exp(log_p[row, k])
         for b in range(len(offsets) - 1):
             start, stop = offsets[b], offsets[b + 1]
             total = 0.0
             for k in range(start, stop):
                 total += p[row, k]
-            shift = np.log(total)
+            scale, shift = 1.0 / total, np.log(total)
             for k in range(start, stop):
                 log_p[row, k] -= shift
-                p[row, k] /= total
+                p[row, k] *= scale
 
 
-@njit(cache=True, parallel=True)
-def average_by_class(values: Floats, shifts: Floats, layout: Layout) -> Floats:
-    """Return, for each class, the mean of ``values - shifts`` over the blocks that know it.
-
-    Parameters
-    ----------
-    values : (n, m) array
-        Packed values; NaN where a block abstains.
-    shifts : (n, N) array
-        What to take off each block.
-    layout : Layout
-
-    Returns
-    -------
-    (n, L) array, 0 for a class that no active block knows.
-    """
-    n, n_classes = len(values), len(layout.class_offsets) - 1
-    out = np.zeros((n, n_classes))
-    for row in prange(n):
-        for c in range(n_classes):
-            total, count = 0.0, 0
-            for k in range(layout.class_offsets[c], layout.class_offsets[c + 1]):
-                column = layout.by_class[k]
-                if not np.isnan(values[row, column]):
-                    total += values[row, column] - shifts[row, layout.block_of[column]]
-                    count += 1
-            if count > 0:
-                out[row, c] = total / count
-    return out
-
-
-@njit(cache=True, parallel=True)
-def sum_by_class(values: Floats, layout: Layout) -> Floats:
-    """Return, for each class, the sum over the active blocks that know it.
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-def]
+    """Put the rows from `first` on into lanes; past the last row, it fills the rest.
 
     Parameters
     ----------
-    values : (n, m) array
-        Packed values; NaN where a block abstains.
-    layout : Layout
-
-    Returns
-    -------
-    (n, L) array.
+    logits : (n, m) array
+    first : int
+    offsets : (N + 1,) array of int
+    x : (m, lanes) array
+        Filled with the logits; 0 where a block abstains.
+    active : (N, lanes) array
+        Filled with 1, or 0 where a block abstains.
     """
-    n = len(values)
-    out = np.zeros((n, len(layout.class_offsets) - 1))
-    for row in prange(n):
-        for k in range(values.shape[1]):
-            if not np.isnan(values[row, k]):
-                out[row, layout.columns[k]] += values[row, k]
-    return out
+    for lane in range(x.shape[1]):
+        row = min(first + lane, len(logits) - 1)
+        for k in range(len(x)):
+            x[k, lane] = logits[row, k]
+        for b in range(len(active)):
+            active[b, lane] = 1.0
+            if np.isnan(x[offsets[b], lane]):
+                active[b, lane] = 0.0
+                for k in range(offsets[b], offsets[b + 1]):
+                    x[k, lane] = 0.0
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
+    """Raise logits in lanes, x (m, lanes), to no less than their block's largest plus `floor`."""
+    top = np.empty((1, x.shape[1]))
+    for b in range(len(offsets) - 1):
+        top[0] = x[offsets[b]]
+        for k in range(offsets[b], offsets[b + 1]):
+            for lane in range(x.shape[1]):
+                top[0, lane] = max(top[0, lane], x[k, lane])
+        for k in range(offsets[b], offsets[b + 1]):
+            for lane in range(x.shape[1]):
+                x[k, lane] = max(x[k, lane], top[0, lane] + floor)
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-untyped-def]
+    """Fill a (L, lanes) with the sum of the p_i of eq. (2) over the active blocks; x and active are lanes."""
+    lanes = x.shape[1]
+    top, total = np.empty((1, lanes)), np.empty((1, lanes))
+    inverse = 1.0 / temperature
+    a[:] = 0.0
+    for b in range(len(active)):
+        start, stop = layout.offsets[b], layout.offsets[b + 1]
+        top[0] = x[start]
+        for k in range(start + 1, stop):
+            for lane in range(lanes):
+                top[0, lane] = max(top[0, lane], x[k, lane])
+        total[:] = 0.0
+        for k in range(start, stop):
+            for lane in range(lanes):
+                # difference first: logits as large as 1e308 stay finite
+                x[k, lane] = exp((x[k, lane] - top[0, lane]) * inverse)
+                total[0, lane] += x[k, lane]
+        for lane in range(lanes):
+            total[0, lane] = active[b, lane] / total[0, lane]
+        for k in range(start, stop):
+            c = layout.columns[k]
+            for lane in range(lanes):
+                a[c, lane] += total[0, lane] * x[k, lane]
+
+
 def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
     """Turn unified logits into probabilities, with equal prior mass per class between components.
 
@@ -226,26 +239,33 @@ def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
     pattern : (n,) array of int
         Pattern of each row.
     """
-    n, n_classes = U.shape
-    Q = np.empty((n, n_classes))
-    for row in prange(n):
+    Q = np.empty(U.shape)
+    in_turns(lambda rows: _softmax_component_rows(U[rows], component, pattern[rows], Q[rows]), len(U))
+    return Q
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untyped-def]
+    """Fill Q (n, L) with what `softmax_by_component` returns."""
+    n_classes = U.shape[1]
+    top, total, size = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
+    for row in range(len(U)):
         ids = component[pattern[row]]
-        n_components = ids.max() + 1
-        top = np.full(n_components, -np.inf)
-        total = np.zeros(n_components)
-        size = np.zeros(n_components)
+        top[:] = -np.inf
+        total[:] = 0.0
+        size[:] = 0.0
         for c in range(n_classes):
             top[ids[c]] = max(top[ids[c]], U[row, c])
         for c in range(n_classes):
-            k = ids[c]
             # a component of zeros only: nothing tells its classes apart
-            Q[row, c] = np.exp(U[row, c] - top[k]) if top[k] > -np.inf else 1.0
-            total[k] += Q[row, c]
-            size[k] += 1.0
+            Q[row, c] = U[row, c] - top[ids[c]] if top[ids[c]] > -np.inf else 0.0
         for c in range(n_classes):
-            k = ids[c]
-            Q[row, c] *= size[k] / (total[k] * n_classes)
-    return Q
+            Q[row, c] = exp(Q[row, c])
+        for c in range(n_classes):
+            total[ids[c]] += Q[row, c]
+            size[ids[c]] += 1.0
+        for c in range(n_classes):
+            Q[row, c] *= size[ids[c]] / (total[ids[c]] * n_classes)
 
 
 def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
