@@ -22,6 +22,7 @@ from consilience._progress import Progress, silent
 from consilience.labels import TIE_BREAK, LabelSpace, counted, shorten
 
 if TYPE_CHECKING:
+    from consilience.clustering import CollisionClustering
     from consilience.unify import Unifier
 
 WIDTH = 110
@@ -214,12 +215,97 @@ def show_unified(view: Mapping[str, Any]) -> None:
         "model": view["out"],
         "soft labels": view["soft_labels"],
     }
+    out.print()
+    out.print(_facts(facts))
+
+
+def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dict[str, Any]:
+    """Return what was found, ready for JSON.
+
+    Parameters
+    ----------
+    model : CollisionClustering
+        After `fit`.
+    X : (n, d) array
+    y : (n,) array or None
+        Labels of some rows, -1 elsewhere.
+    truth : (n,) array or None
+        Classes to compare with; rows where it is None, NaN, -1 or empty are left out.
+    """
+    confidence = model.predict_proba(X).max(axis=1)
+    labelled = np.full(len(X), False) if y is None else np.asarray(y) >= 0
+    groups = [model.labels_ == k for k in range(model.n_clusters)]
+    return {
+        "n_rows": len(X),
+        "n_features": model.n_features_in_,
+        "n_clusters": model.n_clusters,
+        "loss": model.loss,
+        "seed": model.random_state,
+        "clusters": [
+            {
+                "cluster": k,
+                "rows": int(rows.sum()),
+                "share": float(rows.mean()),
+                "confidence": float(confidence[rows].mean()) if rows.any() else None,
+                "labelled": int(labelled[rows].sum()),
+            }
+            for k, rows in enumerate(groups)
+        ],
+        "n_labels": int(labelled.sum()),
+        "objective": model.objective_,
+        "n_iter": model.n_iter_,
+        "agreement": None if truth is None else _agreement(truth, model.labels_),
+    }
+
+
+def _agreement(truth: Any, labels: Any) -> dict[str, Any]:
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    from consilience.metrics import clustering_accuracy
+
+    known = np.array([one is not None and one == one and one not in (-1, "") for one in truth.tolist()])
+    if not known.any():
+        return {"n_rows": 0, "accuracy": None, "nmi": None, "ari": None}
+    # text, so that numbers and names may stand side by side
+    classes = np.array([str(one) for one in truth[known].tolist()])
+    return {
+        "n_rows": int(known.sum()),
+        "accuracy": clustering_accuracy(classes, labels[known]),
+        "nmi": float(normalized_mutual_info_score(classes, labels[known])),
+        "ari": float(adjusted_rand_score(classes, labels[known])),
+    }
+
+
+def show_clusters(view: Mapping[str, Any]) -> None:
+    """Draw what `clusters_view` gives."""
+    out = console()
+    labels = view["n_labels"] > 0
+    table = _table(">cluster", ">rows", ">share", ">mean confidence", *([">labelled rows"] if labels else []))
+    for cluster in view["clusters"]:
+        confidence = "" if cluster["confidence"] is None else _percent(cluster["confidence"])
+        cells = [str(cluster["cluster"]), str(cluster["rows"]), _percent(cluster["share"]), confidence]
+        table.add_row(*cells, *([str(cluster["labelled"])] if labels else []))
+    out.print(table)
+    facts: dict[str, str | None] = {
+        "rows": f"{view['n_rows']} of {counted(view['n_features'], 'feature')}",
+        "loss": f"{view['loss']}, {view['objective']:.4f} after {counted(view['n_iter'], 'round')}",
+        "clusters": view["out"],
+    }
+    agreement = view["agreement"]
+    if agreement and agreement["n_rows"]:
+        facts["accuracy"] = f"{_percent(agreement['accuracy'])} of {agreement['n_rows']} rows, best match"
+        facts["NMI"], facts["ARI"] = f"{agreement['nmi']:.3f}", f"{agreement['ari']:.3f}"
+    out.print()
+    out.print(_facts(facts))
+
+
+def _facts(facts: Mapping[str, str | None]) -> rich.table.Table:
+    """Return names and facts as a table without lines, those without a fact left out."""
     grid = rich.table.Table.grid(padding=(0, 2))
     for name, fact in facts.items():
         if fact is not None:
             grid.add_row(f"[bold]{name}[/]", escape(fact))
-    out.print()
-    out.print(grid)
+    return grid
 
 
 def show_demo(view: Mapping[str, Any]) -> None:

@@ -52,6 +52,28 @@ def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
     return values
 
 
+def whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as whole numbers, -1 where one is None, NaN or empty; unchanged where some are text."""
+    if labels.dtype.kind not in "fO":
+        return labels
+    missing = np.array([label is None or label != label or label == "" for label in labels])
+    known = labels[~missing]
+    if not all(isinstance(label, int | float | np.number) and float(label).is_integer() for label in known):
+        return labels
+    whole = np.full(len(labels), -1, dtype=np.intp)
+    whole[~missing] = known.astype(np.intp)
+    return whole
+
+
+def write_clusters(path: Path, labels: NDArray[np.intp]) -> None:
+    """Write the cluster of each row (n,): an .npy, or a .csv of one column."""
+    with replacing(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, labels, allow_pickle=False)
+        else:
+            np.savetxt(file, labels, fmt="%d", header="label", comments="")
+
+
 def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> None:
     """Refuse a file that could not be written; to be called before the long work."""
     if path is None:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 
@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from consilience.clustering import CollisionClustering
     from consilience.labels import LabelSpace
     from consilience.teachers import Teacher
     from consilience.unify import Unifier
+
+_Estimator = TypeVar("_Estimator", "Unifier", "CollisionClustering")
 
 del rich  # only its presence mattered; typer may come without it
 
@@ -40,8 +43,13 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
 _ARGUMENT = re.compile(
-    r"\b(aliases|balance|batch_size|classes|method|seed|student|temperature|threshold|train)= ?"
+    r"\b(aliases|balance|batch_size|classes|lam|loss|max_epochs|method|n_clusters|n_init|n_jobs|neighbors|seed|student"
+    r"|temperature|threshold|train)= ?"
 )
+_OPTIONS = {
+    "n_clusters": "--clusters",
+    "n_jobs": "--jobs",
+}  # where an option is not called as the argument is
 _BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
 
 
@@ -274,7 +282,7 @@ def unify(
         if out is None:
             Q: NDArray[np.float64] | None = unifier.estimate(X, y)
         else:
-            Q = _fit(unifier, X, y, data).soft_labels_
+            Q = _fit(unifier, X, y, data, "The student").soft_labels_
             unifier.save(out)
     _tell_unused_aliases(unifier.label_space_)
     if soft_labels is not None and Q is not None:
@@ -282,6 +290,74 @@ def unify(
     view = _console.unifier_view(unifier, [_kind(file) for file in teacher], len(X), y, test)
     view |= {"out": _text(out), "soft_labels": _text(soft_labels)}
     (_console.show_json if as_json else _console.show_unified)(view)
+
+
+@app.command()
+def cluster(
+    data: Annotated[
+        Path, typer.Option(metavar="FILE", help="Rows: .npy, .npz (key X), .csv or .parquet of numbers.")
+    ],
+    clusters: Annotated[int, typer.Option(help="How many clusters to find.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where each row's cluster goes: .npy or .csv.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Labels where they are known (0, 1, ...; -1, NaN or empty elsewhere), a row per row.",
+        ),
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never learnt from."
+        ),
+    ] = None,
+    loss: Annotated[str, typer.Option(help="One of collision, mi, sela, mi-adm, iic.")] = "collision",
+    lam: Annotated[
+        float | None, typer.Option(help="Weight of equal sizes; about 1 where sizes may differ.")
+    ] = None,
+    neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
+    n_init: Annotated[int, typer.Option(help="Starts, of which the best is kept.")] = 10,
+    max_epochs: Annotated[int, typer.Option(help="Most rounds of a start.")] = 100,
+    jobs: Annotated[int, typer.Option(help="Starts at a time.")] = 1,
+    seed: Annotated[int, typer.Option(help="Makes the clusters reproducible.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find classes in rows without labels, or with few.
+
+    \b
+    Example:
+        consilience cluster --data X.npy --clusters 10 --out labels.npy
+        consilience cluster --data X.csv --clusters 10 --out labels.csv --labels partial.npy --truth y.npy
+    """
+    from consilience import _console, _files
+    from consilience._validation import check_count
+    from consilience.clustering import CollisionClustering
+
+    _files.check_target(out, (".npy", ".csv"), "--out")
+    check_count("seed", seed, at_least=0)
+    check_count("n_jobs", jobs)
+    rows = _files.read_rows(data, "--data")
+    X = rows.reshape(len(rows), -1)
+    y = None if labels is None else _files.whole_labels(_files.read_labels(labels, len(X), "--labels"))
+    classes = None if truth is None else _files.read_labels(truth, len(X), "--truth")
+    with _console.progress_bars(quiet=quiet) as progress:
+        model = CollisionClustering(
+            clusters,
+            lam,
+            loss,  # type: ignore[arg-type]
+            neighbors=neighbors,
+            n_init=n_init,
+            max_epochs=max_epochs,
+            n_jobs=jobs,
+            progress=progress,
+            random_state=seed,
+        )
+        _fit(model, X, y, data, "The model")
+    _files.write_clusters(out, model.labels_)
+    view = _console.clusters_view(model, X, y, classes) | {"out": str(out)}
+    (_console.show_json if as_json else _console.show_clusters)(view)
 
 
 def _read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
@@ -293,13 +369,14 @@ def _read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None
     return rows, _files.read_labels(labels, len(rows), "--test-labels")
 
 
-def _fit(unifier: Unifier, X: Any, y: Any, data: Path) -> Unifier:
+def _fit(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:
     try:
-        return unifier.fit(X, y)
+        estimator.fit(X, y)
     except ConsilienceError:
         raise
-    except ValueError as error:  # scikit-learn's students check X by themselves
-        raise InvalidInputError(f"The student cannot learn from {data}: {_sentence(error)}") from error
+    except ValueError as error:  # scikit-learn checks X by itself
+        raise InvalidInputError(f"{who} cannot learn from {data}: {_sentence(error)}") from error
+    return estimator
 
 
 @contextmanager
@@ -330,7 +407,11 @@ def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename} cannot be read or written: {error.strerror}."
     # the library speaks of arguments; here they are options
-    words = re.sub(_ARGUMENT, lambda match: f"--{match[1].replace('_', '-')} ", " ".join(str(error).split()))
+    words = re.sub(
+        _ARGUMENT,
+        lambda match: _OPTIONS.get(match[1], f"--{match[1].replace('_', '-')}") + " ",
+        " ".join(str(error).split()),
+    )
     return words or type(error).__name__
 
 
