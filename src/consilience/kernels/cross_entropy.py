@@ -10,8 +10,10 @@ s_B = q_B' x the Newton system Hx = -g becomes a graph Laplacian on the class se
 w_B w_C sum_l q_B(l) q_C(l) / d_l), so a step costs O(m + sum_l r_l^2 + G^3), with r_l sets knowing class l
 and G sets, instead of O(L^3): thousands of classes cost no more than their columns.
 
-A thread works on several rows at once, each in a lane (the last axis of every array). Loops along lanes are
-contiguous and compile to vector instructions; what a row does depends on no other lane.
+The start is the least-squares fit of mf-lf, improved by multiplicative updates. A thread then works on
+several rows at once, each in a lane (the last axis of every array): loops along lanes are contiguous and
+compile to vector instructions. A lane computes its steps from its own row alone; when most of a batch is
+done, the late rows are put off, and resumed from where they are.
 """
 
 from __future__ import annotations
@@ -25,30 +27,22 @@ from numpy.typing import NDArray
 from consilience.kernels.elementary import FUSE, exp, log
 from consilience.kernels.factorisation import mf_lf_logits
 from consilience.kernels.laplacian import fill_in, solve_laplacian
+from consilience.kernels.multiplicative import start_rows
 from consilience.kernels.packed import (
     LANES,
     Floats,
     Indices,
     Ints,
     Layout,
-    add_probabilities,
     block_log_softmax,
     block_softmax,
     distinct_blocks,
     in_turns,
-    load_lanes,
     make_layout,
 )
 
-# The start is the least-squares fit to log p; entries below this would rule it, and matter to no probability.
+# Entries of log p below this would rule the least-squares fit, and matter to no probability.
 START_FLOOR = -40.0
-# Then the multiplicative update of Bradley-Terry models, this often: it takes neither exp nor log and never
-# raises J, and where teachers share classes as richly as in the paper it halves the error and more, for a
-# tenth of the cost of a Newton step. Where links are weak it creeps, and Newton's method sees to that.
-START_STEPS = 3
-# Least mass that it can handle, where the largest is about one. A row whose start has less is left as it is.
-LEAST_MASS = 1e-150
-_LEAST_LOGIT = float(np.log(LEAST_MASS))
 # Newton steps longer than this leave the region where the quadratic model holds.
 MAX_STEP = 4.0
 # Added to the Hessian's diagonal: a class or a link of less mass than this matters to no gradient of 1e-8,
@@ -166,75 +160,6 @@ class _Lanes(NamedTuple):
 _VALUE, _TRIAL_VALUE, _TRIAL_NORM, _STEP, _TOP, _TOTAL = range(6)
 # `state`: accept whatever the trial point is, and likewise but a Newton step comes next; or only if J falls
 _ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
-
-
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
-def start_rows(logits, layout, set_of, sets, temperature, A, W, U):  # type: ignore[no-untyped-def]
-    """Fill A and W, the data of `newton_rows`, and improve the start in U by multiplicative updates.
-
-    With e = exp(u) an update sets e_l to a_l over the sum of w_B / sum_{k in B} e_k over the sets B that know
-    class l.
-    """
-    L, G = U.shape[1], W.shape[1]
-    lanes = min(LANES, len(U))
-    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(set_of), lanes))
-    a, e, d = np.empty((L, lanes)), np.empty((L, lanes)), np.empty((L, lanes))
-    w, sums, lowest = np.empty((G, lanes)), np.empty((1, lanes)), np.empty(lanes)
-    for first in range(0, len(U), lanes):
-        load_lanes(logits, first, layout.offsets, x, active)
-        add_probabilities(x, active, layout, temperature, a)
-        w[:] = 0.0
-        for i in range(len(set_of)):
-            for lane in range(lanes):
-                w[set_of[i], lane] += active[i, lane]
-        for lane in range(lanes):
-            row = min(first + lane, len(U) - 1)
-            sums[0, lane], lowest[lane] = -np.inf, np.inf
-            for c in range(L):
-                e[c, lane] = U[row, c]
-                sums[0, lane] = max(sums[0, lane], U[row, c])
-                lowest[lane] = min(lowest[lane], U[row, c])
-            lowest[lane] -= sums[0, lane]
-        for c in range(L):
-            for lane in range(lanes):
-                e[c, lane] = max(exp(e[c, lane] - sums[0, lane]), LEAST_MASS)
-        for _ in range(START_STEPS):
-            _update(a, w, sets, e, d, sums)
-        for c in range(L):
-            for lane in range(lanes):
-                e[c, lane] = log(e[c, lane])
-        for lane in range(min(lanes, len(U) - first)):
-            for c in range(L):
-                A[first + lane, c] = a[c, lane]
-            for b in range(G):
-                W[first + lane, b] = w[b, lane]
-            for c in range(L if lowest[lane] > _LEAST_LOGIT else 0):
-                U[first + lane, c] = e[c, lane]
-
-
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
-def _update(a, w, sets, e, d, sums):  # type: ignore[no-untyped-def]
-    """Do a multiplicative update of e (L, lanes); d and sums are scratch."""
-    lanes = e.shape[1]
-    d[:] = 0.0
-    for b in range(len(w)):
-        for lane in range(lanes):
-            sums[0, lane] = 0.0
-        for k in range(sets.offsets[b], sets.offsets[b + 1]):
-            c = sets.columns[k]
-            for lane in range(lanes):
-                sums[0, lane] += e[c, lane]
-        for lane in range(lanes):
-            sums[0, lane] = w[b, lane] / sums[0, lane]
-        for k in range(sets.offsets[b], sets.offsets[b + 1]):
-            c = sets.columns[k]
-            for lane in range(lanes):
-                d[c, lane] += sums[0, lane]
-    for c in range(len(e)):
-        for lane in range(lanes):
-            ratio = max(a[c, lane] / d[c, lane], LEAST_MASS)
-            # a class that no active teacher knows has d = 0, and any mass will do
-            e[c, lane] = ratio if d[c, lane] > 0.0 else e[c, lane]
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
