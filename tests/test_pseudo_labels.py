@@ -194,3 +194,13 @@ def test_errors_say_what_to_do(options: dict[str, Any], message: str) -> None:
     arguments = {"proba": SIGMA, "lam": 1.0} | options
     with pytest.raises(InvalidInputError, match=message):
         collision_pseudo_labels(**arguments)
+
+
+@pytest.mark.parametrize("seed", range(375, 385))
+def test_small_steps_do_not_end_in_a_jam(seed: int) -> None:
+    # equal rows and a small lam: second-order terms can lead astray (seed 381), and the method must turn back
+    draw = np.random.default_rng(seed)
+    sigma = softmax(0.01 * draw.normal(size=(1, 7)), axis=1).repeat(2, axis=0)
+    prior = draw.dirichlet(np.full(7, 10.0))
+    for lam in (1e-4, 1e-3, 1e-2):
+        assert collision_pseudo_labels(sigma, lam, prior).converged

@@ -43,7 +43,8 @@ _HUGE = 1e128
 # How far gamma starts above its least feasible value: a share of the spread within the row, and of itself.
 _MARGIN = 0.3
 _LEAST_MARGIN = 1e-3
-# Steps shorter than this are rounding.
+# Steps shorter than this call for another direction; than that, they are rounding.
+_SHORT = 0.1
 _SHORTEST = 1e-10
 
 
@@ -128,6 +129,10 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
         primal, dual, left = _direction(rows, S, c, nu, weight, 0.0, dnu, dc)
         target = products / (M * K) * (left / products) ** 3
         primal, dual, left = _direction(rows, S, c, nu, weight, target, dnu, dc)
+        if min(primal, dual) < _SHORT:
+            # jammed at the boundary, where second-order terms mislead: back towards the path
+            _forget(rows, dnu, dc)
+            primal, dual, left = _direction(rows, S, c, nu, weight, products / (M * K), dnu, dc)
         if not min(primal, dual) > _SHORTEST:
             break
         primal, dual = min(1.0, _BACK_OFF * primal), min(1.0, _BACK_OFF * dual)
