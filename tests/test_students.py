@@ -188,3 +188,12 @@ def test_refitting_weights_rows_by_their_label() -> None:
 def test_a_misspelt_loss_is_named() -> None:
     with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
         ExpansionStudent(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
+def test_a_row_of_weight_zero_is_as_good_as_left_out(loss: Any) -> None:
+    X, Y = ambiguous()
+    weights = np.where(np.arange(len(X)) % 2, 2.0, 0.0)
+    whole = ExpansionStudent(LogisticRegression(tol=1e-8), loss=loss).fit(X, Y, np.ones(3), weights)
+    half = ExpansionStudent(LogisticRegression(C=2.0, tol=1e-8), loss=loss).fit(X[1::2], Y[1::2], np.ones(3))
+    np.testing.assert_allclose(whole.predict_scores(X), half.predict_scores(X), atol=1e-3)

@@ -148,6 +148,36 @@ def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digit
     assert p["collision"] > p["cross-entropy"] + 0.05, p
 
 
+@pytest.mark.parametrize("student", ["logistic", "torch"])
+@pytest.mark.parametrize("balance", [True, False])
+def test_self_labelling_trains_on_fair_labels_too(student: str, balance: bool, digits: Any) -> None:
+    options = {"student": STUDENTS[student], "balance": balance, "random_state": 0}
+    once = Unifier(digits["teachers"], **options).fit(digits["X"])
+    twice = Unifier(digits["teachers"], **options, self_label=True).fit(digits["X"])
+    assert once.pseudo_labels_ is None
+    labels = twice.pseudo_labels_
+    np.testing.assert_allclose(labels.sum(axis=1), 1.0, atol=1e-6)
+    share = np.full(5, 0.2) if balance else twice.soft_labels_.mean(axis=0)
+    np.testing.assert_allclose(labels.mean(axis=0), share, atol=0.02)
+    np.testing.assert_array_equal(twice.soft_labels_, once.soft_labels_)
+    assert np.abs(twice.predict_proba(digits["X"]) - once.predict_proba(digits["X"])).max() > 0.01
+    accuracy = [unified.score(digits["X_test"], digits["y_test"]) for unified in (once, twice)]
+    assert accuracy[1] > accuracy[0] - 0.02, accuracy
+
+
+def test_self_labelling_keeps_known_labels_and_leaves_out_rows_nobody_speaks_of(digits: Any) -> None:
+    logits = Unifier(digits["teachers"]).score_teachers(digits["X"])
+    logits[:3] = np.nan
+    y = np.full(len(logits), None, dtype=object)
+    y[2:50] = digits["y"][2:50]
+    unified = Unifier(digits["teachers"], "logistic", self_label=True)
+    with pytest.warns(CoverageWarning, match="abstains on 2 of"):
+        unified.fit(digits["X"], y, logits=logits)
+    assert np.isnan(unified.pseudo_labels_[:2]).all()
+    assert (unified.classes_[unified.pseudo_labels_[2:50].argmax(axis=1)] == digits["y"][2:50]).all()
+    assert unified.pseudo_labels_[2:50].max(axis=1).min() == 1.0
+
+
 @pytest.mark.parametrize("missing", [None, -1, np.nan])
 def test_known_labels_are_pinned(missing: Any, digits: Any) -> None:
     y: list[Any] = [missing] * len(digits["X"])
@@ -358,6 +388,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"temperature": 0}, "temperature=0 must be a finite number above 0"),
     ({"loss": "collison"}, "loss='collison' is unknown"),
     ({"loss": "collision", "train": "backprop"}, "has the method's own loss"),
+    ({"self_label": 1}, "self_label=1 is unknown"),
+    ({"self_label": True, "train": "backprop"}, "needs train='estimate' and loss='cross-entropy'"),
+    ({"self_label": True, "loss": "collision"}, "they are 'estimate' and 'collision'"),
     ({"smoothing": -1}, "smoothing=-1 must be a finite number of at least 0"),
     ({"smoothing": 1}, "smoothing=1 must be below 1"),
     ({"batch_size": 0}, "batch_size=0 must be a whole number"),

@@ -20,7 +20,7 @@ from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_number, n_rows, take_rows
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.export import sklearn_to_onnx
-from consilience.kernels.entropy import collision_probability, responsibilities
+from consilience.kernels.entropy import collision_probability, responsibilities, weigh
 from consilience.kernels.expansion import expand, resample
 from consilience.labels import shorten
 
@@ -82,18 +82,27 @@ class ExpansionStudent(BaseEstimator):
         self.loss = loss
         self.random_state = random_state
 
-    def fit(self, X: Any, Q: NDArray[np.float64], class_weights: NDArray[np.float64]) -> ExpansionStudent:
-        """Fit on soft labels Q (n, L), class l weighted by ``class_weights[l]`` (L,)."""
+    def fit(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> ExpansionStudent:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
         threshold = check_number("threshold", self.threshold, at_least=0)
         if threshold >= 1:
             raise InvalidInputError(f"threshold={self.threshold!r} must be below 1.")
         check_choice("loss", self.loss, LOSSES)
         random = check_random_state(self.random_state)
         rows, labels, weights = expand(Q, class_weights, threshold)
+        each = np.ones(len(Q)) if row_weights is None else row_weights
+        weights = weights * each[rows]
         _warn_of_missing(labels, Q.shape[1])
         self._keep(self._fit_expanded(X, rows, labels, weights, len(Q), random))
         if self.loss == "collision":
-            self._lower_collision(X, Q * class_weights, random)
+            target, mass = weigh(Q, class_weights)
+            self._lower_collision(X, target, mass * each, random)
         return self
 
     def _fit_expanded(
@@ -113,14 +122,15 @@ class ExpansionStudent(BaseEstimator):
             return estimator.fit(take_rows(X, rows[drawn]), labels[drawn])
         return estimator.fit(take_rows(X, rows), labels, **{weight_name: weights})
 
-    def _lower_collision(self, X: Any, weighted: NDArray[np.float64], random: np.random.RandomState) -> None:
-        """Refit by EM while the mean collision cross-entropy falls, and keep the best fit.
-
-        As in Shannon's cross-entropy, a row counts for the sum of its weighted soft label.
-        """
-        mass = weighted.sum(axis=1)
-        target = weighted / np.where(mass > 0, mass, 1.0)[:, None]
-        proba = self._all_scores(X, target.shape[1])
+    def _lower_collision(
+        self,
+        X: Any,
+        target: NDArray[np.float64],
+        mass: NDArray[np.float64],
+        random: np.random.RandomState,
+    ) -> None:
+        """Refit by EM while the mean collision cross-entropy falls, rows weighted by mass; keep the best."""
+        proba = self.predict_all(X, target.shape[1])
         self.collision_losses_ = [_mean_collision(proba, target, mass)]
         for _ in range(REFITS):
             rows, labels, weights = expand(
@@ -128,7 +138,7 @@ class ExpansionStudent(BaseEstimator):
             )
             best = self.estimator_
             self._keep(self._fit_expanded(X, rows, labels, weights * mass[rows], len(target), random))
-            proba = self._all_scores(X, target.shape[1])
+            proba = self.predict_all(X, target.shape[1])
             before, after = self.collision_losses_[-1], _mean_collision(proba, target, mass)
             self.collision_losses_.append(after)
             if not after < before:
@@ -141,16 +151,16 @@ class ExpansionStudent(BaseEstimator):
         self.columns_ = np.asarray(estimator.classes_, dtype=np.intp)
         self.n_iter_ = _iterations(estimator)
 
-    def _all_scores(self, X: Any, n_classes: int) -> NDArray[np.float64]:
-        """Return probabilities (n, L), zero for classes that it did not learn."""
-        scores = np.zeros((n_rows(X), n_classes))
-        scores[:, self.columns_] = self.predict_scores(X)
-        return scores
-
     def predict_scores(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, k) over the classes in `columns_`."""
         check_is_fitted(self, "estimator_")
         return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+
+    def predict_all(self, X: Any, n_classes: int) -> NDArray[np.float64]:
+        """Return probabilities (n, L) over all L classes, zero for those that it did not learn."""
+        proba = np.zeros((n_rows(X), n_classes))
+        proba[:, self.columns_] = self.predict_scores(X)
+        return proba
 
     def to_onnx(self, X_example: Any) -> Any:
         """Return the classifier as an ONNX model with one output, probabilities (n, k)."""

@@ -30,15 +30,19 @@ from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.engine import score
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, TeacherError
 from consilience.export import finish, write_model
+from consilience.kernels.entropy import responsibilities, weigh
 from consilience.kernels.expansion import sharpen
 from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
+from consilience.pseudo_labels import collision_pseudo_labels
 from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
 from consilience.students import LOSSES, STUDENTS, ExpansionStudent, Loss, is_torch_student, named_student
 from consilience.teachers import Teacher, as_teacher
 
 # The logit of a known label, in the units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0
+# Weight of fairness in the pseudo-labels of self_label: from 1 to 100 the digits trials hardly differ.
+SELF_LABEL_LAM = 10.0
 
 
 class NotFittedError(ConsilienceError, SklearnNotFittedError):
@@ -83,6 +87,12 @@ class Unifier(ClassifierMixin, BaseEstimator):
         (see `consilience.collision_cross_entropy`), with which rows of which the soft labels are unsure
         teach less: the student decides between the classes that they leave possible. Its probabilities are
         nearer to 0 and 1. scikit-learn students are refitted a few times (see `ExpansionStudent`).
+    self_label : bool
+        Whether the student trains again on what it found: its predictions times the soft labels enter the
+        fair pseudo-label problem (`collision_pseudo_labels`), and the mean of its solution and the soft
+        labels is learnt anew. Every class keeps its share of the rows: an equal one with balancing, that of
+        the soft labels without. It doubles the time of training. Only with ``train="estimate"`` and
+        ``loss="cross-entropy"``.
     aliases : mapping, optional
         Other names of classes: ``{"automobile": "car"}``.
     disconnected : {"warn", "error", "ignore"}
@@ -108,6 +118,8 @@ class Unifier(ClassifierMixin, BaseEstimator):
         The estimated soft labels at temperature T; None with ``train="backprop"``.
     class_weights_ : (L,) array or None
         The balancing weights, where balancing is on.
+    pseudo_labels_ : (n, L) array or None
+        With `self_label`, the fair pseudo-labels; NaN in rows that the student does not see.
     label_space_ : LabelSpace
     teachers_ : list of Teacher
     student_ : the fitted student
@@ -141,6 +153,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         temperature: float = 3.0,
         loss: Loss = "cross-entropy",
         *,
+        self_label: bool = False,
         aliases: Mapping[Any, Any] | None = None,
         disconnected: Disconnected = "warn",
         smoothing: float = 0.001,
@@ -156,6 +169,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         self.balance = balance
         self.temperature = temperature
         self.loss = loss
+        self.self_label = self_label
         self.aliases = aliases
         self.disconnected = disconnected
         self.smoothing = smoothing
@@ -182,6 +196,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         scored = self._prepare(X, y, logits)
         self.soft_labels_: NDArray[np.float64] | None = None
         self.class_weights_: NDArray[np.float64] | None = None
+        self.pseudo_labels_: NDArray[np.float64] | None = None
         if self.train == "backprop":
             self._fit_backprop(student, X, scored)
         else:
@@ -215,9 +230,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         self._check_fitted()
         if self.student_.scores == "logits":
             return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
-        proba = np.zeros((n_rows(X), len(self.classes_)))
-        proba[:, self.student_.columns_] = sharpen(self.student_.predict_scores(X), self.temperature)
-        return proba
+        return sharpen(self.student_.predict_all(X, len(self.classes_)), self.temperature)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row."""
@@ -270,6 +283,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         check_choice("train", self.train, ("estimate", "backprop"))
         check_choice("balance", self.balance, ("auto", True, False))
         check_choice("loss", self.loss, LOSSES)
+        check_choice("self_label", self.self_label, (True, False))
         check_number("temperature", self.temperature, above=0)
         check_number("smoothing", self.smoothing, at_least=0)
         if self.smoothing >= 1:
@@ -281,6 +295,11 @@ class Unifier(ClassifierMixin, BaseEstimator):
             )
         if len(self.teachers) == 0:
             raise InvalidInputError("teachers is empty; give at least one teacher.")
+        if self.self_label and (self.train, self.loss) != ("estimate", "cross-entropy"):
+            raise InvalidInputError(
+                "self_label=True needs train='estimate' and loss='cross-entropy'; "
+                f"they are {self.train!r} and {self.loss!r}."
+            )
         if self.train == "backprop":
             if self.method == "sd":
                 raise InvalidInputError("method='sd' has no backprop form; use train='estimate'.")
@@ -396,20 +415,60 @@ class Unifier(ClassifierMixin, BaseEstimator):
             # the mean weight of a row is then one, and learning rates mean what they mean without
             weights = self.class_weights_ / np.count_nonzero(self.class_weights_)
         with self._step("training"):
-            if student.scores == "probabilities":
-                student.fit(X_seen, seen, weights)
-                return
-            from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
+            self._teach(student, X_seen, seen, weights)
+            if self.self_label:
+                self._teach_again(student, X_seen, seen, weights, scored)
 
-            make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
-            criterion = make(class_weights=weights, temperature=self.temperature)
-            student.fit(
-                X_seen,
-                seen,
-                n_classes=space.n_classes,
-                criterion=criterion,
-                progress=self.progress or silent,
-            )
+    def _teach(
+        self,
+        student: Any,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Fit the student to soft labels Q (n, L)."""
+        if student.scores == "probabilities":
+            student.fit(X, Q, class_weights, row_weights)
+            return
+        from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
+
+        make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
+        student.fit(
+            X,
+            # Shannon's cross-entropy is linear in the label, so that a row's weight can be part of it
+            Q if row_weights is None else Q * row_weights[:, None],
+            n_classes=Q.shape[1],
+            criterion=make(class_weights=class_weights, temperature=self.temperature),
+            progress=self.progress or silent,
+        )
+
+    def _teach_again(
+        self,
+        student: Any,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        scored: _Scored,
+    ) -> None:
+        """Fit the student to the mean of soft labels and fair pseudo-labels, made with its predictions."""
+        n_classes = Q.shape[1]
+        labels, mass = weigh(Q, class_weights)
+        if student.scores == "logits":
+            proba = np.asarray(softmax(student.predict_logits(X) / self.temperature, axis=1))
+        else:
+            proba = student.predict_all(X, n_classes)
+        share = (Q * class_weights).mean(axis=0)  # equal for all classes with mass, where they are balanced
+        fair = collision_pseudo_labels(
+            responsibilities(proba, labels),
+            SELF_LABEL_LAM,
+            prior=share / share.sum(),
+            fixed=scored.labels[scored.covered],
+        ).labels
+        mean, weights = weigh((fair + labels * mass[:, None]) / 2, np.ones(n_classes))
+        self._teach(student, X, mean, np.ones(n_classes), weights)
+        self.pseudo_labels_ = np.full((len(scored.covered), n_classes), np.nan)
+        self.pseudo_labels_[scored.covered] = fair
 
     def _fit_backprop(self, student: Any, X: Any, scored: _Scored) -> None:
         from consilience.nn import BACKPROP_LOSSES

@@ -20,6 +20,7 @@ from consilience.kernels.entropy import (
     responsibilities,
     shannon_from_logits,
     uniform_transition,
+    weigh,
 )
 
 Floats = NDArray[np.float64]
@@ -152,6 +153,16 @@ def test_responsibilities_majorise_the_collision() -> None:
 def test_responsibilities_are_the_target_where_no_collision_is_possible() -> None:
     impossible = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
     np.testing.assert_array_equal(responsibilities(*impossible), impossible[1])
+
+
+def test_weighing_is_what_weights_do_in_shannons() -> None:
+    logits, target = rows(7)
+    weights = np.array([0.0, 0.5, 1.0, 3.0])
+    labels, mass = weigh(target, weights)
+    expected = -(weights * target * log_softmax(logits, axis=1)).sum(axis=1)
+    np.testing.assert_allclose(mass * shannon_from_logits(logits, labels)[0], expected, atol=1e-12)
+    assert mass[0] == 0.0  # a one-hot label of the class without weight
+    np.testing.assert_array_equal(labels[0], target[0])
 
 
 def test_renyi_of_order_two_is_the_collision_and_of_order_one_shannons() -> None:

@@ -92,6 +92,18 @@ def responsibilities(proba: Floats, target: Floats) -> Floats:
     return np.where(mass > 0, joint / np.where(mass > 0, mass, 1.0), target)
 
 
+def weigh(target: Floats, class_weights: Floats) -> tuple[Floats, Floats]:
+    """Return the soft labels w * y / w.y (n, K), and the weight w.y (n,) of each row.
+
+    Shannon's cross-entropy with a weight per class is that of these labels with these row weights. A row
+    without weight keeps its label.
+    """
+    weighted = target * class_weights
+    mass = weighted.sum(axis=1)
+    some = mass > 0
+    return np.where(some[:, None], weighted / np.where(some, mass, 1.0)[:, None], target), mass
+
+
 def renyi_cross_entropy(proba: Floats, target: Floats, alpha: float) -> Floats:
     r"""Return the "shifted" Renyi cross-entropy of order alpha over the last axis.
 
