@@ -1,0 +1,86 @@
+"""Clustering: one start of CollisionClustering, neighbours included, against k-means with ten starts.
+
+The rows are 256 principal components of MNIST where $CONSILIENCE_DATA has it, and else a mixture of the same
+size whose parts overlap.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+
+from benchmarks.speed.measures import Options, Result
+from consilience import CollisionClustering, ConvergenceWarning
+from consilience.kernels.neighbours import nearest_neighbours
+
+N_CLUSTERS = 10
+N_FEATURES = 256
+NEIGHBOURS = 10
+GOAL = 3.0
+
+
+def clustering(options: Options) -> Iterator[Result]:
+    """Compare a fit with k-means, and show how its time grows with rows, clusters and starts."""
+    X, what = load_rows(6_000 if options.quick else 60_000, options.seed)
+    # compiled before anything is timed
+    CollisionClustering(2, n_init=1, max_epochs=2, tol=1.0, random_state=0).fit(X[:50])
+    ours = seconds_of(lambda: fit(X, N_CLUSTERS, 1, options.seed))
+    theirs = seconds_of(lambda: KMeans(N_CLUSTERS, n_init=10, random_state=options.seed).fit(X))
+    sizes = {"rows": len(X), "features": X.shape[1], "clusters": N_CLUSTERS}
+    yield Result(
+        "CollisionClustering(n_init=1) vs KMeans(n_init=10)", ours / theirs, "x", GOAL, False, ours, theirs,
+        f"{what}; neighbours included; one run of each", sizes,
+    )  # fmt: skip
+    search = seconds_of(lambda: nearest_neighbours(X, NEIGHBOURS, options.seed))
+    yield Result("  of which neighbours", search, "s", None, False, search, None, what, sizes)
+    third = len(X) // 3
+    base = seconds_of(lambda: fit(X[:third], N_CLUSTERS, 1, options.seed))
+    for name, longer in (
+        ("3 times the rows", ours),
+        ("3 times the clusters", seconds_of(lambda: fit(X[:third], 3 * N_CLUSTERS, 1, options.seed))),
+        ("3 times the starts", seconds_of(lambda: fit(X[:third], N_CLUSTERS, 3, options.seed))),
+    ):
+        note = f"seconds with {name} over seconds with {third} rows, {N_CLUSTERS} clusters, 1 start"
+        yield Result(
+            f"CollisionClustering, {name}", longer / base, "x", None, False, longer, base, note, sizes
+        )
+
+
+def fit(X: NDArray[np.float32], n_clusters: int, n_init: int, seed: int) -> Any:
+    """Fit with the default settings but for the number of starts."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return CollisionClustering(n_clusters, n_init=n_init, random_state=seed).fit(X)
+
+
+def load_rows(n: int, seed: int) -> tuple[NDArray[np.float32], str]:
+    """Return n rows of MNIST's principal components, or of a mixture, and which they are."""
+    path = Path(os.environ.get("CONSILIENCE_DATA", ".")) / "mnist.npz"
+    if path.is_file():
+        with np.load(path, allow_pickle=False) as data:
+            images = data["x_train"][:n].reshape(-1, 784).astype(np.float32) / 255
+        return PCA(N_FEATURES, random_state=0).fit_transform(images).astype(np.float32), "MNIST"
+    rng = np.random.default_rng(seed)
+    scales = 1.0 / np.sqrt(1.0 + np.arange(N_FEATURES))  # a spectrum that decays, as that of images does
+    centres = rng.normal(size=(3 * N_CLUSTERS, N_FEATURES))
+    rows = centres[rng.integers(len(centres), size=n)] + 1.5 * rng.normal(size=(n, N_FEATURES))
+    return (scales * rows).astype(np.float32), "a mixture"
+
+
+def seconds_of(work: Callable[[], Any]) -> float:
+    """Return the wall time of one run."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+MEASURES = {"clustering": clustering}
