@@ -18,6 +18,7 @@ from typing import Any
 
 from benchmarks.papers import records
 from benchmarks.papers import render as papers
+from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
 from consilience import _console
 
@@ -130,10 +131,15 @@ def paper_tables() -> str:
     return text.split("\n", 1)[1].replace("\n## ", "\n### ")
 
 
+def noisy_table() -> str:
+    """Return the noisy-label experiment of the collision paper."""
+    return papers.render_noisy(list(records.read(NOISY_RESULTS)))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
-    "docs/benchmarks.md": {"speed": speed_table, "papers": paper_tables},
+    "docs/benchmarks.md": {"speed": speed_table, "papers": paper_tables, "noisy": noisy_table},
 }
 
 if __name__ == "__main__":

@@ -76,6 +76,45 @@ def render(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) ->
     return "\n\n".join(parts) + "\n"
 
 
+def render_noisy(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return the noisy-label experiment as Markdown: a row per loss, a column per noise rate.
+
+    Parameters
+    ----------
+    trials : sequence of records
+        As `benchmarks.papers.noisy` wrote them.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for trial in trials:
+        fixed = {name: value for name, value in trial["setting"].items() if name != "noise_rate"}
+        groups[json.dumps(fixed, sort_keys=True)].append(trial)
+    parts = []
+    for members in groups.values():
+        setting = members[0]["setting"]
+        by_rate = defaultdict(list)
+        for trial in members:
+            by_rate[trial["setting"]["noise_rate"]].append(trial)
+        columns = [make_column(f"eta {rate:g}", by_rate[rate]) for rate in sorted(by_rate)]
+        table = _markdown(
+            [f"{column.title} ({column.n_trials} trials)" for column in columns],
+            [_with_spread(column) for column in columns],
+            "loss",
+        )
+        title = f"{setting['data']}, {setting['rows']:,} rows, {setting['epochs']} epochs"
+        parts.append(f"### Noisy labels ({title})\n\n{table}\n\n{_provenance(members)}")
+    return "\n\n".join(parts)
+
+
+def _with_spread(column: Column) -> dict[str, str]:
+    """Return mean and standard deviation of each method's accuracy in per cent, the best in bold."""
+    best = max(column.accuracy, key=lambda name: float(column.accuracy[name].mean()))
+    cells = {
+        name: f"{100 * values.mean():.1f} ± {100 * values.std():.1f}"
+        for name, values in column.accuracy.items()
+    }
+    return cells | {best: f"**{cells[best]}**"}
+
+
 def make_column(title: str, trials: Sequence[Mapping[str, Any]]) -> Column:
     """Collect the trials of one setting; of a seed that was run twice, the last counts."""
     latest = {trial["seed"]: trial["accuracy"] for trial in trials}
@@ -154,9 +193,9 @@ def _describe(trial: Mapping[str, Any]) -> str:
     )
 
 
-def _markdown(titles: Sequence[str], columns: Sequence[Mapping[str, str]]) -> str:
+def _markdown(titles: Sequence[str], columns: Sequence[Mapping[str, str]], corner: str = "method") -> str:
     names = list(columns[0])
-    head = ["method", *titles]
+    head = [corner, *titles]
     lines = [head, ["---"] * len(head)]
     lines += [[name, *(column.get(name, "") for column in columns)] for name in names]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

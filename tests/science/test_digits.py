@@ -80,6 +80,8 @@ def run_trial(seed: int) -> dict[str, float]:
             unified = Unifier(teachers, "logistic", method, balance=balance, random_state=seed)
             name = f"{method}-bs" if balance else method
             accuracy[name] = unified.fit(digits.X_transfer).score(X_test, y_test)
+    labelled = Unifier(teachers, "logistic", balance=True, self_label=True, random_state=seed)
+    accuracy["mf-lf-bs, self-labelled"] = labelled.fit(digits.X_transfer).score(X_test, y_test)
     rows = trial.union_rows
     supervised = named_student("logistic").fit(digits.X_train[rows], digits.y_train[rows])
     return accuracy | {"spv": supervised.score(X_test, y_test)}
@@ -101,6 +103,10 @@ def test_every_proposed_method_beats_naive_distillation(
 
 def test_balancing_helps_naive_distillation(means: dict[str, float]) -> None:
     assert means["sd-bs"] >= means["sd"] + 0.10, means
+
+
+def test_self_labelling_helps_the_best_method(means: dict[str, float]) -> None:
+    assert means["mf-lf-bs, self-labelled"] >= means["mf-lf-bs"] + 0.01, means
 
 
 def test_supervision_with_all_the_data_is_the_upper_bound(means: dict[str, float]) -> None:
