@@ -159,8 +159,8 @@ def collision_pseudo_labels(
     prior : (K,) array, optional
         u, how often each class should occur; uniform if not given. A class of prior 0 is no longer asked for.
     solver : {"auto", "interior-point", "em", "pgd"}
-        ``"interior-point"`` is exact: some 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``: the
-        paper's algorithm, O(M K) an iteration, and thousands of them where `lam` is large. ``"pgd"``:
+        ``"interior-point"`` is exact: some 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``:
+        the paper's algorithm, O(M K) an iteration, and thousands of them where `lam` is large. ``"pgd"``:
         projected gradient descent, the paper's baseline. ``"auto"``: interior-point, but EM for more than
         5e7 labels and a `tol` of 1e-3 or more, and pgd if the divergence is reversed.
     init : (M, K) array, optional
