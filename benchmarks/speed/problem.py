@@ -42,11 +42,14 @@ def make_problem(n: int, n_classes: int, n_teachers: int, sizes: tuple[int, int]
     return Problem(logits, space, make_layout(space.columns, space.offsets, space.n_classes))
 
 
-def best_of(repeats: int, work: Callable[[], Any]) -> float:
-    """Return the shortest wall time of `repeats` runs, after one that is not counted."""
+def best_of(repeats: int, work: Callable[[], Any], at_least: float = 1.0) -> float:
+    """Return the shortest wall time of `repeats` runs, or more if these take less than `at_least` seconds.
+
+    One run before them is not counted. A run of milliseconds is often disturbed: a handful would not do.
+    """
     work()
-    times = []
-    for _ in range(repeats):
+    times: list[float] = []
+    while len(times) < repeats or sum(times) < at_least:
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)

@@ -25,7 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.elementary import FUSE, exp, log
-from consilience.kernels.factorisation import mf_lf_logits
+from consilience.kernels.factorisation import LeastSquares
 from consilience.kernels.laplacian import fill_in, solve_laplacian
 from consilience.kernels.multiplicative import start_rows
 from consilience.kernels.packed import (
@@ -80,11 +80,12 @@ def ce_logits(
     set_of, columns, offsets = distinct_blocks(layout.columns, layout.offsets)
     sets = make_layout(columns, offsets, n_classes)
     links = make_links(sets)
-    U = mf_lf_logits(logits, layout, temperature, START_FLOOR)
-    norms, n_iter = np.empty(n), np.empty(n, dtype=np.intp)
+    fit = LeastSquares(layout, temperature, START_FLOOR)
+    U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
 
     def work(rows: slice) -> None:
         A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
+        fit(logits[rows], U[rows])
         start_rows(logits[rows], layout, set_of, sets, temperature, A, W, U[rows])
         newton_rows(A, W, sets, links, U[rows], (norms[rows], n_iter[rows]), tol, max_iter)
 

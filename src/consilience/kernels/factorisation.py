@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -25,8 +26,28 @@ from consilience.kernels.packed import (
 Factors = tuple[Floats, Floats, Floats, Ints]
 
 
-def mf_lf_logits(logits: Floats, layout: Layout, temperature: float, floor: float = -np.inf) -> Floats:
-    """Minimise eq. (17) with v = 1 and no regulariser, for all rows at once.
+def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Minimise eq. (17) with v = 1 and no regulariser, for each row.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed teacher logits; NaN where a teacher abstains.
+    layout : Layout
+    temperature : float
+
+    Returns
+    -------
+    (n, L) array of unified logits at the given temperature.
+    """
+    U = np.empty((len(logits), len(layout.class_offsets) - 1))
+    fit = LeastSquares(layout, temperature)
+    in_turns(lambda rows: fit(logits[rows], U[rows]), len(logits))
+    return U
+
+
+class LeastSquares:
+    """The closed form of mf-lf.
 
     With v fixed the problem is linear least squares whose matrix depends only on the label space: with
     r_l teachers knowing class l, u_l is the mean of z_il - c_i over these teachers, and the shifts c solve a
@@ -36,61 +57,59 @@ def mf_lf_logits(logits: Floats, layout: Layout, temperature: float, floor: floa
 
     Parameters
     ----------
-    logits : (n, m) array
-        Packed teacher logits; NaN where a teacher abstains.
     layout : Layout
     temperature : float
     floor : float
         How far below its block's largest, at the given temperature, a logit counts.
-
-    Returns
-    -------
-    (n, L) array of unified logits at the given temperature.
     """
-    U = np.empty((len(logits), len(layout.class_offsets) - 1))
-    patterns, of_row = abstention_patterns(logits, layout.offsets)
-    for i, active in enumerate(patterns):
-        share, inverse = _least_squares(layout, active)
-        rows = np.flatnonzero(of_row == i) if len(patterns) > 1 else None
 
-        def fit(
-            turn: slice, rows: Ints | None = rows, share: Floats = share, inverse: Floats = inverse
-        ) -> None:
-            if rows is None:
-                _fit_rows(logits[turn], layout, share, inverse, floor * temperature, U[turn])
-            else:
-                part = np.empty((len(rows[turn]), U.shape[1]))
-                _fit_rows(logits[rows[turn]], layout, share, inverse, floor * temperature, part)
-                U[rows[turn]] = part
+    def __init__(self, layout: Layout, temperature: float, floor: float = -np.inf) -> None:
+        self._layout, self._temperature, self._floor = layout, temperature, floor
+        self._factors = lru_cache(maxsize=256)(self._factorise)
 
-        in_turns(fit, len(logits) if rows is None else len(rows))
-    U /= temperature  # all of it is linear, and U is the smallest array
-    return U
+    def __call__(self, logits: Floats, U: Floats) -> None:
+        """Fill U (n, L) for logits (n, m)."""
+        if self._fill(np.ones(len(self._layout.offsets) - 1, dtype=bool), logits, U) == 0:
+            return
+        patterns, of_row = abstention_patterns(logits, self._layout.offsets)
+        for i, active in enumerate(patterns):
+            rows = np.flatnonzero(of_row == i)
+            part = np.empty((len(rows), U.shape[1]))
+            self._fill(active, logits[rows], part)
+            U[rows] = part
 
+    def _fill(self, active: NDArray[np.bool_], logits: Floats, U: Floats) -> int:
+        """Fill U as if these teachers answered in every row; return how often one does not."""
+        share, inverse = self._factors(active.tobytes())
+        scale = (self._temperature, self._floor)
+        return int(_fit_rows(logits, self._layout, share, inverse, scale, U))
 
-def _least_squares(layout: Layout, active: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Return 1 / r_l (L,) and the Laplacian's pseudo-inverse (N, N), for the teachers that answer."""
-    used = active[layout.block_of]
-    knows = np.zeros((len(layout.class_offsets) - 1, len(active)))
-    knows[layout.columns[used], layout.block_of[used]] = 1.0
-    share = 1.0 / np.maximum(knows.sum(axis=1), 1.0)
-    edges = knows.T @ (share[:, None] * knows)
-    laplacian = np.diag(edges.sum(axis=1)) - edges
-    return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
+    def _factorise(self, active: bytes) -> tuple[Floats, Floats]:
+        """Return 1 / r_l (L,) and the Laplacian's pseudo-inverse (N, N), for the teachers that answer."""
+        layout, answers = self._layout, np.frombuffer(active, dtype=bool)
+        used = answers[layout.block_of]
+        knows = np.zeros((len(layout.class_offsets) - 1, len(answers)))
+        knows[layout.columns[used], layout.block_of[used]] = 1.0
+        share = 1.0 / np.maximum(knows.sum(axis=1), 1.0)
+        edges = knows.T @ (share[:, None] * knows)
+        laplacian = np.diag(edges.sum(axis=1)) - edges
+        return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
-def _fit_rows(logits, layout, share, inverse, floor, U):  # type: ignore[no-untyped-def]
-    """Fill U (n, L), at temperature one, for rows on which the same teachers are silent."""
+def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-untyped-def]
+    """Fill U (n, L) for rows on which the same teachers are silent; return how many blocks are silent."""
     lanes = min(LANES, len(U))
     columns, offsets = layout.columns, layout.offsets
+    temperature, floor = scale
     x, active = np.empty((logits.shape[1], lanes)), np.empty((len(inverse), lanes))
     mean, lower = np.empty((len(share), lanes)), np.empty((len(share), lanes))
     above, shift = np.empty((len(inverse), lanes)), np.empty((1, lanes))
+    silent = 0
     for first in range(0, len(U), lanes):
-        load_lanes(logits, first, offsets, x, active)
+        silent += load_lanes(logits, first, offsets, x, active)
         if floor > -np.inf:
-            raise_lanes(x, offsets, floor)
+            raise_lanes(x, offsets, floor * temperature)
         mean[:] = 0.0
         lower[:] = 0.0
         above[:] = 0.0
@@ -114,7 +133,8 @@ def _fit_rows(logits, layout, share, inverse, floor, U):  # type: ignore[no-unty
                     lower[c, lane] += shift[0, lane]
         for lane in range(min(lanes, len(U) - first)):
             for c in range(len(share)):
-                U[first + lane, c] = mean[c, lane] - share[c] * lower[c, lane]
+                U[first + lane, c] = (mean[c, lane] - share[c] * lower[c, lane]) / temperature
+    return silent
 
 
 def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_], Ints]:

@@ -159,7 +159,9 @@ def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-unt
 
 @njit(cache=True, error_model="numpy", fastmath=FUSE)
 def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-def]
-    """Put the rows from `first` on into lanes; past the last row, it fills the rest.
+    """Put the rows from `first` on into lanes, and return how many blocks abstain.
+
+    Past the last row, it fills the rest.
 
     Parameters
     ----------
@@ -171,6 +173,7 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
     active : (N, lanes) array
         Filled with 1, or 0 where a block abstains.
     """
+    silent = 0
     for lane in range(x.shape[1]):
         row = min(first + lane, len(logits) - 1)
         for k in range(len(x)):
@@ -179,8 +182,10 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
             active[b, lane] = 1.0
             if np.isnan(x[offsets[b], lane]):
                 active[b, lane] = 0.0
+                silent += 1
                 for k in range(offsets[b], offsets[b + 1]):
                     x[k, lane] = 0.0
+    return silent
 
 
 @njit(cache=True, error_model="numpy", fastmath=FUSE)
