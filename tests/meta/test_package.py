@@ -57,7 +57,14 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_every_option_is_documented() -> None:
-    for name in ("LabelSpace", "as_teacher", "estimate_soft_labels", "Unifier", "Card"):
+    names = ("LabelSpace", "as_teacher", "estimate_soft_labels", "Unifier", "Card")
+    names += (
+        "CollisionClassifier",
+        "collision_cross_entropy",
+        "collision_pseudo_labels",
+        "CollisionClustering",
+    )
+    for name in names:
         value = getattr(consilience, name)
         text = inspect.getdoc(value) or ""
         for option in inspect.signature(value).parameters:
