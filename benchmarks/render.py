@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import records
+from benchmarks.papers import cluster, records
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
@@ -136,10 +136,20 @@ def noisy_table() -> str:
     return papers.render_noisy(list(records.read(NOISY_RESULTS)))
 
 
+def cluster_tables() -> str:
+    """Return the comparison of clustering losses."""
+    return cluster.render(list(records.read(cluster.RESULTS)))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
-    "docs/benchmarks.md": {"speed": speed_table, "papers": paper_tables, "noisy": noisy_table},
+    "docs/benchmarks.md": {
+        "speed": speed_table,
+        "papers": paper_tables,
+        "noisy": noisy_table,
+        "cluster": cluster_tables,
+    },
 }
 
 if __name__ == "__main__":
