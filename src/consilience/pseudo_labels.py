@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._validation import check_choice, check_count, check_number
+from consilience._validation import check_choice, check_count, check_distributions, check_number
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.expectation_maximisation import expectation_maximisation
 from consilience.kernels.interior_point import interior_point
@@ -258,20 +258,12 @@ def _most_probable(p: _Problem) -> _Solution:
 
 def _check_rows(name: str, values: ArrayLike) -> Floats:
     """Return rows of probabilities as a contiguous float64 array (M, K), or say what is wrong with them."""
-    rows = np.ascontiguousarray(values, dtype=np.float64)
+    rows = np.asarray(values)
     if rows.ndim != 2 or rows.size == 0:
         raise InvalidInputError(
             f"{name} has shape {rows.shape}; expected (M, K), a row of K probabilities for each of M samples."
         )
-    if not np.isfinite(rows).all() or rows.min() < 0.0:
-        raise InvalidInputError(f"{name} has entries that are negative or not finite; give probabilities.")
-    off = np.abs(rows.sum(axis=1) - 1.0)
-    if off.max() > _SUM_ERROR:
-        row = int(off.argmax())
-        raise InvalidInputError(
-            f"Row {row} of {name} sums to {rows[row].sum():.4g}; expected 1. Give probabilities, not logits."
-        )
-    return rows
+    return np.ascontiguousarray(check_distributions(name, rows, tol=_SUM_ERROR))
 
 
 def _check_prior(prior: ArrayLike | None, n_classes: int) -> Floats:
