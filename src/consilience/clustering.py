@@ -15,11 +15,13 @@ from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number
 from consilience.clustering_losses import LOSSES, Problem, with_labels
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
-from consilience.kernels.neighbours import nearest_neighbours
+from consilience.kernels.linear_model import LogitLoss, linear_logits
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.self_labelling import (
     Relabel,
     Round,
@@ -29,6 +31,7 @@ from consilience.kernels.self_labelling import (
     descend,
     start_from_centres,
 )
+from consilience.students import is_torch_student
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -59,17 +62,23 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     lam : float, optional
         Weight of fairness. 100 by default, which asks for clusters of nearly equal size (or of the sizes of
         `prior`); take about 1 where sizes may differ. The default is 1 for ``loss="iic"``, where it is
-        the exponent of the marginals; ``loss="sela"`` has none: its shares are exact.
+        the exponent of the marginals, and 4 for a network with ``loss="mi"``; ``loss="sela"`` has none: its
+        shares are exact.
     loss : {"collision", "mi", "sela", "mi-adm", "iic"}
         What is minimised: the collision loss above, or one that the paper compares with, with the same care
         for neighbours and starts: mutual information (eq. 1; the entropies of MI-GD and IMSAT), equipartition
         (eq. 4), Shannon's cross-entropy with a divergence (eq. 5), invariant information.
-    model : {"linear"}
-        The model on the features, eq. (3).
+    model : "linear", torch.nn.Module, factory of one, or TorchStudent
+        A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`, with
+        logits (n, K) for output; it is copied, never changed. A network is trained with Adam on batches, a
+        pass over the rows in each round (`docs/cluster.md`); give a TorchStudent for another optimiser,
+        learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     neighbors : int
-        Nearest neighbours of each row to average predictions over; 0 for none.
+        Nearest neighbours of each row to average predictions over; 0 for none. For a network
+        they are neighbours by the values of X, and with 0 it starts from its own predictions.
     n_init : int
-        Starts; each begins with random rows as centres, chosen as k-means++ does.
+        Starts; each begins with random rows as centres, chosen as k-means++ does. A network is trained once:
+        it starts from the best of so many linear models.
     prior : (K,) array, optional
         u, the share of each cluster; equal by default.
     solver : str
@@ -77,12 +86,17 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     protocol : {"full-batch", "paper"}
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
         within a batch, one random start, no neighbours. It is there to reproduce; it finds worse clusters.
+        A network takes steps of Adam, and two augmentations of each row where `augment` is given.
     batch_size : int, optional
-        Of ``protocol="paper"``, 250 by default.
+        Of ``protocol="paper"`` and of networks, 250 by default.
     max_epochs : int, optional
-        Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``.
+        Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``, 50 for networks.
+    augment : {"images", "rows"} or function, optional
+        For networks: what may happen to a row without changing its class, as ``augment(batch, generator)``;
+        by name `consilience.nn.augment_images` or `augment_rows`. Predictions become
+        E_t[sigma(t(X))], and the network is trained on augmented rows.
     weight_decay : float
-        Half of it times the squared weights is added to the objective.
+        Half of it times the squared weights is added to the objective; for networks it is the optimiser's.
     label_weight : float
         Weight of the cross-entropy on labelled rows, where there are some.
     tol : float
@@ -105,7 +119,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         from averaged predictions and the model is trained on its own.
     coef_ : (K, d) array
     intercept_ : (K,) array
-        The model, for rows as they come.
+        The linear model, for rows as they come.
+    module_ : torch.nn.Module
+        The network, in eval mode.
     n_iter_ : int
         Rounds of the best start.
     n_features_in_ : int
@@ -139,6 +155,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         protocol: Literal["full-batch", "paper"] = "full-batch",
         batch_size: int | None = None,
         max_epochs: int | None = None,
+        augment: Any = None,
         weight_decay: float = 5e-4,
         label_weight: float = 2.0,
         tol: float = 1e-3,
@@ -157,6 +174,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self.protocol = protocol
         self.batch_size = batch_size
         self.max_epochs = max_epochs
+        self.augment = augment
         self.weight_decay = weight_decay
         self.label_weight = label_weight
         self.tol = tol
@@ -169,45 +187,50 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : (n, d) array
+        X : (n, d) array, or (n, ...) for networks
         y : (n,) array of int, optional
             Labels where they are known, from 0 to n_clusters - 1, and -1 elsewhere. Clusters with labelled
             rows then have the numbers of these labels.
         """
         self._check_params()
-        rows = validate_data(self, X, dtype=(np.float64, np.float32))
+        rows = self._check_rows(X, reset=True)
         if len(rows) < self.n_clusters:
             raise InvalidInputError(
                 f"X has n_samples={len(rows)}, fewer than n_clusters={self.n_clusters}; ask for fewer."
             )
         fixed = _check_labels(y, len(rows), self.n_clusters)
         random = check_random_state(self.random_state)
-        mean = rows.mean(axis=0, dtype=np.float64)
-        Z, scale = _scaled(rows, mean)
         seeds = random.randint(np.iinfo(np.int32).max, size=self.n_init + 1)
-        problem = self._problem(Z, fixed, int(seeds[0]))
-        best = self._best_run(Z, problem, seeds[1:])
-        self.coef_ = best.W[:-1].T / scale
-        self.intercept_ = best.W[-1] - self.coef_ @ mean
-        self.objective_ = best.history[-1]
-        self.objective_history_ = np.array(best.history)
-        self.n_iter_ = best.n_iter
+        if self._is_linear:
+            self._fit_linear(rows, fixed, seeds)
+        else:
+            self._fit_network(rows, fixed, seeds)
         self.labels_ = self._logits(rows).argmax(axis=1)
         return self
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the cluster of each row (n,)."""
-        return np.asarray(self._logits(self._rows(X)).argmax(axis=1))
+        return np.asarray(self._logits(self._check_rows(X)).argmax(axis=1))
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the probability of each cluster for each row (n, K)."""
-        return np.asarray(softmax(self._logits(self._rows(X)), axis=1))
+        return np.asarray(softmax(self._logits(self._check_rows(X)), axis=1))
 
-    def _rows(self, X: ArrayLike) -> NDArray[Any]:
-        check_is_fitted(self)
-        return np.asarray(validate_data(self, X, dtype=(np.float64, np.float32), reset=False))
+    @property
+    def _is_linear(self) -> bool:
+        return isinstance(self.model, str)
+
+    def _check_rows(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
+        if not reset:
+            check_is_fitted(self)
+        if self._is_linear:
+            return np.asarray(validate_data(self, X, dtype=(np.float64, np.float32), reset=reset))
+        # integers stay integers, for embeddings
+        return np.asarray(validate_data(self, X, dtype=None, allow_nd=True, reset=reset))
 
     def _logits(self, rows: NDArray[Any]) -> Floats:
+        if not self._is_linear:
+            return np.asarray(self.student_.predict_logits(rows))
         return np.asarray(rows.astype(np.float64, copy=False) @ self.coef_.T + self.intercept_)
 
     def _check_params(self) -> None:
@@ -215,7 +238,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         if self.lam is not None:
             check_number("lam", self.lam, at_least=0)
         check_choice("loss", self.loss, LOSSES)
-        check_choice("model", self.model, ("linear",))
+        if self._is_linear:
+            check_choice("model", self.model, ("linear",))
+            if self.augment is not None:
+                raise InvalidInputError("augment is for networks; a linear model has neighbors instead.")
+        elif not (is_torch_student(self.model) or callable(self.model)):
+            raise InvalidInputError(
+                f"model is a {type(self.model).__name__}; give 'linear', a torch module, a factory of one, "
+                "or a TorchStudent."
+            )
         check_count("neighbors", self.neighbors, at_least=0)
         check_count("n_init", self.n_init)
         check_choice("protocol", self.protocol, ("full-batch", "paper"))
@@ -226,27 +257,105 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_number(name, getattr(self, name), at_least=0)
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
-        lam = LOSSES[self.loss].lam if self.lam is None else float(self.lam)
+        loss = LOSSES[self.loss]
+        default = loss.lam if self._is_linear else loss.network_lam
         k = 0 if self.protocol == "paper" else min(self.neighbors, len(Z) - 1)
         neighbours = nearest_neighbours(Z, k, seed) if k else np.empty((len(Z), 0), np.int32)
-        return Problem(lam, _check_prior(self.prior, self.n_clusters), fixed, neighbours, self.solver)
+        prior = _check_prior(self.prior, self.n_clusters)
+        lam = default if self.lam is None else float(self.lam)
+        return Problem(lam, prior, fixed, neighbours, self.solver)
 
-    def _best_run(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> Run:
-        """Train from every start and return the run of least objective."""
-        paper = self.protocol == "paper"
-        rounds = self.max_epochs or (10 if paper else 100)
+    def _fit_linear(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
+        mean = rows.mean(axis=0, dtype=np.float64)
+        Z, scale = _scaled(rows, mean)
+        problem = self._problem(Z, fixed, int(seeds[0]))
+        if self.protocol == "paper":
+            best = self._run_paper(Z, problem, self._schedule(len(Z), self.max_epochs or 10), int(seeds[1]))
+        else:
+            plan = self._schedule(len(Z), self.max_epochs or 100)
+            best = self._best_run(Z, problem, plan, seeds[1:], self.loss)
+            _warn_unless_settled(best.changed, plan)
+        self.coef_ = best.W[:-1].T / scale
+        self.intercept_ = best.W[-1] - self.coef_ @ mean
+        self._record(best)
+
+    def _fit_network(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
+        """Train a network by rounds, or as the paper does."""
+        require("skorch", extra="torch", purpose="Clustering with a network")
+        from consilience.nn.augment import as_augmentation
+        from consilience.nn.clustering import SETTLED_FALL, train_batches, train_rounds, warm_up_epochs
+        from consilience.nn.student import as_rows
+
+        X, K, augment = as_rows(rows), self.n_clusters, as_augmentation(self.augment)
+        report, student = self.progress or silent, self._student(int(seeds[0]))
+        Z = _flat(rows) if self.neighbors and self.protocol != "paper" else np.empty((len(rows), 0))
+        problem = self._problem(Z, fixed, int(seeds[0]))
+        best: Any
+        if self.protocol == "paper":
+
+            def relabel_batch(index: Ints, views: NDArray[np.int32]) -> Relabel:
+                return self._relabel(problem.rows(index)._replace(neighbours=views), self.loss)
+
+            best = train_batches(student, X, K, relabel_batch, augment=augment, progress=report)
+        else:
+            plan = self._schedule(len(X), student.max_epochs)
+            start = None
+            if Z.shape[1]:
+                start = self._linear_start(Z, problem, seeds[1:])
+                student.max_epochs += warm_up_epochs(len(X), student.batch_size)
+            relabel, near = self._relabel(problem, self.loss), problem.neighbours
+            best = train_rounds(
+                student, X, K, near, relabel, start=start, augment=augment, tol=plan.tol, progress=report
+            )
+            _warn_unless_settled(best.changed, plan)
+            if best.changed <= plan.tol and best.fell > SETTLED_FALL:
+                warnings.warn(
+                    f"Clustering stopped at max_epochs={plan.max_rounds} while the objective still fell, by "
+                    f"{best.fell:.2g} in the last round (tol {SETTLED_FALL:g}). Raise max_epochs.",
+                    ConvergenceWarning,
+                    stacklevel=3,
+                )
+        self.student_, self.module_ = best.student, best.student.module_
+        self._record(best)
+
+    def _student(self, seed: int) -> Any:
+        """Return an unfitted TorchStudent around the model, with this estimator's options."""
+        from consilience.nn import TorchStudent, as_torch_student
+
+        student = as_torch_student(self.model, seed)
+        if not isinstance(self.model, TorchStudent):
+            lr = 1e-4 if self.protocol == "paper" else 1e-3
+            student.set_params(lr=lr, weight_decay=self.weight_decay, batch_size=250, max_epochs=50)
+        given = {name: getattr(self, name) for name in ("batch_size", "max_epochs")}
+        return student.set_params(**{name: value for name, value in given.items() if value is not None})
+
+    def _linear_start(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> LogitLoss:
+        """Return the collision loss towards the labels of the best linear model, for every loss alike."""
+        if self.loss != "collision":
+            problem = problem._replace(lam=LOSSES["collision"].lam)
+        run = self._best_run(Z, problem, self._schedule(len(Z), 100), seeds, "collision")
+        S = softmax(linear_logits(Z, run.W).astype(np.float64), axis=1)
+        return self._relabel(problem, "collision")(S, mean_of_neighbours(S, problem.neighbours)).loss
+
+    def _record(self, best: Any) -> None:
+        self.objective_ = best.history[-1]
+        self.objective_history_ = np.array(best.history)
+        self.n_iter_ = best.n_iter
+
+    def _schedule(self, n_rows: int, rounds: int) -> Schedule:
         # a single row may go to and fro for ever
-        tol = max(float(self.tol), 1.5 / len(Z))
-        plan = Schedule(float(self.weight_decay), LOSSES[self.loss].steps, rounds, tol)
-        if paper:
-            return self._run_paper(Z, problem, plan, int(seeds[0]))
+        tol = max(float(self.tol), 1.5 / n_rows)
+        return Schedule(float(self.weight_decay), LOSSES[self.loss].steps, rounds, tol)
+
+    def _best_run(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seeds: Ints, loss: str) -> Run:
+        """Train a linear model from every start and return the run of least objective."""
         # where every class has a labelled row, these are the start, and there is only one
         settled = len(np.unique(problem.fixed[problem.fixed >= 0])) == self.n_clusters
         seeds = seeds[:1] if settled else seeds
-        report, done, total = self.progress or silent, count(1), len(seeds) * (rounds + 1)
+        report, done, total = self.progress or silent, count(1), len(seeds) * (plan.max_rounds + 1)
 
         def run(seed: int) -> Run:
-            relabel = self._relabel(problem)
+            relabel = self._relabel(problem, loss)
 
             def reported(S: Floats, A: Floats) -> Round:
                 report("clustering", next(done), total)
@@ -258,13 +367,6 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         runs = Parallel(n_jobs=self.n_jobs, require="sharedmem")(delayed(run)(int(seed)) for seed in seeds)
         report("clustering", total, total)
         best: Run = min(runs, key=lambda one: one.history[-1])
-        if best.changed > plan.tol:
-            warnings.warn(
-                f"Clustering stopped at max_epochs={rounds}, with {best.changed:.2%} of rows changing their "
-                f"cluster in the last round (tol {plan.tol:.2%}). Raise max_epochs or tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
         return best
 
     def _run_paper(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seed: int) -> Run:
@@ -275,16 +377,33 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         return descend(
             Z,
             W,
-            lambda index: self._relabel(problem.rows(index)),
+            lambda index: self._relabel(problem.rows(index), self.loss),
             plan,
             self.batch_size or 250,
             _LEARNING_RATE,
             rng,
         )
 
-    def _relabel(self, problem: Problem) -> Relabel:
-        relabel = LOSSES[self.loss].make(problem)
+    def _relabel(self, problem: Problem, loss: str) -> Relabel:
+        relabel = LOSSES[loss].make(problem)
         return with_labels(relabel, problem.fixed, float(self.label_weight), self.n_clusters)
+
+
+def _warn_unless_settled(changed: float, plan: Schedule) -> None:
+    if changed > plan.tol:
+        warnings.warn(
+            f"Clustering stopped at max_epochs={plan.max_rounds}, with {changed:.2%} of rows changing their "
+            f"cluster in the last round (tol {plan.tol:.2%}). Raise max_epochs or tol.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
+
+
+def _flat(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows of any shape (n, ...) as scaled features (n, d)."""
+    features = rows.reshape(len(rows), -1)
+    features = features if features.dtype.kind == "f" else features.astype(np.float32)
+    return _scaled(features, features.mean(axis=0, dtype=np.float64))[0]
 
 
 def _scaled(rows: NDArray[Any], mean: Floats) -> tuple[NDArray[Any], float]:

@@ -133,14 +133,15 @@ class ClusteringLoss(NamedTuple):
     make: Callable[[Problem], Relabel]
     lam: float  # default
     steps: int  # of L-BFGS a round: few where labels are made anew, many where nothing changes in between
+    network_lam: float  # default for networks, whose stochastic steps a large weight of shares would drown
 
 
 LOSSES: dict[str, ClusteringLoss] = {
-    "collision": ClusteringLoss(_collision, 100.0, 5),
-    "mi": ClusteringLoss(_mi, 100.0, 20),
-    "sela": ClusteringLoss(_sela, np.inf, 5),
-    "mi-adm": ClusteringLoss(_mi_adm, 100.0, 5),
-    "iic": ClusteringLoss(_iic, 1.0, 20),
+    "collision": ClusteringLoss(_collision, 100.0, 5, 100.0),
+    "mi": ClusteringLoss(_mi, 100.0, 20, 4.0),
+    "sela": ClusteringLoss(_sela, np.inf, 5, np.inf),
+    "mi-adm": ClusteringLoss(_mi_adm, 100.0, 5, 100.0),
+    "iic": ClusteringLoss(_iic, 1.0, 20, 1.0),
 }
 
 

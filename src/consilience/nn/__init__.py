@@ -4,6 +4,7 @@ from consilience._optional import require
 
 require("torch", extra="torch", purpose="consilience.nn")  # before the files below import it at their top
 
+from consilience.nn.augment import augment_images, augment_rows  # noqa: E402
 from consilience.nn.collision import (  # noqa: E402
     CollisionCrossEntropy,
     GeneralisedCrossEntropy,
@@ -19,9 +20,11 @@ from consilience.nn.losses import (  # noqa: E402
 )
 from consilience.nn.modules import default_module  # noqa: E402
 from consilience.nn.student import TorchStudent, as_torch_student  # noqa: E402
+from consilience.nn.vgg import VGG4  # noqa: E402
 
 __all__ = [
     "BACKPROP_LOSSES",
+    "VGG4",
     "CEBPLoss",
     "CollisionCrossEntropy",
     "GeneralisedCrossEntropy",
@@ -32,5 +35,7 @@ __all__ = [
     "SoftCrossEntropy",
     "TorchStudent",
     "as_torch_student",
+    "augment_images",
+    "augment_rows",
     "default_module",
 ]

@@ -1,0 +1,39 @@
+"""VGG4: the layers of Table 8."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience.nn import VGG4  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("image", "widths", "inputs"),
+    [
+        ((1, 28, 28), [64, 128, 256, 512], 512 * 3 * 3),
+        ((3, 32, 32), [32, 64, 128, 256], 256 * 4 * 4),
+        ((3, 96, 96), [128, 256, 512, 1024], 1024),
+    ],
+)
+def test_layers_are_those_of_the_paper(image, widths, inputs):
+    module = VGG4(torch.Size(image).numel(), 7).eval()
+    layers = [layer for layer in module.features if isinstance(layer, torch.nn.Conv2d)]
+    assert [layer.out_channels for layer in layers] == widths
+    assert {layer.kernel_size for layer in layers} == {(5, 5)}
+    assert {layer.stride for layer in layers} == {(2, 2) if image[1] == 96 else (1, 1)}
+    assert sum(isinstance(layer, torch.nn.BatchNorm2d) for layer in module.features) == 4
+    assert sum(isinstance(layer, torch.nn.MaxPool2d) for layer in module.features) == 3
+    assert module.classify.in_features == inputs
+    images = torch.rand(2, *image)
+    logits = module(images)
+    assert logits.shape == (2, 7)
+    # rows of pixels are the same images
+    torch.testing.assert_close(module(images.reshape(2, -1)), logits)
+
+
+def test_other_sizes_are_refused():
+    with pytest.raises(InvalidInputError, match=r"no layers for 64 values.*28 x 28 \(784\)"):
+        VGG4(64, 10)
