@@ -14,6 +14,7 @@ from scipy.special import softmax
 
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.expectation_maximisation import expectation_maximisation
+from consilience.kernels.interior_point import interior_point
 from consilience.kernels.simplex import total_loss
 from consilience.pseudo_labels import collision_pseudo_labels
 
@@ -47,15 +48,19 @@ def cases(draw: st.DrawFn) -> Case:
 @bounded
 @given(cases())
 def test_the_exact_solver_meets_the_kkt_conditions(case: Case) -> None:
+    """Check all of them at the solver's own multipliers, in the mean form, with the feasible gamma and z."""
     sigma, lam, u, _ = case
-    result = collision_pseudo_labels(sigma, lam, u, tol=1e-11 * (1 + lam))
-    labels = result.labels
-    assert result.converged
+    M = len(sigma)
+    assert collision_pseudo_labels(sigma, lam, u, tol=1e-11 * (1 + lam)).converged
+    start, weight, none = 0.5 * sigma + 0.5 / len(u), M * lam * u, np.zeros(len(u))
+    labels, pi, nu, _ = interior_point(sigma, start, weight, none, 1e-11 * (1 + lam), 100)
     assert labels.min() >= 0
     np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-12)
-    pull = sigma / (sigma * labels).sum(axis=1)[:, None] + lam * u / labels.mean(axis=0)
-    slack = pull.max(axis=1)[:, None] - pull  # z at the prices of these labels: non-negative
+    pull = sigma * pi[:, None] + nu
+    slack = pull.max(axis=1)[:, None] - pull  # z, non-negative
     assert (labels * slack).max() <= 1e-7 * (1 + lam)
+    np.testing.assert_allclose((sigma * labels).sum(axis=1) * pi, 1, atol=1e-7 * (1 + lam))
+    np.testing.assert_allclose(labels.mean(axis=0) * nu, lam * u, atol=1e-7 * (1 + lam))
 
 
 @bounded

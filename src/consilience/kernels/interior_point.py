@@ -46,6 +46,8 @@ _LEAST_MARGIN = 1e-3
 # Steps shorter than this call for another direction; than that, they are rounding.
 _SHORT = 0.1
 _SHORTEST = 1e-10
+# What is then to be left of the mean product y z.
+_ALONG = (0.5, 1.0)
 
 
 class _Rows(NamedTuple):
@@ -129,10 +131,11 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
         primal, dual, left = _direction(rows, S, c, nu, weight, 0.0, dnu, dc)
         target = products / (M * K) * (left / products) ** 3
         primal, dual, left = _direction(rows, S, c, nu, weight, target, dnu, dc)
-        if min(primal, dual) < _SHORT:
-            # jammed at the boundary, where second-order terms mislead: back towards the path
-            _forget(rows, dnu, dc)
-            primal, dual, left = _direction(rows, S, c, nu, weight, products / (M * K), dnu, dc)
+        # jammed at the boundary, where second-order terms mislead: along the path, or else back towards it
+        for share in _ALONG:
+            if min(primal, dual) < _SHORT:
+                _forget(rows, dnu, dc)
+                primal, dual, left = _direction(rows, S, c, nu, weight, share * products / (M * K), dnu, dc)
         if not min(primal, dual) > _SHORTEST:
             break
         primal, dual = min(1.0, _BACK_OFF * primal), min(1.0, _BACK_OFF * dual)
