@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits, make_blobs
 from sklearn.linear_model import LogisticRegression
 
 from consilience import CollisionClustering, ConvergenceWarning, InvalidInputError, clustering_accuracy
+from consilience.clustering import _sample
 from consilience.clustering_losses import LOSSES
 
 
@@ -45,6 +46,34 @@ def test_more_starts_never_end_higher_and_threads_change_nothing(blobs):
     threads = CollisionClustering(10, n_init=4, n_jobs=2, random_state=3).fit(X)
     assert some.objective_ <= one.objective_
     np.testing.assert_array_equal(some.coef_, threads.coef_)
+
+
+def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
+    """Take 300 rows for many: the model of the sample goes on with the others, and is no worse for it."""
+    X, y = load_digits(return_X_y=True)
+    whole = CollisionClustering(10, n_init=3, random_state=0).fit(X)
+    monkeypatch.setattr("consilience.clustering._SAMPLE_ROWS", 300)
+    tasks = []
+    options = {"n_init": 3, "random_state": 0}
+    model = CollisionClustering(10, **options, progress=lambda *what: tasks.append(what)).fit(X)
+    assert {task for task, _, _ in tasks} == {"clustering", "all rows"}
+    assert model.n_iter_ <= 10
+    assert model.objective_ < whole.objective_ + 0.1
+    assert clustering_accuracy(y, model.labels_) > 0.8
+    np.testing.assert_array_equal(model.labels_, CollisionClustering(10, **options).fit_predict(X))
+    labels = np.where(np.arange(len(y)) < 60, y, -1)
+    assert np.mean(CollisionClustering(10, **options).fit_predict(X, labels) == y) > 0.85
+
+
+def test_a_sample_has_labelled_rows_up_to_half(monkeypatch):
+    monkeypatch.setattr("consilience.clustering._SAMPLE_ROWS", 10)
+    few, many = np.full(50, -1), np.zeros(50, dtype=np.intp)
+    few[[3, 40]] = 1
+    assert {3, 40} < set(_sample(few, 0).tolist())
+    for fixed in (few, many):
+        sample = _sample(fixed, 0)
+        assert len(np.unique(sample)) == 10
+        assert sample.max() < 50
 
 
 def test_scale_shift_and_precision_do_not_matter(blobs):

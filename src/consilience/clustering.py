@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from itertools import count
 from typing import Any, Literal
 
@@ -40,6 +41,9 @@ Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
 # More numbers than this are trained on in single precision: half the time, and no label depends on the rest.
 _SINGLE_PRECISION = 1_000_000
 _LEARNING_RATE = 0.1  # of the paper's protocol
+# Above this many rows starts are trained on a sample of as many; the best goes on with all for some rounds.
+_SAMPLE_ROWS = 8_192
+_LAST_ROUNDS = 10
 
 
 class CollisionClustering(ClusterMixin, BaseEstimator):
@@ -128,9 +132,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     Notes
     -----
-    Above 8,192 rows neighbours are found among the rows of nearby cells, which misses a few (docs/cluster.md
-    says how many). Memory grows with n (d + K + neighbors); time with n^1.5 d for the neighbours, and with
-    n K (d + K) for each round of each start.
+    Above 8,192 rows starts are trained on a random sample of as many, and the best goes on with all rows for
+    ten rounds at most: `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
+    found among the rows of nearby cells, which misses a few (docs/cluster.md says how many). Memory grows
+    with n (d + K + neighbors); time with n^1.5 d for the neighbours, and with n K (d + K) for each round.
 
     Examples
     --------
@@ -207,6 +212,11 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             self._fit_network(rows, fixed, seeds)
         self.labels_ = self._logits(rows).argmax(axis=1)
         return self
+
+    def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> Ints:
+        """Find the clusters of X, with the labels y as in `fit`, and return the cluster of each row (n,)."""
+        # scikit-learn's own leaves y out
+        return np.asarray(self.fit(X, y).labels_)
 
     def predict(self, X: ArrayLike) -> Ints:
         """Return the cluster of each row (n,)."""
@@ -348,26 +358,48 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         return Schedule(float(self.weight_decay), LOSSES[self.loss].steps, rounds, tol)
 
     def _best_run(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seeds: Ints, loss: str) -> Run:
-        """Train a linear model from every start and return the run of least objective."""
+        """Train a linear model from every start and return the run of least objective.
+
+        Of many rows a sample does, which tells good starts from bad ones as well and takes a tenth of the
+        time; the best model then goes on with all rows.
+        """
+        if len(Z) <= _SAMPLE_ROWS:
+            return self._best_start(Z, problem, plan, seeds, loss)
+        sample = _sample(problem.fixed, int(seeds[0]))
+        part = self._problem(Z[sample], problem.fixed[sample], int(seeds[0]))._replace(lam=problem.lam)
+        best = self._best_start(Z[sample], part, plan, seeds, loss)
+        last = plan._replace(max_rounds=min(plan.max_rounds, _LAST_ROUNDS))
+        relabel = self._reported(self._relabel(problem, loss), "all rows", last.max_rounds + 1, count(1))
+        run = alternate(Z, best.W, problem.neighbours, relabel, last)
+        return run._replace(changed=best.changed)
+
+    def _best_start(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seeds: Ints, loss: str) -> Run:
         # where every class has a labelled row, these are the start, and there is only one
         settled = len(np.unique(problem.fixed[problem.fixed >= 0])) == self.n_clusters
         seeds = seeds[:1] if settled else seeds
-        report, done, total = self.progress or silent, count(1), len(seeds) * (plan.max_rounds + 1)
+        done, total = count(1), len(seeds) * (plan.max_rounds + 1)
 
         def run(seed: int) -> Run:
-            relabel = self._relabel(problem, loss)
-
-            def reported(S: Floats, A: Floats) -> Round:
-                report("clustering", next(done), total)
-                return relabel(S, A)
-
+            relabel = self._reported(self._relabel(problem, loss), "clustering", total, done)
             W = start_from_centres(Z, _centres(Z, problem.fixed, self.n_clusters, seed))
-            return alternate(Z, W, problem.neighbours, reported, plan)
+            return alternate(Z, W, problem.neighbours, relabel, plan)
 
         runs = Parallel(n_jobs=self.n_jobs, require="sharedmem")(delayed(run)(int(seed)) for seed in seeds)
-        report("clustering", total, total)
+        (self.progress or silent)("clustering", total, total)
         best: Run = min(runs, key=lambda one: one.history[-1])
         return best
+
+    def _reported(
+        self, relabel: Relabel, task: str, total: int, done: Iterator[int] | None = None
+    ) -> Relabel:
+        """Tell the progress at every round."""
+        report, rounds = self.progress or silent, count(1) if done is None else done
+
+        def reported(S: Floats, A: Floats) -> Round:
+            report(task, next(rounds), total)
+            return relabel(S, A)
+
+        return reported
 
     def _run_paper(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seed: int) -> Run:
         rng = np.random.default_rng(seed)
@@ -387,6 +419,14 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _relabel(self, problem: Problem, loss: str) -> Relabel:
         relabel = LOSSES[loss].make(problem)
         return with_labels(relabel, problem.fixed, float(self.label_weight), self.n_clusters)
+
+
+def _sample(fixed: Ints, seed: int) -> Ints:
+    """Return the rows to train starts on: labelled ones, up to half of them, and random others."""
+    order = np.random.default_rng(seed).permutation(len(fixed))
+    labelled = order[fixed[order] >= 0][: _SAMPLE_ROWS // 2]
+    others = order[~np.isin(order, labelled)]
+    return np.sort(np.concatenate([labelled, others[: _SAMPLE_ROWS - len(labelled)]]))
 
 
 def _warn_unless_settled(changed: float, plan: Schedule) -> None:
