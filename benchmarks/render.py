@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import cluster, records
+from benchmarks.papers import cluster, records, self_label
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
@@ -141,6 +141,11 @@ def cluster_tables() -> str:
     return cluster.render(list(records.read(cluster.RESULTS)))
 
 
+def self_label_table() -> str:
+    """Return what self-labelling gains."""
+    return self_label.render(list(records.read(self_label.RESULTS)))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
@@ -149,6 +154,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "papers": paper_tables,
         "noisy": noisy_table,
         "cluster": cluster_tables,
+        "self-label": self_label_table,
     },
 }
 

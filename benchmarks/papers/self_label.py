@@ -90,7 +90,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = f"seeds {min(latest)} to {max(latest)}"
     title = "### Self-labelled students (digits)"
     about = (
-        f"Test accuracy in per cent, mean of {len(latest)} trials ({seeds}); in brackets, trials against plain. "
+        f"Test accuracy in per cent, mean of {len(latest)} trials ({seeds}); in brackets, against plain. "
         "`python -m benchmarks.papers.self_label`"
     )
     return "\n".join([title, "", about, "", *lines])
