@@ -1,0 +1,49 @@
+"""No labels, a few, or wrong ones: what the collision cross-entropy makes of the same digits.
+
+1. Without a label, clusters of the rows agree with the digits in most of them.
+2. With a label for one row in twenty, the clusters have names, and more of them are right.
+3. With a label for every row of which more than half are wrong, a classifier that knows how many still learns.
+
+Run: python examples/few_and_noisy_labels.py
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from consilience import CollisionClassifier, CollisionClustering, clustering_accuracy
+
+X, y = load_digits(return_X_y=True)
+order = np.random.default_rng(0).permutation(len(X))
+X, y = X[order], y[order]
+X_new, y_new = X[1400:], y[1400:]
+X, y = X[:1400], y[:1400]
+
+# no label: the best one-to-one match of clusters and digits says how good they are
+kmeans = KMeans(10, n_init=10, random_state=0).fit(X)
+clusters = CollisionClustering(10, n_init=5, random_state=0).fit(X)
+print("Without labels")
+print(f"  k-means               {clustering_accuracy(y_new, kmeans.predict(X_new)):.0%} of new rows")
+print(f"  collision             {clustering_accuracy(y_new, clusters.predict(X_new)):.0%} of new rows")
+
+# one label in twenty; -1 stands for no label
+few = np.where(np.arange(len(y)) % 20 == 0, y, -1)
+known = few >= 0
+seeds_only = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X[known], y[known])
+named = CollisionClustering(10, random_state=0).fit(X, few)
+print(f"With {known.sum()} labels")
+print(f"  these rows only       {seeds_only.score(X_new, y_new):.0%} of new rows")
+print(f"  and all the others    {np.mean(named.predict(X_new) == y_new):.0%} of new rows")
+
+# seven labels in ten drawn at random
+random = np.random.RandomState(0)
+noisy = np.where(random.uniform(size=len(y)) < 0.7, random.randint(10, size=len(y)), y)
+print(f"With {np.sum(noisy != y)} labels of {len(y)} wrong")
+for loss in ("shannon", "collision", "generalised-collision"):
+    model = CollisionClassifier(loss, noise_rate=0.7).fit(X, noisy)
+    print(f"  {loss:<22}{model.score(X_new, y_new):.0%} of new rows")
