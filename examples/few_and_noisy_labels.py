@@ -2,7 +2,7 @@
 
 1. Without a label, clusters of the rows agree with the digits in most of them.
 2. With a label for one row in twenty, the clusters have names, and more of them are right.
-3. With a label for every row of which more than half are wrong, a classifier that knows how many still learns.
+3. With labels of which more than half are wrong, a classifier that knows how many are still learns.
 
 Run: python examples/few_and_noisy_labels.py
 """
