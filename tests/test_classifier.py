@@ -135,6 +135,33 @@ def test_soft_labels_may_have_names(iris: Any) -> None:
     assert CollisionClassifier().fit(X, np.eye(3)[y]).classes_.tolist() == [0, 1, 2]
 
 
+def test_hard_labels_need_not_name_every_class(iris: Any) -> None:
+    X, y = iris
+    Q = transition_matrix(3, 0.2)
+    part = y < 2
+    model = CollisionClassifier(transition=Q, classes=[0, 1, 2]).fit(X[part], y[part])
+    assert model.predict_proba(X).shape == (len(X), 3)
+    assert model.score(X[part], y[part]) > 0.95
+    words = np.array(["a", "b", "c"])
+    assert CollisionClassifier(classes=["c", "b", "a"]).fit(X, words[y]).classes_.tolist() == ["c", "b", "a"]
+    with pytest.raises(InvalidInputError, match="label 2, which is not among classes"):
+        CollisionClassifier(classes=[0, 1]).fit(X, y)
+
+
+def test_a_label_that_the_transition_rules_out_is_refused(iris: Any) -> None:
+    X, y = iris
+    with pytest.raises(InvalidInputError, match=r"label .*0.* in row 0, which transition says is never"):
+        CollisionClassifier(transition=[[0, 0, 0], [0.5, 1, 0], [0.5, 0, 1]]).fit(X, y)
+
+
+def test_a_column_far_from_zero_counts(iris: Any) -> None:
+    X, y = iris
+    far = 1e-3 * X + 1.7e4
+    assert CollisionClassifier().fit(far, y).score(far, y) == pytest.approx(
+        CollisionClassifier().fit(X, y).score(X, y), abs=0.01
+    )
+
+
 def test_single_precision_stays_so_and_agrees(iris: Any) -> None:
     X, y = iris
     narrow = CollisionClassifier().fit(X.astype(np.float32), y)
@@ -172,7 +199,7 @@ def test_it_works_with_scikit_learns_tools(iris: Any) -> None:
         ({"noise_rate": 1.5}, "at most 1"),
         ({"noise_rate": 0.1, "transition": np.eye(3)}, "not both"),
         ({"transition": np.eye(2)}, r"expected \(3, 3\)"),
-        ({"classes": ["a"]}, "hard labels"),
+        ({"classes": ["a"]}, "not among classes"),
         ({"weight_decay": -1}, "weight_decay=-1"),
         ({"standardize": None}, "standardize=None"),
     ],

@@ -76,6 +76,19 @@ def test_a_sample_has_labelled_rows_up_to_half(monkeypatch):
         assert sample.max() < 50
 
 
+@pytest.mark.parametrize("per_blob", [1, 3, 4])
+def test_few_rows_have_few_neighbours(per_blob):
+    """Ten neighbours of nine rows would make all rows alike."""
+    X, y = make_blobs(3 * per_blob, 2, centers=[[0, 0], [20, 0], [0, 20]], random_state=0)
+    assert clustering_accuracy(y, CollisionClustering(3, random_state=0).fit_predict(X)) == 1.0
+
+
+def test_without_a_weight_of_shares_mi_adm_runs_silently(blobs):
+    X, _ = blobs
+    model = CollisionClustering(4, loss="mi-adm", lam=0, n_init=2, random_state=0).fit(X)
+    assert np.isfinite(model.objective_history_).all()
+
+
 def test_scale_shift_and_precision_do_not_matter(blobs):
     X, _ = blobs
     labels = CollisionClustering(4, n_init=2, random_state=0).fit_predict(X)
@@ -132,7 +145,13 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"loss": "colision"}, "Did you mean 'collision'"),
         ({"model": "forest"}, "model='forest' is unknown"),
         ({"lam": -1.0}, "lam=-1.0 must be"),
-        ({"prior": [0.5, 0.5]}, r"prior has shape \(2,\); expected \(4,\)"),
+        ({"prior": [0.5, 0.5]}, r"shape \(2,\); expected numbers \(4,\)"),
+        ({"prior": "uniform"}, "prior has type"),
+        ({"prior": [1, 0, 1, 1]}, r"prior is \[1, 0, 1, 1\]; expected a positive share"),
+        ({"loss": "sela", "lam": 3.0}, "loss='sela' has no lam"),
+        ({"loss": "iic", "prior": [1, 1, 1, 2]}, "loss='iic' has no prior"),
+        ({"batch_size": 7}, "batch_size is for networks"),
+        ({"loss": "mi", "solver": "foo"}, "solver='foo' is unknown"),
         ({"protocol": "sgd"}, "protocol='sgd' is unknown"),
         ({"n_clusters": 301}, "fewer than n_clusters=301"),
     ):
@@ -142,6 +161,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         (y + 1, "labels from 1 to 4"),
         (y[:10], "y has shape"),
         (y + 0.5, "give whole numbers"),
+        (np.where(y == 0, np.inf, y), "give whole numbers"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             CollisionClustering(4).fit(X, wrong)

@@ -47,6 +47,18 @@ def test_npz_without_rows_is_refused(tmp_path: Path) -> None:
         _files.read_rows(tmp_path / "X.npz", "--data")
 
 
+def test_an_empty_line_is_a_row_without_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "y.csv"
+    path.write_text("label\n0\n\n\n2\n")
+    assert _files.read_labels(path, 4, "--labels").tolist() == [0, None, None, 2]
+
+
+def test_no_rows_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.empty((0, 2)))
+    with pytest.raises(InvalidInputError, match=r"--data: .*has shape \(0, 2\); expected at least one row"):
+        _files.read_rows(tmp_path / "X.npy", "--data")
+
+
 def test_labels_keep_their_kind(tmp_path: Path) -> None:
     path = tmp_path / "y.csv"
     path.write_text('y\n3\n""\n7\n')

@@ -181,6 +181,8 @@ def test_large_problems_with_a_loose_tolerance_go_to_em(monkeypatch: pytest.Monk
         ({"tol": 0.0}, "tol=0.0"),
         ({"max_iter": 0}, "max_iter=0"),
         ({"solver": "pgd", "step_size": 0.0}, "step_size=0.0"),
+        ({"step_size": 1.0}, "step_size is for solver='pgd'"),
+        ({"prior": "uniform"}, r"prior has shape \(\)"),
         ({"init": SIGMA[:3]}, r"init has shape \(3, 5\)"),
         ({"fixed": [0, 1]}, r"fixed has shape \(2,\)"),
         ({"fixed": np.full(40, 0.5)}, "type float64"),

@@ -36,6 +36,8 @@ def read_rows(path: Path, option: str) -> NDArray[Any]:
             f"{option}: {path} holds {values.dtype} of shape {values.shape}; "
             "expected numbers of shape (n, ...), a row per sample."
         )
+    if values.size == 0:
+        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected at least one row.")
     return values
 
 
@@ -195,10 +197,12 @@ def _read_npz(path: Path, key: str) -> NDArray[Any]:
 
 def _read_csv(path: Path, key: str) -> NDArray[Any]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = [line for line in csv.reader(file) if line]
-    if not lines:
+        lines = list(csv.reader(file))
+    if not any(lines):
         raise ValueError("it is empty")
-    return _read_label_lines(lines) if key == "y" else _read_number_lines(lines)
+    if key == "y":  # where an empty line is a row without a label
+        return _read_label_lines([line or [""] for line in lines])
+    return _read_number_lines([line for line in lines if line])
 
 
 def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:

@@ -68,7 +68,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         The same for noise of any kind, instead of `noise_rate`: ``transition[l, k]`` is the probability to
         observe label l where class k is true, in the order of `classes_` (Sec. 3: the forward correction).
     classes : sequence, optional
-        Names of the columns of soft labels; 0 to K - 1 by default. Hard labels bring their own.
+        Names of the columns of soft labels; 0 to K - 1 by default. Hard labels bring their own; give
+        `classes` where there are some that no label names, in the order that `transition` has.
     weight_decay : float
         Half of it times the squared weights (biases aside) is added to the mean loss of the linear model.
     standardize : bool
@@ -231,13 +232,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             observed = check_distributions("y", labels)
             self.classes_ = _names(self.classes, observed.shape[1])
         else:
-            if self.classes is not None:
-                raise InvalidInputError("classes names the columns of soft labels; y has hard labels.")
             labels = column_or_1d(y, warn=True)
             if labels.dtype.kind == "f":
                 assert_all_finite(labels, input_name="y")
             check_classification_targets(labels)
             self.classes_, codes = np.unique(labels, return_inverse=True)
+            if self.classes is not None:
+                self.classes_, codes = _lookup(labels, self.classes)
             observed = np.eye(len(self.classes_))[codes]
         n_classes = len(self.classes_)
         self.transition_: Floats | None = None
@@ -245,14 +246,23 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self.transition_ = check_transition(self.transition, n_classes)
         elif self.noise_rate is not None:
             self.transition_ = uniform_transition(n_classes, float(self.noise_rate))
-        return observed if self.transition_ is None else observed @ self.transition_
+        target = observed if self.transition_ is None else observed @ self.transition_
+        never = np.flatnonzero(target.sum(axis=1) == 0)
+        if len(never):
+            seen = self.classes_[observed[never[0]].argmax()]
+            raise InvalidInputError(
+                f"y has the label {seen!r} in row {never[0]}, which transition says is never observed: "
+                "its row of the matrix is zero. Correct it, or leave these rows out."
+            )
+        return target
 
     def _fit_linear(self, X: NDArray[Any], target: Floats) -> None:
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
             mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
             # a constant column, up to rounding, is only centred
-            scale = np.where(spread > 1e-6 * np.abs(mean), spread, 1.0)
+            least = 10 * np.finfo(X.dtype).eps * np.abs(mean)
+            scale = np.where(spread > least, spread, 1.0)
         from_logits, n = _FROM_LOGITS[self.loss], len(X)
 
         def mean_loss(logits: Floats) -> tuple[float, Floats]:
@@ -301,6 +311,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         )
         self.student_, self.n_iter_ = student, student.n_iter_
         self.objective_ = float(student.history_[-1]["train_loss"])
+
+
+def _lookup(labels: NDArray[Any], classes: Any) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the classes as an array, and the place of each label among them."""
+    names = _names(classes, n_rows(classes))
+    places = {name: place for place, name in enumerate(names.tolist())}
+    unknown = [label for label in np.unique(labels).tolist() if label not in places]
+    if unknown:
+        raise InvalidInputError(f"y has the label {unknown[0]!r}, which is not among classes.")
+    return names, np.array([places[label] for label in labels.tolist()], dtype=np.intp)
 
 
 def _names(classes: Any, n_classes: int) -> NDArray[Any]:

@@ -32,6 +32,7 @@ from consilience.kernels.self_labelling import (
     descend,
     start_from_centres,
 )
+from consilience.pseudo_labels import SOLVERS
 from consilience.students import is_torch_student
 
 Floats = NDArray[np.float64]
@@ -78,8 +79,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         pass over the rows in each round (`docs/cluster.md`); give a TorchStudent for another optimiser,
         learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     neighbors : int
-        Nearest neighbours of each row to average predictions over; 0 for none. For a network
-        they are neighbours by the values of X, and with 0 it starts from its own predictions.
+        Nearest neighbours of each row to average predictions over; 0 for none, and never more than the others
+        of a cluster of n / K rows. For a network they are neighbours by the values of X, and with 0 it starts
+        from its own predictions.
     n_init : int
         Starts; each begins with random rows as centres, chosen as k-means++ does. A network is trained once:
         it starts from the best of so many linear models.
@@ -119,7 +121,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     objective_ : float
         Of the best start, at its end.
     objective_history_ : (n_iter_ + 1,) array
-        The objective before each round and at the end. It need not fall in every round, since labels come
+        The objective before each round and at the end; the mean loss of each epoch, (n_iter_,), with
+        ``protocol="paper"``. It need not fall in every round, since labels come
         from averaged predictions and the model is trained on its own.
     coef_ : (K, d) array
     intercept_ : (K,) array
@@ -257,6 +260,13 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 f"model is a {type(self.model).__name__}; give 'linear', a torch module, a factory of one, "
                 "or a TorchStudent."
             )
+        check_choice("solver", self.solver, SOLVERS)
+        if self.loss == "sela" and self.lam is not None:
+            raise InvalidInputError("loss='sela' has no lam: its shares are exact. Use 'mi-adm' with it.")
+        if self.loss == "iic" and self.prior is not None:
+            raise InvalidInputError("loss='iic' has no prior; it asks for equal shares. Use another loss.")
+        if self.batch_size is not None and self._is_linear and self.protocol != "paper":
+            raise InvalidInputError("batch_size is for networks and protocol='paper'; leave it out.")
         check_count("neighbors", self.neighbors, at_least=0)
         check_count("n_init", self.n_init)
         check_choice("protocol", self.protocol, ("full-batch", "paper"))
@@ -269,7 +279,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
         loss = LOSSES[self.loss]
         default = loss.lam if self._is_linear else loss.network_lam
-        k = 0 if self.protocol == "paper" else min(self.neighbors, len(Z) - 1)
+        # more neighbours than a fair cluster has rows would make all rows alike
+        most = max(0, len(Z) // self.n_clusters - 1)
+        k = 0 if self.protocol == "paper" else min(self.neighbors, most)
         neighbours = nearest_neighbours(Z, k, seed) if k else np.empty((len(Z), 0), np.int32)
         prior = _check_prior(self.prior, self.n_clusters)
         lam = default if self.lam is None else float(self.lam)
@@ -476,11 +488,14 @@ def _centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> Floats
 def _check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
     if prior is None:
         return np.full(n_clusters, 1.0 / n_clusters)
-    shares = np.asarray(prior, dtype=np.float64)
-    if shares.shape != (n_clusters,) or not np.all(shares > 0) or not np.isfinite(shares).all():
+    shares = np.asarray(prior)
+    if shares.dtype.kind not in "biuf" or shares.shape != (n_clusters,):
         raise InvalidInputError(
-            f"prior has shape {shares.shape}; expected ({n_clusters},), a positive share for each cluster."
+            f"prior has type {shares.dtype} and shape {shares.shape}; expected numbers ({n_clusters},), "
+            "a share for each cluster."
         )
+    if not np.all(shares > 0) or not np.isfinite(shares).all():
+        raise InvalidInputError(f"prior is {shares.tolist()}; expected a positive share for each cluster.")
     return np.asarray(shares / shares.sum())
 
 
@@ -490,7 +505,8 @@ def _check_labels(y: ArrayLike | None, n: int, n_clusters: int) -> Ints:
     labels = np.asarray(y)
     if labels.shape != (n,):
         raise InvalidInputError(f"y has shape {labels.shape}; expected ({n},), a label or -1 for each row.")
-    if labels.dtype.kind not in "iuf" or not np.all(labels == np.floor(labels)):
+    whole_numbers = labels.dtype.kind in "iuf" and bool(np.all(np.isfinite(labels)))
+    if not whole_numbers or not np.all(labels == np.floor(labels)):
         raise InvalidInputError(
             "Unknown label type in y: give whole numbers, the labels of some rows, and -1 for the others."
         )

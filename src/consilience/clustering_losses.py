@@ -84,7 +84,7 @@ def _assigned(problem: Problem, lam: float) -> Relabel:
         if error > 100 * _ASSIGNMENT_TOL:
             warnings.warn(
                 f"The fair assignment stopped with shares off by {error:.1g} (tol {_ASSIGNMENT_TOL:g}). "
-                "Give a prior that the labelled rows allow, or a smaller lam.",
+                "Give a prior that the labelled rows allow.",
                 ConvergenceWarning,
                 stacklevel=2,
             )

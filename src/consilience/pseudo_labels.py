@@ -41,7 +41,8 @@ class PseudoLabels:
         Rows on the simplex.
     objective : float
         Mean collision cross-entropy plus ``lam`` times the divergence, over all M rows, pinned ones included;
-        infinite if a pinned label has a predicted probability of zero.
+        infinite if a pinned label has a predicted probability of zero, or if all rows are pinned and a class
+        of the prior has none.
     gap : float
         The objective is at most this far above its minimum: a certificate, not an estimate.
     n_iter : int
@@ -214,6 +215,8 @@ def collision_pseudo_labels(
         tol=tol,
         max_iter=method.max_iter if max_iter is None else check_count("max_iter", max_iter),
     )
+    if step_size is not None and name != "pgd":
+        raise InvalidInputError(f"step_size is for solver='pgd'; {name!r} has none.")
     Y, loss, gap, n_iter = _most_probable(problem) if lam == 0.0 or not free.any() else method.solve(problem)
     labels[free] = Y
     objective, gap = loss / n_rows, gap / n_rows
@@ -222,7 +225,8 @@ def collision_pseudo_labels(
     if not converged:
         warnings.warn(
             f"{name} stopped after {n_iter} iterations (max_iter={problem.max_iter}) with a gap of up to "
-            f"{gap:.1e} at an objective of {objective:.6g} (tol {tol:.1e}). {method.remedy}",
+            f"{gap:.1e} at an objective of {objective:.6g} (tol {tol:.1e}). "
+            + (method.remedy if n_iter >= problem.max_iter else "Rounding allows no less; raise tol."),
             ConvergenceWarning,
             stacklevel=2,
         )
@@ -270,7 +274,7 @@ def _check_prior(prior: ArrayLike | None, n_classes: int) -> Floats:
     """Return u (K,), which sums to one."""
     if prior is None:
         return np.full(n_classes, 1.0 / n_classes)
-    u = np.asarray(prior, dtype=np.float64)
+    u = np.asarray(prior)
     if u.shape != (n_classes,):
         raise InvalidInputError(f"prior has shape {u.shape}; expected ({n_classes},), a share per class.")
     u = _check_rows("prior", u[None])[0]

@@ -216,7 +216,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"augment": "image"}, "augment='image' is unknown"),
         ({"augment": "images"}, r"shape \(250, 5\).*augment='rows'"),
         ({"model": "linear", "augment": "rows"}, "augment is for networks"),
-        ({"prior": [0.5, 0.5]}, r"prior has shape \(2,\)"),
+        ({"prior": [0.5, 0.5]}, r"shape \(2,\)"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             fitted(X, **options)

@@ -37,3 +37,8 @@ def test_layers_are_those_of_the_paper(image, widths, inputs):
 def test_other_sizes_are_refused():
     with pytest.raises(InvalidInputError, match=r"no layers for 64 values.*28 x 28 \(784\)"):
         VGG4(64, 10)
+
+
+def test_images_with_channels_last_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"shape \(32, 32, 3\); expected \(3, 32, 32\)"):
+        VGG4(3 * 32 * 32, 10)(torch.zeros(2, 32, 32, 3))

@@ -54,6 +54,8 @@ def fair_assignment(
     """
     cost = np.where(np.isneginf(log_proba), -np.inf, np.maximum(log_proba, np.log(_FLOOR)))
     beta = np.zeros(log_proba.shape[1]) if start is None else start
+    if lam == 0.0:  # nobody asks for fair shares, and prices over lam mean nothing
+        return Assignment(_labels(cost, np.zeros_like(beta), epsilon)[1], np.zeros_like(beta), 0.0)
     width = max(1.0, epsilon) if start is None else epsilon
     while width > epsilon:
         beta, _ = _newton(cost, prior, lam, width, beta, max(tol, 1e-3))

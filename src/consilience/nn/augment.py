@@ -54,7 +54,9 @@ def augment_images(
     >>> augment_images(images, torch.Generator().manual_seed(0)).shape
     torch.Size([5, 3, 8, 8])
     """
-    if batch.ndim not in (3, 4) or not batch.is_floating_point():
+    if not batch.is_floating_point():
+        raise InvalidInputError(f"augment_images got {batch.dtype}; expected floats: X.astype('float32').")
+    if batch.ndim not in (3, 4):
         raise InvalidInputError(
             f"augment_images got a batch of shape {tuple(batch.shape)} and type {batch.dtype}; expected "
             "floats (n, channels, height, width) or (n, height, width). Reshape X, or use augment='rows'."

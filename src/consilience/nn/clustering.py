@@ -136,6 +136,7 @@ class Rounds(Callback):
         self.changed, self.fell = 1.0, np.inf
         self._clusters: Ints | None = None
         self._warm_up = 0  # epochs left
+        self._calm = 0  # rounds in which little changed
 
     def on_train_begin(self, net: Any, **_: Any) -> None:
         """Set the first loss: the start's, or one of the network's own predictions."""
@@ -152,7 +153,10 @@ class Rounds(Callback):
             return
         self._round(net)
         # a young network may give all rows to one cluster for some rounds: its objective falls meanwhile
-        if self.changed <= self.tol and self.fell <= SETTLED_FALL:
+        calm = self.changed <= self.tol and self.fell <= SETTLED_FALL
+        self._calm = self._calm + 1 if calm else 0
+        # a round of one step or two changes little in any case
+        if self._calm >= warm_up_epochs(len(self.X), net.batch_size):
             raise KeyboardInterrupt  # how skorch's callbacks end a training
 
     def _round(self, net: Any) -> None:

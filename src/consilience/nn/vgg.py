@@ -75,6 +75,12 @@ class VGG4(nn.Module):
 
     def forward(self, X: Tensor) -> Tensor:
         """Return logits (n, K) of images (n, c, h, w), or of the same values in any other shape (n, ...)."""
+        if X.ndim == 4 and tuple(X.shape[1:]) != tuple(self.image):
+            # the same values in another order, channels last, would be scrambled without a word
+            raise InvalidInputError(
+                f"VGG4 got images of shape {tuple(X.shape[1:])}; expected {tuple(self.image)}: "
+                "(channels, height, width)."
+            )
         images = X.reshape(len(X), *self.image).to(self.classify.weight.dtype)
         logits: Tensor = self.classify(self.features(images))
         return logits
