@@ -94,7 +94,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         within a batch, one random start, no neighbours. It is there to reproduce; it finds worse clusters.
         A network takes steps of Adam, and two augmentations of each row where `augment` is given.
     batch_size : int, optional
-        Of ``protocol="paper"`` and of networks, 250 by default.
+        Of ``protocol="paper"`` and of networks: 250 by default, for networks less with fewer than 2,500 rows.
     max_epochs : int, optional
         Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``, 50 for networks.
     augment : {"images", "rows"} or function, optional
@@ -309,7 +309,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         from consilience.nn.student import as_rows
 
         X, K, augment = as_rows(rows), self.n_clusters, as_augmentation(self.augment)
-        report, student = self.progress or silent, self._student(int(seeds[0]))
+        report, student = self.progress or silent, self._student(int(seeds[0]), len(rows))
         Z = _flat(rows) if self.neighbors and self.protocol != "paper" else np.empty((len(rows), 0))
         problem = self._problem(Z, fixed, int(seeds[0]))
         best: Any
@@ -340,14 +340,21 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self.student_, self.module_ = best.student, best.student.module_
         self._record(best)
 
-    def _student(self, seed: int) -> Any:
+    def _student(self, seed: int, n_rows: int) -> Any:
         """Return an unfitted TorchStudent around the model, with this estimator's options."""
         from consilience.nn import TorchStudent, as_torch_student
 
         student = as_torch_student(self.model, seed)
         if not isinstance(self.model, TorchStudent):
-            lr = 1e-4 if self.protocol == "paper" else 1e-3
-            student.set_params(lr=lr, weight_decay=self.weight_decay, batch_size=250, max_epochs=50)
+            paper = self.protocol == "paper"
+            # few rows in batches of 250 would make too few steps an epoch
+            batch_size = 250 if paper else min(250, max(16, n_rows // 10))
+            student.set_params(
+                lr=1e-4 if paper else 1e-3,
+                weight_decay=self.weight_decay,
+                batch_size=batch_size,
+                max_epochs=50,
+            )
         given = {name: getattr(self, name) for name in ("batch_size", "max_epochs")}
         return student.set_params(**{name: value for name, value in given.items() if value is not None})
 

@@ -194,13 +194,14 @@ def test_options_reach_the_training(blobs):
         progress=lambda task, done, total: calls.append((task, done, total)),
     )
     assert calls == [("training", 1, 3), ("training", 2, 3), ("training", 3, 3)]
-    default = CollisionClustering(4, model=small)._student(0)
+    default = CollisionClustering(4, model=small)._student(0, 10_000)
     assert (default.lr, default.batch_size, default.max_epochs) == (1e-3, 250, 50)
-    own = CollisionClustering(4, model=TorchStudent(small, lr=0.5, weight_decay=0.1), batch_size=7)._student(
-        0
-    )
+    assert CollisionClustering(4, model=small)._student(0, 400).batch_size == 40
+    student = TorchStudent(small, lr=0.5, weight_decay=0.1)
+    own = CollisionClustering(4, model=student, batch_size=7)._student(0, 400)
     assert (own.lr, own.weight_decay, own.batch_size) == (0.5, 0.1, 7)
-    assert CollisionClustering(4, model=small, protocol="paper")._student(0).lr == 1e-4
+    paper = CollisionClustering(4, model=small, protocol="paper")._student(0, 400)
+    assert (paper.lr, paper.batch_size) == (1e-4, 250)
 
 
 def test_clusters_that_have_not_settled_are_reported(blobs):
@@ -214,7 +215,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"model": 3}, "model is a int; give 'linear', a torch module"),
         ({"model": small(5, 3)}, r"gave shape \(2, 3\).*expected logits of shape \(2, 4\)"),
         ({"augment": "image"}, "augment='image' is unknown"),
-        ({"augment": "images"}, r"shape \(250, 5\).*augment='rows'"),
+        ({"augment": "images"}, r"shape \(40, 5\).*augment='rows'"),
         ({"model": "linear", "augment": "rows"}, "augment is for networks"),
         ({"prior": [0.5, 0.5]}, r"shape \(2,\)"),
     ):
