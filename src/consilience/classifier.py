@@ -31,7 +31,7 @@ from consilience.kernels.entropy import (
     uniform_transition,
 )
 from consilience.kernels.linear_model import minimise_linear
-from consilience.students import is_torch_student
+from consilience.students import check_model
 
 Floats = NDArray[np.float64]
 Loss = Literal["collision", "generalised-collision", "shannon", "gce"]
@@ -197,11 +197,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         check_choice("loss", self.loss, DEFAULT_Q)
         if self._is_linear:
             check_choice("model", self.model, ("linear",))
-        elif not (is_torch_student(self.model) or callable(self.model)):
-            raise InvalidInputError(
-                f"model is a {type(self.model).__name__}; give 'linear', a torch module, a factory of one, "
-                "or a TorchStudent."
-            )
+        else:
+            check_model(self.model)
         if self.q is not None:
             if self.loss in ("collision", "shannon"):
                 raise InvalidInputError(

@@ -33,7 +33,7 @@ from consilience.kernels.self_labelling import (
     start_from_centres,
 )
 from consilience.pseudo_labels import SOLVERS
-from consilience.students import is_torch_student
+from consilience.students import check_model
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -255,11 +255,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_choice("model", self.model, ("linear",))
             if self.augment is not None:
                 raise InvalidInputError("augment is for networks; a linear model has neighbors instead.")
-        elif not (is_torch_student(self.model) or callable(self.model)):
-            raise InvalidInputError(
-                f"model is a {type(self.model).__name__}; give 'linear', a torch module, a factory of one, "
-                "or a TorchStudent."
-            )
+        else:
+            check_model(self.model)
         check_choice("solver", self.solver, SOLVERS)
         if self.loss == "sela" and self.lam is not None:
             raise InvalidInputError("loss='sela' has no lam: its shares are exact. Use 'mi-adm' with it.")

@@ -196,6 +196,15 @@ def is_torch_student(student: Any) -> bool:
     )
 
 
+def check_model(model: Any) -> None:
+    """Raise unless a model that is no name can be trained as a network."""
+    if not (is_torch_student(model) or callable(model)):
+        raise InvalidInputError(
+            f"model is a {type(model).__name__}; give 'linear', a torch module, a factory of one, "
+            "or a TorchStudent."
+        )
+
+
 def _mean_collision(
     proba: NDArray[np.float64], target: NDArray[np.float64], mass: NDArray[np.float64]
 ) -> float:

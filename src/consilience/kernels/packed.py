@@ -189,14 +189,20 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _find_top(x, start, stop, top):  # type: ignore[no-untyped-def]
+    """Set top (1, lanes) to the largest logit of a block in lanes."""
+    top[0] = x[start]
+    for k in range(start + 1, stop):
+        for lane in range(x.shape[1]):
+            top[0, lane] = max(top[0, lane], x[k, lane])
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
 def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
     """Raise logits in lanes, x (m, lanes), to no less than their block's largest plus `floor`."""
     top = np.empty((1, x.shape[1]))
     for b in range(len(offsets) - 1):
-        top[0] = x[offsets[b]]
-        for k in range(offsets[b], offsets[b + 1]):
-            for lane in range(x.shape[1]):
-                top[0, lane] = max(top[0, lane], x[k, lane])
+        _find_top(x, offsets[b], offsets[b + 1], top)
         for k in range(offsets[b], offsets[b + 1]):
             for lane in range(x.shape[1]):
                 x[k, lane] = max(x[k, lane], top[0, lane] + floor)
@@ -211,10 +217,7 @@ def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-unt
     a[:] = 0.0
     for b in range(len(active)):
         start, stop = layout.offsets[b], layout.offsets[b + 1]
-        top[0] = x[start]
-        for k in range(start + 1, stop):
-            for lane in range(lanes):
-                top[0, lane] = max(top[0, lane], x[k, lane])
+        _find_top(x, start, stop, top)
         total[:] = 0.0
         for k in range(start, stop):
             for lane in range(lanes):
