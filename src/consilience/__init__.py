@@ -35,6 +35,7 @@ _EXPORTS = {
     "collision_cross_entropy": "consilience.entropy",
     "collision_entropy": "consilience.entropy",
     "estimate_soft_labels": "consilience.soft_labels",
+    "sinkhorn": "consilience.transport",
 }
 
 __all__ = [  # noqa: RUF022  # the verbs first
@@ -44,6 +45,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "estimate_soft_labels",
     "balance_weights",
     "collision_pseudo_labels",
+    "sinkhorn",
     "Unifier",
     "CollisionClassifier",
     "CollisionClustering",
@@ -85,6 +87,7 @@ if TYPE_CHECKING:
     from consilience.pseudo_labels import collision_pseudo_labels
     from consilience.soft_labels import balance_weights, estimate_soft_labels
     from consilience.teachers import Teacher, as_teacher
+    from consilience.transport import sinkhorn
     from consilience.unify import Unifier
 
 
