@@ -110,6 +110,34 @@ def check_transition(transition: ArrayLike, n_classes: int | None = None) -> NDA
     return Q
 
 
+def check_cost(cost: ArrayLike, n_source: int, n_target: int) -> NDArray[np.float64]:
+    """Return a cost matrix M (m, n) as floats, or raise unless it has that shape and is finite.
+
+    Examples
+    --------
+    >>> check_cost([[0.0, 1.0]], 2, 2)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: cost has shape (1, 2); expected (2, 2): ...
+    """
+    try:
+        array = np.asarray(cost)
+        M = array.astype(np.float64) if array.dtype.kind in "biuf" else None
+    except ValueError:  # rows that differ in length
+        M = None
+    if M is None:
+        raise InvalidInputError("cost must be a matrix of numbers, a row per class of the teacher.")
+    if M.shape != (n_source, n_target):
+        hint = " Its transpose has that shape." if M.T.shape == (n_source, n_target) else ""
+        raise InvalidInputError(
+            f"cost has shape {M.shape}; expected ({n_source}, {n_target}): a row per class of the teacher "
+            f"and a column per class of the student.{hint}"
+        )
+    if not np.isfinite(M).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(M))[0])
+        raise InvalidInputError(f"cost has {M[where]} at {where}; give finite numbers.")
+    return M
+
+
 def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.float64]:
     """Return packed logits as a contiguous float64 array (n, m), or say what is wrong with them.
 
