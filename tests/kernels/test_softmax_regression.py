@@ -1,0 +1,78 @@
+"""The fictitious student is scikit-learn's logistic regression, in fewer steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+from consilience.kernels.linear_model import linear_logits
+from consilience.kernels.softmax_regression import fit_softmax_regression
+
+
+def problem(n: int, d: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return features with unequal spreads, far from zero, and their classes."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(n_classes, size=n)
+    X = rng.normal(size=(n_classes, d))[codes] + 2.0 * rng.normal(size=(n, d)) + 5.0
+    return (X / np.arange(1, d + 1)).astype(np.float32), codes
+
+
+def objective(W: np.ndarray, X: np.ndarray, codes: np.ndarray, l2: float) -> float:
+    log_proba = log_softmax(linear_logits(X.astype(np.float64), W), axis=1)
+    return float(-log_proba[np.arange(len(X)), codes].mean() + 0.5 * l2 * (W[:-1] ** 2).sum())
+
+
+@pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3), (300, 8, 2)])
+@pytest.mark.parametrize("l2", [1e-3, 0.1])
+def test_it_finds_the_minimum_that_scikit_learn_finds(n: int, d: int, n_classes: int, l2: float) -> None:
+    X, codes = problem(n, d, n_classes)
+    fit = fit_softmax_regression(X, codes, n_classes, l2=l2, tol=1e-5, max_iter=500)
+    # two classes are one column in scikit-learn, whose weights are those of two with half the decay each
+    peer = LogisticRegression(C=1 / (n * l2 * (0.5 if n_classes == 2 else 1)), tol=1e-8, max_iter=10_000)
+    peer.fit(X.astype(np.float64), codes)
+    logits = linear_logits(X, fit.W)
+    np.testing.assert_allclose(np.exp(log_softmax(logits, axis=1)), peer.predict_proba(X), atol=2e-3)
+    assert fit.converged
+    assert fit.objective == pytest.approx(objective(fit.W, X, codes, l2), abs=1e-5)
+
+
+def test_the_gradient_it_reports_is_the_one_there_is() -> None:
+    X, codes = problem(200, 6, 4)
+    fit = fit_softmax_regression(X, codes, 4, l2=0.01, tol=1e-4)
+    step, slopes = 1e-5, []
+    for index in np.ndindex(fit.W.shape):
+        values = []
+        for sign in (1, -1):
+            W = fit.W.copy()
+            W[index] += sign * step
+            values.append(objective(W, X, codes, 0.01))
+        slopes.append((values[0] - values[1]) / (2 * step))
+    assert fit.gradient <= 1e-4
+    # the intercept of centred features is not that of the features, so that its slope spreads over the others
+    assert np.abs(slopes).max() <= 5e-4
+
+
+def test_digits_take_few_steps() -> None:
+    X, y = load_digits(return_X_y=True)
+    fit = fit_softmax_regression((X / 16).astype(np.float32), y, 10, l2=1 / len(X))
+    assert fit.converged
+    assert fit.n_iter < 30  # scikit-learn: 70
+
+
+def test_it_says_when_it_stopped_too_early() -> None:
+    X, codes = problem(200, 6, 4)
+    fit = fit_softmax_regression(X, codes, 4, l2=1e-4, tol=1e-6, max_iter=2)
+    assert not fit.converged
+    assert fit.gradient > 1e-6
+
+
+def test_columns_that_say_nothing_and_classes_that_do_not_occur_are_no_harm() -> None:
+    X, codes = problem(150, 4, 3)
+    X = np.hstack([X, np.full((150, 2), 7.0, dtype=np.float32), X[:, :1]])
+    fit = fit_softmax_regression(X, codes, 5, l2=1e-2)
+    assert np.isfinite(fit.W).all()
+    proba = np.exp(log_softmax(linear_logits(X, fit.W), axis=1))
+    assert proba[:, 3:].max() < 0.02
