@@ -7,7 +7,13 @@ import pytest
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.linear_model import LogisticRegression
 
-from consilience import CollisionClustering, ConvergenceWarning, InvalidInputError, clustering_accuracy
+from consilience import (
+    CollisionClustering,
+    ConvergenceWarning,
+    CoverageWarning,
+    InvalidInputError,
+    clustering_accuracy,
+)
 from consilience.clustering import _sample
 from consilience.clustering_losses import LOSSES
 
@@ -171,6 +177,12 @@ def test_clusters_that_have_not_settled_are_reported():
     X = load_digits().data[:300]
     with pytest.warns(ConvergenceWarning, match=r"max_epochs=1, with .*% of rows changing"):
         CollisionClustering(10, n_init=1, max_epochs=1, random_state=0).fit(X)
+
+
+def test_fewer_clusters_than_asked_for_are_reported():
+    X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)  # two points cannot make three clusters
+    with pytest.warns(CoverageWarning, match=r"Only [12] of 3 clusters have rows. Raise lam"):
+        CollisionClustering(3, n_init=1, random_state=0).fit(X)
 
 
 def test_odd_rows(blobs):

@@ -20,7 +20,7 @@ from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number
 from consilience.clustering_losses import LOSSES, Problem, with_labels
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
 from consilience.kernels.linear_model import LogitLoss, linear_logits
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.self_labelling import (
@@ -214,6 +214,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         else:
             self._fit_network(rows, fixed, seeds)
         self.labels_ = self._logits(rows).argmax(axis=1)
+        _warn_of_empty(self.labels_, self.n_clusters)
         return self
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> Ints:
@@ -443,6 +444,17 @@ def _sample(fixed: Ints, seed: int) -> Ints:
     labelled = order[fixed[order] >= 0][: _SAMPLE_ROWS // 2]
     others = order[~np.isin(order, labelled)]
     return np.sort(np.concatenate([labelled, others[: _SAMPLE_ROWS - len(labelled)]]))
+
+
+def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
+    found = len(np.unique(labels))
+    if found < n_clusters:
+        warnings.warn(
+            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower neighbors, or ask "
+            "for fewer clusters.",
+            CoverageWarning,
+            stacklevel=3,
+        )
 
 
 def _warn_unless_settled(changed: float, plan: Schedule) -> None:
