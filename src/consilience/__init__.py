@@ -30,10 +30,12 @@ _EXPORTS = {
     "UnsafeFileError": "consilience.exceptions",
     "as_teacher": "consilience.teachers",
     "balance_weights": "consilience.soft_labels",
+    "class_centres": "consilience.centres",
     "clustering_accuracy": "consilience.metrics",
     "collision_pseudo_labels": "consilience.pseudo_labels",
     "collision_cross_entropy": "consilience.entropy",
     "collision_entropy": "consilience.entropy",
+    "cost_matrix": "consilience.centres",
     "estimate_soft_labels": "consilience.soft_labels",
     "sinkhorn": "consilience.transport",
 }
@@ -52,6 +54,8 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "collision_cross_entropy",
     "collision_entropy",
     "clustering_accuracy",
+    "class_centres",
+    "cost_matrix",
     "Card",
     "ConsilienceError",
     "InvalidInputError",
@@ -67,6 +71,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
 
 if TYPE_CHECKING:
     from consilience.card import Card
+    from consilience.centres import class_centres, cost_matrix
     from consilience.classifier import CollisionClassifier
     from consilience.clustering import CollisionClustering
     from consilience.entropy import collision_cross_entropy, collision_entropy

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.exceptions import InvalidInputError
-from consilience.labels import LabelSpace
+from consilience.labels import LabelSpace, class_list, shorten
 
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
@@ -136,6 +136,65 @@ def check_cost(cost: ArrayLike, n_source: int, n_target: int) -> NDArray[np.floa
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(M))[0])
         raise InvalidInputError(f"cost has {M[where]} at {where}; give finite numbers.")
     return M
+
+
+def check_labels(
+    y: Any, rows: int, classes: ArrayLike | None = None, *, where: str = "y"
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the classes (C,) and the position (n,) of each label among them, or say what is wrong.
+
+    Parameters
+    ----------
+    y : (n,) sequence of str, int or float
+        A label for every row.
+    rows : int
+        n, the rows of X.
+    classes : (C,) sequence, optional
+        The classes in the order wanted; by default those that occur, in numpy.unique's order.
+
+    Examples
+    --------
+    >>> names, codes = check_labels(["b", "a", "b"], 3)
+    >>> names.tolist(), codes.tolist()
+    (['a', 'b'], [1, 0, 1])
+    """
+    values = _label_array(y, where)
+    if len(values) != rows:
+        raise InvalidInputError(f"{where} has {len(values)} labels and X has {rows} rows.")
+    if classes is None:
+        if rows == 0:
+            raise InvalidInputError(f"{where} is empty; give a label for every row.")
+        names, codes = np.unique(values, return_inverse=True)
+        class_list(names, where)
+        return names, codes.astype(np.intp, copy=False)
+    listed = class_list(classes)
+    place = {name: i for i, name in enumerate(listed)}
+    found, inverse = np.unique(values, return_inverse=True)
+    unknown = [value for value in found.tolist() if value not in place]
+    if unknown:
+        raise InvalidInputError(
+            f"{where} has the labels {shorten(unknown, 5)}, which are none of the classes "
+            f"{shorten(listed, 5)}."
+        )
+    table = np.array([place[value] for value in found.tolist()], dtype=np.intp)
+    return np.asarray(listed), table[inverse]
+
+
+def _label_array(y: Any, where: str) -> NDArray[Any]:
+    """Return labels as a 1-D array of one kind without missing entries."""
+    if y is None or isinstance(y, str | bytes) or np.ndim(y) != 1:
+        shape = "" if y is None or isinstance(y, str | bytes) else f" of shape {np.shape(y)}"
+        raise InvalidInputError(f"{where} is a {type(y).__name__}{shape}; expected one label per row, (n,).")
+    values = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
+    plain = values.tolist()
+    for row, value in enumerate(plain if values.dtype.kind in "fO" else ()):
+        if value is None or value != value:
+            raise InvalidInputError(f"{where} has no label in row {row}; give one for every row.")
+        if not isinstance(value, str | int | float | np.generic):
+            raise InvalidInputError(f"{where} has {value!r} in row {row}; labels are text or numbers.")
+    if len({isinstance(value, str) for value in plain}) > 1:
+        raise InvalidInputError(f"{where} mixes text and numbers; make the labels one kind, such as str.")
+    return np.asarray(plain) if values.dtype.kind == "O" else values
 
 
 def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.float64]:

@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 
 from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_count
-from consilience.exceptions import TeacherError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers._base import BATCH_SIZE, Options, Teacher, relabel
 from consilience.teachers._callable import callable_teacher
+from consilience.teachers._features import Observed
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, check_floor, check_smoothing
 from consilience.teachers._precomputed import (
@@ -30,7 +31,7 @@ from consilience.teachers._precomputed import (
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
 from consilience.teachers._torch import torch_teacher
 
-__all__ = ["Teacher", "as_teacher"]
+__all__ = ["Observed", "Teacher", "as_teacher"]
 
 Maker = Callable[[Any, ArrayLike | None, str | None, Options], Teacher]
 
@@ -61,6 +62,8 @@ def as_teacher(
     smoothing: float = SMOOTHING,
     batch_size: int = BATCH_SIZE,
     device: str | None = None,
+    embed: Any = None,
+    fingerprint: str | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -96,11 +99,22 @@ def as_teacher(
         Rows per call of a torch or ONNX model.
     device : str, optional
         Where a torch module runs (it is moved there); "cpu" or "cuda" for ONNX.
+    embed : str, callable or array, optional
+        What counts as the features of a row. By default what enters the last layer, where one is found: a
+        torch module's last linear layer with k outputs, the last Gemm or MatMul with k columns of an ONNX
+        graph, a linear model, an MLPClassifier. Otherwise the name of a torch layer (its output; with
+        ``":input"`` at its end, its input), of a tensor of an ONNX graph, or of a step of a scikit-learn
+        pipeline; or a function of X (of a batch, as a tensor, for torch) that gives (n, d); or an array
+        (n, d) for precomputed outputs. Maps and sequences are averaged over places and steps.
+    fingerprint : str, optional
+        A text that stands for this very model, so that its outputs can be kept on disk; change it when the
+        model changes. It is found by itself, from the content, but for functions.
 
     Returns
     -------
     Teacher
-        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention.
+        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention. What it has
+        besides (`embed`, `class_weights`, ...) is listed at `Teacher`.
 
     Raises
     ------
@@ -119,13 +133,21 @@ def as_teacher(
     """
     check_choice("output", output, ("auto", "logits", "probabilities", "labels"))
     options = Options(
-        output, check_floor(floor), check_smoothing(smoothing), check_count("batch_size", batch_size), device
+        output,
+        check_floor(floor),
+        check_smoothing(smoothing),
+        check_count("batch_size", batch_size),
+        device,
+        embed,
+        fingerprint,
     )
     make = _maker(obj, name)
     if device is not None and make not in (torch_teacher, onnx_teacher):
         raise TeacherError(
             name or type(obj).__name__, "has no device; device= is for torch and ONNX. Drop it."
         )
+    if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
+        raise InvalidInputError(f"fingerprint={fingerprint!r} must be a text that is not empty.")
     return make(obj, classes, name, options)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._validation import n_rows
 from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
 from consilience.labels import class_list, shorten
+from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, ScoreReader
 
 BATCH_SIZE = 1024
@@ -26,8 +29,13 @@ class Teacher(Protocol):
 
     - ``batched`` (bool, True where it is missing): whether `predict_logits` may be called with slices of X.
       Precomputed outputs say False and get the whole X at once.
-    - ``embed(X)``: features (n, d), for ranking and class centres.
-    - ``class_weights``: the weights (k, d) of the last layer.
+    - ``embed(X)``: features (n, d), for ranking and class centres; missing where there are none.
+    - ``observe(X)``: logits and embeddings of one pass, as an `Observed`.
+    - ``class_weights``: the weights (k, d) of the last layer, which turn embeddings into logits up to a bias;
+      None where there are none.
+    - ``class_centres``: the mean embedding (k, d) of each class in the teacher's own data, or None.
+    - ``fingerprint``: a text that changes whenever the model does, or None where that cannot be known;
+      outputs are kept on disk under it.
 
     Attributes
     ----------
@@ -54,37 +62,119 @@ class Options:
     smoothing: float = SMOOTHING
     batch_size: int = BATCH_SIZE
     device: str | None = None
+    embed: Any = None
+    fingerprint: str | None = None
 
 
 class Adapter(ABC):
-    """A teacher around a foreign model: subclasses only say how to get its raw scores."""
+    """A teacher around a foreign model: subclasses only say how to get its raw scores and features."""
 
     batched = True
+    class_centres: NDArray[np.float64] | None = None
 
-    def __init__(self, name: str, classes: NDArray[Any], output: Output, floor: float) -> None:
-        if output == "labels":
+    def __init__(
+        self, name: str, classes: NDArray[Any], options: Options, *, output: Output | None = None
+    ) -> None:
+        given = options.output if output is None else output
+        if given == "labels":
             raise TeacherError(
                 name, "gives scores; output='labels' is for arrays and files of hard labels. Drop output=."
             )
         self.name, self.classes = name, classes
-        self._reader = ScoreReader(name, len(classes), output, floor)
+        self._embed, self._version = options.embed, options.fingerprint
+        self._reading = f"{given} {options.floor!r}"
+        self._reader = ScoreReader(name, len(classes), given, options.floor)
 
     @abstractmethod
     def _scores(self, X: Any, rows: int) -> Any:
         """Return the raw scores (n, k) of the `rows` > 0 rows of X."""
+
+    def _features(self, X: Any, rows: int) -> Any:
+        """Return raw features of the `rows` > 0 rows of X; only called where `_embeddable` holds."""
+        return self._embed(X)
+
+    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
+        """Return raw scores and features, None where there are none; in one pass where that can be."""
+        return self._scores(X, rows), self._features(X, rows) if self._embeddable() else None
+
+    def _embeddable(self) -> bool:
+        """Tell whether there are features, as far as can be told without a row."""
+        return callable(self._embed)
+
+    def _width(self) -> int:
+        """Return the number of features as far as it is known, for an X without rows."""
+        return 0 if self.class_weights is None else self.class_weights.shape[1]
+
+    def _model_fingerprint(self) -> str | None:
+        """Return what identifies the model's content, or None."""
+        return None
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) of the last layer, where there is one on top of the embedding."""
+        return None
+
+    @property
+    def embed(self) -> Callable[[Any], NDArray[Any]]:
+        """The function X -> features (n, d); an attribute that is missing where there are none."""
+        if not self._embeddable():
+            raise AttributeError(f"teacher {self.name!r} has no embedding; give as_teacher embed=")
+        return self._embed_rows
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A text that changes whenever the outputs may; None where that cannot be known."""
+        if self._version is not None:
+            content: str | None = f"given {self._version}"
+        elif callable(self._embed):  # a function has no content that could be compared
+            content = None
+        else:
+            content = self._model_fingerprint()
+        if content is None:
+            return None
+        facts = (type(self).__name__, content, self._reading, repr(self._embed), str(len(self.classes)))
+        return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
         rows = n_rows(X)
         if rows == 0:  # scikit-learn and many others refuse to predict nothing
             return np.empty((0, len(self.classes)))
-        try:
+        with self._wording(X):
             raw = self._scores(X, rows)
+        return self._reader.read(raw, rows)
+
+    def observe(self, X: Any) -> Observed:
+        """Return logits and embeddings of one pass over the model."""
+        rows = n_rows(X)
+        if rows == 0:
+            empty = np.empty((0, self._width())) if self._embeddable() else None
+            return Observed(np.empty((0, len(self.classes))), empty)
+        with self._wording(X):
+            raw, features = self._both(X, rows)
+        logits = self._reader.read(raw, rows)
+        return Observed(logits, None if features is None else read_features(features, rows, self.name))
+
+    def _embed_rows(self, X: Any) -> NDArray[Any]:
+        """Return features (n, d)."""
+        rows = n_rows(X)
+        if rows == 0:
+            return np.empty((0, self._width()))
+        with self._wording(X):
+            features = self._features(X, rows)
+        if features is None:
+            raise TeacherError(self.name, "has no layer to take embeddings from. Give as_teacher embed=.")
+        return read_features(features, rows, self.name)
+
+    @contextmanager
+    def _wording(self, X: Any) -> Iterator[None]:
+        """Word what goes wrong inside a foreign model."""
+        try:
+            yield
         except ConsilienceError:
             raise
         except Exception as error:
             raise TeacherError(self.name, f"failed on {describe(X)}: {summary(error)}") from error
-        return self._reader.read(raw, rows)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, classes: {shorten(self.classes, 5)})"
@@ -99,6 +189,19 @@ class Aligned(Adapter):
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows; X only has to have as many."""
+        self._check_rows(X)
+        return super().predict_logits(X)
+
+    def observe(self, X: Any) -> Observed:
+        """Return the logits and embeddings of all rows; X only has to have as many."""
+        self._check_rows(X)
+        return super().observe(X)
+
+    def _embed_rows(self, X: Any) -> NDArray[Any]:
+        self._check_rows(X)
+        return super()._embed_rows(X)
+
+    def _check_rows(self, X: Any) -> None:
         rows = n_rows(X)
         if rows != self._rows:
             raise TeacherError(
@@ -106,7 +209,6 @@ class Aligned(Adapter):
                 f"holds outputs for {self._rows} rows and X has {rows}. "
                 "Precomputed outputs belong to one X, row for row.",
             )
-        return super().predict_logits(X)
 
 
 class Relabelled:
@@ -135,6 +237,11 @@ def relabel(teacher: Teacher, classes: ArrayLike | None, name: str | None, optio
     if options.output not in ("auto", "logits"):
         raise TeacherError(
             name or teacher.name, f"is a teacher already and gives logits; drop output={options.output!r}."
+        )
+    if options.embed is not None or options.fingerprint is not None:
+        raise TeacherError(
+            name or teacher.name,
+            "is a teacher already; give embed= and fingerprint= where it is made.",
         )
     if classes is None and name is None:
         return teacher

@@ -29,7 +29,7 @@ def callable_teacher(
     if isinstance(function, type):
         raise TeacherError(shown, "is a class. Give an instance: a fitted model or a function.")
     found = given_classes(classes, shown, "a function")
-    teacher = CallableTeacher(shown, found, options.output, options.floor)
+    teacher = CallableTeacher(shown, found, options)
     teacher._function = function
     return teacher
 

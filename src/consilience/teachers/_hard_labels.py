@@ -32,7 +32,7 @@ def label_teacher(labels: NDArray[Any], classes: ArrayLike | None, name: str, op
     given = None if classes is None else class_array(classes, name)
     values, present = _present(labels, given)
     found = given if given is not None else class_array(np.unique(_plain(values, name)), name)
-    teacher = LabelTeacher(name, found, "logits", options.floor)
+    teacher = LabelTeacher(name, found, options, output="logits")
     teacher._codes = np.full(len(labels), -1, dtype=np.intp)
     teacher._codes[present] = _codes(_plain(values, name), found, present, name)
     teacher._smoothing, teacher._rows = options.smoothing, len(labels)

@@ -158,7 +158,7 @@ def onnx_teacher(
         )
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"
-    teacher = OnnxTeacher(shown, found, output, options.floor)
+    teacher = OnnxTeacher(shown, found, options, output=output)
     teacher._source, teacher._found = source, scores
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device

@@ -147,20 +147,34 @@ class ScoreReader:
 
 def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
     """Return an array, tensor, data frame, sparse matrix or list as float64, without a needless copy."""
+    values = _plain_numbers(raw, name, "a column per class")
+    return values.astype(np.float64, copy=False)
+
+
+def as_floats(raw: Any, name: str) -> NDArray[Any]:
+    """Return features as float32 or float64, whichever holds what they are, without a needless copy."""
+    values = _plain_numbers(raw, name, "a column per feature")
+    small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
+    return values.astype(np.float32 if small else np.float64, copy=False)
+
+
+def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
     if hasattr(raw, "detach"):
-        raw = raw.detach().cpu().double().numpy()
+        raw = raw.detach().cpu()
+        # numpy has no bfloat16, and every half fits into a float32
+        raw = (raw.float() if raw.is_floating_point() and raw.itemsize < 4 else raw).numpy()
     elif hasattr(raw, "toarray"):
         raw = raw.toarray()
     try:
         values = np.asarray(raw)
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
-        return values.astype(np.float64, copy=False)
+        return values.astype(np.float64) if values.dtype.kind == "O" else values
     except (TypeError, ValueError):
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
             name,
-            f"returned {what} instead of an array of numbers with a row per sample and a column per class.",
+            f"returned {what} instead of an array of numbers with a row per sample and {columns}.",
         ) from None
 
 

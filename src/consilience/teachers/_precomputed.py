@@ -218,6 +218,6 @@ def _make(
             name,
             f"has {values.shape[1]} columns for {len(found)} classes. Give classes= one name per column.",
         )
-    teacher = PrecomputedTeacher(name, found, options.output, options.floor)
+    teacher = PrecomputedTeacher(name, found, options)
     teacher._table, teacher._rows = values, len(values)
     return teacher

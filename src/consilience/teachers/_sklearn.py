@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -10,33 +12,94 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.exceptions import TeacherError
 from consilience.teachers._base import Adapter, Options, Teacher, given_classes, own_or_given
 from consilience.teachers._outputs import Output, as_numbers
+from consilience.teachers._sklearn_features import (
+    Parts,
+    last_layer_input,
+    last_layer_weights,
+    split,
+    step_parts,
+)
 
 
-class ProbaTeacher(Adapter):
-    """A classifier with `predict_proba`."""
+class SklearnTeacher(Adapter):
+    """A fitted classifier; subclasses say which of its methods is asked.
+
+    Its embedding is what enters its last layer, where it has one: a linear model's or an MLPClassifier's.
+    """
 
     _model: Any
+    _parts: Parts  # the model, opened up to its last step
+    _until: Parts | None = None  # a pipeline up to the step that embed= names
 
     def _scores(self, X: Any, rows: int) -> Any:
-        proba = self._model.predict_proba(X)
+        return self._ask(self._model, X, rows)
+
+    @abstractmethod
+    def _ask(self, model: Any, X: Any, rows: int) -> Any:
+        """Return a model's raw scores (n, k)."""
+
+    def _features(self, X: Any, rows: int) -> Any:
+        if self._until is not None:
+            return self._until.transform(X)
+        if self._embed is not None:
+            return self._embed(X)
+        return last_layer_input(self._parts.last, self._parts.transform(X))
+
+    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
+        if self._embed is not None or not self._embeddable():
+            return super()._both(X, rows)
+        inside = self._parts.transform(X)  # once for both
+        scores = self._ask(self._parts.last if self._parts.before else self._model, inside, rows)
+        return scores, last_layer_input(self._parts.last, inside)
+
+    def _embeddable(self) -> bool:
+        return self._embed is not None or self.class_weights is not None
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) of a linear model, or of the last layer of an MLPClassifier."""
+        if callable(self._embed):
+            return None
+        last = self._parts.last if self._until is None else self._until.last
+        return None if _is_hidden(last, self._until) else last_layer_weights(last, len(self.classes))
+
+    def _model_fingerprint(self) -> str | None:
+        import joblib  # type: ignore[import-untyped]
+
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return str(joblib.hash(self._model, hash_name="sha1"))
+        except Exception:  # a lambda inside, say: what cannot be hashed is not kept on disk
+            return None
+
+
+class ProbaTeacher(SklearnTeacher):
+    """A classifier with `predict_proba`."""
+
+    def _ask(self, model: Any, X: Any, rows: int) -> Any:
+        proba = model.predict_proba(X)
         if isinstance(proba, list) and proba and getattr(proba[0], "ndim", 0) == 2:
             raise TeacherError(self.name, _several_outputs(len(proba)))
         return proba
 
 
-class MarginTeacher(Adapter):
+class MarginTeacher(SklearnTeacher):
     """A classifier with `decision_function`; its margins count as logits."""
 
-    _model: Any
-
-    def _scores(self, X: Any, rows: int) -> Any:
-        margins = as_numbers(self._model.decision_function(X), self.name)
+    def _ask(self, model: Any, X: Any, rows: int) -> Any:
+        margins = as_numbers(model.decision_function(X), self.name)
         k = len(self.classes)
         if k == 2 and margins.size == rows:
             return binary_logits(margins)
         if margins.ndim == 2 and margins.shape[1] != k and margins.shape[1] == k * (k - 1) // 2:
             raise TeacherError(self.name, _one_vs_one(k))
         return margins
+
+
+def _is_hidden(last: Any, until: Parts | None) -> bool:
+    """Tell whether the named step feeds a network's first layer, or no last step at all."""
+    return until is not None and (last is None or hasattr(last, "coefs_"))
 
 
 def is_estimator(obj: Any) -> bool:
@@ -58,21 +121,28 @@ def sklearn_teacher(model: Any, classes: ArrayLike | None, name: str | None, opt
             "has neither predict_proba nor decision_function. Give a function that returns its scores "
             "(n, k), or its predictions as an array of hard labels.",
         )
-    teacher: ProbaTeacher | MarginTeacher
+    parts = split(model)
+    teacher: SklearnTeacher
     if has_margin and (options.output == "logits" or not has_proba):
         if options.output == "probabilities":
             raise TeacherError(shown, "has no predict_proba. Drop output= to use its margins as logits.")
         # with three classes there are three pairs, too: the shape alone would not tell
-        if getattr(_last_step(model), "decision_function_shape", None) == "ovo" and len(found) > 2:
+        if getattr(parts.last, "decision_function_shape", None) == "ovo" and len(found) > 2:
             raise TeacherError(shown, _one_vs_one(len(found)))
         output: Output = "logits" if options.output == "auto" else options.output
-        teacher = MarginTeacher(shown, found, output, options.floor)
+        teacher = MarginTeacher(shown, found, options, output=output)
     else:
         if options.output == "logits":
             raise TeacherError(shown, "has no decision_function and so no logits. Drop output='logits'.")
         output = "probabilities" if options.output == "auto" else options.output
-        teacher = ProbaTeacher(shown, found, output, options.floor)
-    teacher._model = model
+        teacher = ProbaTeacher(shown, found, options, output=output)
+    teacher._model, teacher._parts = model, parts
+    if isinstance(options.embed, str):
+        teacher._until = step_parts(model, options.embed, shown)
+    elif options.embed is not None and not callable(options.embed):
+        raise TeacherError(
+            shown, f"has embed={options.embed!r}; give a function of X, or the name of a pipeline's step."
+        )
     return teacher
 
 
@@ -111,18 +181,6 @@ def _classes(model: Any, given: ArrayLike | None, name: str) -> NDArray[Any]:
     if isinstance(own, list) and own and isinstance(own[0], np.ndarray):
         raise TeacherError(name, _several_outputs(len(own)))
     return own_or_given(own, given, name)
-
-
-def _last_step(model: Any) -> Any:
-    """Return the classifier inside pipelines and searches."""
-    for _ in range(16):
-        if hasattr(model, "best_estimator_"):
-            model = model.best_estimator_
-        elif isinstance(getattr(model, "steps", None), list) and model.steps:
-            model = model.steps[-1][1]
-        else:
-            break
-    return model
 
 
 def _several_outputs(count: int) -> str:

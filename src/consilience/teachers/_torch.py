@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
+import difflib
+import hashlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience.exceptions import TeacherError
 from consilience.teachers._base import Adapter, Options, Teacher, given_classes
+from consilience.teachers._features import pool
 
 
 class TorchTeacher(Adapter):
-    """A module that returns logits (n, k)."""
+    """A module that returns logits (n, k).
+
+    Its embedding is the input of its head: the linear layer with k outputs that runs last. Another layer can
+    be named, or a function be given.
+    """
 
     _module: Any
     _batch_size: int
     _device: str | None
+    _head: Any = None  # of the last pass, where its input is the embedding
 
     def _scores(self, X: Any, rows: int) -> Any:
+        return self._pass(X, rows, features=False)[0]
+
+    def _features(self, X: Any, rows: int) -> Any:
+        return self._both(X, rows)[1]
+
+    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
+        return self._pass(X, rows, features=self._embeddable())
+
+    def _pass(self, X: Any, rows: int, *, features: bool) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Run the module over all rows, once, and pick features up on the way."""
         torch = require("torch", extra="torch", purpose="A torch teacher")
         if self._device is not None:
             self._module.to(self._device)
@@ -31,12 +49,51 @@ class TorchTeacher(Adapter):
         device = parameter.device if parameter is not None else self._device or "cpu"
         values = X if isinstance(X, torch.Tensor) else np.asarray(X)
         scores = np.empty((rows, len(self.classes)))
-        with torch.no_grad(), _eval_mode(self._module):
+        seen: list[Any] = []
+        with torch.no_grad(), ExitStack() as stack:
+            for module in _modules(torch, self._module, self._embed):
+                stack.enter_context(_eval_mode(module))
+            watch = stack.enter_context(Watch(torch, self._module, self._embed, len(self.classes)))
             for start in range(0, rows, self._batch_size):
                 part = slice(start, start + self._batch_size)
-                result = self._module(_to_tensor(torch, values[part], dtype, device))
-                scores[part] = self._checked(torch, result, min(rows - start, self._batch_size))
-        return scores
+                count = min(rows - start, self._batch_size)
+                batch = _to_tensor(torch, values[part], dtype, device)
+                watch.begin()
+                # the module may write into its input, and a function of it would see that
+                found = self._embed(batch.clone()) if features and callable(self._embed) else None
+                result = self._module(batch)
+                scores[part] = self._checked(torch, result, count)
+                if features:
+                    seen.append(self._embedding(torch, watch, found, count))
+        if not seen or any(part is None for part in seen):
+            return scores, None
+        return scores, torch.cat(seen).numpy()
+
+    def _embedding(self, torch: Any, watch: Watch, found: Any, rows: int) -> Any:
+        """Return the embedding (rows, d) of one batch on the CPU, and remember the head it belongs to."""
+        if found is None:
+            found = watch.layer if self._embed is not None else watch.features
+        if found is None:
+            return None
+        if not isinstance(found, torch.Tensor):
+            raise TeacherError(
+                self.name,
+                f"has embeddings that are a {type(found).__name__}, not a tensor. "
+                "Give embed= another layer, or a function.",
+            )
+        linear_input = self._embed is None or str(self._embed).endswith(":input")
+        found = pool(found, channels_last=linear_input)
+        if found.ndim != 2 or len(found) != rows:
+            raise TeacherError(
+                self.name,
+                f"has embeddings of shape {tuple(found.shape)} for {rows} rows; expected ({rows}, d). "
+                "Give embed= a layer, or a function of the batch, with a row of features per row.",
+            )
+        own = watch.features
+        same = own is not None and found.shape == own.shape and bool(torch.equal(found, own.to(found)))
+        self._head = watch.head if same else None
+        # numpy has no bfloat16, and a half fits into a float32
+        return found.detach().to("cpu", torch.float32 if found.itemsize < 8 else torch.float64)
 
     def _checked(self, torch: Any, result: Any, rows: int) -> Any:
         if not isinstance(result, torch.Tensor):
@@ -51,15 +108,133 @@ class TorchTeacher(Adapter):
             self._reader.read(result, rows)
         return result.to("cpu", torch.float64).numpy()
 
+    def _embeddable(self) -> bool:
+        return self._embed is not None or bool(self._heads())
+
+    def _heads(self) -> list[Any]:
+        """Return the linear layers that may be the head."""
+        torch = require("torch", extra="torch", purpose="A torch teacher")
+        return [part for part in self._module.modules() if _is_head(torch, part, len(self.classes))]
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The head's weights (k, d); where several layers could be the head, None before the first pass."""
+        head = self._head
+        if head is None and self._embed is None:
+            candidates = self._heads()
+            head = candidates[0] if len(candidates) == 1 else None
+        return None if head is None else head.weight.detach().cpu().float().numpy()
+
+    def _model_fingerprint(self) -> str:
+        """Hash the structure and all tensors of the module."""
+        torch = require("torch", extra="torch", purpose="A torch teacher")
+        digest = hashlib.blake2b(digest_size=32)
+        for name, part in self._module.named_modules():
+            kind = type(part)
+            digest.update(f"{name}:{kind.__module__}.{kind.__qualname__}:{part.extra_repr()}\0".encode())
+        for name, tensor in self._module.state_dict().items():
+            if not isinstance(tensor, torch.Tensor):
+                digest.update(f"{name}={tensor!r}\0".encode())
+                continue
+            digest.update(f"{name}:{tensor.dtype}{tuple(tensor.shape)}\0".encode())
+            flat = tensor.detach().cpu().contiguous().reshape(-1)
+            digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
+        return digest.hexdigest()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # the head is found again in the copy of the module
+        return {key: value for key, value in self.__dict__.items() if key != "_head"}
+
+
+class Watch:
+    """Hooks that see, while a module runs, what enters its head and what a named layer makes.
+
+    Attributes
+    ----------
+    head : module or None
+        The linear layer with k outputs that ran last: by execution, whatever the order of definition.
+    features : (n, d) tensor or None
+        What entered it.
+    layer : tensor or None
+        The output (or, with ``name:input``, the input) of the named layer.
+    """
+
+    def __init__(self, torch: Any, module: Any, embed: Any, n_classes: int) -> None:
+        self._torch, self._module, self._k = torch, module, n_classes
+        self._name = embed if isinstance(embed, str) else None
+        self._handles: list[Any] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget the batch before."""
+        self.head: Any = None
+        self.features: Any = None
+        self.layer: Any = None
+
+    def __enter__(self) -> Watch:
+        for part in self._module.modules():
+            if _is_head(self._torch, part, self._k):
+                self._handles.append(part.register_forward_pre_hook(self._see_head))
+        if self._name is not None:
+            name, _, side = self._name.partition(":")
+            part = dict(self._module.named_modules())[name]
+            hook = part.register_forward_pre_hook if side else part.register_forward_hook
+            self._handles.append(hook(self._see_layer))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _see_head(self, part: Any, inputs: tuple[Any, ...]) -> None:
+        if inputs:
+            # a copy where a later step could write into it
+            self.head, self.features = part, pool(inputs[0].clone(), channels_last=True)
+
+    def _see_layer(self, part: Any, inputs: tuple[Any, ...], output: Any = None) -> None:
+        seen = inputs[0] if output is None and inputs else output
+        self.layer = seen.clone() if isinstance(seen, self._torch.Tensor) else seen
+
 
 def torch_teacher(module: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
     """Make a teacher of a torch module."""
     shown = name or type(module).__name__
     found = given_classes(classes, shown, "a torch module")
+    _check_embed(module, options.embed, shown)
     output = "logits" if options.output == "auto" else options.output
-    teacher = TorchTeacher(shown, found, output, options.floor)
+    teacher = TorchTeacher(shown, found, options, output=output)
     teacher._module, teacher._batch_size, teacher._device = module, options.batch_size, options.device
     return teacher
+
+
+def _check_embed(module: Any, embed: Any, name: str) -> None:
+    if embed is None or callable(embed):
+        return
+    layers = [key for key, _ in module.named_modules() if key]
+    if not isinstance(embed, str):
+        raise TeacherError(
+            name,
+            f"has embed={embed!r}; give the name of a layer (its output), 'name:input', or a function of a "
+            "batch.",
+        )
+    layer, colon, side = embed.partition(":")
+    if layer not in layers or (colon and side != "input"):
+        near = difflib.get_close_matches(layer, layers, n=3, cutoff=0.3) or layers[-3:]
+        raise TeacherError(
+            name,
+            f"has no layer {embed!r}; there are such as {', '.join(map(repr, near)) or 'none'}. "
+            "'name' means a layer's output, 'name:input' its input.",
+        )
+
+
+def _is_head(torch: Any, part: Any, n_classes: int) -> bool:
+    return isinstance(part, torch.nn.Linear) and part.out_features == n_classes
+
+
+def _modules(torch: Any, module: Any, embed: Any) -> list[Any]:
+    """Return the modules that must be in eval mode: the teacher, and one given as its embedding."""
+    owner = getattr(embed, "__self__", embed)
+    return [module, owner] if isinstance(owner, torch.nn.Module) else [module]
 
 
 def _to_tensor(torch: Any, values: Any, dtype: Any, device: Any) -> Any:

@@ -1,0 +1,68 @@
+"""Class centres and the distances between them (SCTD, Sec. 4.1.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.spatial.distance import cdist
+
+_CHUNK = 1 << 16
+
+
+def class_means(embeddings: NDArray[Any], codes: NDArray[np.intp], n_classes: int) -> NDArray[np.float64]:
+    """Return the mean embedding (C, d) of each class: SCTD, eq. (6).
+
+    Rows with a NaN in them, or with a negative code, are left out; a class without rows gets NaN.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    codes : (n,) array of int
+        The class of each row, from 0 to C - 1.
+    n_classes : int
+        C.
+    """
+    sums = np.zeros((n_classes, embeddings.shape[1]))
+    counts = np.zeros(n_classes)
+    # in chunks: the product below wants float64, and a copy of all rows would be too much to ask for
+    for start in range(0, len(embeddings), _CHUNK):
+        part, labels = embeddings[start : start + _CHUNK], codes[start : start + _CHUNK]
+        kept = (labels >= 0) & ~np.isnan(part).any(axis=1)
+        if not kept.all():
+            part, labels = part[kept], labels[kept]
+        rows = np.arange(len(part) + 1)
+        members = csr_array((np.ones(len(part)), labels, rows), shape=(len(part), n_classes))
+        sums += members.T @ part.astype(np.float64, copy=False)
+        counts += np.bincount(labels, minlength=n_classes)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums / counts[:, None])
+
+
+def unit_rows(vectors: NDArray[Any]) -> NDArray[np.float64]:
+    """Return each row of (n, d) divided by its length; a row of zeros stays one."""
+    rows = np.asarray(vectors, dtype=np.float64)
+    # by the largest entry first: the square of a large or tiny one would over- or underflow
+    scale = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
+    rows = rows / np.where(scale > 0, scale, 1.0)
+    length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
+    return np.asarray(rows / np.where(length > 0, length, 1.0))
+
+
+def centre_distances(source: NDArray[Any], target: NDArray[Any], normalise: bool) -> NDArray[np.float64]:
+    """Return M (m, n), M[i, j] = ||source[i] - target[j]||_2: SCTD, eq. (7).
+
+    Parameters
+    ----------
+    source : (m, d) array
+        The centres of the teacher's classes.
+    target : (n, d) array
+        The centres of the student's classes.
+    normalise : bool
+        Whether both are brought to unit length first, so that costs lie in [0, 2].
+    """
+    if normalise:
+        source, target = unit_rows(source), unit_rows(target)
+    return np.asarray(cdist(source, target))

@@ -1,0 +1,69 @@
+"""What a teacher sees in a row: embeddings, checked and brought to one shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._validation import check_block
+from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.teachers._outputs import as_floats
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one pass over a teacher gives.
+
+    Attributes
+    ----------
+    logits : (n, k) float64 array
+        A row of NaN where the teacher abstains.
+    embeddings : (n, d) float32 or float64 array, or None
+        None where the teacher has no features. A row may be NaN where the teacher abstains.
+    """
+
+    logits: NDArray[np.float64]
+    embeddings: NDArray[Any] | None
+
+
+def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
+    """Return features as a float array (n, d), or raise in the teacher's name.
+
+    Maps (n, c, h, w) are averaged over the places of each channel, and sequences (n, t, d) over their steps.
+    """
+    values: NDArray[Any] = pool(as_floats(raw, name))
+    if values.ndim != 2 or len(values) != rows or (rows and values.shape[1] == 0):
+        raise TeacherError(
+            name,
+            f"has embeddings of shape {values.shape} for {rows} rows of X; expected ({rows}, d). "
+            "Give embed= a layer, or a function of X, with a row of features per row.",
+        )
+    try:
+        check_block(values, "embeddings")
+    except InvalidInputError as error:
+        raise TeacherError(name, f"cannot be used: its {error}") from None
+    return values
+
+
+def pool(features: Any, *, channels_last: bool = False) -> Any:
+    """Return features (n, d) of an array or tensor: averages over the places of maps, or steps of sequences.
+
+    Parameters
+    ----------
+    features : array or tensor
+        (n, d) stays; (n, t, d) is averaged over t; (n, c, h, w) and more axes over all but the first two.
+    channels_last : bool
+        Whether the last axis holds the features whatever the number of axes, as it does for a linear layer.
+
+    Examples
+    --------
+    >>> pool(np.arange(8.0).reshape(1, 2, 2, 2)).tolist()
+    [[1.5, 5.5]]
+    """
+    if features.ndim <= 2:
+        return features
+    last = channels_last or features.ndim == 3
+    return features.mean(tuple(range(1, features.ndim - 1)) if last else tuple(range(2, features.ndim)))

@@ -1,0 +1,117 @@
+"""What a fitted scikit-learn model sees in a row, and the weights of its last layer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from consilience.exceptions import TeacherError
+
+# A bag of a hundred thousand words is no embedding one would want in memory: it would be dense.
+MAX_SPARSE_COLUMNS = 16384
+
+_ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "identity": lambda Z: Z,
+    "logistic": expit,
+    "tanh": np.tanh,
+    "relu": lambda Z: np.maximum(Z, 0),
+}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A model as the steps before its last, and its last.
+
+    Attributes
+    ----------
+    before : tuple of transformers
+        Applied one after the other.
+    last : estimator
+        The classifier; it gets what the others make.
+    """
+
+    before: tuple[Any, ...]
+    last: Any
+
+    def transform(self, X: Any) -> Any:
+        """Return what the last step gets."""
+        for step in self.before:
+            X = step.transform(X)
+        return X
+
+
+def split(model: Any) -> Parts:
+    """Open pipelines and searches."""
+    before: list[Any] = []
+    for _ in range(16):
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+        elif isinstance(getattr(model, "steps", None), list) and model.steps:
+            before += [step for _, step in model.steps[:-1] if step not in (None, "passthrough")]
+            model = model.steps[-1][1]
+        else:
+            break
+    return Parts(tuple(before), model)
+
+
+def step_parts(model: Any, step: str, name: str) -> Parts:
+    """Return a pipeline up to and with the named step, as the steps before, and what follows."""
+    for _ in range(16):
+        if hasattr(model, "best_estimator_"):
+            model = model.best_estimator_
+    names = [key for key, _ in getattr(model, "steps", ())][:-1]
+    if step not in names:
+        raise TeacherError(
+            name,
+            f"has no step {step!r} before its last; there are {', '.join(map(repr, names)) or 'none'}. "
+            "Give embed= the name of a pipeline's step, or a function of X.",
+        )
+    place = names.index(step) + 1
+    return Parts((model[:place],), model.steps[-1][1] if place == len(names) else None)
+
+
+def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
+    """Return the weights (k, d) of a linear model, or of the last layer of an MLPClassifier, or None.
+
+    The one row w of a binary model becomes [-w / 2, w / 2]: the same probabilities, a row per class.
+    """
+    if _is_mlp(last):
+        weights = np.asarray(last.coefs_[-1], dtype=np.float64).T
+    elif getattr(last, "coef_", None) is not None and not hasattr(last, "dual_coef_"):
+        # dual_coef_: a support vector machine, whose coef_ has a row per pair of classes
+        found = last.coef_
+        weights = np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
+    else:
+        return None
+    if weights.ndim == 2 and n_classes == 2 and len(weights) == 1:
+        weights = np.vstack([-weights, weights]) / 2
+    return weights if weights.ndim == 2 and len(weights) == n_classes else None
+
+
+def last_layer_input(last: Any, X: Any) -> NDArray[Any] | None:
+    """Return what enters the last layer: X for a linear model, the last hidden layer for an MLPClassifier.
+
+    None for sparse rows of very many columns.
+    """
+    if hasattr(X, "toarray"):
+        if not _is_mlp(last) and X.shape[1] > MAX_SPARSE_COLUMNS:
+            return None
+        hidden = X if _is_mlp(last) else X.toarray()
+    else:
+        hidden = np.asarray(X)
+        if hidden.dtype.kind == "O":
+            hidden = hidden.astype(np.float64)
+    if _is_mlp(last):
+        activate = _ACTIVATIONS[last.activation]
+        for weights, bias in zip(last.coefs_[:-1], last.intercepts_[:-1], strict=True):
+            hidden = activate(np.asarray(hidden @ weights) + bias)
+    return np.asarray(hidden)
+
+
+def _is_mlp(last: Any) -> bool:
+    return hasattr(last, "coefs_") and hasattr(last, "intercepts_") and last.activation in _ACTIVATIONS
