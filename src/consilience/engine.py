@@ -9,10 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._digests import row_digests
 from consilience._progress import Progress, silent
 from consilience._validation import check_block, n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
+from consilience.store import ScoreStore, Segment, Shelf
 from consilience.teachers import Observed
 from consilience.teachers._features import read_features
 
@@ -34,6 +36,7 @@ def observe(
     X: Any,
     *,
     batch_size: int = 4096,
+    store: ScoreStore | None = None,
     embeddings: bool = True,
     progress: Progress = silent,
 ) -> Observed:
@@ -46,6 +49,10 @@ def observe(
         n rows.
     batch_size : int
         Rows per call. A teacher with ``batched = False`` gets all rows at once.
+    store : ScoreStore, optional
+        Where outputs are kept: rows that it knows are not asked again, and new ones are added batch by
+        batch. Teachers without a fingerprint, precomputed outputs, and rows that have no plain content (such
+        as dictionaries) go past it.
     embeddings : bool
         Whether embeddings are wanted, too.
     progress : callable
@@ -57,20 +64,101 @@ def observe(
         Its `embeddings` are None where the teacher has no features, or they are not wanted.
     """
     rows = n_rows(X)
-    logits = np.empty((rows, len(teacher.classes)))
-    features: NDArray[Any] | None = None
-    for start, stop, batch in _batches(teacher, X, rows, batch_size):
-        with _placed(start):
-            seen = _ask(teacher, batch, stop - start, embeddings)
-        logits[start:stop] = seen.logits
+    table = _Table(rows, len(teacher.classes), embeddings)
+    shelf = _shelf(teacher, store)
+    digests = None if shelf is None else row_digests(X)
+    if shelf is None or digests is None:
+        for start, stop, batch in _batches(teacher, X, rows, batch_size):
+            with _placed(start):
+                table.put(slice(start, stop), _ask(teacher, batch, stop - start, embeddings))
+            progress("scoring", stop, rows)
+        return table.result()
+    unique = _Unique(digests)
+    for places, kept in shelf.find(unique.digests, embeddings=embeddings):
+        table.put(unique.first[places], Observed(kept.logits, kept.embeddings))
+        unique.known[places] = True
+    done = int(unique.counts[unique.known].sum())
+    if done:
+        progress("scoring", done, rows)
+    missing = np.sort(unique.first[~unique.known])
+    for start in range(0, len(missing), batch_size):
+        part = missing[start : start + batch_size]
+        with _placed(int(part[0])):
+            seen = _ask(teacher, take_rows(X, part), len(part), embeddings)
+        shelf.add(Segment(digests[part], seen.logits, seen.embeddings), embeddings=embeddings)
+        table.put(part, seen)
+        done += int(unique.counts[unique.inverse[part]].sum())
+        progress("scoring", done, rows)
+    table.copy(unique.first[unique.inverse])
+    return table.result()
+
+
+class _Table:
+    """Logits (n, k) and embeddings (n, d) that are filled part by part."""
+
+    def __init__(self, rows: int, n_classes: int, embeddings: bool) -> None:
+        self._logits = np.empty((rows, n_classes))
+        self._features: NDArray[Any] | None = None
+        self._wanted = embeddings
+
+    def put(self, rows: Any, seen: Observed) -> None:
+        """Fill some rows; a part without embeddings means that there are none at all."""
+        self._logits[rows] = seen.logits
         if seen.embeddings is None:
-            embeddings = False
-        elif embeddings:
-            if features is None:
-                features = np.empty((rows, seen.embeddings.shape[1]), seen.embeddings.dtype)
-            features[start:stop] = seen.embeddings
-        progress("scoring", stop, rows)
-    return Observed(logits, features if embeddings else None)
+            self._wanted = False
+        if not self._wanted or seen.embeddings is None:
+            return
+        if self._features is None:
+            shape = (len(self._logits), seen.embeddings.shape[1])
+            self._features = np.empty(shape, seen.embeddings.dtype)
+        self._features[rows] = seen.embeddings
+
+    def copy(self, source: NDArray[np.intp]) -> None:
+        """Give every row what row ``source[row]`` got."""
+        twins = np.flatnonzero(source != np.arange(len(source)))
+        self._logits[twins] = self._logits[source[twins]]
+        if self._features is not None:
+            self._features[twins] = self._features[source[twins]]
+
+    def result(self) -> Observed:
+        return Observed(self._logits, self._features if self._wanted else None)
+
+
+class _Unique:
+    """The distinct rows among some, by their digests.
+
+    Attributes
+    ----------
+    digests : (u, 2) array
+        Sorted, each once.
+    first : (u,) array
+        The first row of each.
+    inverse : (n,) array
+        The place of each row in `digests`.
+    counts : (u,) array
+        How many rows share each.
+    known : (u,) array of bool
+        Whether it has been found.
+    """
+
+    def __init__(self, digests: NDArray[np.uint64]) -> None:
+        order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows, the first comes first
+        ordered = digests[order]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        self.digests, self.first = ordered[new], order[new]
+        self.inverse = np.empty(len(order), dtype=np.intp)
+        self.inverse[order] = np.cumsum(new) - 1
+        self.counts = np.bincount(self.inverse, minlength=len(self.first))
+        self.known = np.zeros(len(self.first), dtype=bool)
+
+
+def _shelf(teacher: Scorer, store: ScoreStore | None) -> Shelf | None:
+    """Return where a teacher's outputs are kept, or None where they cannot be: no fingerprint, or no need."""
+    if store is None or not getattr(teacher, "batched", True):
+        return None
+    fingerprint = getattr(teacher, "fingerprint", None)
+    return None if fingerprint is None else store.shelf(fingerprint)
 
 
 def score(
@@ -79,6 +167,7 @@ def score(
     X: Any,
     *,
     batch_size: int = 4096,
+    store: ScoreStore | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """Return the packed logits (n, m) of all teachers.
@@ -92,6 +181,8 @@ def score(
         n rows.
     batch_size : int
         Rows per call. A teacher with ``batched = False`` gets all rows at once.
+    store : ScoreStore, optional
+        Where outputs are kept, as in `observe`.
     progress : callable
         Called with ("scoring", rows done, rows in all), counted over all teachers.
     """
@@ -100,7 +191,7 @@ def score(
     for i, teacher in enumerate(teachers):
         report = _shifted(progress, i * rows, len(teachers) * rows)
         try:
-            seen = observe(teacher, X, batch_size=batch_size, embeddings=False, progress=report)
+            seen = observe(teacher, X, batch_size=batch_size, store=store, embeddings=False, progress=report)
         except TeacherError as error:
             raise error.at(i, len(teachers)) from error.__cause__
         packed[:, space.block(i)] = seen.logits

@@ -1,0 +1,134 @@
+"""Digests of rows: what tells whether a row has been seen before."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+SIZE = 16
+# cells whose repr is their content
+_CELLS = (str, bytes, int, float, complex, bool, type(None), datetime.date, datetime.time, datetime.timedelta)
+
+
+def row_digests(X: Any) -> NDArray[np.uint64] | None:
+    """Return a digest (n, 2) of 128 bits of each row's content, or None where rows have no plain content.
+
+    Two rows of one digest are the same to every model: the same values in the same type and shape (arrays,
+    tensors), the same text, the same stored entries (sparse matrices), or the same cells under the same
+    columns (data frames; their index does not count). The same values in another type are another row.
+
+    Parameters
+    ----------
+    X : array, tensor, sparse matrix, data frame or list
+        n rows.
+
+    Examples
+    --------
+    >>> digests = row_digests(np.array([[0.0, 1.0], [2.0, 3.0], [0.0, 1.0]]))
+    >>> digests.shape, bool((digests[0] == digests[2]).all()), bool((digests[0] == digests[1]).any())
+    ((3, 2), True, False)
+    """
+    if hasattr(X, "detach"):
+        X = X.detach().cpu()
+        if X.dtype.is_floating_point and X.itemsize < 4:
+            X = X.float()  # numpy has no bfloat16
+        X = X.numpy()
+    if hasattr(X, "tocsr"):
+        return _of_sparse(X)
+    if hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "iloc"):
+        return _of_frame(X)
+    if not isinstance(X, np.ndarray):
+        X = _as_array(X)
+    if X is None or X.ndim == 0:
+        return None
+    if X.dtype.kind in "OUT":
+        return _of_cells(X.tolist(), f"cells {X.ndim}")
+    return _of_array(X)
+
+
+def _of_array(X: NDArray[Any]) -> NDArray[np.uint64]:
+    rows = np.ascontiguousarray(X)
+    width = rows.nbytes // len(rows) if len(rows) else 0
+    head = f"array {rows.dtype.str} {rows.shape[1:]}"
+    if width == 0:
+        return _joined(b"" for _ in range(len(rows)))
+    content = rows.reshape(-1).view(np.uint8).data
+    key = blake2b(head.encode(), digest_size=32).digest()
+    return _array(
+        [
+            blake2b(content[i : i + width], digest_size=SIZE, key=key).digest()
+            for i in range(0, len(content), width)
+        ]
+    )
+
+
+def _of_sparse(X: Any) -> NDArray[np.uint64]:
+    rows = X.tocsr(copy=True)
+    rows.sum_duplicates()  # and sorts the columns of each row
+    head = f"sparse {rows.dtype.str} {rows.shape[1]}".encode()
+    places, values = rows.indices.astype(np.int64), np.ascontiguousarray(rows.data)
+    borders = rows.indptr.tolist()
+    return _joined(head + places[a:b].tobytes() + values[a:b].tobytes() for a, b in pairwise(borders))
+
+
+def _of_frame(X: Any) -> NDArray[np.uint64] | None:
+    types = [str(kind) for kind in X.dtypes]
+    head = f"frame {list(map(str, X.columns))} {types}"
+    if len(set(types)) == 1 and X.dtypes.iloc[0].__class__.__module__.startswith("numpy"):
+        values = X.to_numpy()
+        if values.dtype.kind in "biuf":
+            found = _of_array(values)
+            return _joined(head.encode() + row.tobytes() for row in found)
+    columns = [X.iloc[:, i].tolist() for i in range(X.shape[1])]
+    return _of_cells(list(zip(*columns, strict=True)), head)
+
+
+def _of_cells(rows: list[Any], head: str) -> NDArray[np.uint64] | None:
+    texts = []
+    for row in rows:
+        cells = [row] if not isinstance(row, list | tuple) else row
+        if not all(isinstance(cell, _CELLS) or _is_missing(cell) for cell in _flat(cells)):
+            return None
+        texts.append(f"{head}\0{row!r}".encode("utf-8", "surrogatepass"))
+    return _joined(texts)
+
+
+def _flat(cells: Iterable[Any]) -> Iterable[Any]:
+    for cell in cells:
+        if isinstance(cell, list | tuple):
+            yield from _flat(cell)
+        else:
+            yield cell
+
+
+def _is_missing(cell: Any) -> bool:
+    return type(cell).__name__ in ("NAType", "NaTType")
+
+
+def _as_array(X: Any) -> NDArray[Any] | None:
+    """Return a list of texts, or of equally long lists of numbers, as an array."""
+    if not isinstance(X, list | tuple):
+        X = X.to_numpy() if hasattr(X, "to_numpy") else X
+        return X if isinstance(X, np.ndarray) else None
+    if all(isinstance(row, str) for row in X):
+        texts = np.empty(len(X), dtype=object)
+        texts[:] = X
+        return texts
+    try:
+        return np.asarray(X)
+    except ValueError:  # rows that differ in length
+        return None
+
+
+def _joined(contents: Iterable[bytes]) -> NDArray[np.uint64]:
+    return _array([blake2b(content, digest_size=SIZE).digest() for content in contents])
+
+
+def _array(digests: list[bytes]) -> NDArray[np.uint64]:
+    return np.frombuffer(b"".join(digests), dtype="<u8").reshape(-1, 2).astype(np.uint64, copy=False)
