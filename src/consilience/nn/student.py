@@ -142,7 +142,9 @@ class TorchStudent(BaseEstimator):
         n_classes : int
             L, the number of logits the module must give.
         criterion : torch.nn.Module
-            Called as ``criterion(student_logits, batch_of_targets)``; gives a scalar.
+            Called as ``criterion(student_logits, batch_of_targets)``; gives a scalar. One that looks inside
+            the module has methods ``attach(module)`` and ``detach()``, called before and after the training;
+            parameters of its own are trained too.
         progress : callable
             Called as ``progress("training", epoch, max_epochs)`` after each epoch.
         """
@@ -165,7 +167,8 @@ class TorchStudent(BaseEstimator):
         with _seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
             _check_output(module, rows, n_classes)
-            history = run(self._make_net(module, criterion, len(rows), seed, progress), rows, goals)
+            with _attached(criterion, module):
+                history = run(self._make_net(module, criterion, len(rows), seed, progress), rows, goals)
         self.module_ = module.eval()
         self.history_ = history
         self.n_iter_ = len(history)
@@ -354,6 +357,19 @@ def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
             f"The module {type(module).__name__} gave {got} for {len(example)} rows; "
             f"expected logits of shape ({len(example)}, {n_classes})."
         )
+
+
+@contextmanager
+def _attached(criterion: nn.Module, module: nn.Module) -> Iterator[None]:
+    """Let a criterion that wants to look inside the module, whatever happens only while it is trained."""
+    if not hasattr(criterion, "attach"):
+        yield
+        return
+    criterion.attach(module)
+    try:
+        yield
+    finally:
+        criterion.detach()
 
 
 @contextmanager

@@ -1,0 +1,277 @@
+"""Losses that a student learns from a teacher by, and the sum of them that a distiller minimises.
+
+Each is called as ``loss(input, target)``: the student's logits or features, and the teacher's. A row of NaN
+in the target (the teacher abstains) contributes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import normalize, smooth_l1_loss
+
+from consilience._validation import check_choice, check_count, check_number
+from consilience.exceptions import InvalidInputError
+from consilience.nn.losses import REDUCTIONS
+
+MOST_ANGLES = 2**22
+"""RKD looks at the angles of all triples of a batch, up to this many; then it takes fewer vertices."""
+
+
+class KDLoss(nn.Module):
+    r"""Standard distillation: the divergence of the student from the teacher, over the same classes.
+
+    .. math:: \mathrm{KL}(\rho_\tau(f_T), \rho_\tau(f_S))
+
+    Eq. (2) of "Selective Cross-Task Distillation", without Hinton's factor tau^2, as there.
+
+    Parameters
+    ----------
+    temperature : float
+        tau, for both.
+    reduction : {"mean", "sum", "none"}
+        The mean is over all rows, those on which the teacher abstains too.
+
+    Examples
+    --------
+    >>> import torch
+    >>> abs(KDLoss()(torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 4.0]])).item()) < 1e-6
+    True
+    """
+
+    def __init__(self, temperature: float = 3.0, reduction: str = "mean") -> None:
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, above=0)
+        check_choice("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  # torch's name
+        """Return the loss of logits (n, K) and teacher logits (n, K)."""
+        _check_pair(input, target, same_width=True)
+        said, z_T = _spoken(target)
+        log_S = torch.log_softmax(input / self.temperature, dim=1)
+        log_T = torch.log_softmax(z_T.to(log_S.dtype) / self.temperature, dim=1)
+        rows = (log_T.exp() * (log_T - log_S)).sum(dim=1)
+        return _reduce(rows.masked_fill(~said, 0.0), self.reduction)
+
+
+class RKDLoss(nn.Module):
+    """Relational distillation (Park et al. 2019): distances and angles between the rows of a batch.
+
+    Distances are divided by their mean over the batch, so that the two spaces need neither the same scale nor
+    the same number of dimensions; both differences count by Huber's loss, averaged over pairs and triples.
+
+    Parameters
+    ----------
+    distance, angle : float
+        Weights of the two parts; 1 and 2 as in the paper.
+
+    Examples
+    --------
+    >>> import torch
+    >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> RKDLoss()(3 * points, points).item() < 1e-6  # the same shape, larger
+    True
+    """
+
+    def __init__(self, distance: float = 1.0, angle: float = 2.0) -> None:
+        super().__init__()
+        self.distance = check_number("distance", distance, at_least=0)
+        self.angle = check_number("angle", angle, at_least=0)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the loss of features (n, d) and teacher embeddings (n, e)."""
+        _check_pair(input, target)
+        said, _ = _spoken(target)
+        S, T = input[said], target[said].to(input.dtype)
+        if len(S) < 2:
+            return input.sum() * 0.0
+        loss = self.distance * smooth_l1_loss(_relative_distances(S), _relative_distances(T))
+        if self.angle and len(S) > 2:
+            loss = loss + self.angle * smooth_l1_loss(_cosines(S), _cosines(T))
+        return loss
+
+
+class FitNetLoss(nn.Module):
+    """Hints (Romero et al. 2015): a linear map, learnt alongside, from student features to embeddings.
+
+    The mean squared difference, over entries and rows. The map belongs to the loss and is dropped with it.
+
+    Parameters
+    ----------
+    n_embedding : int
+        Columns of the teacher's embedding.
+    n_features : int, optional
+        Columns of the student's features; where they are not known yet, `prepare` is told later.
+    """
+
+    hint: nn.Linear | None
+
+    def __init__(self, n_embedding: int, n_features: int | None = None) -> None:
+        super().__init__()
+        self.n_embedding = check_count("n_embedding", n_embedding)
+        self.hint = None
+        if n_features is not None:
+            self.prepare(n_features)
+
+    def prepare(self, n_features: int) -> None:
+        """Make the map, before an optimiser asks for the parameters."""
+        self.hint = nn.Linear(check_count("n_features", n_features), self.n_embedding)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the loss of features (n, d) and teacher embeddings (n, e)."""
+        _check_pair(input, target)
+        if self.hint is None:
+            raise InvalidInputError("FitNetLoss does not know n_features yet; give it, or call prepare.")
+        said, E = _spoken(target)
+        rows = (self.hint(input) - E.to(input.dtype)).square().mean(dim=1)
+        return _reduce(rows.masked_fill(~said, 0.0), "mean")
+
+
+class RelationLoss(nn.Module):
+    r"""Match whom the teacher finds near, in the style of ReFilled (Ye et al. 2020).
+
+    For every row i of a batch the distances to the others give a distribution over them,
+
+    .. math:: p(j | i) \propto \exp(-\lVert\phi_i - \phi_j\rVert / (\mu\tau)), \quad j \neq i,
+
+    with mu the mean distance in the batch; the student's is to match the teacher's by KL divergence. ReFilled
+    draws a positive and some negatives per anchor; here all rows of the batch take part.
+
+    Parameters
+    ----------
+    temperature : float
+        tau.
+
+    Examples
+    --------
+    >>> import torch
+    >>> points = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+    >>> abs(RelationLoss()(3 * points, points).item()) < 1e-6
+    True
+    """
+
+    def __init__(self, temperature: float = 0.5) -> None:
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, above=0)
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the loss of features (n, d) and teacher embeddings (n, e)."""
+        _check_pair(input, target)
+        said, _ = _spoken(target)
+        if int(said.sum()) < 3:
+            return input.sum() * 0.0
+        log_S, log_T = (
+            torch.log_softmax(-_relative_distances(phi) / self.temperature, dim=1)
+            for phi in (input[said], target[said].to(input.dtype))
+        )
+        return (log_T.exp() * (log_T - log_S)).sum(dim=1).mean()
+
+
+class Term(NamedTuple):
+    """One teacher's part in a `CrossTaskLoss`."""
+
+    loss: nn.Module
+    columns: slice  # of the target
+    weight: float
+    of: Literal["logits", "features"] = "logits"
+
+
+class CrossTaskLoss(nn.Module):
+    r"""Cross-entropy with the labels plus what teachers add.
+
+    .. math:: \frac{1}{N} \sum_i \ell(y_i, f_S(x_i)) + \sum_h \lambda_h D_h(x_i)
+
+    Eq. (11) of "Selective Cross-Task Distillation", with a term per teacher. The target's first K columns are
+    the label, one-hot; a row of zeros has none, and only the teachers act on it.
+
+    Parameters
+    ----------
+    n_classes : int
+        K.
+    terms : sequence of Term
+    labelled : float
+        Share of the rows that have a label, over all batches: the mean cross-entropy is over these.
+    """
+
+    def __init__(self, n_classes: int, terms: Sequence[Term], labelled: float = 1.0) -> None:
+        super().__init__()
+        self.n_classes, self.labelled = n_classes, check_number("labelled", labelled, above=0)
+        self.losses = nn.ModuleList(term.loss for term in terms)
+        self.parts = [(term.columns, term.weight, term.of) for term in terms]
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._features: Tensor | None = None
+
+    def attach(self, module: nn.Module) -> None:
+        """Keep what `module` gives its head, the linear layer with K outputs that runs last: its features.
+
+        Where there is none, the logits are the features. `detach` ends it.
+        """
+        self.detach()
+        heads = [p for p in module.modules() if isinstance(p, nn.Linear) and p.out_features == self.n_classes]
+        self._hooks = [head.register_forward_pre_hook(self._keep) for head in heads]
+        for loss in self.losses:
+            if isinstance(loss, FitNetLoss) and loss.hint is None:
+                loss.prepare(heads[-1].in_features if heads else self.n_classes)
+
+    def detach(self) -> None:
+        """Leave the module alone again."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._features = [], None
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        """Return the loss of student logits (n, K) and targets (n, K + the teachers' columns)."""
+        y = target[:, : self.n_classes].to(logits.dtype)
+        loss = -(y * torch.log_softmax(logits, dim=1)).sum() / (max(len(y), 1) * self.labelled)
+        features = logits if self._features is None else self._features
+        for term, (columns, weight, of) in zip(self.losses, self.parts, strict=True):
+            loss = loss + weight * term(features if of == "features" else logits, target[:, columns])
+        return loss
+
+    def _keep(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        # rows of several vectors each, as of words, have their mean
+        self._features = inputs[0] if inputs[0].ndim == 2 else inputs[0].flatten(1, -2).mean(dim=1)
+
+
+def _check_pair(input: Tensor, target: Tensor, *, same_width: bool = False) -> None:  # noqa: A002
+    wrong = input.ndim != 2 or target.ndim != 2 or len(input) != len(target)
+    if wrong or (same_width and input.shape != target.shape):
+        expected = "the same shape (n, K)" if same_width else "(n, d) and (n, e), as many rows"
+        raise InvalidInputError(
+            f"input has shape {tuple(input.shape)} and target {tuple(target.shape)}; expected {expected}."
+        )
+
+
+def _spoken(target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which rows (n,) the teacher speaks on, and the target with zeros in the others."""
+    said = ~target.isnan().any(dim=1)
+    # zeros before any arithmetic: the gradient of 0 * NaN is NaN
+    return said, target.masked_fill(~said[:, None], 0.0)
+
+
+def _reduce(rows: Tensor, reduction: str) -> Tensor:
+    if reduction == "none":
+        return rows
+    return rows.sum() if reduction == "sum" else rows.sum() / max(len(rows), 1)
+
+
+def _relative_distances(phi: Tensor) -> Tensor:
+    """Return the distances (n, n - 1) of each row to the others, in units of their mean."""
+    n = len(phi)
+    others = ~torch.eye(n, dtype=torch.bool, device=phi.device)
+    # the product form loses near distances in float32
+    distances = torch.cdist(phi, phi, compute_mode="donot_use_mm_for_euclid_dist")[others]
+    return (distances / distances.mean().clamp_min(torch.finfo(phi.dtype).tiny)).view(n, n - 1)
+
+
+def _cosines(phi: Tensor) -> Tensor:
+    """Return the cosine of the angle at each vertex between each two rows: (vertices, n, n)."""
+    n = len(phi)
+    # batches are shuffled: the first rows are a sample
+    vertices = max(1, min(n, MOST_ANGLES // (n * max(phi.shape))))
+    sides = normalize(phi[None] - phi[:vertices, None], dim=2)
+    return sides @ sides.transpose(1, 2)

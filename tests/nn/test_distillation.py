@@ -1,0 +1,222 @@
+"""Distillation losses: their definitions written plainly, finite differences, abstentions, and training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+from scipy.stats import entropy
+
+torch = pytest.importorskip("torch")
+
+from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience.nn import TorchStudent, distillation  # noqa: E402
+from consilience.nn.distillation import (  # noqa: E402
+    CrossTaskLoss,
+    FitNetLoss,
+    KDLoss,
+    RelationLoss,
+    RKDLoss,
+    Term,
+)
+
+NAN = float("nan")
+
+
+def pair(seed: int, n: int = 5, d: int = 3, e: int = 4) -> tuple[Any, Any]:
+    generator = torch.Generator().manual_seed(seed)
+    return (
+        torch.randn(n, d, generator=generator, dtype=torch.float64, requires_grad=True),
+        torch.randn(n, e, generator=generator, dtype=torch.float64),
+    )
+
+
+def losses() -> dict[str, Any]:
+    torch.manual_seed(0)
+    return {
+        "kd": KDLoss(2.0),
+        "rkd": RKDLoss(),
+        "fitnet": FitNetLoss(4, 3).double(),
+        "relation": RelationLoss(),
+    }
+
+
+@pytest.mark.parametrize("name", ["kd", "rkd", "fitnet", "relation"])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gradients_agree_with_finite_differences(name: str, seed: int) -> None:
+    student, teacher = pair(seed, e=3 if name == "kd" else 4)
+    assert torch.autograd.gradcheck(lambda S: losses()[name](S, teacher), (student,))
+
+
+@pytest.mark.parametrize("name", ["kd", "rkd", "fitnet", "relation"])
+def test_rows_of_which_the_teacher_says_nothing_have_no_gradient(name: str) -> None:
+    student, teacher = pair(0, n=6, e=3 if name == "kd" else 4)
+    silent = teacher.clone()
+    silent[2] = NAN
+    loss = losses()[name](student, silent)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert student.grad[2].abs().max() == 0
+    assert student.grad[[0, 1, 3, 4, 5]].abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["kd", "rkd", "fitnet", "relation"])
+def test_a_teacher_who_never_speaks_teaches_nothing(name: str) -> None:
+    student, teacher = pair(0, e=3 if name == "kd" else 4)
+    loss = losses()[name](student, torch.full_like(teacher, NAN))
+    loss.backward()
+    assert loss == 0
+    assert student.grad.abs().max() == 0
+
+
+def test_kd_is_the_divergence_of_eq_2() -> None:
+    student, teacher = pair(3, e=3)
+    p_S, p_T = (np.exp(log_softmax(z.detach().numpy() / 3, axis=1)) for z in (student, teacher))
+    expected = entropy(p_T, p_S, axis=1)
+    for reduction, value in {"none": expected, "sum": expected.sum(), "mean": expected.mean()}.items():
+        got = KDLoss(3.0, reduction)(student, teacher).detach().numpy()
+        np.testing.assert_allclose(got, value, rtol=1e-10)
+
+
+def test_rkd_is_what_its_paper_defines() -> None:
+    student, teacher = pair(4, n=4)
+
+    def relations(phi: Any) -> tuple[list[float], list[float]]:
+        pairs = [(i, j) for i in range(4) for j in range(4) if i != j]
+        lengths = [float(np.linalg.norm(phi[i] - phi[j])) for i, j in pairs]
+        sides = {(i, j): (phi[i] - phi[j]) / np.linalg.norm(phi[i] - phi[j]) for i, j in pairs}
+        sides |= {(i, i): np.zeros(phi.shape[1]) for i in range(4)}
+        angles = [float(sides[i, j] @ sides[k, j]) for j in range(4) for i in range(4) for k in range(4)]
+        return [length / np.mean(lengths) for length in lengths], angles
+
+    def huber(a: list[float], b: list[float]) -> float:
+        gap = np.abs(np.subtract(a, b))
+        return float(np.where(gap < 1, gap**2 / 2, gap - 0.5).mean())
+
+    (d_S, a_S), (d_T, a_T) = relations(student.detach().numpy()), relations(teacher.numpy())
+    assert RKDLoss()(student, teacher).item() == pytest.approx(huber(d_S, d_T) + 2 * huber(a_S, a_T))
+    assert RKDLoss(angle=0)(student, teacher).item() == pytest.approx(huber(d_S, d_T))
+
+
+def test_relations_are_distributions_over_the_other_rows() -> None:
+    student, teacher = pair(5, n=6)
+
+    def relation(phi: Any) -> Any:
+        D = np.linalg.norm(phi[:, None] - phi[None], axis=2)
+        D = D / D[~np.eye(6, dtype=bool)].mean()
+        return [np.exp(log_softmax(-np.delete(D[i], i) / 0.5)) for i in range(6)]
+
+    pairs = zip(relation(teacher.numpy()), relation(student.detach().numpy()), strict=True)
+    expected = np.mean([entropy(p_T, p_S) for p_T, p_S in pairs])
+    assert RelationLoss(0.5)(student, teacher).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("loss", [RKDLoss(), RelationLoss()])
+def test_relations_do_not_depend_on_scale_rotation_or_place(loss: Any) -> None:
+    student, teacher = pair(6)
+    turn = torch.linalg.qr(torch.randn(4, 4, dtype=torch.float64))[0]
+    same = loss(student, 5.0 * teacher @ turn - 2.0)
+    assert same.item() == pytest.approx(loss(student, teacher).item(), rel=1e-9)
+
+
+def test_rows_in_one_place_do_no_harm() -> None:
+    student = torch.zeros(4, 3, requires_grad=True)
+    for loss in (RKDLoss(), RelationLoss()):
+        value = loss(student, torch.randn(4, 2))
+        value.backward()
+        assert torch.isfinite(value)
+        assert torch.isfinite(student.grad).all()
+
+
+def test_angles_of_large_batches_are_those_of_some_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distillation, "MOST_ANGLES", 2 * 8 * 8)
+    assert distillation._cosines(torch.randn(8, 3)).shape == (2, 8, 8)
+
+
+def test_cross_task_loss_is_eq_11_with_a_term_per_teacher() -> None:
+    logits, teachers = pair(7, d=3, e=6)
+    y = torch.tensor([0, 2, 1, 1, 0])
+    target = torch.cat([torch.nn.functional.one_hot(y, 3), teachers], dim=1)
+    terms = [Term(KDLoss(), slice(3, 6), 2.0), Term(KDLoss(), slice(6, 9), 0.5)]
+    loss = CrossTaskLoss(3, terms)(logits, target)
+    expected = torch.nn.functional.cross_entropy(logits, y)
+    expected = expected + 2 * KDLoss()(logits, teachers[:, :3]) + 0.5 * KDLoss()(logits, teachers[:, 3:])
+    assert loss.item() == pytest.approx(expected.item())
+
+
+def test_rows_without_a_label_learn_from_the_teacher_alone() -> None:
+    logits, teacher = pair(8, n=4, d=2, e=2)
+    labels = torch.tensor([[1.0, 0], [0, 0], [0, 1.0], [0, 0]], dtype=torch.float64)
+    target = torch.cat([labels, teacher], dim=1)
+    loss = CrossTaskLoss(2, [Term(KDLoss(), slice(2, 4), 3.0)], labelled=0.5)(logits, target)
+    supervised = torch.nn.functional.cross_entropy(logits[[0, 2]], torch.tensor([0, 1]))
+    assert loss.item() == pytest.approx((supervised + 3 * KDLoss()(logits, teacher)).item())
+
+
+def test_the_features_are_what_enters_the_head_and_the_hint_is_trained() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 4)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    embeddings = np.column_stack([X[:, 0] * 2, X[:, 1] - 1, X.sum(axis=1)])
+    target = np.hstack([np.eye(2)[y], embeddings])
+    criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
+    student = TorchStudent(
+        lambda n_features, n_classes: torch.nn.Sequential(
+            torch.nn.Linear(n_features, 7), torch.nn.Tanh(), torch.nn.Linear(7, n_classes)
+        ),
+        max_epochs=150,
+        lr=0.01,
+        patience=None,
+        validation_fraction=0.0,
+        random_state=0,
+    )
+    student.fit(X, target, n_classes=2, criterion=criterion)
+    hint = criterion.losses[0].hint
+    assert (hint.in_features, hint.out_features) == (7, 3)
+    features = student.module_[:2](torch.tensor(X))
+    left = (hint(features).detach().numpy() - embeddings).var()
+    assert left < 0.1 * embeddings.var()
+    assert not student.module_[2]._forward_pre_hooks  # left as it was
+
+
+def test_a_student_without_a_head_has_its_logits_as_features() -> None:
+    logits, teacher = pair(9)
+    criterion = CrossTaskLoss(3, [Term(RKDLoss(), slice(3, 7), 1.0, "features")])
+    criterion.attach(torch.nn.Identity())
+    target = torch.cat([torch.zeros(5, 3, dtype=torch.float64), teacher], dim=1)
+    assert criterion(logits, target).item() == pytest.approx(RKDLoss()(logits, teacher).item())
+
+
+def test_hooks_are_removed_when_training_fails() -> None:
+    module = torch.nn.Linear(3, 2)
+    kept: list[Any] = []
+
+    class Failing(CrossTaskLoss):
+        def attach(self, module: Any) -> None:
+            super().attach(module)
+            kept.append(module)
+
+        def forward(self, logits: Any, target: Any) -> Any:
+            raise RuntimeError("out of chalk")
+
+    with pytest.raises(RuntimeError, match="chalk"):
+        TorchStudent(module).fit(
+            np.ones((4, 3)), np.eye(2)[[0, 1, 0, 1]], n_classes=2, criterion=Failing(2, [])
+        )
+    assert len(kept) == 1
+    assert not kept[0]._forward_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("loss", "shapes", "message"),
+    [
+        (KDLoss(), ((4, 3), (4, 2)), r"input has shape \(4, 3\) and target \(4, 2\); expected the same"),
+        (RKDLoss(), ((4, 3), (5, 2)), r"expected \(n, d\) and \(n, e\), as many rows"),
+        (FitNetLoss(2), ((4, 3), (4, 2)), "does not know n_features yet"),
+    ],
+)
+def test_wrong_shapes_are_told(loss: Any, shapes: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        loss(*(torch.zeros(shape) for shape in shapes))
