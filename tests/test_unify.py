@@ -20,7 +20,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassif
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 
-import consilience.unify
 from consilience import (
     CoverageWarning,
     DisconnectedWarning,
@@ -373,7 +372,7 @@ def test_progress_tells_of_every_step(digits: Any) -> None:
 def test_without_torch_the_default_is_a_scikit_learn_network(
     digits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consilience.unify, "installed", lambda module: False)
+    monkeypatch.setattr("consilience._taught.installed", lambda module: False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's own, on 60 iterations
         unified = Unifier(digits["teachers"], random_state=0).fit(digits["X"])

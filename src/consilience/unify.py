@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
-from consilience._optional import installed, keep_torch_threads
+from consilience._optional import keep_torch_threads
 from consilience._progress import Progress, silent
+from consilience._taught import NotFittedError, Origin, TaughtClassifier, make_student, numbered_teacher
 from consilience._validation import (
     check_choice,
     check_count,
@@ -26,27 +22,21 @@ from consilience._validation import (
     n_rows,
     take_rows,
 )
-from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.engine import score
-from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError, TeacherError
-from consilience.export import finish, write_model
+from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.kernels.entropy import responsibilities, weigh
-from consilience.kernels.expansion import sharpen
 from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.pseudo_labels import collision_pseudo_labels
 from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
-from consilience.students import LOSSES, STUDENTS, ExpansionStudent, Loss, is_torch_student, named_student
-from consilience.teachers import Teacher, as_teacher
+from consilience.students import LOSSES, Loss
+
+__all__ = ["NotFittedError", "Unifier"]
 
 # The logit of a known label, in the units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0
 # Weight of fairness in the pseudo-labels of self_label: from 1 to 100 the digits trials hardly differ.
 SELF_LABEL_LAM = 10.0
-
-
-class NotFittedError(ConsilienceError, SklearnNotFittedError):
-    """The estimator is used before `fit`."""
 
 
 class _Scored(NamedTuple):
@@ -57,7 +47,7 @@ class _Scored(NamedTuple):
     covered: NDArray[np.bool_]  # (n,) whether a teacher or a label says anything
 
 
-class Unifier(ClassifierMixin, BaseEstimator):
+class Unifier(TaughtClassifier):
     """Make one classifier over all classes out of classifiers that each know some.
 
     The teachers score the unlabelled rows of X; their outputs become soft labels over the union of their
@@ -201,11 +191,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
             self._fit_backprop(student, X, scored)
         else:
             self._fit_estimate(student, X, scored)
-        self.student_ = student
-        self.n_iter_ = student.n_iter_
-        self._example = take_rows(X, slice(0, 2))
-        if len(getattr(X, "shape", ())) > 1:
-            self.n_features_in_ = int(X.shape[1])
+        self._keep_student(student, X)
         return self
 
     def score_teachers(self, X: Any) -> NDArray[np.float64]:
@@ -224,59 +210,6 @@ class Unifier(ClassifierMixin, BaseEstimator):
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`."""
         self._check_params()
         return self._soft_labels(self._prepare(X, y, logits))
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
-        self._check_fitted()
-        if self.student_.scores == "logits":
-            return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
-        return sharpen(self.student_.predict_all(X, len(self.classes_)), self.temperature)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class (n,) of each row."""
-        self._check_fitted()
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the unified classifier as one ONNX file, and its card next to it.
-
-        The model takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and ``label`` (n,); the
-        class names are in its metadata. ``as_teacher(path)`` makes it a teacher again.
-
-        Parameters
-        ----------
-        path : path
-            A file name that ends in ``.onnx``, in a folder that exists.
-        """
-        self._check_fitted()
-        target = Path(path)
-        if target.suffix != ".onnx":
-            raise InvalidInputError(
-                f"save writes ONNX; give a file name that ends in .onnx, not {target.name!r}."
-            )
-        if not target.parent.is_dir():
-            raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
-        about = {"method": self.method, "train": self.train, "temperature": f"{self.temperature:g}"}
-        columns = getattr(self.student_, "columns_", np.arange(len(self.classes_)))
-        model = finish(
-            self.student_.to_onnx(self._example),
-            classes=self.classes_,
-            columns=columns,
-            temperature=self.temperature,
-            scores=self.student_.scores,
-            metadata={"producer": "consilience", **about},
-        )
-        write_model(model, target)
-        card = Card(
-            name=target.stem,
-            classes=tuple(self.classes_.tolist()),
-            output="probabilities",
-            sha256=file_sha256(target),
-            description=f"Unified from {len(self.teachers_)} teachers.",
-            details={**about, "teachers": [teacher.name for teacher in self.teachers_]},
-        )
-        write_card(card_path(target), card)
-        return target
 
     def _check_params(self) -> None:
         check_choice("method", self.method, METHODS)
@@ -312,36 +245,15 @@ class Unifier(ClassifierMixin, BaseEstimator):
 
     def _make_student(self) -> Any:
         """Return the unfitted student, as an ExpansionStudent or a TorchStudent."""
-        student = self.student
-        if student is None:
-            student = "torch" if installed("torch") and installed("skorch") else "mlp"
-        if isinstance(student, str) and student != "torch":
-            check_choice("student", student, ("torch", *STUDENTS))
-            student = named_student(student)
-        if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
-            if not hasattr(student, "predict_proba"):
-                raise InvalidInputError(
-                    f"student={type(student).__name__} has no predict_proba; "
-                    "set probability=True, or wrap it in CalibratedClassifierCV."
-                )
-            if self.train == "backprop":
-                raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")
-            return ExpansionStudent(
-                student, threshold=self.threshold, loss=self.loss, random_state=self.random_state
-            )
-        if isinstance(student, type) and hasattr(student, "predict_proba"):
-            raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
-        if not (student == "torch" or is_torch_student(student) or callable(student)):
-            raise InvalidInputError(
-                f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
-                "a factory of one, a name, or None."
-            )
-        from consilience.nn import as_torch_student
-
-        return as_torch_student(None if isinstance(student, str) else student, self.random_state)
+        student = make_student(
+            self.student, threshold=self.threshold, loss=self.loss, random_state=self.random_state
+        )
+        if self.train == "backprop" and student.scores == "probabilities":
+            raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")
+        return student
 
     def _open_teachers(self) -> None:
-        self.teachers_ = [_numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
+        self.teachers_ = [numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
         self.label_space_ = LabelSpace(
             [teacher.classes for teacher in self.teachers_],
             self.aliases,
@@ -355,7 +267,7 @@ class Unifier(ClassifierMixin, BaseEstimator):
         rows = n_rows(X)
         if rows == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
-        self.seconds_: dict[str, float] = {}
+        self.seconds_ = {}
         with self._step("scoring"):
             if logits is None:
                 packed = self.score_teachers(X)
@@ -398,12 +310,6 @@ class Unifier(ClassifierMixin, BaseEstimator):
             pinned = scored.labels >= 0
             Q[pinned] = np.eye(self.label_space_.n_classes)[scored.labels[pinned]]
         return Q
-
-    @contextmanager
-    def _step(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds_[name] = time.perf_counter() - started
 
     def _fit_estimate(self, student: Any, X: Any, scored: _Scored) -> None:
         space = self.label_space_
@@ -492,22 +398,9 @@ class Unifier(ClassifierMixin, BaseEstimator):
                 X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
             )
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "student_"):
-            raise NotFittedError("This Unifier is not fitted yet; call fit(X) first.")
+    def _learnt_at(self) -> float:
+        return float(self.temperature)
 
-    def __sklearn_clone__(self) -> Unifier:
-        # a plain clone would clone, and so un-fit, scikit-learn teachers in the list
-        params = self.get_params(deep=False)
-        params["student"] = clone(self.student, safe=False)
-        return type(self)(**params)
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "student_")
-
-
-def _numbered_teacher(source: Any, index: int, count: int) -> Teacher:
-    try:
-        return as_teacher(source)
-    except TeacherError as error:
-        raise error.at(index, count) from error.__cause__
+    def _origin(self) -> Origin:
+        about = {"method": self.method, "train": self.train, "temperature": f"{self.temperature:g}"}
+        return Origin(f"Unified from {len(self.teachers_)} teachers.", about)

@@ -362,14 +362,14 @@ def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
 @contextmanager
 def _attached(criterion: nn.Module, module: nn.Module) -> Iterator[None]:
     """Let a criterion that wants to look inside the module, whatever happens only while it is trained."""
-    if not hasattr(criterion, "attach"):
-        yield
-        return
-    criterion.attach(module)
+    watcher: Any = criterion if hasattr(criterion, "attach") else None
+    if watcher is not None:
+        watcher.attach(module)
     try:
         yield
     finally:
-        criterion.detach()
+        if watcher is not None:
+            watcher.detach()
 
 
 @contextmanager

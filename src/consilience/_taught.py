@@ -1,0 +1,170 @@
+"""What Unifier and CrossTaskDistiller share: a classifier that a student became."""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.exceptions import NotFittedError as SklearnNotFittedError
+
+from consilience._optional import installed
+from consilience._validation import check_choice, take_rows
+from consilience.card import Card, card_path, file_sha256, write_card
+from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
+from consilience.export import finish, write_model
+from consilience.kernels.expansion import sharpen
+from consilience.students import STUDENTS, ExpansionStudent, Loss, is_torch_student, named_student
+from consilience.teachers import Teacher, as_teacher
+
+
+class NotFittedError(ConsilienceError, SklearnNotFittedError):
+    """The estimator is used before `fit`."""
+
+
+class Origin(NamedTuple):
+    """Where a classifier comes from, for its file and its card."""
+
+    description: str
+    about: Mapping[str, str]
+
+
+class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
+    """Predicts with a fitted student, and saves it."""
+
+    student: Any
+    random_state: Any
+    classes_: NDArray[Any]
+    teachers_: list[Teacher]
+    student_: Any
+    seconds_: dict[str, float]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
+        self._check_fitted()
+        if self.student_.scores == "logits":
+            return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
+        return sharpen(self.student_.predict_all(X, len(self.classes_)), self._learnt_at())
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class (n,) of each row."""
+        self._check_fitted()
+        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the classifier as one ONNX file, and its card next to it.
+
+        The model takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and ``label`` (n,); the
+        class names are in its metadata. ``as_teacher(path)`` makes it a teacher again.
+
+        Parameters
+        ----------
+        path : path
+            A file name that ends in ``.onnx``, in a folder that exists.
+        """
+        self._check_fitted()
+        target = Path(path)
+        if target.suffix != ".onnx":
+            raise InvalidInputError(
+                f"save writes ONNX; give a file name that ends in .onnx, not {target.name!r}."
+            )
+        if not target.parent.is_dir():
+            raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
+        origin = self._origin()
+        columns = getattr(self.student_, "columns_", np.arange(len(self.classes_)))
+        model = finish(
+            self.student_.to_onnx(self._example),
+            classes=self.classes_,
+            columns=columns,
+            temperature=self._learnt_at(),
+            scores=self.student_.scores,
+            metadata={"producer": "consilience", **origin.about},
+        )
+        write_model(model, target)
+        card = Card(
+            name=target.stem,
+            classes=tuple(self.classes_.tolist()),
+            output="probabilities",
+            sha256=file_sha256(target),
+            description=origin.description,
+            details={**origin.about, "teachers": [teacher.name for teacher in self.teachers_]},
+        )
+        write_card(card_path(target), card)
+        return target
+
+    @abstractmethod
+    def _learnt_at(self) -> float:
+        """Return the temperature of the soft labels that a scikit-learn student learnt."""
+
+    @abstractmethod
+    def _origin(self) -> Origin:
+        """Return what the saved file says of where it comes from."""
+
+    def _keep_student(self, student: Any, X: Any) -> None:
+        """Make `student` the one to predict with."""
+        self.student_ = student
+        self.n_iter_: int | None = student.n_iter_
+        self._example = take_rows(X, slice(0, 2))
+        if len(getattr(X, "shape", ())) > 1:
+            self.n_features_in_ = int(X.shape[1])
+
+    @contextmanager
+    def _step(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self.seconds_[name] = time.perf_counter() - started
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "student_"):
+            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+
+    def __sklearn_clone__(self) -> Self:
+        # a plain clone would clone, and so un-fit, scikit-learn teachers in a list
+        params = self.get_params(deep=False)
+        params["student"] = clone(self.student, safe=False)
+        return type(self)(**params)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "student_")
+
+
+def make_student(student: Any, *, threshold: float, random_state: Any, loss: Loss = "cross-entropy") -> Any:
+    """Return an unfitted ExpansionStudent or TorchStudent; parameters as in `Unifier`."""
+    if student is None:
+        student = "torch" if installed("torch") and installed("skorch") else "mlp"
+    if isinstance(student, str) and student != "torch":
+        check_choice("student", student, ("torch", *STUDENTS))
+        student = named_student(student)
+    if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
+        if not hasattr(student, "predict_proba"):
+            raise InvalidInputError(
+                f"student={type(student).__name__} has no predict_proba; "
+                "set probability=True, or wrap it in CalibratedClassifierCV."
+            )
+        return ExpansionStudent(student, threshold=threshold, loss=loss, random_state=random_state)
+    if isinstance(student, type) and hasattr(student, "predict_proba"):
+        raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
+    if not (student == "torch" or is_torch_student(student) or callable(student)):
+        raise InvalidInputError(
+            f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
+            "a factory of one, a name, or None."
+        )
+    from consilience.nn import as_torch_student
+
+    return as_torch_student(None if isinstance(student, str) else student, random_state)
+
+
+def numbered_teacher(source: Any, index: int, count: int) -> Teacher:
+    """Make a teacher, or say which of several cannot be made."""
+    try:
+        return as_teacher(source)
+    except TeacherError as error:
+        raise error.at(index, count) from error.__cause__
