@@ -84,14 +84,10 @@ def sinkhorn(
             ConvergenceWarning,
             stacklevel=2,
         )
-    log_a, log_b = np.log(np.where(a > 0, a, 1.0)), np.log(np.where(b > 0, b, 1.0))
-    beta = solved.beta + eps * log_b
-    shift = beta.mean(axis=1, keepdims=True)
-    # K was that of M - min M
-    alpha, beta = solved.alpha + eps * log_a + shift + M.min(), beta - shift
-    value = (alpha * a).sum(axis=1) + (beta * b).sum(axis=1) - eps
+    value = solved.value
     if regulariser == "kl":
+        log_a, log_b = np.log(np.where(a > 0, a, 1.0)), np.log(np.where(b > 0, b, 1.0))
         value = value + eps * (1.0 - (a * log_a).sum(axis=1) - (b * log_b).sum(axis=1))
     return SinkhornResult(
-        value, beta, solved.residual, solved.n_iter, converged, eps, regulariser, alpha, a, b, M
+        value, solved.beta, solved.residual, solved.n_iter, converged, eps, regulariser, solved.alpha, a, b, M
     )
