@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+import numpy as np
+
 from consilience._atomic import replacing
 from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError
@@ -24,7 +26,7 @@ CardOutput = Literal["logits", "probabilities", "labels"]
 VERSION = 1
 MAX_BYTES = 16 * 2**20
 
-_KEYS = ("name", "classes", "output", "sha256", "description", "details")
+_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class Card:
         A sentence for people.
     details : mapping
         Anything else that JSON can hold.
+    centres : (k, d) array of numbers, optional
+        The mean embedding of each class in the model's own data, a row per class (SCTD, eq. 6), so that
+        others need not guess it from the weights.
 
     Examples
     --------
@@ -58,6 +63,7 @@ class Card:
     sha256: str | None = None
     description: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
+    centres: tuple[tuple[float, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -74,6 +80,8 @@ class Card:
             raise InvalidInputError(f"description={self.description!r} must be a text.")
         if not isinstance(self.details, Mapping):
             raise InvalidInputError(f"details={self.details!r} must be a mapping of names to values.")
+        if self.centres is not None:
+            object.__setattr__(self, "centres", _check_centres(self.centres, len(classes)))
 
 
 def card_path(model_path: str | os.PathLike[str]) -> Path:
@@ -115,6 +123,8 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
     content: dict[str, Any] = {"consilience_card": VERSION}
     content.update((key, getattr(card, key)) for key in _KEYS)
     content["details"] = dict(card.details)
+    if card.centres is None:
+        del content["centres"]  # so that older releases read the card
     try:
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -214,6 +224,22 @@ def _parse(data: bytes, filename: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InvalidInputError(f"{filename} must hold a JSON object, not a {type(content).__name__}.")
     return content
+
+
+def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...]:
+    """Return centres (k, d) as plain numbers, or say what is wrong with them."""
+    try:
+        values = np.asarray(centres)
+    except ValueError:  # rows that differ in length
+        values = np.empty(0)
+    if values.dtype.kind not in "iuf" or values.ndim != 2 or len(values) != n_classes or values.shape[1] == 0:
+        raise InvalidInputError(
+            f"A card's centres must be numbers, ({n_classes}, d): a row per class, all of one length; they "
+            f"have shape {np.shape(values)}."
+        )
+    if not np.isfinite(values).all():
+        raise InvalidInputError("A card's centres must be finite numbers.")
+    return tuple(tuple(row) for row in values.astype(float).tolist())
 
 
 def _is_sha256(value: object) -> bool:

@@ -186,6 +186,22 @@ class Aligned(Adapter):
     batched = False
 
     _rows: int
+    _stored_features: Any = None
+    _stored_weights: NDArray[Any] | None = None
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) that were stored with the embeddings, if any."""
+        return self._stored_weights
+
+    def _features(self, X: Any, rows: int) -> Any:
+        return self._embed(X) if self._stored_features is None else self._stored_features
+
+    def _embeddable(self) -> bool:
+        return self._stored_features is not None or callable(self._embed)
+
+    def _width(self) -> int:
+        return 0 if self._stored_features is None else int(np.shape(self._stored_features)[1])
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows; X only has to have as many."""
@@ -289,6 +305,13 @@ def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[An
             name, f"is {what}, which does not name its classes. Give classes= one name per column."
         )
     return class_array(classes, name)
+
+
+def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
+    """Raise unless embed= is None or a function; `otherwise` says what else it may be."""
+    if embed is not None and not callable(embed):
+        choice = f"{otherwise}, or a function" if otherwise else "a function"
+        raise TeacherError(name, f"has embed={embed!r}; give {choice} of X that returns features (n, d).")
 
 
 def describe(X: Any) -> str:

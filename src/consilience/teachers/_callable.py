@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from consilience.exceptions import TeacherError
-from consilience.teachers._base import Adapter, Options, Teacher, given_classes
+from consilience.teachers._base import Adapter, Options, Teacher, check_embed_function, given_classes
 
 
 class CallableTeacher(Adapter):
@@ -28,6 +28,7 @@ def callable_teacher(
     shown = name or _function_name(function)
     if isinstance(function, type):
         raise TeacherError(shown, "is a class. Give an instance: a fitted model or a function.")
+    check_embed_function(options.embed, shown)
     found = given_classes(classes, shown, "a function")
     teacher = CallableTeacher(shown, found, options)
     teacher._function = function

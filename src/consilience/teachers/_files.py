@@ -7,6 +7,9 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from consilience.card import Card, find_card
 from consilience.exceptions import TeacherError
 from consilience.teachers._base import Options
@@ -34,3 +37,8 @@ def open_source(
         if options.output == "auto" and card.output is not None:
             options = replace(options, output=card.output)
     return source, shown, options, card
+
+
+def centres_of(card: Card | None) -> NDArray[np.float64] | None:
+    """Return the class centres (k, d) on a card, or None."""
+    return None if card is None or card.centres is None else np.asarray(card.centres, dtype=np.float64)

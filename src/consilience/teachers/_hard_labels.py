@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.exceptions import TeacherError
 from consilience.labels import shorten
-from consilience.teachers._base import Aligned, Options, Teacher, class_array
+from consilience.teachers._base import Aligned, Options, class_array
 
 
 class LabelTeacher(Aligned):
@@ -27,7 +27,9 @@ class LabelTeacher(Aligned):
         return logits
 
 
-def label_teacher(labels: NDArray[Any], classes: ArrayLike | None, name: str, options: Options) -> Teacher:
+def label_teacher(
+    labels: NDArray[Any], classes: ArrayLike | None, name: str, options: Options
+) -> LabelTeacher:
     """Make a teacher of labels (n,) that name classes; by default the classes are those that occur."""
     given = None if classes is None else class_array(classes, name)
     values, present = _present(labels, given)

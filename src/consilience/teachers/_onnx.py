@@ -13,16 +13,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._validation import take_rows
+from consilience.card import file_sha256
 from consilience.exceptions import TeacherError
 from consilience.labels import shorten
-from consilience.teachers._base import Adapter, Options, Teacher, describe, own_or_given, summary
-from consilience.teachers._files import open_source
+from consilience.teachers._base import (
+    Adapter,
+    Options,
+    Teacher,
+    check_embed_function,
+    describe,
+    own_or_given,
+    summary,
+)
+from consilience.teachers._features import pool
+from consilience.teachers._files import centres_of, open_source
+from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
 from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
 from consilience.teachers._onnx_safety import check_external_data
 from consilience.teachers._outputs import Output
 from consilience.teachers._sklearn import binary_logits
 
 _PURPOSE = "An ONNX teacher"
+_EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -40,37 +52,69 @@ Signature = tuple[tuple[int, ...], ...]
 
 
 class OnnxTeacher(Adapter):
-    """A model file that onnxruntime runs; the session is opened at the first prediction."""
+    """A model file that onnxruntime runs; sessions are opened at the first prediction.
+
+    Its embedding is what enters its last layer (a Gemm, MatMul or LinearClassifier with k rows of constant
+    weights), or the tensor that embed= names. It takes a session of its own: the graph has one more output.
+    """
 
     _source: Path
     _signature: Signature
     _external: list[Path]
     _found: Scores
+    _seen: Features | None
     _batch_size: int
     _device: str
     _session: Any = None
+    _wide_session: Any = None
+    _digest: tuple[Signature, str] | None = None
 
     def _scores(self, X: Any, rows: int) -> Any:
-        session = self._open()
+        return self._pass(X, rows, None)[0]
+
+    def _features(self, X: Any, rows: int) -> Any:
+        return self._embed(X) if callable(self._embed) else self._both(X, rows)[1]
+
+    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
+        if callable(self._embed):
+            return self._scores(X, rows), self._embed(X)
+        return self._pass(X, rows, self._seen.tensor if self._seen is not None else None)
+
+    def _embeddable(self) -> bool:
+        return self._seen is not None or callable(self._embed)
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) of the last layer, where it takes the embedding."""
+        return None if self._seen is None else self._seen.weights
+
+    def _pass(self, X: Any, rows: int, tensor: str | None) -> tuple[Any, Any]:
+        """Run the model over all rows, once, and fetch a tensor on the way."""
+        session = self._open(tensor)
         inputs = session.get_inputs()
         fixed = _fixed_batch(inputs)
         size = fixed or self._batch_size
-        parts = []
+        scores, features = [], []
         for start in range(0, rows, size):
             part = take_rows(X, slice(start, start + size)) if rows > size else X
             count = min(size, rows - start)
             feed = {item.name: self._column(part, item, len(inputs) > 1) for item in inputs}
             if fixed and count < fixed:
                 feed = {key: _pad(value, fixed) for key, value in feed.items()}
+            # a graph's input cannot be fetched, and need not be
+            fetched = [self._found.output] + ([tensor] if tensor is not None and tensor not in feed else [])
             try:
-                result = session.run([self._found.output], feed)[0]
+                results = session.run(fetched, feed)
             except Exception as error:
                 wants = ", ".join(f"{item.name} {item.type} {item.shape}" for item in inputs)
                 raise TeacherError(
                     self.name, f"failed on {describe(part)}; it takes {wants}: {summary(error)}"
                 ) from error
-            parts.append(self._matrix(result)[:count] if fixed else self._matrix(result))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            scores.append(self._matrix(results[0])[:count] if fixed else self._matrix(results[0]))
+            if tensor is not None:
+                seen = results[1] if len(results) > 1 else feed[tensor]
+                features.append(pool(np.asarray(seen), channels_last=self.class_weights is not None)[:count])
+        return _joined(scores), _joined(features) if features else None
 
     def _matrix(self, result: Any) -> NDArray[Any]:
         """Return one run's scores as an array (n, k)."""
@@ -104,32 +148,55 @@ class OnnxTeacher(Adapter):
             values = values[:, None]
         return _cast(values, item, self.name)
 
-    def _open(self) -> Any:
-        """Return the session; the file is checked again if it is not the one that was checked."""
-        if self._session is None:
-            onnxruntime = require("onnxruntime", extra="onnx", purpose=_PURPOSE)
-            provider = _PROVIDERS[self._device]
-            if provider not in onnxruntime.get_available_providers():
-                raise TeacherError(
-                    self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}."
-                )
-            if _signature(self._source, self._external) != self._signature:
-                self._external, self._signature = _load(self._source, self.name)[1:]
-            options = onnxruntime.SessionOptions()
-            # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
-            options.log_severity_level = 3
-            try:
-                # from the path, never from bytes: those would take external data from the current folder
-                self._session = onnxruntime.InferenceSession(str(self._source), options, providers=[provider])
-            except Exception as error:
-                raise TeacherError(
-                    self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"
-                ) from error
-        return self._session
+    def _open(self, tensor: str | None) -> Any:
+        """Return a session that gives a tensor, too; a file that is not the one checked is checked again."""
+        wide = tensor is not None
+        session = self._wide_session if wide else self._session
+        if session is not None:
+            return session
+        onnxruntime = require("onnxruntime", extra="onnx", purpose=_PURPOSE)
+        provider = _PROVIDERS[self._device]
+        if provider not in onnxruntime.get_available_providers():
+            raise TeacherError(self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}.")
+        if _signature(self._source, self._external) != self._signature:
+            self._external, self._signature = _load(self._source, self.name)[1:]
+        options = onnxruntime.SessionOptions()
+        # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
+        options.log_severity_level = 3
+        content: str | bytes = str(self._source)
+        if tensor is not None:
+            model, self._external, self._signature = _load(self._source, self.name)
+            add_output(model, tensor)
+            content = model.SerializeToString()
+            # bytes would take external data from the current folder; the check was for the model's own
+            options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
+        try:
+            session = onnxruntime.InferenceSession(content, options, providers=[provider])
+        except Exception as error:
+            raise TeacherError(
+                self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"
+            ) from error
+        if wide:
+            self._wide_session = session
+        else:
+            self._session = session
+        return session
+
+    def _model_fingerprint(self) -> str | None:
+        """Hash the file and the files next to it that it reads."""
+        now = _signature(self._source, self._external)
+        if now != self._signature:
+            if self._session is not None or self._wide_session is not None:
+                return None  # an open session goes on with the file that was
+            self._external, self._signature = _load(self._source, self.name)[1:]
+        if self._digest is None or self._digest[0] != self._signature:
+            parts = [file_sha256(path) for path in [self._source, *self._external]]
+            self._digest = self._signature, " ".join(parts)
+        return self._digest[1]
 
     def __getstate__(self) -> dict[str, Any]:
         # a session cannot be sent to another process; the file can be opened there
-        return {key: value for key, value in self.__dict__.items() if key != "_session"}
+        return {key: value for key, value in self.__dict__.items() if not key.endswith("session")}
 
 
 def onnx_teacher(
@@ -162,6 +229,13 @@ def onnx_teacher(
     teacher._source, teacher._found = source, scores
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
+    head = find_features(graph, scores.output, len(found), source)
+    if isinstance(options.embed, str):
+        teacher._seen = named_features(graph, options.embed, head, shown)
+    else:
+        check_embed_function(options.embed, shown, "the name of a tensor")
+        teacher._seen = head if options.embed is None else None
+    teacher.class_centres = centres_of(card)
     return teacher
 
 
@@ -188,6 +262,10 @@ def _signature(source: Path, external: list[Path]) -> Signature:
     except OSError:  # gone: the check that follows says so
         return ()
     return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
+
+
+def _joined(parts: list[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _fixed_batch(inputs: list[Any]) -> int | None:

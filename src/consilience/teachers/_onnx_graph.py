@@ -57,7 +57,7 @@ class Graph:
         self.constants = {tensor.name: tensor for tensor in model.graph.initializer}
         for node in model.graph.node:
             if node.op_type == "Constant" and node.output:
-                value = _attribute(node, "value")
+                value = node_attribute(node, "value")
                 if value is not None and value.HasField("t"):
                     self.constants[node.output[0]] = value.t
 
@@ -207,13 +207,13 @@ def _kind(graph: Graph, node: Any) -> Kind | None:
         )
     if node.op_type not in _CLASSIFIERS:
         return None
-    attribute = _attribute(node, "post_transform")
+    attribute = node_attribute(node, "post_transform")
     transform = "NONE" if attribute is None else attribute.s.decode("ascii", "replace")
     if transform in ("SOFTMAX", "SOFTMAX_ZERO", "LOGISTIC"):
         return "probabilities"
     if transform != "NONE" or node.op_type == "TreeEnsembleClassifier":
         return None  # a forest's leaves hold probabilities, a boosted ensemble's hold logits
-    return "probabilities" if _attribute(node, "prob_a") is not None else "logits"
+    return "probabilities" if node_attribute(node, "prob_a") is not None else "logits"
 
 
 def _node_classes(graph: Graph, node: Any) -> list[Any] | None:
@@ -247,12 +247,13 @@ def _is_binary(node: Any) -> bool:
     return len(_class_labels(node) or ()) == 2
 
 
-def _attribute(node: Any, name: str) -> Any:
+def node_attribute(node: Any, name: str) -> Any:
+    """Return a node's attribute of some name, or None."""
     return next((attribute for attribute in node.attribute if attribute.name == name), None)
 
 
 def _is_l1_normalizer(node: Any) -> bool:
-    norm = _attribute(node, "norm") if node.op_type == "Normalizer" else None
+    norm = node_attribute(node, "norm") if node.op_type == "Normalizer" else None
     return norm is not None and norm.s == b"L1"
 
 

@@ -25,7 +25,8 @@ from consilience.teachers._base import (
     own_or_given,
     summary,
 )
-from consilience.teachers._files import open_source
+from consilience.teachers._features import read_features
+from consilience.teachers._files import centres_of, open_source
 from consilience.teachers._hard_labels import label_teacher
 
 _NPZ_SCORES = {
@@ -103,13 +104,18 @@ def npy_teacher(
         values = _load_npy(source)
     if not isinstance(values, np.ndarray):
         raise TeacherError(shown, f"cannot be read from {source}: it is an .npz under another name.")
-    return _make(values, None if card is None else card.classes, classes, shown, options)
+    teacher = _make(values, None if card is None else card.classes, classes, shown, options)
+    teacher.class_centres = centres_of(card)
+    return teacher
 
 
 def npz_teacher(
     path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
 ) -> Teacher:
-    """Make a teacher of an .npz file with `logits`, `proba` or `labels`, and `classes`."""
+    """Make a teacher of an .npz file with `logits`, `proba` or `labels`, and `classes`.
+
+    It may hold `embeddings` (n, d) besides, and the `class_weights` (k, d) that belong to them.
+    """
     source, shown, options, card = open_source(path, name, options)
     if not zipfile.is_zipfile(source):
         raise TeacherError(shown, f"cannot be read from {source}: it is no .npz archive.")
@@ -125,12 +131,22 @@ def npz_teacher(
             )
         values = archive[found[0]]
         own = archive["classes"] if "classes" in archive.files else None
+        embeddings = archive["embeddings"] if "embeddings" in archive.files else None
+        weights = archive["class_weights"] if "class_weights" in archive.files else None
     kind = _NPZ_SCORES[found[0]]
     if options.output not in ("auto", kind):
         raise TeacherError(shown, f"has {found[0]} in {source.name}, not {options.output}. Drop output=.")
     if own is None and card is not None:
         own = np.asarray(card.classes)
-    return _make(values, own, classes, shown, replace(options, output=kind))  # type: ignore[arg-type]
+    teacher = _make(values, own, classes, shown, replace(options, output=kind))  # type: ignore[arg-type]
+    teacher.class_centres = centres_of(card)
+    if embeddings is not None and options.embed is None:
+        _store(teacher, embeddings, weights)
+    elif weights is not None and embeddings is None:
+        raise TeacherError(
+            shown, f"has class_weights in {source.name} and no embeddings that they belong to."
+        )
+    return teacher
 
 
 def parquet_teacher(
@@ -149,7 +165,9 @@ def parquet_teacher(
         columns = [table.column_names[i] for i in kept]
         if columns == ["label"]:
             values = np.asarray(table.column(kept[0]).to_pylist(), dtype=object)
-            return _make(values, own, classes, shown, replace(options, output="labels"))
+            teacher = _make(values, own, classes, shown, replace(options, output="labels"))
+            teacher.class_centres = centres_of(card)
+            return teacher
         if options.output == "labels":
             raise TeacherError(
                 shown, f"has the columns {shorten(columns)}; hard labels are one column 'label'."
@@ -157,7 +175,9 @@ def parquet_teacher(
         scores = np.empty((table.num_rows, len(columns)))
         for i, column in enumerate(kept):
             scores[:, i] = table.column(column).to_numpy()
-    return _make(scores, own_or_given(columns, own, shown), classes, shown, options)
+    teacher = _make(scores, own_or_given(columns, own, shown), classes, shown, options)
+    teacher.class_centres = centres_of(card)
+    return teacher
 
 
 def _load_npy(source: Path) -> Any:
@@ -197,8 +217,34 @@ def _reading(source: Path, name: str) -> Iterator[None]:
 
 def _make(
     values: NDArray[Any], own: ArrayLike | None, classes: ArrayLike | None, name: str, options: Options
-) -> Teacher:
-    """Make a teacher of scores (n, k) or hard labels (n,)."""
+) -> Aligned:
+    """Make a teacher of scores (n, k) or hard labels (n,); an array as embed= holds its embeddings."""
+    if options.embed is None or callable(options.embed):
+        return _plain(values, own, classes, name, options)
+    if not is_array(options.embed):
+        raise TeacherError(
+            name, f"has embed={options.embed!r}; give an array (n, d) of features, or a function of X."
+        )
+    teacher = _plain(values, own, classes, name, replace(options, embed=None))
+    _store(teacher, options.embed, None)
+    return teacher
+
+
+def _store(teacher: Aligned, embeddings: Any, weights: NDArray[Any] | None) -> None:
+    """Give a teacher the features that were computed with its scores, checked."""
+    features = read_features(embeddings, teacher._rows, teacher.name)
+    if weights is not None and weights.shape != (len(teacher.classes), features.shape[1]):
+        raise TeacherError(
+            teacher.name,
+            f"has class_weights of shape {weights.shape}; expected ({len(teacher.classes)}, "
+            f"{features.shape[1]}): a row per class and a column per feature.",
+        )
+    teacher._stored_features, teacher._stored_weights = features, weights
+
+
+def _plain(
+    values: NDArray[Any], own: ArrayLike | None, classes: ArrayLike | None, name: str, options: Options
+) -> Aligned:
     if options.output == "labels" and values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim == 1 and options.output in ("auto", "labels"):

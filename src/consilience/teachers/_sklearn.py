@@ -10,7 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.exceptions import TeacherError
-from consilience.teachers._base import Adapter, Options, Teacher, given_classes, own_or_given
+from consilience.teachers._base import (
+    Adapter,
+    Options,
+    Teacher,
+    check_embed_function,
+    given_classes,
+    own_or_given,
+)
 from consilience.teachers._outputs import Output, as_numbers
 from consilience.teachers._sklearn_features import (
     Parts,
@@ -139,10 +146,8 @@ def sklearn_teacher(model: Any, classes: ArrayLike | None, name: str | None, opt
     teacher._model, teacher._parts = model, parts
     if isinstance(options.embed, str):
         teacher._until = step_parts(model, options.embed, shown)
-    elif options.embed is not None and not callable(options.embed):
-        raise TeacherError(
-            shown, f"has embed={options.embed!r}; give a function of X, or the name of a pipeline's step."
-        )
+    else:
+        check_embed_function(options.embed, shown, "the name of a pipeline's step")
     return teacher
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
 import hashlib
 from collections.abc import Iterator
@@ -130,8 +131,7 @@ class TorchTeacher(Adapter):
         torch = require("torch", extra="torch", purpose="A torch teacher")
         digest = hashlib.blake2b(digest_size=32)
         for name, part in self._module.named_modules():
-            kind = type(part)
-            digest.update(f"{name}:{kind.__module__}.{kind.__qualname__}:{part.extra_repr()}\0".encode())
+            digest.update(f"{name}:{_structure(part)}\0".encode("utf-8", "replace"))
         for name, tensor in self._module.state_dict().items():
             if not isinstance(tensor, torch.Tensor):
                 digest.update(f"{name}={tensor!r}\0".encode())
@@ -140,6 +140,23 @@ class TorchTeacher(Adapter):
             flat = tensor.detach().cpu().contiguous().reshape(-1)
             digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
         return digest.hexdigest()
+
+    def randomised(self, seed: int) -> Teacher | None:
+        """Return a teacher of the same structure with random weights, or None where embed= is a function."""
+        torch = require("torch", extra="torch", purpose="A torch teacher")
+        if callable(self._embed):
+            return None
+        twin = copy.copy(self)
+        twin._module, twin._head = copy.deepcopy(self._module), None
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            for part in twin._module.modules():
+                if hasattr(part, "reset_parameters"):
+                    part.reset_parameters()
+                else:
+                    for parameter in part.parameters(recurse=False):
+                        parameter.normal_(std=0.02)
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         # the head is found again in the copy of the module
@@ -225,6 +242,29 @@ def _check_embed(module: Any, embed: Any, name: str) -> None:
             f"has no layer {embed!r}; there are such as {', '.join(map(repr, near)) or 'none'}. "
             "'name' means a layer's output, 'name:input' its input.",
         )
+
+
+def _structure(part: Any) -> str:
+    """Describe what a submodule computes, apart from its tensors: class, settings and forward's code.
+
+    A module's own settings are plain values among its attributes; what else it holds is a submodule, a
+    tensor, or of torch's making.
+    """
+    kind = type(part)
+    plain = (bool, int, float, str, tuple, type(None))
+    settings = {
+        key: value
+        for key, value in sorted(vars(part).items())
+        if isinstance(value, plain) and key not in ("training", "_is_full_backward_hook")
+    }
+    code = getattr(getattr(kind.forward, "__func__", kind.forward), "__code__", None)
+    body = "" if code is None else f"{code.co_code.hex()} {code.co_names} {_constants(code)}"
+    return f"{kind.__module__}.{kind.__qualname__} {part.extra_repr()} {settings!r} {body}"
+
+
+def _constants(code: Any) -> list[str]:
+    """Return the plain constants of a function; the repr of others holds their place in memory."""
+    return [repr(value) for value in code.co_consts if isinstance(value, int | float | str | bytes)]
 
 
 def _is_head(torch: Any, part: Any, n_classes: int) -> bool:

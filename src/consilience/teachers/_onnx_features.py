@@ -1,0 +1,172 @@
+"""Where an ONNX graph has its last layer: what enters it, and its weights."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._optional import require
+from consilience.exceptions import TeacherError
+from consilience.teachers._onnx_graph import Graph, node_attribute
+
+# Operators that may follow the last layer: none of them changes which column belongs to which class.
+_TAIL = {
+    *("Abs", "Add", "Cast", "CastLike", "Clip", "Div", "Dropout", "Exp", "Flatten", "Identity", "Log"),
+    *("LogSoftmax", "Max", "Mul", "Normalizer", "Pow", "ReduceMean", "ReduceSum", "Relu", "Reshape"),
+    *("Sigmoid", "Softmax", "Squeeze", "Sub", "Unsqueeze", "ZipMap"),
+}
+
+
+@dataclass(frozen=True)
+class Features:
+    """Where the features of a row are in a graph.
+
+    Attributes
+    ----------
+    tensor : str
+        The tensor that holds them.
+    weights : (k, d) array or None
+        Those of the last layer, where it is the one that takes them.
+    """
+
+    tensor: str
+    weights: NDArray[np.float64] | None
+
+
+def find_features(graph: Graph, scores: str, n_classes: int, source: Path) -> Features | None:
+    """Find the last Gemm, MatMul or LinearClassifier whose weights are constant and have a row per class.
+
+    Parameters
+    ----------
+    graph : Graph
+    scores : str
+        The output of class scores.
+    n_classes : int
+        k.
+    source : Path
+        The model's file; a tensor's data may lie next to it, which was checked before.
+    """
+    before = _ancestors(graph, scores)
+    for node in reversed(graph.model.graph.node):
+        if not before.intersection(node.output) or not node.input:
+            continue
+        weights = _weights(graph, node, source)
+        if weights is None:
+            continue
+        turned = _per_class(graph, node, weights, n_classes, before)
+        if turned is not None:
+            return Features(node.input[0], turned)
+    return None
+
+
+def named_features(graph: Graph, tensor: str, found: Features | None, name: str) -> Features:
+    """Return the features under a given name, with weights where the last layer takes just these."""
+    known = [*graph.producers, *(value.name for value in graph.model.graph.input)]
+    if tensor not in known:
+        near = difflib.get_close_matches(tensor, known, n=3, cutoff=0.3) or known[-3:]
+        raise TeacherError(
+            name,
+            f"has no tensor {tensor!r} in its graph; there are such as {', '.join(map(repr, near))}. "
+            "Give embed= the name of a tensor, or a function of X.",
+        )
+    return Features(tensor, found.weights if found is not None and found.tensor == tensor else None)
+
+
+def add_output(model: Any, tensor: str) -> None:
+    """Make a tensor of a graph one of its outputs; its type is left to onnxruntime to infer."""
+    known = {value.name for value in [*model.graph.output, *model.graph.input]}
+    if tensor not in known:
+        model.graph.output.add().name = tensor
+
+
+def _ancestors(graph: Graph, tensor: str) -> set[str]:
+    """Return all tensors that a tensor is made from, and itself."""
+    seen: set[str] = set()
+    waiting = [tensor]
+    while waiting:
+        current = waiting.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        node = graph.producers.get(current)
+        waiting.extend([] if node is None else [entry for entry in node.input if entry])
+    return seen
+
+
+def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | None:
+    """Return the weights (outputs, d) of a linear node, or None where it is none with constant ones."""
+    if node.op_type == "LinearClassifier":
+        given, intercepts = node_attribute(node, "coefficients"), node_attribute(node, "intercepts")
+        count = len(intercepts.floats) if intercepts is not None else 0
+        if given is None or count == 0 or len(given.floats) % count:
+            return None
+        return np.asarray(given.floats, dtype=np.float64).reshape(count, -1)
+    if node.op_type not in ("Gemm", "MatMul") or len(node.input) < 2:
+        return None
+    tensor = graph.constants.get(node.input[1])
+    if tensor is None or len(tensor.dims) != 2 or _flag(node, "transA"):
+        return None
+    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
+    try:
+        values = np.asarray(numpy_helper.to_array(tensor, str(source.parent)), dtype=np.float64)
+    except (TypeError, ValueError, OSError):  # a type that numpy lacks
+        return None
+    scale = node_attribute(node, "alpha") if node.op_type == "Gemm" else None
+    turned = values if _flag(node, "transB") else values.T
+    return turned if scale is None else turned * scale.f
+
+
+def _per_class(
+    graph: Graph, node: Any, weights: NDArray[np.float64], n_classes: int, before: set[str]
+) -> NDArray[np.float64] | None:
+    """Return the weights with a row per class, or None where a row's class cannot be told."""
+    tail = _tail(graph, node, before)
+    if len(weights) == n_classes:
+        if not all(_keeps_columns(graph, step) for step in tail):
+            return None
+        # a binary model written as [-w, w] under a sigmoid of each: the logits differ by w x, not 2 w x
+        sigmoids = node.op_type == "LinearClassifier" or any(step.op_type == "Sigmoid" for step in tail)
+        doubled = n_classes == 2 and sigmoids and np.array_equal(weights[0], -weights[1])
+        return weights / 2 if doubled else weights
+    if len(weights) != 1 or n_classes != 2:
+        return None
+    if node.op_type == "LinearClassifier":
+        return np.vstack([-weights, weights]) / 2
+    # one probability p made two: [1 - p, p], or the other way round
+    for step in tail:
+        if step.op_type != "Concat" or len(step.input) != 2:
+            continue
+        first, second = (graph.producers.get(tensor) for tensor in step.input)
+        if first is not None and first.op_type == "Sub" and first.input[1] == step.input[1]:
+            return np.vstack([-weights, weights]) / 2
+        if second is not None and second.op_type == "Sub" and second.input[1] == step.input[0]:
+            return np.vstack([weights, -weights]) / 2
+    return None
+
+
+def _tail(graph: Graph, node: Any, before: set[str]) -> list[Any]:
+    """Return the nodes between a node and the scores."""
+    reached = set(node.output)
+    found = []
+    for step in graph.model.graph.node:  # in topological order, as the format demands
+        if reached.intersection(step.input) and before.intersection(step.output):
+            reached.update(step.output)
+            found.append(step)
+    return found
+
+
+def _keeps_columns(graph: Graph, node: Any) -> bool:
+    if node.op_type == "ArrayFeatureExtractor":  # one margin of two, which the adapter turns into [0, d]
+        picked = graph.constants.get(node.input[1])
+        return picked is not None and int(np.prod(picked.dims)) == 1
+    return node.op_type in _TAIL
+
+
+def _flag(node: Any, name: str) -> bool:
+    found = node_attribute(node, name)
+    return found is not None and bool(found.i)
