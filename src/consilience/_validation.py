@@ -110,8 +110,10 @@ def check_transition(transition: ArrayLike, n_classes: int | None = None) -> NDA
     return Q
 
 
-def check_cost(cost: ArrayLike, n_source: int, n_target: int) -> NDArray[np.float64]:
-    """Return a cost matrix M (m, n) as floats, or raise unless it has that shape and is finite.
+def check_cost(
+    cost: ArrayLike, n_source: int | None = None, n_target: int | None = None
+) -> NDArray[np.float64]:
+    """Return a cost matrix M (m, k) as contiguous floats, or raise unless it has that shape and is finite.
 
     Examples
     --------
@@ -120,21 +122,25 @@ def check_cost(cost: ArrayLike, n_source: int, n_target: int) -> NDArray[np.floa
     consilience.exceptions.InvalidInputError: cost has shape (1, 2); expected (2, 2): ...
     """
     try:
-        array = np.asarray(cost)
-        M = array.astype(np.float64) if array.dtype.kind in "biuf" else None
+        M = np.asarray(cost)
     except ValueError:  # rows that differ in length
-        M = None
-    if M is None:
-        raise InvalidInputError("cost must be a matrix of numbers, a row per class of the teacher.")
-    if M.shape != (n_source, n_target):
+        M = np.empty(0, dtype=object)
+    rows, columns = "m" if n_source is None else n_source, "k" if n_target is None else n_target
+    expected = (
+        f"expected ({rows}, {columns}): a row per class of the teacher and a column per class of the student"
+    )
+    if M.dtype.kind not in "biuf" or M.ndim != 2 or M.size == 0:
+        raise InvalidInputError(f"cost has shape {M.shape} and type {M.dtype}; {expected}, all numbers.")
+    if n_source not in (None, len(M)) or n_target not in (None, M.shape[1]):
         hint = " Its transpose has that shape." if M.T.shape == (n_source, n_target) else ""
+        raise InvalidInputError(f"cost has shape {M.shape}; {expected}.{hint}")
+    M = np.ascontiguousarray(M, dtype=np.float64)
+    wrong = ~np.isfinite(M)
+    if wrong.any():
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidInputError(
-            f"cost has shape {M.shape}; expected ({n_source}, {n_target}): a row per class of the teacher "
-            f"and a column per class of the student.{hint}"
+            f"cost has {M[where]} at {where} ({int(wrong.sum())} such entries); give finite numbers."
         )
-    if not np.isfinite(M).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isfinite(M))[0])
-        raise InvalidInputError(f"cost has {M[where]} at {where}; give finite numbers.")
     return M
 
 

@@ -29,6 +29,7 @@ from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.pseudo_labels import collision_pseudo_labels
 from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
+from consilience.store import as_store
 from consilience.students import LOSSES, Loss
 
 __all__ = ["NotFittedError", "Unifier"]
@@ -95,6 +96,9 @@ class Unifier(TaughtClassifier):
         For scikit-learn students: classes of a row less probable than this are left out.
     batch_size : int
         Rows per call of a teacher.
+    cache : path or ScoreStore, optional
+        A folder that keeps what the teachers say of each row, so that another fit on the same rows asks none
+        of them again, and one that was stopped goes on where it was; see docs/centres.md.
     progress : callable, optional
         Called with (task, done, total) on long work.
     random_state : int, RandomState or None
@@ -149,6 +153,7 @@ class Unifier(TaughtClassifier):
         smoothing: float = 0.001,
         threshold: float = 0.01,
         batch_size: int = 4096,
+        cache: Any = None,
         progress: Progress | None = None,
         random_state: Any = None,
     ) -> None:
@@ -165,6 +170,7 @@ class Unifier(TaughtClassifier):
         self.smoothing = smoothing
         self.threshold = threshold
         self.batch_size = batch_size
+        self.cache = cache
         self.progress = progress
         self.random_state = random_state
 
@@ -203,6 +209,7 @@ class Unifier(TaughtClassifier):
             self.label_space_,
             X,
             batch_size=self.batch_size,
+            store=as_store(self.cache),
             progress=self.progress or silent,
         )
 
