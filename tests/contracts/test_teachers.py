@@ -14,6 +14,7 @@ import pytest
 from scipy.special import expit, softmax
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
@@ -65,6 +66,18 @@ def pipeline_case(tmp_path: Path) -> Case:
     return Case(as_teacher(model, name="piped"), X, model.predict_proba(X), "piped")
 
 
+def network() -> tuple[MLPClassifier, np.ndarray]:
+    X, y = data()
+    return MLPClassifier((6, 5), activation="tanh", solver="lbfgs", max_iter=8, random_state=0).fit(X, y), X
+
+
+def network_case(tmp_path: Path) -> Case:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # stopped early, so that no probability is below the floor
+        model, X = network()
+    return Case(as_teacher(model), X, model.predict_proba(X), "MLPClassifier")
+
+
 def lightgbm_case(tmp_path: Path) -> Case:
     lightgbm = pytest.importorskip("lightgbm")
     X, y = data()
@@ -111,6 +124,14 @@ def onnx_tensor_case(tmp_path: Path) -> Case:
     model = RandomForestClassifier(5, max_depth=2, random_state=0).fit(X, y)
     path = onnx_file(tmp_path / "forest.onnx", model, X, zipmap=False)
     return Case(as_teacher(str(path)), X, model.predict_proba(X), "forest", 2e-5)
+
+
+def onnx_network_case(tmp_path: Path) -> Case:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model, X = network()
+    path = onnx_file(tmp_path / "layers.onnx", model, X, zipmap=False)
+    return Case(as_teacher(path, batch_size=7), X, model.predict_proba(X), "layers", 1e-5)
 
 
 def export_torch(module: Any, path: Path, rows: int, *, dynamic: bool) -> Path:
@@ -176,6 +197,13 @@ def npz_case(tmp_path: Path) -> Case:
     return Case(as_teacher(tmp_path / "packed.npz"), X, model.predict_proba(X), "packed")
 
 
+def npz_features_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    proba, classes = model.predict_proba(X), np.array(CLASSES)
+    np.savez(tmp_path / "full.npz", proba=proba, classes=classes, embeddings=X, class_weights=model.coef_)
+    return Case(as_teacher(tmp_path / "full.npz"), X, proba, "full")
+
+
 def parquet_case(tmp_path: Path) -> Case:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     model, X = logistic()
@@ -194,10 +222,12 @@ CASES: list[Callable[[Path], Case]] = [
     sklearn_case,
     margin_case,
     pipeline_case,
+    network_case,
     lightgbm_case,
     torch_case,
     onnx_zipmap_case,
     onnx_tensor_case,
+    onnx_network_case,
     onnx_torch_case,
     onnx_fixed_batch_case,
     callable_case,
@@ -205,6 +235,7 @@ CASES: list[Callable[[Path], Case]] = [
     logit_array_case,
     npy_case,
     npz_case,
+    npz_features_case,
     parquet_case,
     label_case,
 ]
@@ -278,6 +309,90 @@ class TestTeacherContract:
         whole = np.array(case.teacher.predict_logits(case.X))
         there = pickle.loads(pickle.dumps(case.teacher))  # noqa: S301
         np.testing.assert_allclose(there.predict_logits(case.X), whole, atol=1e-6)
+
+
+# what the cases above have besides logits: the number of features, and whether a file or model names itself
+WIDTHS = {
+    "sklearn": 4,
+    "margin": 4,
+    "pipeline": 4,
+    "network": 5,
+    "torch": 4,
+    "npz_features": 4,
+    "onnx_zipmap": 4,
+    "onnx_network": 5,
+    "onnx_torch": 4,
+    "onnx_fixed_batch": 4,
+}
+ANONYMOUS = {"callable", "array", "logit_array", "npy", "npz", "npz_features", "parquet", "label"}
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.node.callspec.id)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+class TestEmbeddingContract:
+    def test_embeddings_are_a_finite_matrix_or_none(self, case: Case, kind: str) -> None:
+        seen = case.teacher.observe(case.X)
+        assert hasattr(case.teacher, "embed") == (kind in WIDTHS) == (seen.embeddings is not None)
+        if kind in WIDTHS:
+            assert seen.embeddings.shape == (N, WIDTHS[kind])
+            assert seen.embeddings.dtype in (np.float32, np.float64)
+            assert np.isfinite(seen.embeddings).all()
+            np.testing.assert_allclose(case.teacher.embed(case.X), seen.embeddings, atol=1e-6)
+
+    def test_one_pass_gives_the_same_logits(self, case: Case) -> None:
+        expected = case.teacher.predict_logits(case.X)
+        np.testing.assert_allclose(case.teacher.observe(case.X).logits, expected, atol=1e-5)
+
+    def test_weights_turn_embeddings_into_logits(self, case: Case, kind: str) -> None:
+        weights = getattr(case.teacher, "class_weights", None)
+        assert (weights is not None) == (kind in WIDTHS)
+        if weights is None:
+            return
+        assert weights.shape == (3, WIDTHS[kind])
+        seen = case.teacher.observe(case.X)
+        bias = seen.logits - seen.embeddings @ weights.T
+        # what is left is a bias per class and a constant per row, which softmax does not see
+        rest = bias - bias.mean(axis=1, keepdims=True)
+        np.testing.assert_allclose(rest, np.broadcast_to(rest[:1], rest.shape), atol=1e-4)
+
+    def test_batches_do_not_matter(self, case: Case, kind: str) -> None:
+        if kind not in WIDTHS:
+            pytest.skip("no embedding")
+        if not getattr(case.teacher, "batched", True):
+            for ask in (case.teacher.embed, case.teacher.observe):
+                with pytest.raises(TeacherError, match=f"outputs for {N} rows and X has 11"):
+                    ask(case.X[:11])
+            return
+        parts = [case.teacher.embed(case.X[i : i + 11]) for i in range(0, N, 11)]
+        np.testing.assert_allclose(np.concatenate(parts), case.teacher.embed(case.X), atol=1e-5)
+        assert case.teacher.embed(case.X[:0]).shape == (0, WIDTHS[kind])
+        assert case.teacher.observe(case.X[:0]).logits.shape == (0, 3)
+        assert case.teacher.observe(case.X[:0]).embeddings.shape == (0, WIDTHS[kind])
+
+    def test_the_input_is_not_changed(self, case: Case) -> None:
+        before = case.X.copy()
+        case.teacher.observe(case.X)
+        np.testing.assert_array_equal(case.X, before)
+
+    def test_a_fingerprint_is_of_the_content(self, case: Case, kind: str) -> None:
+        first = case.teacher.fingerprint
+        assert (first is None) == (kind in ANONYMOUS)
+        case.teacher.observe(case.X)
+        assert case.teacher.fingerprint == first
+        if kind != "callable":
+            assert pickle.loads(pickle.dumps(case.teacher)).fingerprint == first  # noqa: S301
+
+    def test_another_name_changes_none_of_it(self, case: Case, kind: str) -> None:
+        renamed = as_teacher(case.teacher, classes=["x", "y", "z"], name="other")
+        assert renamed.fingerprint == case.teacher.fingerprint
+        assert hasattr(renamed, "embed") == (kind in WIDTHS)
+        if kind in WIDTHS:
+            np.testing.assert_array_equal(renamed.embed(case.X), case.teacher.embed(case.X))
+            np.testing.assert_array_equal(renamed.class_weights, case.teacher.class_weights)
 
 
 @pytest.mark.parametrize("rows", [0, 1])
