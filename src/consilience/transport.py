@@ -18,8 +18,6 @@ from consilience.kernels import sinkhorn as kernels
 
 Floats = NDArray[np.float64]
 
-REGULARISERS = ("entropy", "kl")
-
 
 @dataclass(frozen=True, eq=False)
 class SinkhornResult:
@@ -63,7 +61,7 @@ def sinkhorn(
     """Return the Sinkhorn distance between each row of `source` and `target`, eq. (5)."""
     a, b = check_distributions("source", source), check_distributions("target", target)
     M = np.asarray(cost, dtype=np.float64)
-    check_choice("regulariser", regulariser, REGULARISERS)
+    check_choice("regulariser", regulariser, kernels.REGULARISERS)
     tol, max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
     if a.ndim != 2 or b.ndim != 2 or len(a) != len(b) or M.shape != (a.shape[1], b.shape[1]):
         raise InvalidInputError(
@@ -77,13 +75,9 @@ def sinkhorn(
     start = None if init is None else np.asarray(init, dtype=np.float64)
     solved = kernels.solve(a, b, M, eps, tol, max_iter, start)
     converged = solved.residual <= tol
-    if not converged.all():
-        warnings.warn(
-            f"Sinkhorn stopped at max_iter={max_iter} with marginal error {solved.residual.max():.1g} "
-            f"(tol {tol:g}) in {(~converged).sum()} of {len(a)} rows. Raise max_iter or epsilon.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+    message = kernels.shortfall(solved.residual, tol, max_iter)
+    if message:
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
     value = solved.value
     if regulariser == "kl":
         log_a, log_b = np.log(np.where(a > 0, a, 1.0)), np.log(np.where(b > 0, b, 1.0))

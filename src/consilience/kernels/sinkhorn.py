@@ -1,8 +1,9 @@
 """Entropic optimal transport between rows of distributions with one cost matrix, in scaling form.
 
 Letters, after "Selective Cross-Task Distillation": a = p_T (n, m) and b = p_S (n, k) are the
-distributions of the teacher and of the student, M (m, k) the cost, K = exp(-M / epsilon), alpha and
-beta the duals of eq. (13), u = exp(alpha / epsilon) and v = exp(beta / epsilon) the scalings of eq. (19). One iteration is eq. (20),
+distributions of the teacher and of the student, M (m, k) the cost, K = exp(-M / epsilon), alpha and beta the
+duals of eq. (13), u = exp(alpha / epsilon) and v = exp(beta / epsilon) the scalings of eq. (19). One
+iteration is eq. (20),
 
     u = a / (K v),    v = b / (K^T u),
 
@@ -21,7 +22,7 @@ right as well moves the row sums by at most as much as they were wrong.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numba import njit
@@ -34,15 +35,17 @@ from consilience.kernels.sinkhorn_log import solve_in_log_domain
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
+REGULARISERS = ("entropy", "kl")
 SPREADS = 0.5  # epsilon="auto", in standard deviations of the cost
 PAPER_EPSILON = 0.1
 _CONSTANT = 1e-9  # a cost that varies by less than this share of its size is constant
 
-# The largest range of M / epsilon. Scalings and products reach the square of its exponential, times the number
-# of classes, on their way; exp(88) and exp(709) fit.
-_RANGE = {np.dtype(np.float32): 36.0, np.dtype(np.float64): 340.0}
+# The largest range of M / epsilon. Scalings and products reach the square of its exponential, times the
+# number of classes, on their way; exp(88) and exp(709) fit.
+RANGE = {"float32": 36.0, "float64": 340.0}
 # below this error rounding rules, and a row that improves no more is left to the next stage
-_FLOOR = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-11}
+_FLOOR = {"float32": 1e-5, "float64": 1e-11}
+_STALLED = 0.7  # an error of which this much is left after a check has stalled
 _TOL_SINGLE = 1e-6  # what single precision reaches
 _TINY = 1e-37  # added to a scaling where zero would be divided by zero
 _BLOCK = 1 << 15  # numbers in an array of a block: five such arrays stay in a core's cache
@@ -60,6 +63,15 @@ class Solution(NamedTuple):
     value: Floats  # (n,) with the regulariser of eq. (5)
     residual: Floats  # (n,) L1 error of the marginals
     n_iter: NDArray[np.int64]  # (n,)
+
+    def take(self, rows: slice | NDArray[np.intp]) -> Solution:
+        """Return some rows: views for a slice, copies for indices."""
+        return Solution(*(cast(Any, part)[rows] for part in self))
+
+    def put(self, rows: NDArray[np.intp], solution: Solution) -> None:
+        """Replace some rows."""
+        for part, values in zip(self, solution, strict=True):
+            cast(Any, part)[rows] = values
 
 
 def automatic_epsilon(cost: Floats) -> float:
@@ -91,7 +103,7 @@ def solve(
     lowest = cost.min()
     log_k = (lowest - cost) / epsilon
     out = _empty(a, b)
-    if -log_k.min() > _RANGE[np.dtype(np.float64)]:
+    if -log_k.min() > RANGE["float64"]:
         out.residual[:] = np.nan
     else:
         kernel = np.exp(log_k)
@@ -99,8 +111,7 @@ def solve(
         for low in range(0, len(a), size):
             rows = slice(low, low + size)
             begin = _log_start(b[rows], epsilon, None if start is None else start[rows])
-            block = Solution(*(part[rows] for part in out))
-            _solve_block(a[rows], b[rows], kernel, tol, max_iter, begin, block)
+            _solve_block(a[rows], b[rows], kernel, tol, max_iter, begin, out.take(rows))
     lost = np.flatnonzero(~np.isfinite(out.residual))
     if len(lost):  # what scaling form cannot hold
         begin = _log_start(b[lost], epsilon, None if start is None else start[lost])
@@ -110,6 +121,17 @@ def solve(
             array[lost] = values
     _finish(a, b, epsilon, lowest, out.alpha, out.beta, out.value)
     return out
+
+
+def shortfall(residual: Floats, tol: float, max_iter: int) -> str:
+    """Return a sentence about the rows that did not converge, empty where all did."""
+    off = ~(residual <= tol)
+    if not off.any():
+        return ""
+    return (
+        f"Sinkhorn stopped at max_iter={max_iter} with marginal error {residual.max():.1e} (tol {tol:g}) "
+        f"in {int(off.sum())} of {len(off)} rows. Raise max_iter, epsilon or tol."
+    )
 
 
 def _empty(a: Floats, b: Floats) -> Solution:
@@ -141,18 +163,16 @@ def _solve_block(
 ) -> None:
     """Solve a block of rows: in single precision where K allows it, then in double precision."""
     v = np.exp(log_v)
-    if -np.log(kernel.min()) <= _RANGE[np.dtype(np.float32)]:
-        single = [np.asarray(array, dtype=np.float32) for array in (a, b, kernel, v)]
-        v[:] = _iterate(*single, max(tol, _TOL_SINGLE), max_iter - 1, out.n_iter)
+    if -np.log(kernel.min()) <= RANGE["float32"]:
+        a32, b32, k32, v32 = (array.astype(np.float32) for array in (a, b, kernel, v))
+        v[:] = _iterate(a32, b32, k32, v32, max(tol, _TOL_SINGLE), max_iter - 1, out.n_iter)
     _last_step(a, b, kernel, v, out)
     left = np.flatnonzero((out.residual > tol) & (out.n_iter < max_iter))
-    if not len(left):
-        return
-    part = Solution(*(array[left] for array in out))
-    v_left = _iterate(a[left], b[left], kernel, v[left], tol, max_iter - 1, part.n_iter)
-    _last_step(a[left], b[left], kernel, v_left, part)
-    for array, values in zip(out, part, strict=True):
-        array[left] = values
+    if len(left):
+        part = out.take(left)
+        v_left = _iterate(a[left], b[left], kernel, v[left], tol, max_iter - 1, part.n_iter)
+        _last_step(a[left], b[left], kernel, v_left, part)
+        out.put(left, part)
 
 
 def _iterate(
@@ -162,65 +182,56 @@ def _iterate(
 
     `n_iter` (n,) counts them, and a row stops where it reaches `max_iter`.
     """
-    result, live = v.copy(), np.arange(len(a))
-    rows = _Rows(a, b, v)
+    floor, tiny = _FLOOR[kernel.dtype.name], kernel.dtype.type(_TINY)
     to_teacher = np.ascontiguousarray(kernel.T)
-    iteration, check, gap = 0, 2, 0
+    result, live, v, u = v.copy(), np.arange(len(a)), v.copy(), np.ones_like(a)
+    a_product, b_product = np.empty_like(a), np.empty_like(b)
+    error, control = np.full(len(a), np.inf, dtype=v.dtype), StepControl(len(a))
     while True:
-        stopped = (rows.error <= tol) | (n_iter[live] >= max_iter) | rows.stagnant
+        stopped = (error <= tol) | (n_iter[live] >= max_iter) | (control.stalled & (error <= floor))
         if 4 * np.count_nonzero(stopped) >= len(live):
-            result[live[stopped]] = rows.v[stopped]
-            live = live[~stopped]
-            if not len(live):
+            result[live] = v
+            working = ~stopped
+            if not working.any():
                 return result
-            rows.keep(~stopped)
-            stopped = stopped[~stopped]
-        rows.step(kernel, to_teacher)
+            live, a, b, u, v, error = (part[working] for part in (live, a, b, u, v, error))
+            a_product, b_product = a_product[: len(a)], b_product[: len(a)]
+            control.keep(working)
+            stopped = stopped[working]
+        step = control.step.astype(v.dtype)
+        np.matmul(v, to_teacher, out=a_product)
+        error[:] = 0
+        _relax(a, a_product, u, step, tiny, error, False)
+        np.matmul(u, kernel, out=b_product)
+        _relax(b, b_product, v, step, tiny, error, True)
         n_iter[live[~stopped]] += 1
-        iteration += 1
-        if iteration == check:
-            rows.choose_steps(gap)
-            gap = 4 + iteration // 4
-            check += gap
+        control.update(error)
 
 
-class _Rows:
-    """The rows that are still at work: their scalings, errors and steps, in one precision."""
+class StepControl:
+    """How far each row is over-relaxed: `step` (n,) is omega - 1, looked at again from time to time."""
 
-    def __init__(self, a: Array, b: Array, v: Array) -> None:
-        n, dtype = len(a), v.dtype
-        self.floor = _FLOOR[dtype]
-        self.a, self.b, self.v, self.tiny = a, b, v.copy(), dtype.type(_TINY)
-        self.u = np.ones_like(self.a)
-        self.a_product, self.b_product = np.empty_like(self.a), np.empty_like(self.b)
-        self.error, self.reference = np.full(n, np.inf, dtype), np.full(n, np.inf, dtype)
-        self.step_size, self.largest = np.zeros(n, dtype), np.full(n, LARGEST_STEP, dtype)
-        self.stagnant = np.zeros(n, dtype=np.bool_)
+    def __init__(self, n: int) -> None:
+        self.step, self.stalled = np.zeros(n), np.zeros(n, dtype=np.bool_)
+        self._largest, self._reference = np.full(n, LARGEST_STEP), np.full(n, np.inf)
+        self._iteration, self._check, self._gap = 0, 2, 0
 
-    def keep(self, chosen: NDArray[np.bool_]) -> None:
-        """Drop the rows that are not chosen."""
-        for name in ("a", "b", "u", "v", "error", "reference", "step_size", "largest", "stagnant"):
-            setattr(self, name, getattr(self, name)[chosen])
-        self.a_product, self.b_product = self.a_product[: len(self.a)], self.b_product[: len(self.b)]
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Drop the other rows."""
+        self.step, self.stalled = self.step[rows], self.stalled[rows]
+        self._largest, self._reference = self._largest[rows], self._reference[rows]
 
-    def step(self, kernel: Array, to_teacher: Array) -> None:
-        """Do one over-relaxed iteration of eq. (20)."""
-        np.matmul(self.v, to_teacher, out=self.a_product)
-        self.error[:] = 0
-        _relax(self.a, self.a_product, self.u, self.step_size, self.tiny, self.error, False)
-        np.matmul(self.u, kernel, out=self.b_product)
-        _relax(self.b, self.b_product, self.v, self.step_size, self.tiny, self.error, True)
-
-    def choose_steps(self, gap: int) -> None:
-        """Set omega - 1 in each row from how fast its error fell in the last `gap` iterations."""
-        _choose_steps(self.error, self.reference, self.step_size, self.largest, gap)
-        if gap:
-            self.stagnant |= (self.error < self.floor) & (self.error > 0.7 * self.reference)
-        lost = ~np.isfinite(self.error)
-        if lost.any():  # a step too bold; back to plain ones, which converge from anywhere
-            self.v[lost], self.u[lost] = self.b[lost], 1.0
-            self.step_size[lost] = self.largest[lost] = 0.0
-        self.reference[:] = self.error
+    def update(self, error: Array) -> None:
+        """Take the errors (n,) after an iteration into account."""
+        self._iteration += 1
+        if self._iteration < self._check:
+            return
+        if self._gap:
+            self.stalled |= error > _STALLED * self._reference
+        _choose_steps(error, self._reference, self.step, self._largest, self._gap)
+        self._reference = error.astype(np.float64)
+        self._gap = 4 + self._iteration // 4
+        self._check += self._gap
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

@@ -19,6 +19,7 @@ from consilience.nn.losses import (  # noqa: E402
     MFPBPLoss,
 )
 from consilience.nn.modules import default_module  # noqa: E402
+from consilience.nn.sinkhorn import SinkhornLoss  # noqa: E402
 from consilience.nn.student import TorchStudent, as_torch_student  # noqa: E402
 from consilience.nn.vgg import VGG4  # noqa: E402
 
@@ -32,6 +33,7 @@ __all__ = [
     "MFLVBPLoss",
     "MFPBPLoss",
     "RenyiCrossEntropy",
+    "SinkhornLoss",
     "SoftCrossEntropy",
     "TorchStudent",
     "as_torch_student",

@@ -1,0 +1,206 @@
+"""The Sinkhorn distance between a student's and a teacher's predictions as a loss.
+
+Equation numbers are those of "Selective Cross-Task Distillation".
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from consilience._validation import check_choice, check_cost, check_count, check_number
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels import sinkhorn as kernels
+from consilience.nn import _sinkhorn as twin
+from consilience.nn.losses import REDUCTIONS
+
+GRADIENTS = ("dual", "unrolled")
+
+
+class SinkhornLoss(nn.Module):
+    r"""The Sinkhorn distance between the student's and the teacher's predictions, whose classes may differ.
+
+    .. math:: S_\epsilon(p_T, p_S) = \min_{T \in \Pi(p_T, p_S)} \langle T, M \rangle - \epsilon H(T)
+
+    Eq. (5), with predictions of eq. (10) at a temperature. It is the second term of eq. (11): add the loss on
+    labels, and weight this one. As in the paper there is no factor of the squared temperature.
+
+    Parameters
+    ----------
+    cost : (m, k) array
+        M, what it costs to move mass from each class of the teacher to each class of the student; see
+        `consilience.cost_matrix`. A buffer of the module: it moves with ``.to`` and is saved with it.
+    epsilon : float or "auto"
+        How smooth the plan is, in units of the cost; "auto" is half the standard deviation of the cost.
+    temperature : float
+        Divides the student's and the teacher's logits.
+    reduction : {"mean", "sum", "none"}
+        The mean is over the rows where the teacher speaks; "none" gives shape (n,).
+    regulariser : {"entropy", "kl"}
+        As in `consilience.sinkhorn`. The plans are the same, the gradients are not: "entropy" also pulls the
+        student towards uniform predictions, by epsilon; "kl" does not.
+    gradient : {"dual", "unrolled"}
+        "dual" is Prop. 4.2: the dual beta is the gradient, nothing of the iterations is kept, and the loss
+        can be differentiated once. "unrolled" differentiates through plain iterations (Alg. 3): for those who
+        stop early, by `max_iter`, and want the gradient of what they computed. It needs memory for each
+        iteration.
+    tol : float
+        How well the marginals of the plans are met, in L1.
+    max_iter : int
+        Where to stop, with a warning if the gradient is "dual".
+    n_samples : int, optional
+        Remember the duals of this many samples and start from them when ``forward`` is given their indices.
+
+    Examples
+    --------
+    >>> import torch
+    >>> loss = SinkhornLoss([[0.0, 1.0], [1.0, 0.0], [0.5, 0.5]], epsilon=0.1)
+    >>> student = torch.zeros(4, 2, requires_grad=True)
+    >>> loss(student, torch.tensor([[3.0, 0.0, 0.0]] * 4)).backward()
+    >>> bool((student.grad[:, 0] < student.grad[:, 1]).all())  # towards the class near the teacher's first
+    True
+    """
+
+    cost: Tensor
+    duals: Tensor | None
+
+    def __init__(
+        self,
+        cost: ArrayLike,
+        epsilon: float | str = "auto",
+        temperature: float = 3.0,
+        reduction: str = "mean",
+        *,
+        regulariser: str = "entropy",
+        gradient: str = "dual",
+        tol: float = 1e-6,
+        max_iter: int = 10_000,
+        n_samples: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.temperature = check_number("temperature", temperature, above=0)
+        check_choice("reduction", reduction, REDUCTIONS)
+        check_choice("regulariser", regulariser, kernels.REGULARISERS)
+        check_choice("gradient", gradient, GRADIENTS)
+        self.reduction, self.regulariser, self.gradient = reduction, regulariser, gradient
+        self.tol, self.max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
+        if isinstance(epsilon, str):
+            check_choice("epsilon", epsilon, ("auto",))
+        else:
+            check_number("epsilon", epsilon, above=0)
+        self._epsilon = epsilon
+        on_cpu = cost.detach().cpu() if isinstance(cost, Tensor) else cost
+        matrix = torch.from_numpy(check_cost(on_cpu).copy())
+        self.register_buffer("cost", matrix.to(cost.device) if isinstance(cost, Tensor) else matrix)
+        count = None if n_samples is None else check_count("n_samples", n_samples)
+        duals = None if count is None else self.cost.new_full((count, matrix.shape[1]), np.nan)
+        # not persistent: the duals belong to the samples of one training
+        self.register_buffer("duals", duals, persistent=False)
+
+    @property
+    def epsilon(self) -> float:
+        """The epsilon in use; "auto" follows the cost."""
+        if isinstance(self._epsilon, str):
+            return kernels.automatic_epsilon(self.cost.double().cpu().numpy())
+        return self._epsilon
+
+    def forward(self, input: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:  # noqa: A002
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        input : (n, k) tensor
+            The student's logits.
+        target : (n, m) tensor
+            The teacher's logits; a row of NaN where the teacher abstains, which counts for nothing.
+        index : (n,) tensor of int, optional
+            Which samples these are, to start from their duals (with `n_samples`).
+        """
+        speaks = self._check(input, target, index)
+        z = input.float() if input.dtype.itemsize < 4 else input
+        chosen = slice(None) if speaks is None else speaks
+        p_S = torch.softmax(z[chosen] / self.temperature, dim=1)
+        p_T = torch.softmax(target.detach()[chosen].to(z.dtype) / self.temperature, dim=1)
+        rows = self._distances(p_S, p_T, None if index is None else index[chosen])
+        if self.reduction != "none":
+            return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
+        return rows if speaks is None else z.new_zeros(len(z)).masked_scatter(speaks, rows)
+
+    def extra_repr(self) -> str:
+        """Describe the loss in ``repr``."""
+        m, k = self.cost.shape
+        return (
+            f"{m} to {k} classes, epsilon={self.epsilon:g}, temperature={self.temperature:g}, "
+            f"reduction={self.reduction!r}, regulariser={self.regulariser!r}, gradient={self.gradient!r}"
+        )
+
+    def _check(self, input: Tensor, target: Tensor, index: Tensor | None) -> Tensor | None:  # noqa: A002
+        """Raise on input that does not fit; return the rows where the teacher speaks, None for all."""
+        m, k = self.cost.shape
+        given = (tuple(input.shape), tuple(target.shape))
+        if given != ((len(input), k), (len(input), m)):
+            raise InvalidInputError(
+                f"Student logits have shape {given[0]} and teacher logits {given[1]}; "
+                f"expected (n, {k}) and (n, {m}), as the cost is {m} by {k}."
+            )
+        if index is not None and (self.duals is None or index.shape != (len(input),)):
+            raise InvalidInputError(
+                f"index has shape {tuple(index.shape)} and n_samples is "
+                f"{None if self.duals is None else len(self.duals)}; give one index per row, "
+                "and n_samples= the number of samples when making the loss."
+            )
+        if bool(target.isfinite().all()):
+            return None
+        silent = target.isnan().all(dim=1)
+        wrong = ~target.isfinite().all(dim=1) & ~silent
+        if bool(wrong.any()):
+            raise InvalidInputError(
+                f"Teacher logits are not finite in row {int(wrong.nonzero()[0])} ({int(wrong.sum())} such "
+                "rows). Give finite numbers, or NaN in the whole row where the teacher abstains."
+            )
+        return ~silent
+
+    def _distances(self, p_S: Tensor, p_T: Tensor, index: Tensor | None) -> Tensor:
+        """Return the distance of each row (n,)."""
+        kl = self.regulariser == "kl"
+        if self.gradient == "unrolled":
+            return twin.unrolled(p_T, p_S, self.cost, self.epsilon, self.tol, self.max_iter, kl)
+        start = None if index is None else cast(Tensor, self.duals)[index]
+        rows, beta = cast(Any, _Distance).apply(p_S, p_T, self, start)
+        if index is not None and self.training:
+            cast(Tensor, self.duals)[index] = beta.to(self.cost.dtype)
+        return cast(Tensor, rows)
+
+
+class _Distance(torch.autograd.Function):
+    """The distance of each row. The gradient is the dual beta (Prop. 4.2), which is all that is saved."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, p_S: Tensor, p_T: Tensor, loss: SinkhornLoss, start: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        solved = twin.solve(p_T, p_S, loss.cost, loss.epsilon, loss.tol, loss.max_iter, start)
+        message = kernels.shortfall(solved.residual.cpu().numpy(), loss.tol, loss.max_iter)
+        if message:
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+        value, gradient = solved.value, solved.beta
+        if loss.regulariser == "kl":
+            value, gradient = twin.to_kl(p_T, p_S, loss.epsilon, value, gradient)
+        ctx.save_for_backward(gradient.to(p_S.dtype))
+        ctx.mark_non_differentiable(solved.beta)
+        return value.to(p_S.dtype), solved.beta
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
+        if torch.is_grad_enabled():  # create_graph=True; without beta's own derivative it would be wrong
+            raise InvalidInputError(
+                "SinkhornLoss with gradient='dual' can be differentiated once, and create_graph=True asks for "
+                "more. Use gradient='unrolled'."
+            )
+        (gradient,) = ctx.saved_tensors
+        return grad[:, None] * gradient, None, None, None
