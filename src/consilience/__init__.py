@@ -19,6 +19,7 @@ _EXPORTS = {
     "ConsilienceWarning": "consilience.exceptions",
     "ConvergenceWarning": "consilience.exceptions",
     "CoverageWarning": "consilience.exceptions",
+    "CrossTaskDistiller": "consilience.distil",
     "DisconnectedWarning": "consilience.exceptions",
     "InvalidInputError": "consilience.exceptions",
     "LabelSpace": "consilience.labels",
@@ -49,6 +50,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "collision_pseudo_labels",
     "sinkhorn",
     "Unifier",
+    "CrossTaskDistiller",
     "CollisionClassifier",
     "CollisionClustering",
     "collision_cross_entropy",
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from consilience.centres import class_centres, cost_matrix
     from consilience.classifier import CollisionClassifier
     from consilience.clustering import CollisionClustering
+    from consilience.distil import CrossTaskDistiller
     from consilience.entropy import collision_cross_entropy, collision_entropy
     from consilience.exceptions import (
         ConsilienceError,

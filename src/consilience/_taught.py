@@ -162,9 +162,9 @@ def make_student(student: Any, *, threshold: float, random_state: Any, loss: Los
     return as_torch_student(None if isinstance(student, str) else student, random_state)
 
 
-def numbered_teacher(source: Any, index: int, count: int) -> Teacher:
+def numbered_teacher(source: Any, index: int, count: int, name: str | None = None) -> Teacher:
     """Make a teacher, or say which of several cannot be made."""
     try:
-        return as_teacher(source)
+        return as_teacher(source, name=name)
     except TeacherError as error:
         raise error.at(index, count) from error.__cause__

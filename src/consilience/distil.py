@@ -1,0 +1,487 @@
+"""Distil: a student learns from its own labels and from teachers whose classes need not be its own."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from consilience._lessons import (
+    Lesson,
+    Settings,
+    Task,
+    matched_logits,
+    nearest_mean_logits,
+    prepare,
+    standard_embeddings,
+)
+from consilience._progress import Progress, silent
+from consilience._taught import Origin, TaughtClassifier, make_student, numbered_teacher
+from consilience._validation import check_choice, check_count, check_labels, check_number, n_rows, take_rows
+from consilience.centres import KINDS
+from consilience.engine import observe
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
+from consilience.store import as_store
+from consilience.students import is_torch_student
+
+Floats = NDArray[np.float64]
+Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
+LOSSES = ("sinkhorn", "kd", "rkd", "fitnet", "refilled", "none")
+# Steps of the optimiser that a network of ours gets at least, however few the rows.
+LEAST_STEPS = 800
+
+
+class Sources(NamedTuple):
+    """The teachers that were given, and what an assessment thinks of them."""
+
+    names: list[str | None]
+    teachers: list[Any]
+    scores: list[float] | None
+
+
+class CrossTaskDistiller(TaughtClassifier):
+    """Train a student with labels and with teachers whose classes may be others.
+
+    The student minimises the cross-entropy with y plus `lam` times the Sinkhorn distance of its predictions
+    from the teacher's, in which moving mass between classes costs what they are apart in the teacher's
+    embedding: "Selective Cross-Task Distillation", eq. (11). Teachers are asked once, before the training.
+
+    Parameters
+    ----------
+    teacher : teacher, list, dict or Ranking
+        Whatever `as_teacher` takes; several of them, by name or not; or what `rank_teachers` gives.
+    student : classifier, torch.nn.Module, factory, name or None
+        As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out rows;
+        give a `consilience.nn.TorchStudent` to choose.
+    lam : float
+        Weight of the teachers' part; 10 or 100 in the paper. 0 trains with the labels alone.
+    temperature : float
+        tau of eq. (10), for teacher and student in the teachers' part. Probabilities are given at T = 1.
+    epsilon : float or "auto"
+        Regularisation of eq. (5). "auto" is one standard deviation of the cost, twice that of `sinkhorn`.
+    loss : {"sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"}
+        What the teacher adds, to compare in one line: see `consilience.nn.distillation`. ``"kd"`` needs the
+        student's classes. scikit-learn students know "sinkhorn", "kd" and "none".
+    cost : {"embedding", "constant", "random", "superclass"} or (m, K) array
+        A kind of `cost_matrix`, or the user's own; for several teachers a list of arrays, too.
+    normalise : bool
+        Whether centres are compared at unit length; see `cost_matrix`.
+    balance : bool
+        Whether the costs of a class are shifted alike so that transported labels have the class shares of y
+        on average (ours). Without, as in the paper, a class of the student that is nearest to no class of the
+        teacher is pulled towards others.
+    superclasses : mapping, optional
+        For ``cost="superclass"``.
+    regulariser : {"entropy", "kl"}
+        See `sinkhorn`.
+    check : {"auto", False}
+        Whether teachers whose transported labels tell nothing of labels held out are dropped; see
+        `consilience.trust`. The others count by how much they tell.
+    sharpness : float
+        Several teachers have weights softmax(sharpness * s), with s their scores less the mean, in standard
+        deviations. 0 weighs all alike.
+    threshold : float
+        For scikit-learn students: classes of a row less probable than this are left out.
+    cache : path or ScoreStore, optional
+        A folder that keeps what teachers say; see `consilience.store`.
+    batch_size : int
+        Rows per call of a teacher.
+    progress : callable, optional
+        Called with (task, done, total) on long work.
+    random_state : int, RandomState or None
+        Makes the student reproducible.
+
+    Attributes
+    ----------
+    classes_ : (K,) array
+        The classes of y, sorted.
+    teachers_ : list of Teacher
+    teacher_weights_ : (N,) array
+        The share of each teacher in the teachers' part; 0 for those that were dropped.
+    checks_ : list of TeacherCheck
+        What was found out about each teacher; empty with ``check=False``.
+    costs_ : list of (m, K) arrays
+        The cost matrix of each teacher; `cost_` is the first.
+    student_ : the fitted student
+    history_ : list of dict
+        Of a torch student, per epoch.
+    seconds_ : dict
+        How long observing, checking and training took.
+    n_iter_ : int or None
+    n_features_in_ : int
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> X, few = X / 16, slice(1000, 1060)
+    >>> teacher = MLPClassifier(64, max_iter=60, tol=1e-2, random_state=0).fit(X[:1000], y[:1000])
+    >>> student = CrossTaskDistiller(teacher, "logistic", random_state=0).fit(X[few], y[few])
+    >>> alone = CrossTaskDistiller(teacher, "logistic", loss="none", random_state=0).fit(X[few], y[few])
+    >>> student.score(X[1060:], y[1060:]) > alone.score(X[1060:], y[1060:])
+    True
+    """
+
+    def __init__(
+        self,
+        teacher: Any,
+        student: Any = None,
+        lam: float = 10.0,
+        temperature: float = 3.0,
+        epsilon: float | Literal["auto"] = "auto",
+        loss: Loss = "sinkhorn",
+        *,
+        cost: Any = "embedding",
+        normalise: bool = True,
+        balance: bool = True,
+        superclasses: Mapping[Any, Any] | None = None,
+        regulariser: Literal["entropy", "kl"] = "entropy",
+        check: Literal["auto"] | bool = "auto",
+        sharpness: float = 1.0,
+        threshold: float = 0.01,
+        cache: Any = None,
+        batch_size: int = 4096,
+        progress: Progress | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.teacher = teacher
+        self.student = student
+        self.lam = lam
+        self.temperature = temperature
+        self.epsilon = epsilon
+        self.loss = loss
+        self.cost = cost
+        self.normalise = normalise
+        self.balance = balance
+        self.superclasses = superclasses
+        self.regulariser = regulariser
+        self.check = check
+        self.sharpness = sharpness
+        self.threshold = threshold
+        self.cache = cache
+        self.batch_size = batch_size
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> CrossTaskDistiller:
+        """Ask the teachers about X and train the student.
+
+        Parameters
+        ----------
+        X : (n, ...) array, data frame or list
+            Rows in the form that teachers and student take. Rows must reach the student as the teachers saw
+            them: augmentation while training is not possible.
+        y : (n,) sequence
+            Labels; None, NaN or -1 for rows without one, on which only the teachers act (ours).
+        """
+        self._check_params()
+        rows = n_rows(X)
+        if rows == 0:
+            raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
+        classes, codes = read_labels(y, rows)
+        sources = open_sources(self.teacher)
+        student = self._make_student(rows)
+        self.classes_, self.seconds_ = classes, {}
+        task = Task(X, codes, classes)
+        with self._step("observing"):
+            self.teachers_ = [
+                numbered_teacher(source, i, len(sources.teachers), sources.names[i])
+                for i, source in enumerate(sources.teachers)
+            ]
+            lessons = [] if self._is_alone() else self._prepare(task)
+        self.costs_ = [lesson.cost for lesson in lessons]
+        self.checks_ = [lesson.check for lesson in lessons if lesson.check is not None]
+        self.teacher_weights_ = self._weigh(lessons, sources)
+        with self._step("training"):
+            self._teach(student, task, lessons)
+        self.history_: list[dict[str, Any]] = getattr(student, "history_", [])
+        self._keep_student(student, X)
+        return self
+
+    @property
+    def cost_(self) -> Floats:
+        """The cost matrix (m, K) of the first teacher."""
+        self._check_fitted()
+        if not self.costs_:
+            raise AttributeError(f"loss={self.loss!r} with lam={self.lam:g} has no costs.")
+        return self.costs_[0]
+
+    def _is_alone(self) -> bool:
+        return self.loss == "none" or self.lam == 0
+
+    def _check_params(self) -> None:
+        check_choice("loss", self.loss, LOSSES)
+        check_choice("regulariser", self.regulariser, ("entropy", "kl"))
+        check_choice("check", self.check, ("auto", True, False))
+        for name in ("normalise", "balance"):
+            check_choice(name, getattr(self, name), (True, False))
+        check_number("lam", self.lam, at_least=0)
+        check_number("temperature", self.temperature, above=0)
+        check_number("sharpness", self.sharpness, at_least=0)
+        if isinstance(self.epsilon, str):
+            check_choice("epsilon", self.epsilon, ("auto",))
+        else:
+            check_number("epsilon", self.epsilon, above=0)
+        if isinstance(self.cost, str):
+            check_choice("cost", self.cost, KINDS)
+        check_count("batch_size", self.batch_size)
+        if (self.superclasses is not None) != (isinstance(self.cost, str) and self.cost == "superclass"):
+            raise InvalidInputError(
+                "cost='superclass' needs superclasses=, and superclasses= is for it alone."
+            )
+
+    def _make_student(self, rows: int) -> Any:
+        student = make_student(self.student, threshold=self.threshold, random_state=self.random_state)
+        if student.scores == "probabilities":
+            if self.loss not in ("sinkhorn", "kd", "none"):
+                raise InvalidInputError(
+                    f"loss={self.loss!r} needs a torch student; use 'sinkhorn', or student='torch'."
+                )
+            return student
+        if not is_torch_student(self.student) or not hasattr(self.student, "max_epochs"):
+            # few rows in large batches would make too few steps, and held-out rows are missed
+            batch = min(128, max(16, rows // 10))
+            epochs = math.ceil(LEAST_STEPS / math.ceil(rows / batch))
+            student.set_params(
+                batch_size=batch, max_epochs=max(30, epochs), patience=None, validation_fraction=0.0
+            )
+        return student
+
+    def _prepare(self, task: Task) -> list[Lesson]:
+        """Observe every teacher once, make its costs, and check it."""
+        store = as_store(self.cache)
+        count = len(self.teachers_)
+        costs = _cost_per_teacher(self.cost, count)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        lessons = []
+        for i, teacher in enumerate(self.teachers_):
+            settings = Settings(
+                costs[i],
+                float(self.temperature),
+                self.epsilon,
+                self.normalise,
+                self.balance,
+                self.superclasses,
+                seed,
+            )
+            try:
+                seen = observe(
+                    teacher,
+                    task.X,
+                    batch_size=self.batch_size,
+                    store=store,
+                    progress=_part_of(self.progress or silent, i, count),
+                )
+                lessons.append(prepare(teacher, seen, task, settings, check=self.check is not False))
+            except TeacherError as error:
+                raise error.at(i, count) from error.__cause__
+        return lessons
+
+    def _weigh(self, lessons: Sequence[Lesson], sources: Sources) -> Floats:
+        """Return the weight (N,) of each teacher, and say which were dropped."""
+        if not lessons:
+            return np.zeros(len(self.teachers_))
+        trusts = np.array([1.0 if lesson.check is None else lesson.check.trust for lesson in lessons])
+        if sources.scores is not None:
+            scores = np.array(sources.scores)
+        else:
+            scores = np.array([0.0 if lesson.check is None else lesson.check.gain for lesson in lessons])
+        weights: Floats = trusts * score_weights(np.where(trusts > 0, scores, np.nan), float(self.sharpness))
+        for lesson in lessons:
+            if lesson.check is not None and not lesson.check.kept:
+                warnings.warn(
+                    f"Teacher {lesson.teacher.name!r} was dropped, since it {lesson.check.reason}. "
+                    "check=False keeps it.",
+                    ConsilienceWarning,
+                    stacklevel=3,
+                )
+        return weights
+
+    def _teach(self, student: Any, task: Task, lessons: Sequence[Lesson]) -> None:
+        kept = [
+            (lesson, float(self.lam) * weight)
+            for lesson, weight in zip(lessons, self.teacher_weights_, strict=False)
+            if weight > 0
+        ]
+        if student.scores == "probabilities":
+            Q, weights = self._soft_labels(task, kept)
+            seen = weights > 0
+            X = task.X if seen.all() else take_rows(task.X, seen)
+            student.fit(X, Q[seen], np.ones(len(task.classes)), weights[seen])
+            return
+        self._train(student, task, kept)
+
+    def _soft_labels(self, task: Task, kept: Sequence[tuple[Lesson, float]]) -> tuple[Floats, Floats]:
+        """Return the labels (n, K) of a scikit-learn student, and the weight (n,) of each row.
+
+        The Sinkhorn distance is about epsilon KL(p_S, q) with q the transported label (exactly so where the
+        teacher is sure), so that eq. (11) is least about where p_S = (y + c q) / (1 + c), c = lam epsilon.
+        """
+        n, K = len(task.codes), len(task.classes)
+        labels, mass = np.zeros((n, K)), np.zeros(n)
+        labels[task.labelled, task.codes[task.labelled]] = 1.0
+        mass[task.labelled] = 1.0
+        for lesson, lam in kept:
+            if self.loss == "kd":
+                logits = matched_logits(lesson, task.classes) / self.temperature
+                q, c = np.asarray(softmax(logits, axis=1)), lam
+            else:
+                q, c = lesson.transported(float(self.temperature)), lam * lesson.epsilon
+            spoken = ~np.isnan(q[:, 0])
+            labels[spoken] += c * q[spoken]
+            mass[spoken] += c
+        most = max(float(mass.max()), np.finfo(float).tiny)
+        return labels / np.maximum(mass, np.finfo(float).tiny)[:, None], mass / most
+
+    def _train(self, student: Any, task: Task, kept: Sequence[tuple[Lesson, float]]) -> None:
+        from consilience.nn.distillation import CrossTaskLoss
+
+        K = len(task.classes)
+        onehot = np.zeros((len(task.codes), K))
+        onehot[task.labelled, task.codes[task.labelled]] = 1.0
+        blocks, terms = [onehot], []
+        for lesson, lam in kept:
+            for columns, make_term in self._goals(lesson, task):
+                start = sum(block.shape[1] for block in blocks)
+                terms.append(make_term(slice(start, start + columns.shape[1]), lam))
+                blocks.append(columns)
+        used = task.labelled if not terms else np.ones(len(task.codes), dtype=bool)
+        targets = np.hstack(blocks)
+        student.fit(
+            task.X if used.all() else take_rows(task.X, used),
+            targets if used.all() else targets[used],
+            n_classes=K,
+            criterion=CrossTaskLoss(K, terms, float(task.labelled[used].mean())),
+            progress=self.progress or silent,
+        )
+
+    def _goals(self, lesson: Lesson, task: Task) -> list[tuple[Floats, Any]]:
+        """Return what the student is shown of a teacher, and the term of the loss for it."""
+        from consilience.nn import SinkhornLoss
+        from consilience.nn.distillation import FitNetLoss, KDLoss, RelationLoss, RKDLoss, Term
+
+        tau = float(self.temperature)
+        if self.loss == "sinkhorn":
+            loss = SinkhornLoss(
+                lesson.balanced_cost(), lesson.epsilon, tau, regulariser=self.regulariser, tol=1e-4
+            )
+            return [(lesson.seen.logits, lambda columns, lam: Term(loss, columns, lam))]
+        if self.loss == "kd":
+            logits = matched_logits(lesson, task.classes)
+            return [(logits, lambda columns, lam: Term(KDLoss(tau), columns, lam))]
+        E = standard_embeddings(lesson)
+        if self.loss == "rkd":
+            return [(E, lambda columns, lam: Term(RKDLoss(), columns, lam, "features"))]
+        if self.loss == "fitnet":
+            return [(E, lambda columns, lam: Term(FitNetLoss(E.shape[1]), columns, lam, "features"))]
+        near = nearest_mean_logits(lesson, task, self.normalise)
+        return [
+            (E, lambda columns, lam: Term(RelationLoss(), columns, lam, "features")),
+            (near, lambda columns, lam: Term(KDLoss(tau), columns, lam)),
+        ]
+
+    def _learnt_at(self) -> float:
+        return 1.0
+
+    def _origin(self) -> Origin:
+        about = {"loss": self.loss, "lam": f"{self.lam:g}", "temperature": f"{self.temperature:g}"}
+        return Origin(f"Distilled with {len(self.teachers_)} teachers.", about)
+
+
+def open_sources(teacher: Any) -> Sources:
+    """Return the teachers of a list, a dict or a Ranking, or the one that is given."""
+    rows = getattr(teacher, "rows", None)
+    if isinstance(rows, Sequence) and all(hasattr(row, "teacher") and hasattr(row, "score") for row in rows):
+        good = [row for row in rows if row.score is not None and np.isfinite(row.score)]
+        if not good:
+            raise InvalidInputError("The Ranking has no teacher with a score; there is none to learn from.")
+        return Sources(
+            [row.name for row in good], [row.teacher for row in good], [float(row.score) for row in good]
+        )
+    if isinstance(teacher, Mapping):
+        named = {str(name): source for name, source in teacher.items()}
+        sources = Sources(list(named), list(named.values()), None)
+    else:
+        given = list(teacher) if isinstance(teacher, list | tuple) else [teacher]
+        sources = Sources([None] * len(given), given, None)
+    if not sources.teachers:
+        raise InvalidInputError("teacher is empty; give at least one teacher.")
+    return sources
+
+
+def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the classes (K,) of y and the place (n,) of each label among them, -1 where there is none.
+
+    Examples
+    --------
+    >>> classes, codes = read_labels(["cat", None, "dog"], 3)
+    >>> classes.tolist(), codes.tolist()
+    (['cat', 'dog'], [0, -1, 1])
+    """
+    if y is None:
+        raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
+    values = column_or_1d(np.asarray(y, dtype=object) if isinstance(y, list | tuple) else y, warn=True)
+    if len(values) != rows:
+        raise InvalidInputError(f"y has {len(values)} labels and X has {rows} rows.")
+    missing = np.array([v is None or v != v or (v == -1 and not isinstance(v, str)) for v in values.tolist()])
+    known = values[~missing].tolist()
+    if not known:
+        raise InvalidInputError("y has no labels; give some, and None, NaN or -1 where there is none.")
+    if missing.any() and all(isinstance(v, float) and v.is_integer() for v in known):
+        known = [int(v) for v in known]  # numpy has no NaN among whole numbers
+    check_classification_targets(np.asarray(known))
+    classes, places = check_labels(known, len(known))
+    if len(classes) < 2:
+        hint = " (-1 means: no label.)" if (values == -1).any() else ""
+        raise InvalidInputError(f"y has one class, {classes[0]!r}; a classifier needs two or more.{hint}")
+    codes = np.full(rows, -1, dtype=np.intp)
+    codes[~missing] = places
+    return classes, codes
+
+
+def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
+    """Return weights (N,) that sum to one from assessment scores, of which higher is better.
+
+    softmax(sharpness * s) with s the scores less their mean, in standard deviations: metrics have scales of
+    their own. NaN has no weight.
+
+    Examples
+    --------
+    >>> score_weights([-0.9, -0.7, np.nan], 1.0).round(3).tolist()
+    [0.119, 0.881, 0.0]
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    weights = np.zeros(len(values))
+    there = ~np.isnan(values)
+    if not there.any():
+        return weights
+    spread = float(values[there].std())
+    standard = (values[there] - values[there].mean()) / (spread if spread > 0 else 1.0)
+    weights[there] = softmax(sharpness * standard)
+    return weights
+
+
+def _cost_per_teacher(cost: Any, count: int) -> list[Any]:
+    if isinstance(cost, list | tuple) and any(np.ndim(part) == 2 for part in cost):
+        if len(cost) != count:
+            raise InvalidInputError(f"cost has {len(cost)} matrices for {count} teachers; give one for each.")
+        return list(cost)
+    return [cost] * count
+
+
+def _part_of(progress: Progress, index: int, count: int) -> Progress:
+    """Return the progress of one teacher as part of that of all."""
+
+    def report(task: str, done: int, total: int) -> None:
+        progress(task, index * total + done, count * total)
+
+    return report
