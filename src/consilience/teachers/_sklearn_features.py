@@ -85,7 +85,8 @@ def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
     elif getattr(last, "coef_", None) is not None and not hasattr(last, "dual_coef_"):
         # dual_coef_: a support vector machine, whose coef_ has a row per pair of classes
         found = last.coef_
-        weights = np.asarray(found.toarray() if hasattr(found, "toarray") else found, dtype=np.float64)
+        dense = found.toarray() if hasattr(found, "toarray") else found
+        weights = np.atleast_2d(np.asarray(dense, dtype=np.float64))
     else:
         return None
     if weights.ndim == 2 and n_classes == 2 and len(weights) == 1:

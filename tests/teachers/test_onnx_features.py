@@ -1,0 +1,191 @@
+"""Embeddings, class weights and fingerprints of ONNX files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience.exceptions import TeacherError, UnsafeFileError
+from consilience.teachers import as_teacher
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(9, 2)).astype(np.float32)
+HIDDEN = RNG.normal(size=(2, 5)).astype(np.float32)
+LAST = RNG.normal(size=(5, 3)).astype(np.float32)
+BIAS = np.array([0.5, 0.0, -0.5], dtype=np.float32)
+CLASSES = ["a", "b", "c"]
+
+
+def features() -> np.ndarray:
+    return np.maximum(X @ HIDDEN, 0)
+
+
+def model(
+    head: list[Any], constants: dict[str, np.ndarray], outputs: dict[str, list[Any]] | None = None
+) -> Any:
+    """Make x -> relu(x HIDDEN) = h -> `head`, which must make `out`."""
+    first = [helper.make_node("MatMul", ["x", "H"], ["z"]), helper.make_node("Relu", ["z"], ["h"])]
+    weights = {"H": HIDDEN, **constants}
+    shapes = outputs or {"out": [None, 3]}
+    graph = helper.make_graph(
+        [*first, *head],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])],
+        [helper.make_tensor_value_info(key, TensorProto.FLOAT, shape) for key, shape in shapes.items()],
+        [numpy_helper.from_array(value, key) for key, value in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.checker.check_model(made)
+    return made
+
+
+def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
+    return helper.make_node(kind, inputs.split(), [output], **attributes)
+
+
+def matmul_add() -> Any:
+    head = [node("MatMul", "h W", "s"), node("Add", "s b", "out")]
+    return model(head, {"W": LAST, "b": BIAS})
+
+
+HEADS: dict[str, Callable[[], Any]] = {
+    "Gemm": lambda: model([node("Gemm", "h W b", "out")], {"W": LAST, "b": BIAS}),
+    "Gemm transB": lambda: model([node("Gemm", "h W b", "out", transB=1)], {"W": LAST.T.copy(), "b": BIAS}),
+    "Gemm alpha": lambda: model([node("Gemm", "h W b", "out", alpha=2.0)], {"W": LAST / 2, "b": BIAS}),
+    "MatMul Add": matmul_add,
+    "Softmax": lambda: model(
+        [node("Gemm", "h W b", "s"), node("Softmax", "s", "out")], {"W": LAST, "b": BIAS}
+    ),
+    "constant node": lambda: model(
+        [
+            helper.make_node("Constant", [], ["W"], value=numpy_helper.from_array(LAST)),
+            node("Gemm", "h W b", "out"),
+        ],
+        {"b": BIAS},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_last_layer_is_found(kind: str, save: Callable[[Any], Path]) -> None:
+    teacher = as_teacher(save(HEADS[kind]()), CLASSES, batch_size=4)
+    np.testing.assert_allclose(teacher.class_weights, LAST.T, atol=1e-6)
+    seen = teacher.observe(X)
+    np.testing.assert_allclose(seen.embeddings, features(), atol=1e-5)
+    np.testing.assert_allclose(seen.logits, teacher.predict_logits(X), atol=1e-5)
+
+
+def test_a_tensor_can_be_named(save: Callable[[Any], Path]) -> None:
+    path = save(matmul_add())
+    for tensor, expected, has_weights in (("z", X @ HIDDEN, False), ("h", features(), True), ("x", X, False)):
+        teacher = as_teacher(path, CLASSES, embed=tensor, batch_size=4)
+        np.testing.assert_allclose(teacher.embed(X), expected, atol=1e-5)
+        assert (teacher.class_weights is not None) == has_weights
+    with pytest.raises(TeacherError, match="no tensor 'hh' in its graph; there are such as 'h'"):
+        as_teacher(path, CLASSES, embed="hh")
+    with pytest.raises(TeacherError, match="has embed=3; give the name of a tensor, or a function"):
+        as_teacher(path, CLASSES, embed=3)
+
+
+def test_a_function_of_x(save: Callable[[Any], Path]) -> None:
+    teacher = as_teacher(save(matmul_add()), CLASSES, embed=lambda rows: rows[:, :1])
+    np.testing.assert_array_equal(teacher.observe(X).embeddings, X[:, :1])
+    np.testing.assert_array_equal(teacher.embed(X), X[:, :1])
+    assert teacher.class_weights is None
+
+
+def test_columns_that_change_places_after_the_last_layer_are_not_taken_for_its_own(
+    save: Callable[[Any], Path],
+) -> None:
+    head = [node("Gemm", "h W b", "s"), node("Gather", "s order", "out", axis=1)]
+    swapped = model(head, {"W": LAST, "b": BIAS, "order": np.array([2, 0, 1])})
+    teacher = as_teacher(save(swapped), CLASSES)
+    assert teacher.class_weights is None
+    assert teacher.observe(X).embeddings is None
+
+
+def test_one_probability_that_is_made_two(save: Callable[[Any], Path]) -> None:
+    for order, sign in (("q p", 1), ("p q", -1)):
+        head = [
+            node("MatMul", "h W", "s"),
+            node("Sigmoid", "s", "p"),
+            node("Sub", "one p", "q"),
+            node("Concat", order, "out", axis=1),
+        ]
+        made = model(head, {"W": LAST[:, :1].copy(), "one": np.ones((), np.float32)}, {"out": [None, 2]})
+        teacher = as_teacher(save(made), ["no", "yes"])
+        seen = teacher.observe(X)
+        margins = seen.embeddings @ teacher.class_weights.T
+        np.testing.assert_allclose(np.diff(margins), np.diff(seen.logits), atol=1e-4)
+        np.testing.assert_allclose(teacher.class_weights[1], sign * LAST[:, 0] / 2, atol=1e-6)
+
+
+def test_external_data_next_to_the_model_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "models").mkdir()
+    path = tmp_path / "models" / "big.onnx"
+    onnx.save(matmul_add(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
+    monkeypatch.chdir(elsewhere)  # where bytes without a folder would look
+    teacher = as_teacher(path, CLASSES)
+    np.testing.assert_allclose(teacher.class_weights, LAST.T, atol=1e-6)
+    np.testing.assert_allclose(teacher.observe(X).embeddings, features(), atol=1e-5)
+
+    fresh = as_teacher(path, CLASSES)
+    broken = onnx.load(path, load_external_data=False)
+    for tensor in broken.graph.initializer:
+        for entry in tensor.external_data:
+            entry.value = "../elsewhere/secret.bin" if entry.key == "location" else entry.value
+    os.rename(tmp_path / "models" / "big.bin", elsewhere / "secret.bin")
+    path.write_bytes(broken.SerializeToString())
+    for ask in (fresh.embed, fresh.observe):  # made before the file was exchanged
+        with pytest.raises(UnsafeFileError, match="model's own folder"):
+            ask(X)
+
+
+def test_a_fingerprint_is_of_the_file_and_of_what_it_reads(tmp_path: Path) -> None:
+    path = tmp_path / "big.onnx"
+    onnx.save(matmul_add(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
+    first = as_teacher(path, CLASSES).fingerprint
+    assert first == as_teacher(path, ["x", "y", "z"], "other").fingerprint
+    assert first != as_teacher(path, CLASSES, embed="z").fingerprint
+    data = bytearray((tmp_path / "big.bin").read_bytes())
+    data[0] ^= 1
+    (tmp_path / "big.bin").write_bytes(data)
+    assert first != as_teacher(path, CLASSES).fingerprint
+
+
+def test_a_file_exchanged_under_an_open_session_has_no_fingerprint(save: Callable[[Any], Path]) -> None:
+    path = save(matmul_add())
+    waiting, running = as_teacher(path, CLASSES), as_teacher(path, CLASSES)
+    first = running.fingerprint
+    running.predict_logits(X)
+    path.write_bytes(HEADS["Gemm transB"]().SerializeToString())
+    assert running.fingerprint is None  # it goes on with the model that was
+    assert waiting.fingerprint not in (None, first)
+
+
+def test_what_a_unifier_saves_has_an_embedding(tmp_path: Path) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    from consilience import Unifier
+
+    rows = np.repeat(np.eye(4, dtype=np.float32), 10, axis=0)
+    labels = np.repeat(np.arange(4), 10)
+    sources = [LogisticRegression().fit(rows[labels != k], labels[labels != k]) for k in (0, 3)]
+    for student, width in (("logistic", 4), ("mlp", 256)):
+        unified = Unifier(sources, student, random_state=0).fit(rows)
+        teacher = as_teacher(unified.save(tmp_path / f"{student}.onnx"))
+        assert teacher.embed(rows).shape == (40, width)
+        assert teacher.class_weights.shape == (4, width)

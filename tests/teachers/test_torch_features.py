@@ -1,0 +1,237 @@
+"""Embeddings and class weights of torch modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience.exceptions import TeacherError
+from consilience.teachers import as_teacher
+
+torch = pytest.importorskip("torch")
+nn = torch.nn
+
+X = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+CLASSES = ["a", "b", "c"]
+
+
+def run(module: Any, rows: Any = X) -> np.ndarray:
+    with torch.no_grad():
+        return module.eval()(torch.tensor(rows)).numpy()
+
+
+class Shuffled(nn.Module):  # type: ignore[misc,name-defined]
+    """Defines its head first, and another layer of k outputs last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(3, 3)
+        self.body = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.head(torch.relu(self.body(x)))
+
+
+def test_the_head_is_the_last_to_run_not_the_last_to_be_defined() -> None:
+    module = Shuffled()
+    teacher = as_teacher(module, CLASSES)
+    assert teacher.class_weights is None  # two layers could be it, and none has run
+    seen = teacher.observe(X)
+    np.testing.assert_allclose(seen.embeddings, np.maximum(run(module.body), 0), atol=1e-6)
+    np.testing.assert_array_equal(teacher.class_weights, module.head.weight.detach().numpy())
+
+
+def test_a_layer_that_runs_twice_is_taken_at_its_last_run() -> None:
+    layer = nn.Linear(3, 3)
+    module = nn.Sequential(nn.Linear(4, 3), layer, nn.Tanh(), layer)
+    np.testing.assert_allclose(as_teacher(module, CLASSES).embed(X), run(module[:3]), atol=1e-6)
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(dim=1), nn.Identity(), nn.Sequential(nn.Dropout(0.5))])
+def test_what_follows_the_head_does_not_matter(last: Any) -> None:
+    module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3), last)
+    output = "probabilities" if isinstance(last, nn.Softmax) else "auto"
+    teacher = as_teacher(module, CLASSES, output=output)
+    np.testing.assert_allclose(teacher.embed(X), run(module[:2]), atol=1e-6)
+    assert teacher.class_weights.shape == (3, 7)
+
+
+def test_a_module_that_writes_into_the_embedding_afterwards() -> None:
+    class Careless(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Any) -> Any:
+            hidden = self.body(x)
+            logits = self.head(hidden)
+            hidden.zero_()
+            return logits
+
+    module = Careless()
+    np.testing.assert_allclose(as_teacher(module, CLASSES).embed(X), run(module.body), atol=1e-6)
+
+
+def convolution() -> Any:
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 3), nn.ReLU(), nn.Conv2d(6, 3, 1), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+
+
+def test_a_head_that_is_no_linear_layer_has_an_embedding_by_name_only() -> None:
+    images = np.random.default_rng(0).normal(size=(5, 1, 6, 6)).astype(np.float32)
+    module = convolution()
+    plain = as_teacher(module, CLASSES)
+    assert not hasattr(plain, "embed")
+    assert plain.class_weights is None
+    assert plain.observe(images).embeddings is None
+    named = as_teacher(module, CLASSES, embed="1")
+    np.testing.assert_allclose(named.embed(images), run(module[:2], images).mean(axis=(2, 3)), atol=1e-6)
+    assert named.class_weights is None
+
+
+def test_a_head_on_every_step_of_a_sequence_is_averaged() -> None:
+    class Tokens(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 5), nn.Linear(5, 3)
+
+        def forward(self, x: Any) -> Any:
+            return self.head(self.table(x)).mean(dim=1)
+
+    module, ids = Tokens(), np.arange(12).reshape(4, 3) % 9
+    teacher = as_teacher(module, CLASSES)
+    seen = teacher.observe(ids)
+    np.testing.assert_allclose(seen.embeddings, run(module.table, ids).mean(axis=1), atol=1e-6)
+    logits = seen.embeddings @ teacher.class_weights.T + module.head.bias.detach().numpy()
+    np.testing.assert_allclose(seen.logits, logits, atol=1e-5)
+
+
+def two_layers() -> Any:
+    return nn.Sequential(nn.Linear(4, 7), nn.BatchNorm1d(7), nn.ReLU(), nn.Linear(7, 3))
+
+
+@pytest.mark.parametrize(
+    ("embed", "until", "has_weights"),
+    [("0", 1, False), ("2", 3, True), ("3:input", 3, True), ("1:input", 1, False)],
+)
+def test_a_layer_can_be_named(embed: str, until: int, has_weights: bool) -> None:
+    module = two_layers()
+    teacher = as_teacher(module, CLASSES, embed=embed, batch_size=3)
+    np.testing.assert_allclose(teacher.embed(X), run(module[:until]), atol=1e-6)
+    assert (teacher.class_weights is not None) == has_weights
+
+
+def test_a_function_of_the_batch_in_eval_mode() -> None:
+    module = two_layers()
+    module.train()
+    teacher = as_teacher(module, CLASSES, embed=module[:3], batch_size=3)
+    found = teacher.embed(X)
+    assert module[1].num_batches_tracked == 0
+    assert module.training
+    np.testing.assert_allclose(found, run(module[:3]), atol=1e-6)
+    assert teacher.class_weights.shape == (3, 7)  # it gives what enters the head
+    assert teacher.fingerprint is None
+    np.testing.assert_allclose(as_teacher(module, CLASSES, embed=lambda x: x * 2).embed(X), 2 * X)
+
+
+@pytest.mark.parametrize(
+    ("embed", "says"),
+    [
+        ("9", r"'Sequential' has no layer '9'; there are such as .*'3'.*'name:input' its input"),
+        ("2:output", "has no layer '2:output'"),
+        (3, "has embed=3; give the name of a layer"),
+    ],
+)
+def test_layers_that_are_not_there(embed: Any, says: str) -> None:
+    with pytest.raises(TeacherError, match=says):
+        as_teacher(two_layers(), CLASSES, embed=embed)
+
+
+@pytest.mark.parametrize(
+    ("embed", "says"),
+    [
+        (lambda x: x[:3], r"embeddings of shape \(3, 4\) for 10 rows"),
+        (lambda x: (x, x), "embeddings that are a tuple, not a tensor"),
+        (lambda x: x[:, 0], r"embeddings of shape \(10,\)"),
+        (lambda x: torch.where(x == x.max(), torch.inf, x), "embeddings have inf in row"),
+        (lambda x: x.missing, "failed on X of shape"),
+    ],
+)
+def test_embeddings_that_are_none(embed: Any, says: str) -> None:
+    with pytest.raises(TeacherError, match=says):
+        as_teacher(two_layers(), CLASSES, embed=embed).embed(X)
+
+
+def test_a_linear_layer_that_never_runs_gives_no_embedding() -> None:
+    class Idle(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.unused = nn.Linear(4, 3)
+
+        def forward(self, x: Any) -> Any:
+            return x[:, :3]
+
+    teacher = as_teacher(Idle(), CLASSES)
+    assert teacher.observe(X).embeddings is None
+    with pytest.raises(TeacherError, match=r"no layer to take embeddings from\. Give as_teacher embed="):
+        teacher.embed(X)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_embeddings_have_a_type_that_numpy_has(dtype: Any) -> None:
+    module = nn.Sequential(nn.Linear(4, 7), nn.Linear(7, 3)).to(dtype)
+    found = as_teacher(module, CLASSES).embed(X)
+    assert found.dtype == (np.float64 if dtype == torch.float64 else np.float32)
+
+
+def test_a_fingerprint_changes_with_the_model_and_with_nothing_else() -> None:
+    module = two_layers()
+
+    def mark(**options: Any) -> str | None:
+        return as_teacher(module, options.pop("classes", CLASSES), **options).fingerprint
+
+    first = mark()
+    assert first == mark(name="other", batch_size=2, classes=["x", "y", "z"])
+    module.train()
+    assert first == mark()
+    assert (
+        len({first, mark(embed="2"), mark(floor=1e-3), mark(fingerprint="v1"), mark(fingerprint="v2")}) == 5
+    )
+    with torch.no_grad():
+        module[3].bias[0] += 1e-3
+    changed = mark()
+    assert changed != first
+    module[2] = nn.Tanh()  # no tensor changes
+    assert mark() != changed
+    module[2] = nn.LeakyReLU(0.1)
+    leaky = mark()
+    module[2] = nn.LeakyReLU(0.2)
+    assert mark() != leaky
+
+
+def test_a_setting_of_ones_own_module_is_part_of_its_fingerprint() -> None:
+    class Scaled(nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            self.layer, self.factor = nn.Linear(4, 3), factor
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x) * self.factor
+
+    one, other = Scaled(1.0), Scaled(2.0)
+    other.load_state_dict(one.state_dict())
+    assert as_teacher(one, CLASSES).fingerprint != as_teacher(other, CLASSES).fingerprint
+
+
+def test_a_randomised_twin_has_the_same_structure_and_other_weights() -> None:
+    module = two_layers()
+    teacher = as_teacher(module, CLASSES)
+    before = run(module)
+    twin, again, other = teacher.randomised(0), teacher.randomised(0), teacher.randomised(1)
+    np.testing.assert_array_equal(twin.embed(X), again.embed(X))
+    assert np.abs(twin.embed(X) - other.embed(X)).max() > 0.01
+    assert np.abs(twin.embed(X) - teacher.embed(X)).max() > 0.01
+    np.testing.assert_array_equal(run(module), before)
