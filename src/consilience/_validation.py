@@ -191,8 +191,10 @@ def _label_array(y: Any, where: str) -> NDArray[Any]:
     if y is None or isinstance(y, str | bytes) or np.ndim(y) != 1:
         shape = "" if y is None or isinstance(y, str | bytes) else f" of shape {np.shape(y)}"
         raise InvalidInputError(f"{where} is a {type(y).__name__}{shape}; expected one label per row, (n,).")
+    # numpy would turn numbers among texts into texts without a word
+    plain = list(y) if isinstance(y, list | tuple) else None
     values = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    plain = values.tolist()
+    plain = values.tolist() if plain is None else plain
     for row, value in enumerate(plain if values.dtype.kind in "fO" else ()):
         if value is None or value != value:
             raise InvalidInputError(f"{where} has no label in row {row}; give one for every row.")
