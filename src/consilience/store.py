@@ -72,7 +72,7 @@ class ScoreStore:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"The store {str(self.folder)!r} is a file; give a folder.")
-        if self.folder.is_dir() and not (self.folder / README).exists() and any(self.folder.iterdir()):
+        if self.folder.is_dir() and not (self.folder / README).exists() and _holds_others(self.folder):
             raise InvalidInputError(
                 f"The folder {str(self.folder)!r} holds other files and is no store of scores. "
                 "Give a new or an empty folder."
@@ -168,11 +168,12 @@ class Shelf:
 
     def add(self, segment: Segment, *, embeddings: bool) -> None:
         """Keep some rows; `embeddings` tells whether they were asked for, since a teacher may have none."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._store.folder.mkdir(parents=True, exist_ok=True)
         readme = self._store.folder / README
         if not readme.exists():
             with replacing(readme) as file:
                 file.write(_TEXT.encode())
+        self._folder.mkdir(exist_ok=True)
         arrays: dict[str, NDArray[Any]] = {
             "digests": segment.digests,
             "asked": np.array(embeddings),
@@ -188,7 +189,8 @@ class Shelf:
         self, path: Path, digests: NDArray[np.uint64], embeddings: bool
     ) -> tuple[NDArray[np.intp], Segment] | None:
         """Return the wanted rows of one segment, or None where it has none of them."""
-        with np.load(path, allow_pickle=False) as archive:
+        # opened here: numpy leaves a file that is no archive open
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             kept = self._checked(archive, "digests")
             if embeddings and not bool(self._checked(archive, "asked")):
                 return None
@@ -233,6 +235,12 @@ def as_store(cache: ScoreStore | str | os.PathLike[str] | None) -> ScoreStore | 
     if not isinstance(cache, str | os.PathLike) or not os.fspath(cache):
         raise InvalidInputError(f"cache={cache!r} must be a folder, a ScoreStore or None.")
     return ScoreStore(cache)
+
+
+def _holds_others(folder: Path) -> bool:
+    """Tell whether a folder holds anything but what a store puts there."""
+    names = [path.name for path in folder.iterdir()]
+    return any(not _SHELF.fullmatch(name) and not name.startswith(f".{README}.") for name in names)
 
 
 def _bytes(path: Path) -> int:
