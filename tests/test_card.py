@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from consilience import card as card_module
@@ -34,6 +35,7 @@ def put(path: Path, content: Any) -> Path:
             "Garden birds.",
             {"epochs": 3, "nested": {"a": [1.5, None]}},
         ),
+        Card("birds", ["crow", "wren"], centres=[[0.1, 2], [3, 1e-300]]),
     ],
 )
 def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
@@ -154,3 +156,37 @@ def test_a_card_is_as_readable_as_other_files(tmp_path: Path) -> None:
     write_card(tmp_path / "m.card.json", Card("birds", ["crow"]))
     plain = put(tmp_path / "plain", "x")
     assert (tmp_path / "m.card.json").stat().st_mode == plain.stat().st_mode
+
+
+def test_centres_are_plain_numbers_whatever_they_came_as(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    card = Card("birds", ["crow", "wren"], centres=array)
+    assert card == Card("birds", ["crow", "wren"], centres=array.tolist())
+    assert card.centres == ((0.0, 1.0, 2.0), (3.0, 4.0, 5.0))
+
+
+def test_a_card_without_centres_can_be_read_by_older_releases(tmp_path: Path) -> None:
+    write_card(tmp_path / "m.card.json", Card("birds", ["crow", "wren"]))
+    assert "centres" not in json.loads((tmp_path / "m.card.json").read_bytes())
+    assert read_card(put(tmp_path / "old.card.json", GOOD)).centres is None
+
+
+@pytest.mark.parametrize(
+    "centres",
+    [[[1, 2]], [[1], [2, 3]], [1, 2], [[], []], [["a"], ["b"]], "text", {"crow": [1]}, [[None], [1]], True],
+)
+def test_wrong_centres(centres: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"centres must be numbers, \(2, d\): a row per class"):
+        read_card(put(tmp_path / "m.card.json", {**GOOD, "centres": centres}))
+
+
+def test_centres_that_are_not_finite(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="centres must be finite"):
+        Card("birds", ["crow", "wren"], centres=[[1.0], [np.inf]])
+    with pytest.raises(InvalidInputError, match="centres must be finite"):
+        read_card(
+            put(
+                tmp_path / "m.card.json",
+                json.dumps({**GOOD, "centres": [[1], [0]]}).replace("0]]", "1e999]]"),
+            )
+        )

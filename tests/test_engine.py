@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from consilience import LabelSpace, TeacherError, as_teacher
-from consilience.engine import score
+from consilience.engine import Observed, observe, score
 
 X = np.arange(20.0).reshape(10, 2)
 
@@ -88,3 +88,53 @@ def test_an_error_in_a_later_batch_says_where_its_rows_begin() -> None:
     sources = [as_teacher(late, ["a", "b"], output="logits")]
     with pytest.raises(TeacherError, match=r"row 2 .*Rows count from row 4 of X"):
         score(sources, space_of(sources), X, batch_size=4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 99])
+def test_observing_gives_logits_and_embeddings_whatever_the_batches(batch_size: int) -> None:
+    teacher = as_teacher(rising, ["a", "b"], output="logits", embed=lambda rows: rows[:, :1] * 3)
+    calls: list[tuple[str, int, int]] = []
+    seen = observe(teacher, X, batch_size=batch_size, progress=lambda *call: calls.append(call))
+    np.testing.assert_array_equal(seen.logits, rising(X))
+    np.testing.assert_array_equal(seen.embeddings, X[:, :1] * 3)
+    assert calls[-1] == ("scoring", 10, 10)
+    assert observe(teacher, X, embeddings=False).embeddings is None
+    assert observe(teachers()[0], X).embeddings is None
+
+
+class Seeing(Careless):
+    """Has an embedding that is what it likes."""
+
+    def __init__(self, embeddings: Any) -> None:
+        super().__init__(np.zeros((10, 2)))
+        self.embed = lambda rows: embeddings
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "says"),
+    [
+        (np.zeros((9, 3)), r"'careless' has embeddings of shape \(9, 3\) for 10 rows"),
+        (np.zeros(10), r"embeddings of shape \(10,\)"),
+        (np.where(np.arange(10)[:, None] == 4, [[np.nan, 0.0]], 0.0), "embeddings have nan in row 4"),
+        (["text"] * 10, "returned a list instead of an array of numbers"),
+    ],
+)
+def test_what_a_careless_teacher_sees_is_checked(embeddings: Any, says: str) -> None:
+    with pytest.raises(TeacherError, match=says):
+        observe(Seeing(embeddings), X)
+
+
+def test_a_pass_that_gives_both_is_preferred() -> None:
+    asked: list[str] = []
+
+    class Both(Careless):
+        def observe(self, rows: Any) -> Any:
+            asked.append("observe")
+            return Observed(np.zeros((len(rows), 2)), np.ones((len(rows), 3)))
+
+        def embed(self, rows: Any) -> Any:
+            asked.append("embed")
+
+    seen = observe(Both(np.zeros((10, 2))), X)
+    assert asked == ["observe"]
+    np.testing.assert_array_equal(seen.embeddings, np.ones((10, 3)))

@@ -6,6 +6,7 @@ import functools
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,3 +133,31 @@ def test_no_framework_is_imported_for_a_function() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("fingerprint", ["", 3, b"v1"])
+def test_a_fingerprint_is_a_text(fingerprint: Any) -> None:
+    with pytest.raises(InvalidInputError, match="must be a text that is not empty"):
+        as_teacher(lambda X: X, ["a"], fingerprint=fingerprint)
+
+
+def test_a_function_has_a_fingerprint_when_it_is_given_one() -> None:
+    assert as_teacher(lambda X: X, ["a"]).fingerprint is None
+    marks = [
+        as_teacher(lambda X: X, ["a"], fingerprint=mark, embed=lambda X: X).fingerprint
+        for mark in ("v1", "v1", "v2")
+    ]
+    assert marks[0] == marks[1] != marks[2]
+
+
+def test_a_function_may_have_an_embedding_that_is_a_function() -> None:
+    teacher = as_teacher(lambda X: X, ["a", "b"], output="logits", embed=lambda X: X[:, :1])
+    assert teacher.embed(np.ones((3, 2))).shape == (3, 1)
+    with pytest.raises(TeacherError, match="has embed='layer'; give a function of X"):
+        as_teacher(lambda X: X, ["a", "b"], embed="layer")
+
+
+@pytest.mark.parametrize("option", [{"embed": "layer"}, {"fingerprint": "v1"}])
+def test_a_teacher_is_given_its_embedding_where_it_is_made(option: Any) -> None:
+    with pytest.raises(TeacherError, match="is a teacher already; give embed= and fingerprint= where"):
+        as_teacher(as_teacher(lambda X: X, ["a"]), **option)

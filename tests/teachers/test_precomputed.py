@@ -229,3 +229,53 @@ def test_parquet(tmp_path: Path) -> None:
         as_teacher(path)
     with pytest.raises(TeacherError, match="hard labels are one column 'label'"):
         as_teacher(path, output="labels")
+
+
+def test_embeddings_and_weights_of_an_npz(tmp_path: Path) -> None:
+    rows, scores = np.random.default_rng(0).normal(size=(4, 3)), np.full((4, 2), 0.5)
+    path = tmp_path / "full.npz"
+    np.savez(path, proba=scores, classes=np.array(["a", "b"]), embeddings=rows)
+    teacher = as_teacher(path)
+    np.testing.assert_array_equal(teacher.embed(rows), rows)
+    assert teacher.class_weights is None
+    np.savez(path, labels=np.array(["a", "b", "a", "a"]), embeddings=rows, class_weights=rows[:2])
+    teacher = as_teacher(path)
+    np.testing.assert_array_equal(teacher.observe(rows).embeddings, rows)
+    np.testing.assert_array_equal(teacher.class_weights, rows[:2])
+    np.testing.assert_array_equal(as_teacher(path, embed=lambda X: X * 2).embed(rows), rows * 2)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "says"),
+    [
+        ({"embeddings": np.zeros((3, 2))}, r"embeddings of shape \(3, 2\) for 4 rows"),
+        ({"embeddings": np.zeros(4)}, r"embeddings of shape \(4,\)"),
+        ({"embeddings": np.full((4, 2), np.inf)}, "embeddings have inf in row 0"),
+        ({"embeddings": np.array([["a"]] * 4)}, "<U1 entries instead of an array of numbers"),
+        (
+            {"embeddings": np.zeros((4, 2)), "class_weights": np.zeros((2, 3))},
+            r"class_weights of shape \(2, 3\)",
+        ),
+        ({"class_weights": np.zeros((2, 3))}, "class_weights in full.npz and no embeddings"),
+    ],
+)
+def test_embeddings_of_an_npz_that_do_not_fit(arrays: Any, says: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "full.npz", proba=np.full((4, 2), 0.5), classes=np.array(["a", "b"]), **arrays)
+    with pytest.raises(TeacherError, match=says):
+        as_teacher(tmp_path / "full.npz")
+
+
+def test_embeddings_next_to_an_array_of_scores() -> None:
+    rows = np.random.default_rng(0).normal(size=(4, 3))
+    teacher = as_teacher(np.full((4, 2), 0.5), ["a", "b"], embed=rows)
+    np.testing.assert_array_equal(teacher.observe(rows).embeddings, rows)
+    assert as_teacher(["a", "b", "a", "a"], embed=rows.tolist()).embed(rows).shape == (4, 3)
+    with pytest.raises(TeacherError, match="has embed='layer'; give an array"):
+        as_teacher(np.full((4, 2), 0.5), ["a", "b"], embed="layer")
+
+
+def test_centres_on_the_card_of_scores(tmp_path: Path) -> None:
+    for name, write in (("a.npy", np.save), ("b.npz", lambda path, scores: np.savez(path, proba=scores))):
+        write(tmp_path / name, np.full((4, 2), 0.5))
+        write_card(card_path(tmp_path / name), Card("c", ["x", "y"], centres=[[1, 2, 3], [4, 5, 6]]))
+        assert as_teacher(tmp_path / name).class_centres.tolist() == [[1, 2, 3], [4, 5, 6]]

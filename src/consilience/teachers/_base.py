@@ -132,7 +132,8 @@ class Adapter(ABC):
             content = self._model_fingerprint()
         if content is None:
             return None
-        facts = (type(self).__name__, content, self._reading, repr(self._embed), str(len(self.classes)))
+        layer = self._embed if isinstance(self._embed, str) else ""  # the given text stands for functions
+        facts = (type(self).__name__, content, self._reading, layer, str(len(self.classes)))
         return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
