@@ -15,10 +15,19 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from consilience import Card, InvalidInputError, TeacherError, as_teacher, class_centres, cost_matrix
+from consilience import (
+    Card,
+    ConsilienceWarning,
+    InvalidInputError,
+    TeacherError,
+    as_teacher,
+    class_centres,
+    cost_matrix,
+)
 from consilience.card import write_card
 from consilience.centres import features, ncm_accuracy, teacher_centres
 from consilience.engine import Observed, observe
+from consilience.kernels.centres import nearest_other_mean
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
@@ -184,7 +193,9 @@ def test_a_random_cost_of_a_torch_module_is_that_of_random_weights() -> None:
     teacher = as_teacher(module, range(6))
     cost = cost_matrix(teacher, X, Y, kind="random", random_state=0)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
-    np.testing.assert_allclose(cost, cost_matrix(teacher.randomised(seed), X, Y), atol=1e-6)
+    np.testing.assert_allclose(
+        cost, cost_matrix(teacher.randomised(seed), X, Y, centres="weights"), atol=1e-6
+    )
 
 
 def test_another_models_embedding(network: Any) -> None:
@@ -243,11 +254,15 @@ def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(netwo
     check = ncm_accuracy(network, DIGITS, LABELS)
     assert (check.labelled, check.n_rows) == (True, int(OLD.sum()))
     assert check.model == pytest.approx(network.score(DIGITS[OLD], LABELS[OLD]))
-    embedded = as_teacher(network).embed(DIGITS[OLD])
+    embedded, old = as_teacher(network).embed(DIGITS[OLD]), LABELS[OLD]
     unit = embedded / np.linalg.norm(embedded, axis=1, keepdims=True)
-    means = np.stack([embedded[LABELS[OLD] == k].mean(axis=0) for k in range(6)])
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    assert check.true_centres == pytest.approx(np.mean((unit @ means.T).argmax(axis=1) == LABELS[OLD]))
+    right = []
+    for row in range(0, len(old), 7):  # each row is judged by the means of the others
+        rest = np.arange(len(old)) != row
+        means = np.stack([embedded[rest & (old == k)].mean(axis=0) for k in range(6)])
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        right.append((unit[row] @ means.T).argmax() == old[row])
+    assert check.true_centres == pytest.approx(np.mean(right), abs=0.02)
     weights = network.coefs_[-1] / np.linalg.norm(network.coefs_[-1], axis=0)
     assert check.weight_centres == pytest.approx(np.mean((unit @ weights).argmax(axis=1) == LABELS[OLD]))
     assert check.model - check.true_centres < 0.05
@@ -278,6 +293,25 @@ def test_weights_that_say_nothing_of_the_centres_are_not_trusted() -> None:
     assert (check.model, check.true_centres, check.weight_centres) == (1.0, 1.0, 0.0)
     assert not check.trustworthy
     assert "put true centres on the card" in str(check)
+
+
+def test_weights_far_from_the_centres_are_passed_over_with_a_warning() -> None:
+    model = LogisticRegression(max_iter=300).fit(DIGITS[OLD], LABELS[OLD])
+    sound = cost_matrix(model, X, Y)
+    far = np.full(64, 30.0)  # the same model of rows that were moved away from the origin
+    model.intercept_ = model.intercept_ - model.coef_ @ far
+    assert not ncm_accuracy(model, X + far).trustworthy
+    with pytest.warns(ConsilienceWarning, match="'LogisticRegression' agree with its .*instead"):
+        cost = cost_matrix(model, X + far, Y)
+    np.testing.assert_allclose(cost, cost_matrix(model, X + far, Y, centres="predictions"))
+    assert (cost[4].argmin(), cost[5].argmin()) == (0, 1)
+    assert cost_matrix(model, X + far, Y, centres="weights").std() < sound.std()  # no warning: it was chosen
+
+
+def test_a_row_alone_in_its_class_is_nearest_to_another() -> None:
+    points, codes = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]]), np.array([0, 0, 1])
+    for normalise in (True, False):
+        assert nearest_other_mean(points, codes, 3, normalise).tolist() == [0, 0, 0]
 
 
 def test_no_row_of_a_class_that_the_teacher_knows(network: Any) -> None:

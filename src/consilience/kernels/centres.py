@@ -66,3 +66,34 @@ def centre_distances(source: NDArray[Any], target: NDArray[Any], normalise: bool
     if normalise:
         source, target = unit_rows(source), unit_rows(target)
     return np.asarray(cdist(source, target))
+
+
+def nearest_other_mean(
+    embeddings: NDArray[np.float64], codes: NDArray[np.intp], n_classes: int, normalise: bool
+) -> NDArray[np.intp]:
+    """Return the class (n,) with the nearest mean of each row, the row itself left out of its class's mean.
+
+    With it, a class of few rows would be nearest to each of them whatever the embedding. By SCTD, eq. (9),
+    the largest 2 e x - e e, where e is the class's mean; a row that is alone in its class gets another's.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    codes : (n,) array of int
+        The class of each row, from 0 to C - 1; classes without rows are never the nearest.
+    n_classes : int
+        C.
+    normalise : bool
+        Whether rows and means are compared at unit length.
+    """
+    means = class_means(embeddings, codes, n_classes)
+    counts = np.bincount(codes, minlength=n_classes)[codes][:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        own = (counts * means[codes] - embeddings) / (counts - 1)
+    own[counts[:, 0] == 1] = np.nan
+    points = embeddings
+    if normalise:
+        points, means, own = unit_rows(embeddings), unit_rows(means), unit_rows(own)
+    scores = 2 * points @ np.nan_to_num(means).T - (means**2).sum(axis=1)
+    scores[np.arange(len(codes)), codes] = 2 * (points * own).sum(axis=1) - (own**2).sum(axis=1)
+    return np.asarray(np.where(np.isnan(scores), -np.inf, scores).argmax(axis=1))
