@@ -63,6 +63,8 @@ def test_every_option_is_documented() -> None:
         "collision_cross_entropy",
         "collision_pseudo_labels",
         "CollisionClustering",
+        "class_centres",
+        "cost_matrix",
     )
     for name in names:
         value = getattr(consilience, name)
