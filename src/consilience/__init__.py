@@ -38,6 +38,7 @@ _EXPORTS = {
     "collision_entropy": "consilience.entropy",
     "cost_matrix": "consilience.centres",
     "estimate_soft_labels": "consilience.soft_labels",
+    "rank_teachers": "consilience.assess",
     "sinkhorn": "consilience.transport",
 }
 
@@ -48,6 +49,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "estimate_soft_labels",
     "balance_weights",
     "collision_pseudo_labels",
+    "rank_teachers",
     "sinkhorn",
     "Unifier",
     "CrossTaskDistiller",
@@ -72,6 +74,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
 ]
 
 if TYPE_CHECKING:
+    from consilience.assess import rank_teachers
     from consilience.card import Card
     from consilience.centres import class_centres, cost_matrix
     from consilience.classifier import CollisionClassifier

@@ -303,7 +303,7 @@ def label_codes(y: ArrayLike, n: int, name: str = "y", at_least: int = 2) -> tup
     return codes, classes
 
 
-def unit_scale(F: Floats) -> Floats:
+def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
     """Return features (n, d) less their mean, with a mean squared length of one."""
     Z = F - F.mean(axis=0, dtype=np.float64).astype(F.dtype)
     length = float(np.sqrt(np.square(Z, dtype=np.float64).sum() / max(len(Z), 1)))

@@ -1,0 +1,110 @@
+"""The parts of a teacher's assessment: the probe's predictions, the distance that no student can avoid,
+resamples.
+
+Equation numbers are those of "Selective Cross-Task Distillation" (SCTD).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp, xlogy
+
+from consilience.kernels.label_evidence import Codes
+from consilience.kernels.linear_model import linear_logits
+from consilience.kernels.packed import Floats
+from consilience.kernels.softmax_regression import fit_softmax_regression
+
+
+class Probe(NamedTuple):
+    """Logits (n, K) of the fictitious student, and the largest gradient where its fits stopped."""
+
+    logits: NDArray[np.float32]
+    gradient: float
+    converged: bool
+
+
+def probe_logits(
+    F: NDArray[np.float32], codes: Codes, n_classes: int, l2: float, folds: NDArray[np.intp] | None
+) -> Probe:
+    """Fit the fictitious student f_F of Approximation II on features, and let it predict the same rows.
+
+    Parameters
+    ----------
+    F : (n, d) array
+    codes : (n,) array of int
+    n_classes : int
+    l2 : float
+    folds : (n,) array of int, optional
+        The fold of each row, from 0: each is predicted by a model of the others. By default there is one
+        model for all rows.
+    """
+    if folds is None:
+        fit = fit_softmax_regression(F, codes, n_classes, l2=l2)
+        return Probe(linear_logits(F, fit.W), fit.gradient, fit.converged)
+    logits, gradient, converged = np.empty((len(F), n_classes), dtype=np.float32), 0.0, True
+    for fold in range(int(folds.max()) + 1):
+        out = folds == fold
+        fit = fit_softmax_regression(F[~out], codes[~out], n_classes, l2=l2)
+        logits[out] = linear_logits(F[out], fit.W)
+        gradient, converged = max(gradient, fit.gradient), converged and fit.converged
+    return Probe(logits, gradient, converged)
+
+
+def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
+    """Return a fold (n,) for each row, the rows of each class dealt out in turn."""
+    shuffled = rng.permutation(len(codes))
+    order = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    folds = np.empty(len(codes), dtype=np.intp)
+    folds[order] = np.arange(len(codes)) % n_folds
+    return folds
+
+
+def least_distance(p: Floats, cost: Floats, epsilon: float) -> Floats:
+    r"""Return the Sinkhorn distance (n,) from each row of p (n, m) to the nearest distribution there is.
+
+    .. math:: \min_q S_\epsilon(p, q) = \epsilon \sum_m p_m (\ln p_m - 1 - \ln \sum_n e^{-M_{mn} / \epsilon})
+
+    The minimum of eq. (5) without the condition on the columns of the plan: each class m of the teacher goes
+    where it likes best, T_mn = p_m softmax(-M_m / epsilon)_n. A student that only listened to the teacher
+    would predict the q of this plan.
+    """
+    return np.asarray(epsilon * (xlogy(p, p).sum(axis=1) - 1.0 - p @ logsumexp(-cost / epsilon, axis=1)))
+
+
+def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
+    """Return the mean of each bootstrap resample of `rows` (n,), NaN left out: (n_resamples,).
+
+    The same seed draws the same rows, so that teachers are compared on the same resamples.
+    """
+    rng = np.random.default_rng(seed)
+    n, known = len(rows), ~np.isnan(rows)
+    values, counts = np.where(known, rows, 0.0), known.astype(np.float64)
+    whole = bool(known.all())
+    means = np.empty(n_resamples)
+    for b in range(n_resamples):
+        drawn = rng.integers(n, size=n)
+        total = n if whole else counts[drawn].sum()
+        means[b] = values[drawn].sum() / total if total else np.nan
+    return means
+
+
+def spread_jackknife(value: float, left_out: Floats, groups: NDArray[np.intp]) -> Floats:
+    r"""Return numbers (n,) with the mean `value`, which resample as a statistic does that is no mean.
+
+    With theta_g the statistic without group g of G, the pseudo-value of a group is G theta - (G - 1) theta_g,
+    and their variance over G that of the statistic (delete-a-group jackknife). Rows share their group's,
+    spread by sqrt(n / G), so that the mean of n rows has this variance.
+
+    Parameters
+    ----------
+    left_out : (G,) array
+        theta_g.
+    groups : (n,) array of int
+    """
+    count = len(left_out)
+    pseudo = count * value - (count - 1) * left_out
+    rows = (pseudo - pseudo.mean())[groups] * np.sqrt(len(groups) / count)
+    return np.asarray(value + rows - rows.mean())

@@ -1,0 +1,194 @@
+"""What `consilience.rank_teachers` returns: teachers, best first, and how sure that is."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from consilience._optional import require
+from consilience.exceptions import InvalidInputError
+from consilience.labels import counted
+
+if TYPE_CHECKING:
+    from consilience.teachers import Teacher
+
+BAR = 20  # characters of the longest bar
+
+
+@dataclass(frozen=True, eq=False)
+class RankedTeacher:
+    """One teacher's assessment.
+
+    Attributes
+    ----------
+    teacher : Teacher or None
+        None where no teacher could be made of what was given.
+    name : str
+    score : float
+        Higher is better, whatever the metric; minus infinity where the assessment failed.
+    interval : (float, float)
+        Bootstrap interval of the score over the rows; NaN where it failed or none was asked for.
+    wins : float
+        The share of resamples in which this teacher has the best score; NaN without resamples.
+    seconds : float
+        Wall time, the teacher's own included.
+    warnings : tuple of str
+    error : str or None
+        Why the assessment failed.
+    scores : mapping
+        The score of every metric that was asked for.
+    """
+
+    teacher: Teacher | None
+    name: str
+    score: float
+    interval: tuple[float, float]
+    wins: float
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Teachers by score, best first; see `consilience.rank_teachers`.
+
+    Attributes
+    ----------
+    rows : tuple of RankedTeacher
+        Those that failed come last, in the order given.
+    metric : str
+        The metric that ranks.
+    n_rows : int
+        Rows of X.
+    n_classes : int
+        Classes of y.
+    confidence : float
+        Of the intervals.
+    """
+
+    rows: tuple[RankedTeacher, ...]
+    metric: str
+    n_rows: int
+    n_classes: int
+    confidence: float
+
+    @property
+    def best(self) -> Teacher:
+        """The teacher with the highest score."""
+        first = self.rows[0]
+        if first.error is not None or first.teacher is None:
+            raise InvalidInputError(f"No teacher could be assessed. The first one: {first.error}")
+        return first.teacher
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[RankedTeacher]:
+        return iter(self.rows)
+
+    def __getitem__(self, place: int) -> RankedTeacher:
+        return self.rows[place]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the teachers themselves, ready for JSON: None for what is not finite."""
+        return {
+            "metric": self.metric,
+            "n_rows": self.n_rows,
+            "n_classes": self.n_classes,
+            "confidence": self.confidence,
+            "teachers": [
+                {
+                    "rank": rank,
+                    "name": row.name,
+                    "score": _finite(row.score),
+                    "interval": [_finite(end) for end in row.interval],
+                    "wins": _finite(row.wins),
+                    "seconds": row.seconds,
+                    "warnings": list(row.warnings),
+                    "error": row.error,
+                    "scores": {name: _finite(value) for name, value in row.scores.items()},
+                }
+                for rank, row in enumerate(self.rows, 1)
+            ],
+        }
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, a row per teacher."""
+        pandas = require("pandas", extra="dev", purpose="A data frame")
+        others = [name for name in self.rows[0].scores if name != self.metric]
+        records = [
+            {
+                "teacher": row.name,
+                "score": row.score,
+                "low": row.interval[0],
+                "high": row.interval[1],
+                "wins": row.wins,
+                "seconds": row.seconds,
+                **{name: row.scores.get(name, math.nan) for name in others},
+                "warnings": "; ".join(row.warnings),
+                "error": row.error,
+            }
+            for row in self.rows
+        ]
+        return pandas.DataFrame(records, index=pandas.RangeIndex(1, len(records) + 1, name="rank"))
+
+    def __repr__(self) -> str:
+        lines = [self._title()]
+        width = max(len(row.name) for row in self.rows)
+        for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1):
+            name = f"{rank:>3}  {row.name:<{width}}"
+            if row.error is not None:
+                lines.append(f"{name}  failed: {row.error}")
+                continue
+            bar = "█" * max(1, round(BAR * share))
+            lines.append(f"{name}  {row.score:>10.4g}  {interval_text(row):<22} {bar}".rstrip())
+        lines += [f"     {row.name}: {text}" for row in self.rows for text in row.warnings]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{cell}</th>" for cell in ("", "teacher", "score", "interval", "", "remarks"))
+        body = []
+        for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1):
+            remarks = [] if row.error is None else [f"failed: {row.error}"]
+            bar = f"<div style='background:#4c78a8;height:0.8em;width:{max(1, round(100 * share))}px'></div>"
+            cells = (
+                str(rank),
+                html.escape(row.name),
+                "" if row.error is not None else f"{row.score:.4g}",
+                html.escape(interval_text(row)),
+                "" if row.error is not None else bar,
+                html.escape("; ".join([*remarks, *row.warnings])),
+            )
+            body.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        title = html.escape(self._title())
+        return f"<table><caption>{title}</caption><tr>{head}</tr>{''.join(body)}</table>"
+
+    def _title(self) -> str:
+        over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
+        return f"{counted(len(self.rows), 'teacher')} by {self.metric}, best first ({over})"
+
+
+def bars(ranking: Ranking) -> list[float]:
+    """Return a length from 0 to 1 for each row: 0 for the worst of those with a score, 1 for the best."""
+    scores = [row.score for row in ranking.rows if row.error is None]
+    low, high = (min(scores), max(scores)) if scores else (0.0, 0.0)
+    reach = high - low
+    return [
+        0.0 if row.error is not None else (row.score - low) / reach if reach > 0 else 1.0
+        for row in ranking.rows
+    ]
+
+
+def interval_text(row: RankedTeacher) -> str:
+    """Return an interval as text, empty where there is none."""
+    low, high = row.interval
+    return f"[{low:.4g}, {high:.4g}]" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
