@@ -9,16 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
 
-from consilience._validation import check_cost, take_rows
+from consilience._validation import check_cost, check_labels, take_rows
 from consilience.centres import cost_matrix, features, teacher_centres
 from consilience.engine import Observed
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.kernels.centres import centre_distances, class_means
-from consilience.kernels.sinkhorn import automatic_epsilon
+from consilience.kernels.sinkhorn import PAPER_EPSILON, automatic_epsilon
 from consilience.labels import shorten
 from consilience.teachers import Teacher
-from consilience.trust import TeacherCheck, balancing, check_teacher, conditional_plan
+from consilience.trust import (
+    TeacherCheck,
+    balancing,
+    check_teacher,
+    conditional_plan,
+    learn_alone,
+    make_folds,
+)
 
 Floats = NDArray[np.float64]
 
@@ -34,14 +43,14 @@ class Task:
     ----------
     X : rows
         All n of them.
+    classes : (K,) array
     codes : (n,) array of int
         The place of each label among the classes; -1 where there is none.
-    classes : (K,) array
     """
 
     X: Any
-    codes: NDArray[np.intp]
     classes: NDArray[Any]
+    codes: NDArray[np.intp]
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -68,6 +77,21 @@ class Settings:
     seed: int
 
 
+@dataclass(frozen=True)
+class Trial:
+    """How teachers are checked: which labelled rows are held out when, and what labels alone tell of them."""
+
+    folds: NDArray[np.intp]
+    log_alone: Floats
+
+    @classmethod
+    def of(cls, task: Task, seed: int) -> Trial:
+        """Draw the folds and learn from the labels alone."""
+        codes = task.codes[task.labelled]
+        folds = make_folds(codes, np.random.RandomState(seed))
+        return cls(folds, learn_alone(take_rows(task.X, task.labelled), codes, len(task.classes), folds))
+
+
 @dataclass(frozen=True, eq=False)
 class Lesson:
     """A teacher's part in a task.
@@ -82,6 +106,8 @@ class Lesson:
     beta : (K,) array
         What is taken off each column of it, so that transported labels have the task's class shares.
     epsilon : float
+    automatic : bool
+        Whether epsilon was chosen by the cost.
     check : TeacherCheck or None
     """
 
@@ -90,6 +116,7 @@ class Lesson:
     cost: Floats
     beta: Floats
     epsilon: float
+    automatic: bool
     check: TeacherCheck | None = None
 
     def transported(self, temperature: float) -> Floats:
@@ -97,13 +124,27 @@ class Lesson:
         proba = softmax(self.seen.logits / temperature, axis=1)
         return np.asarray(proba @ conditional_plan(self.cost, self.epsilon, self.beta))
 
+    @property
+    def strength(self) -> float:
+        """What the Sinkhorn distance is multiplied with, besides lam.
+
+        It is worth about epsilon KL(p_S, q). An automatic epsilon grows with the costs, whose units differ
+        from teacher to teacher; counted in units of it, with the paper's epsilon, lam means the same for all.
+        """
+        return PAPER_EPSILON / self.epsilon if self.automatic else 1.0
+
+    def heard(self, task: Task) -> NDArray[np.bool_]:
+        """Return on which rows (n,) a student listens: where y is known, and elsewhere if this knows more."""
+        spoken = ~np.isnan(self.seen.logits[:, 0])
+        return spoken if self.check is None or self.check.leads else spoken & task.labelled
+
     def balanced_cost(self) -> Floats:
         """Return the cost (m, K) less beta, with its least entry where it was: SCTD has no beta."""
         balanced = self.cost - self.beta
         return np.asarray(balanced - balanced.min() + self.cost.min())
 
 
-def prepare(teacher: Teacher, seen: Observed, task: Task, settings: Settings, *, check: bool) -> Lesson:
+def prepare(teacher: Teacher, seen: Observed, task: Task, settings: Settings, trial: Trial | None) -> Lesson:
     """Make costs for a teacher, and check it."""
     labelled = task.labelled
     codes = task.codes[labelled]
@@ -125,10 +166,9 @@ def prepare(teacher: Teacher, seen: Observed, task: Task, settings: Settings, *,
         return lambda p: np.asarray(p @ plan)
 
     verdict = None
-    if check:
-        random = np.random.RandomState(settings.seed)
-        verdict = check_teacher(teacher.name, proba, codes, len(task.classes), label, random)
-    return Lesson(teacher, seen, cost, shift(cost, spoken), epsilon, verdict)
+    if trial is not None:
+        verdict = check_teacher(teacher.name, proba, codes, trial.log_alone, trial.folds, label)
+    return Lesson(teacher, seen, cost, shift(cost, spoken), epsilon, automatic, verdict)
 
 
 def _costs(
@@ -198,3 +238,33 @@ def nearest_mean_logits(lesson: Lesson, task: Task, normalise: bool) -> Floats:
     rows = np.flatnonzero(labelled & spoken)
     own = float(squares[rows, task.codes[rows]].mean())
     return np.asarray(-squares / (own if own > 0 else 1.0))
+
+
+def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the classes (K,) of y and the place (n,) of each label among them, -1 where there is none.
+
+    Examples
+    --------
+    >>> classes, codes = read_labels(["cat", None, "dog"], 3)
+    >>> classes.tolist(), codes.tolist()
+    (['cat', 'dog'], [0, -1, 1])
+    """
+    if y is None:
+        raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
+    values = column_or_1d(np.asarray(y, dtype=object) if isinstance(y, list | tuple) else y, warn=True)
+    if len(values) != rows:
+        raise InvalidInputError(f"y has {len(values)} labels and X has {rows} rows.")
+    missing = np.array([v is None or v != v or v in ("", -1) for v in values.tolist()])
+    known = values[~missing].tolist()
+    if not known:
+        raise InvalidInputError("y has no labels; give some, and None, NaN or -1 where there is none.")
+    if missing.any() and all(isinstance(v, float) and v.is_integer() for v in known):
+        known = [int(v) for v in known]  # numpy has no NaN among whole numbers
+    check_classification_targets(np.asarray(known))
+    classes, places = check_labels(known, len(known))
+    if len(classes) < 2:
+        hint = " (-1 means: no label.)" if (values == -1).any() else ""
+        raise InvalidInputError(f"y has one class, {classes[0]!r}; a classifier needs two or more.{hint}")
+    codes = np.full(rows, -1, dtype=np.intp)
+    codes[~missing] = places
+    return classes, codes

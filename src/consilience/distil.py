@@ -11,26 +11,25 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.utils import check_random_state
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
 from consilience._lessons import (
     Lesson,
     Settings,
     Task,
+    Trial,
     matched_logits,
     nearest_mean_logits,
     prepare,
+    read_labels,
     standard_embeddings,
 )
 from consilience._progress import Progress, silent
 from consilience._taught import Origin, TaughtClassifier, make_student, numbered_teacher
-from consilience._validation import check_choice, check_count, check_labels, check_number, n_rows, take_rows
+from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
 from consilience.centres import KINDS
 from consilience.engine import observe
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
+from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.store import as_store
-from consilience.students import is_torch_student
 
 Floats = NDArray[np.float64]
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
@@ -184,14 +183,12 @@ class CrossTaskDistiller(TaughtClassifier):
             Labels; None, NaN or -1 for rows without one, on which only the teachers act (ours).
         """
         self._check_params()
-        rows = n_rows(X)
-        if rows == 0:
+        if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
-        classes, codes = read_labels(y, rows)
+        task = Task(X, *read_labels(y, n_rows(X)))
         sources = open_sources(self.teacher)
-        student = self._make_student(rows)
-        self.classes_, self.seconds_ = classes, {}
-        task = Task(X, codes, classes)
+        student = self._make_student()
+        self.classes_, self.seconds_ = task.classes, {}
         with self._step("observing"):
             self.teachers_ = [
                 numbered_teacher(source, i, len(sources.teachers), sources.names[i])
@@ -239,20 +236,11 @@ class CrossTaskDistiller(TaughtClassifier):
                 "cost='superclass' needs superclasses=, and superclasses= is for it alone."
             )
 
-    def _make_student(self, rows: int) -> Any:
+    def _make_student(self) -> Any:
         student = make_student(self.student, threshold=self.threshold, random_state=self.random_state)
-        if student.scores == "probabilities":
-            if self.loss not in ("sinkhorn", "kd", "none"):
-                raise InvalidInputError(
-                    f"loss={self.loss!r} needs a torch student; use 'sinkhorn', or student='torch'."
-                )
-            return student
-        if not is_torch_student(self.student) or not hasattr(self.student, "max_epochs"):
-            # few rows in large batches would make too few steps, and held-out rows are missed
-            batch = min(128, max(16, rows // 10))
-            epochs = math.ceil(LEAST_STEPS / math.ceil(rows / batch))
-            student.set_params(
-                batch_size=batch, max_epochs=max(30, epochs), patience=None, validation_fraction=0.0
+        if student.scores == "probabilities" and self.loss not in ("sinkhorn", "kd", "none"):
+            raise InvalidInputError(
+                f"loss={self.loss!r} needs a torch student; use 'sinkhorn', or student='torch'."
             )
         return student
 
@@ -262,6 +250,9 @@ class CrossTaskDistiller(TaughtClassifier):
         count = len(self.teachers_)
         costs = _cost_per_teacher(self.cost, count)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        # the others use the embedding alone, of which transported labels say little
+        checked = self.check is not False and self.loss in ("sinkhorn", "kd")
+        trial = Trial.of(task, seed) if checked else None
         lessons = []
         for i, teacher in enumerate(self.teachers_):
             settings = Settings(
@@ -281,7 +272,7 @@ class CrossTaskDistiller(TaughtClassifier):
                     store=store,
                     progress=_part_of(self.progress or silent, i, count),
                 )
-                lessons.append(prepare(teacher, seen, task, settings, check=self.check is not False))
+                lessons.append(prepare(teacher, seen, task, settings, trial))
             except TeacherError as error:
                 raise error.at(i, count) from error.__cause__
         return lessons
@@ -294,7 +285,8 @@ class CrossTaskDistiller(TaughtClassifier):
         if sources.scores is not None:
             scores = np.array(sources.scores)
         else:
-            scores = np.array([0.0 if lesson.check is None else lesson.check.gain for lesson in lessons])
+            scores = np.array([0.0 if lesson.check is None else lesson.check.added for lesson in lessons])
+            scores = np.nan_to_num(scores)  # unchecked
         weights: Floats = trusts * score_weights(np.where(trusts > 0, scores, np.nan), float(self.sharpness))
         for lesson in lessons:
             if lesson.check is not None and not lesson.check.kept:
@@ -312,13 +304,19 @@ class CrossTaskDistiller(TaughtClassifier):
             for lesson, weight in zip(lessons, self.teacher_weights_, strict=False)
             if weight > 0
         ]
+        used = task.labelled | np.any([lesson.heard(task) for lesson, _ in kept], axis=0)
+        if not used.all():
+            warnings.warn(
+                f"{np.count_nonzero(~used)} rows without a label were left out: no teacher that was kept "
+                "knows more by itself than the labels do.",
+                CoverageWarning,
+                stacklevel=3,
+            )
         if student.scores == "probabilities":
             Q, weights = self._soft_labels(task, kept)
-            seen = weights > 0
-            X = task.X if seen.all() else take_rows(task.X, seen)
-            student.fit(X, Q[seen], np.ones(len(task.classes)), weights[seen])
-            return
-        self._train(student, task, kept)
+            student.fit(pick(task.X, used), Q[used], np.ones(len(task.classes)), weights[used])
+        else:
+            self._train(student, task, kept, used)
 
     def _soft_labels(self, task: Task, kept: Sequence[tuple[Lesson, float]]) -> tuple[Floats, Floats]:
         """Return the labels (n, K) of a scikit-learn student, and the weight (n,) of each row.
@@ -335,14 +333,18 @@ class CrossTaskDistiller(TaughtClassifier):
                 logits = matched_logits(lesson, task.classes) / self.temperature
                 q, c = np.asarray(softmax(logits, axis=1)), lam
             else:
-                q, c = lesson.transported(float(self.temperature)), lam * lesson.epsilon
-            spoken = ~np.isnan(q[:, 0])
+                q = lesson.transported(float(self.temperature))
+                c = lam * lesson.strength * lesson.epsilon
+            spoken = lesson.heard(task)
             labels[spoken] += c * q[spoken]
             mass[spoken] += c
         most = max(float(mass.max()), np.finfo(float).tiny)
         return labels / np.maximum(mass, np.finfo(float).tiny)[:, None], mass / most
 
-    def _train(self, student: Any, task: Task, kept: Sequence[tuple[Lesson, float]]) -> None:
+    def _train(
+        self, student: Any, task: Task, kept: Sequence[tuple[Lesson, float]], used: NDArray[np.bool_]
+    ) -> None:
+        """Fit a network to eq. (11); its targets are the labels and what each teacher said, side by side."""
         from consilience.nn.distillation import CrossTaskLoss
 
         K = len(task.classes)
@@ -350,15 +352,16 @@ class CrossTaskDistiller(TaughtClassifier):
         onehot[task.labelled, task.codes[task.labelled]] = 1.0
         blocks, terms = [onehot], []
         for lesson, lam in kept:
+            silent_on = ~lesson.heard(task)
             for columns, make_term in self._goals(lesson, task):
                 start = sum(block.shape[1] for block in blocks)
                 terms.append(make_term(slice(start, start + columns.shape[1]), lam))
-                blocks.append(columns)
-        used = task.labelled if not terms else np.ones(len(task.codes), dtype=bool)
-        targets = np.hstack(blocks)
+                blocks.append(np.where(silent_on[:, None], np.nan, columns))
+        if not hasattr(self.student, "max_epochs"):  # a TorchStudent knows what it wants
+            student.set_params(**training_options(int(np.count_nonzero(used))))
         student.fit(
-            task.X if used.all() else take_rows(task.X, used),
-            targets if used.all() else targets[used],
+            pick(task.X, used),
+            pick(np.hstack(blocks), used),
             n_classes=K,
             criterion=CrossTaskLoss(K, terms, float(task.labelled[used].mean())),
             progress=self.progress or silent,
@@ -374,7 +377,7 @@ class CrossTaskDistiller(TaughtClassifier):
             loss = SinkhornLoss(
                 lesson.balanced_cost(), lesson.epsilon, tau, regulariser=self.regulariser, tol=1e-4
             )
-            return [(lesson.seen.logits, lambda columns, lam: Term(loss, columns, lam))]
+            return [(lesson.seen.logits, lambda columns, lam: Term(loss, columns, lam * lesson.strength))]
         if self.loss == "kd":
             logits = matched_logits(lesson, task.classes)
             return [(logits, lambda columns, lam: Term(KDLoss(tau), columns, lam))]
@@ -418,34 +421,14 @@ def open_sources(teacher: Any) -> Sources:
     return sources
 
 
-def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the classes (K,) of y and the place (n,) of each label among them, -1 where there is none.
+def training_options(rows: int) -> dict[str, Any]:
+    """Return how a network is trained on so many rows.
 
-    Examples
-    --------
-    >>> classes, codes = read_labels(["cat", None, "dog"], 3)
-    >>> classes.tolist(), codes.tolist()
-    (['cat', 'dog'], [0, -1, 1])
+    Few rows in large batches would make too few steps; and where labels are few, held-out ones are missed.
     """
-    if y is None:
-        raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
-    values = column_or_1d(np.asarray(y, dtype=object) if isinstance(y, list | tuple) else y, warn=True)
-    if len(values) != rows:
-        raise InvalidInputError(f"y has {len(values)} labels and X has {rows} rows.")
-    missing = np.array([v is None or v != v or (v == -1 and not isinstance(v, str)) for v in values.tolist()])
-    known = values[~missing].tolist()
-    if not known:
-        raise InvalidInputError("y has no labels; give some, and None, NaN or -1 where there is none.")
-    if missing.any() and all(isinstance(v, float) and v.is_integer() for v in known):
-        known = [int(v) for v in known]  # numpy has no NaN among whole numbers
-    check_classification_targets(np.asarray(known))
-    classes, places = check_labels(known, len(known))
-    if len(classes) < 2:
-        hint = " (-1 means: no label.)" if (values == -1).any() else ""
-        raise InvalidInputError(f"y has one class, {classes[0]!r}; a classifier needs two or more.{hint}")
-    codes = np.full(rows, -1, dtype=np.intp)
-    codes[~missing] = places
-    return classes, codes
+    batch = min(128, max(16, rows // 10))
+    epochs = max(30, math.ceil(LEAST_STEPS / math.ceil(rows / batch)))
+    return {"batch_size": batch, "max_epochs": epochs, "patience": None, "validation_fraction": 0.0}
 
 
 def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
@@ -468,6 +451,11 @@ def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
     standard = (values[there] - values[there].mean()) / (spread if spread > 0 else 1.0)
     weights[there] = softmax(sharpness * standard)
     return weights
+
+
+def pick(X: Any, rows: NDArray[np.bool_]) -> Any:
+    """Return some rows, or X itself where these are all."""
+    return X if rows.all() else take_rows(X, rows)
 
 
 def _cost_per_teacher(cost: Any, count: int) -> list[Any]:

@@ -4,60 +4,81 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, logsumexp, softmax
 
+from consilience.kernels.linear_model import linear_logits
+from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.transport import sinkhorn
 
 Floats = NDArray[np.float64]
 
 FOLDS = 5
-# A teacher is kept where its gain is this many standard errors above zero: one in twenty by chance.
-CONFIDENCE = 1.645
-# With fewer rows than this nothing can be said.
-LEAST_ROWS = 8
+# Nats that a teacher must add, over all held-out rows, to be taken at its word: Akaike's price of a parameter
+# and then some, so that chance alone seldom pays it.
+PRICE = 2.0
+# Teachers of whose word less than this is left are dropped.
+LEAST_TRUST = 0.05
+# With fewer held-out rows than this nothing can be said; more than the other are not needed.
+LEAST_ROWS, MOST_ROWS = 8, 2000
 # What a transported label gives a class at least: one row of which a teacher is wrongly sure must not decide.
 FLOOR = 1e-3
+# Decay of the softmax regression that stands for what labels alone tell, times the number of rows.
+DECAY = 5.0
 
 
 @dataclass(frozen=True)
 class TeacherCheck:
-    """What a teacher's transported labels tell about labels they have not seen.
+    """What a teacher's transported labels tell about labels that had no part in them.
 
     Attributes
     ----------
     name : str
         The teacher.
-    kept : bool
-        Whether it takes part in the training.
+    trust : float
+        From 0 (dropped) to 1, a factor of its weight: the power a that its transported label q gets in the
+        product p q^a that predicts held-out labels best, where p is what the other labels tell without it.
+    added : float
+        Nats that the product tells of all held-out labels, beyond what p tells.
     gain : float
-        Nats per row that the transported label tells about y: the mean of log q(y) less the log of what q
-        gives class y on average. 0 for a teacher that tells rows apart no better than chance, negative for
-        one that misleads; NaN where it was not checked.
-    error : float
-        Standard error of the gain.
+        Nats a row that q tells by itself; negative for a teacher that misleads.
     accuracy : float
-        How often the most probable class of the transported label is y.
+        How often the most probable class of q is the label.
+    alone : float
+        The same of p, a softmax regression on X.
     n_rows : int
-        Labelled rows that were checked.
-    reason : str
-        Why it was kept or dropped.
+        Labelled rows that were held out; 0 where there were too few of them to check anything.
     """
 
     name: str
-    kept: bool
+    trust: float
+    added: float
     gain: float
-    error: float
     accuracy: float
+    alone: float
     n_rows: int
-    reason: str
 
     @property
-    def trust(self) -> float:
-        """How much the teacher counts, from 0 to 1."""
-        return float(self.kept)
+    def kept(self) -> bool:
+        """Whether the teacher takes part in the training."""
+        return self.trust > 0
+
+    @property
+    def leads(self) -> bool:
+        """Whether it knows more by itself than the labels: only then does it teach rows without a label."""
+        return self.n_rows == 0 or self.accuracy >= self.alone
+
+    @property
+    def reason(self) -> str:
+        """Why it was kept or dropped."""
+        if self.n_rows == 0:
+            return f"could not be checked: fewer than {LEAST_ROWS} labelled rows could be held out"
+        told = f"{self.added:.1f} nats to what the labels tell of {self.n_rows} held-out rows"
+        return f"adds {told}" if self.kept else f"adds only {told}, less than the {PRICE:g} that chance may"
 
 
 def conditional_plan(cost: Floats, epsilon: float, beta: Floats | None = None) -> Floats:
@@ -101,9 +122,9 @@ def check_teacher(
     name: str,
     proba: Floats,
     codes: NDArray[np.intp],
-    n_classes: int,
+    log_alone: Floats,
+    folds: NDArray[np.intp],
     label: Callable[[NDArray[np.bool_]], Callable[[Floats], Floats]],
-    random: np.random.RandomState,
 ) -> TeacherCheck:
     """Ask a teacher for labels of rows that had no part in its costs, and compare with y.
 
@@ -114,43 +135,99 @@ def check_teacher(
         The teacher's predictions of the labelled rows; NaN where it abstains.
     codes : (n,) array of int
         The labels.
-    n_classes : int
-        K.
+    log_alone : (n, K) array
+        From `learn_alone`.
+    folds : (n,) array of int
+        From `make_folds`.
     label : callable
         ``label(train)(proba)`` transports predictions with costs made of the rows `train` alone.
-    random : RandomState
-        Draws the folds.
     """
     spoken = ~np.isnan(proba[:, 0])
-    folds = np.where(spoken, _folds(codes, random), -1)
-    if np.count_nonzero(folds >= 0) < LEAST_ROWS:
-        reason = f"kept unchecked: fewer than {LEAST_ROWS} labelled rows could be held out"
-        return TeacherCheck(name, True, np.nan, np.nan, np.nan, 0, reason)
-    Q = np.full((len(codes), n_classes), np.nan)
-    for fold in np.unique(folds[folds >= 0]):
-        held = folds == fold
-        Q[held] = label(spoken & ~held)(proba[held])
-    kept = folds >= 0
-    return _judge(name, Q[kept], codes[kept])
+    held = spoken & (folds >= 0)
+    if np.count_nonzero(held) < LEAST_ROWS:
+        return TeacherCheck(name, 1.0, np.nan, np.nan, np.nan, np.nan, 0)
+    Q = np.full(log_alone.shape, np.nan)
+    for fold in np.unique(folds[held]):
+        rows = held & (folds == fold)
+        Q[rows] = label(spoken & (folds != fold))(proba[rows])
+    log_q = np.log((1 - FLOOR) * Q[held] + FLOOR / log_alone.shape[1])
+    return _judge(name, log_q, log_alone[held], codes[held])
 
 
-def _judge(name: str, Q: Floats, codes: NDArray[np.intp]) -> TeacherCheck:
-    Q = (1 - FLOOR) * Q + FLOOR / Q.shape[1]
-    gains = np.log(Q[np.arange(len(Q)), codes]) - np.log(Q.mean(axis=0))[codes]
-    gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
-    accuracy = float((Q.argmax(axis=1) == codes).mean())
-    good = gain > CONFIDENCE * error and gain > 1e-9
-    verdict = "tells" if good else "does not tell"
-    reason = f"{verdict} about the labels: {gain:+.3f} +- {error:.3f} nats a row"
-    return TeacherCheck(name, bool(good), gain, error, accuracy, len(Q), reason)
+def _judge(name: str, log_q: Floats, log_p: Floats, codes: NDArray[np.intp]) -> TeacherCheck:
+    own = (np.arange(len(codes)), codes)
+
+    def told(a: float) -> float:
+        """Return the log likelihood of the labels under p q^a, renormalised; concave in a."""
+        product = log_p + a * log_q
+        return float((product[own] - logsumexp(product, axis=1)).sum())
+
+    best = float(minimize_scalar(lambda a: PRICE * a - told(a), bounds=(0.0, 1.0), method="bounded").x)
+    trust = max((0.0, best, 1.0), key=lambda a: told(a) - PRICE * a)
+    return TeacherCheck(
+        name,
+        trust=trust if trust >= LEAST_TRUST else 0.0,
+        added=told(trust if trust > 0 else 1.0) - told(0.0),
+        gain=float((log_q[own] - np.log(np.exp(log_q).mean(axis=0))[codes]).mean()),
+        accuracy=float((log_q.argmax(axis=1) == codes).mean()),
+        alone=float((log_p.argmax(axis=1) == codes).mean()),
+        n_rows=len(codes),
+    )
 
 
-def _folds(codes: NDArray[np.intp], random: np.random.RandomState) -> NDArray[np.intp]:
-    """Return the fold (n,) of each row, each class spread evenly; -1 for the only row of a class."""
+def make_folds(codes: NDArray[np.intp], random: np.random.RandomState) -> NDArray[np.intp]:
+    """Return the fold (n,) in which a row is held out; -1 for rows that never are.
+
+    Each class is spread evenly; its only row is never held out, and neither are rows beyond the first
+    `MOST_ROWS`.
+    """
     folds = np.full(len(codes), -1, dtype=np.intp)
     for code in np.unique(codes):
         rows = random.permutation(np.flatnonzero(codes == code))
         if len(rows) > 1:
             # classes begin at fold after fold, so that folds of few rows have about the same size
             folds[rows] = (np.arange(len(rows)) + code) % FOLDS
+    held = np.flatnonzero(folds >= 0)
+    folds[random.permutation(held)[MOST_ROWS:]] = -1
     return folds
+
+
+def learn_alone(X: Any, codes: NDArray[np.intp], n_classes: int, folds: NDArray[np.intp]) -> Floats:
+    """Return log probabilities (n, K) of held-out rows by a softmax regression on the rows of other folds.
+
+    It stands for what labels alone tell. Where X is no array of numbers they tell nothing here: the rows are
+    zeros.
+    """
+    log_p = np.zeros((len(codes), n_classes))
+    rows = _numbers(X)
+    if rows is None:
+        return log_p
+    for fold in np.unique(folds[folds >= 0]):
+        held = folds == fold
+        train = ~held if len(codes) <= MOST_ROWS else ~held & (folds >= 0)
+        mean, spread = rows[train].mean(axis=0), rows[train].std(axis=0)
+        # columns that hardly vary in few rows would count for much too much in others
+        scale = spread + 0.1 * max(float(spread.mean()), 1e-12)
+        fit = fit_softmax_regression(
+            ((rows[train] - mean) / scale).astype(np.float32),
+            codes[train],
+            n_classes,
+            l2=DECAY / int(train.sum()),
+            tol=1e-3,
+        )
+        log_p[held] = log_softmax(
+            linear_logits(((rows[held] - mean) / scale).astype(np.float32), fit.W), axis=1
+        )
+    return log_p
+
+
+def _numbers(X: Any) -> NDArray[np.float32] | None:
+    """Return X as a table (n, d) of finite floats, or None where it is none."""
+    if hasattr(X, "toarray"):
+        X = X.toarray()
+    try:
+        rows = np.asarray(X, dtype=np.float32)
+    except (TypeError, ValueError):
+        return None
+    rows = rows.reshape(len(rows), -1)
+    return rows if rows.size and bool(np.isfinite(rows).all()) else None
