@@ -198,6 +198,19 @@ def test_a_random_cost_of_a_torch_module_is_that_of_random_weights() -> None:
     )
 
 
+def test_the_head_of_a_torch_module_is_found_when_all_outputs_are_known() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    # two layers with k outputs: only a pass tells which is the head
+    module = torch.nn.Sequential(torch.nn.Linear(64, 6), torch.nn.Tanh(), torch.nn.Linear(6, 6, bias=False))
+    seen = observe(as_teacher(module, range(6)), X)
+    fresh = as_teacher(module, range(6))
+    assert fresh.class_weights is None
+    found = teacher_centres(fresh, X, centres="weights", observed=seen)
+    weights = module[2].weight.detach().numpy()
+    np.testing.assert_allclose(found, weights / np.linalg.norm(weights, axis=1, keepdims=True), atol=1e-6)
+
+
 def test_another_models_embedding(network: Any) -> None:
     other = LogisticRegression(max_iter=300).fit(DIGITS, LABELS)  # knows all ten classes
     cost = cost_matrix(network, X, Y, other=other)

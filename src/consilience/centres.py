@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
-from consilience._validation import check_choice, check_labels, n_rows, take_rows
+from consilience._validation import check_choice, check_labels, n_rows
 from consilience.engine import Observed, observe
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.centres import centre_distances, class_means, nearest_other_mean, unit_rows
@@ -341,11 +341,9 @@ def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDAr
 
 def _weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
     """Return the weights (k, d) of a teacher's last layer, or None."""
+    if hasattr(teacher, "find_head"):
+        teacher.find_head(X)
     found = getattr(teacher, "class_weights", None)
-    if found is None and hasattr(teacher, "observe") and hasattr(teacher, "embed"):
-        # a torch module shows by running which of several linear layers is its last; one row will do
-        observe(teacher, take_rows(X, slice(0, 1)) if getattr(teacher, "batched", True) else X)
-        found = getattr(teacher, "class_weights", None)
     return None if found is None else np.asarray(found)
 
 

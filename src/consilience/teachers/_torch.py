@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
+from consilience._validation import n_rows
 from consilience.exceptions import TeacherError
 from consilience.teachers._base import Adapter, Options, Teacher, given_classes
 from consilience.teachers._features import pool
@@ -125,6 +126,11 @@ class TorchTeacher(Adapter):
             candidates = self._heads()
             head = candidates[0] if len(candidates) == 1 else None
         return None if head is None else head.weight.detach().cpu().float().numpy()
+
+    def find_head(self, X: Any) -> None:
+        """Run one row where only that shows which layer is the head: where outputs come from a store, say."""
+        if self.class_weights is None and self._embeddable() and n_rows(X):
+            self.observe(X[:1])
 
     def _model_fingerprint(self) -> str:
         """Hash the structure and all tensors of the module."""
