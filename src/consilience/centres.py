@@ -26,9 +26,9 @@ KINDS = ("embedding", "constant", "random", "superclass")
 CENTRES = ("auto", "card", "weights", "predictions")
 
 # Accuracy that the weights may lose against the whole model and still be called trustworthy, and the share of
-# any rows on which they must agree with it. Embeddings far from the origin are what makes weights fail: with
-# CLINC150 and CUB-200 moved away from it step by step, costs from weights find a class that teacher and
-# student share as long as agreement is above 0.5, and lose it below; sound teachers have 0.7 to 1.
+# any rows on which they must agree with it. Rows far from the origin make weights fail: moved away step by
+# step, teachers lose the classes that they share with the student about where agreement falls below a half
+# (python -m benchmarks.papers.centres).
 TRUSTED_LOSS = 0.1
 TRUSTED_AGREEMENT = 0.5
 _CHECKED_ROWS = 2000
