@@ -121,8 +121,8 @@ def _share_found(cost: NDArray[np.float64], teacher: Any, task: Task) -> float:
     return float(np.mean(teacher.classes[cost[:, shared].argmin(axis=0)] == names[shared]))
 
 
-def render_table(trials: Sequence[Mapping[str, Any]]) -> str:
-    """Return Table 2 as Markdown."""
+def render_table(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
+    """Return Table 2 as Markdown, with the published values."""
     lines = [
         "| data | teacher | whole model | nearest true centre | nearest weights | agreement on foreign rows |"
     ]
@@ -131,6 +131,8 @@ def render_table(trials: Sequence[Mapping[str, Any]]) -> str:
         own = {t["seed"]: t for t in trials if (t["data"], t.get("model")) == (data, model)}
         means = np.mean([[*t["accuracy"], t["agreement"]] for t in own.values()], axis=0)
         lines.append(f"| {data} | {model} | " + " | ".join(f"{100 * value:.1f} %" for value in means) + " |")
+    values = " | ".join(f"{100 * published[key]:.1f} %" for key in ("model", "true", "weights"))
+    lines.append(f"| published: {published['source'].partition(': ')[2]} | | {values} | |")
     return "\n".join([*lines, "", _about(trials)])
 
 
