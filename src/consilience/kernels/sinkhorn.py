@@ -22,15 +22,23 @@ right as well moves the row sums by at most as much as they were wrong.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from consilience.kernels.elementary import log
 from consilience.kernels.relaxation import FIRST_STEP, LARGEST_STEP, next_step
-from consilience.kernels.sinkhorn_log import solve_in_log_domain
+from consilience.kernels.sinkhorn_log import (
+    COOLING,
+    ROUGH,
+    ROUGH_ITERATIONS,
+    SMOOTH,
+    solve_in_log_domain,
+)
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
@@ -44,7 +52,8 @@ _CONSTANT = 1e-9  # a cost that varies by less than this share of its size is co
 # number of classes, on their way; exp(88) and exp(709) fit.
 RANGE = {"float32": 36.0, "float64": 340.0}
 # below this error rounding rules, and a row that improves no more is left to the next stage
-_FLOOR = {"float32": 1e-5, "float64": 1e-11}
+FLOOR = {"float32": 1e-5, "float64": 1e-11}
+ERROR, STEP, _REFERENCE, _LARGEST, _STOPPED = range(5)  # columns of what is kept of a row
 _STALLED = 0.7  # an error of which this much is left after a check has stalled
 _TOL_SINGLE = 1e-6  # what single precision reaches
 _TINY = 1e-37  # added to a scaling where zero would be divided by zero
@@ -106,12 +115,11 @@ def solve(
     if -log_k.min() > RANGE["float64"]:
         out.residual[:] = np.nan
     else:
-        kernel = np.exp(log_k)
         size = max(1, _BLOCK // max(cost.shape))
         for low in range(0, len(a), size):
             rows = slice(low, low + size)
             begin = _log_start(b[rows], epsilon, None if start is None else start[rows])
-            _solve_block(a[rows], b[rows], kernel, tol, max_iter, begin, out.take(rows))
+            _solve_block(a[rows], b[rows], log_k, tol, max_iter, begin, out.take(rows))
     lost = np.flatnonzero(~np.isfinite(out.residual))
     if len(lost):  # what scaling form cannot hold
         begin = _log_start(b[lost], epsilon, None if start is None else start[lost])
@@ -121,6 +129,49 @@ def solve(
             array[lost] = values
     _finish(a, b, epsilon, lowest, out.alpha, out.beta, out.value)
     return out
+
+
+def plan(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
+    """Return the plan T (m, k) of one row, eq. (18), from its duals alpha (m,) and beta (k,)."""
+    log_plan = (alpha[:, None] + beta - cost) / epsilon
+    return np.asarray(np.exp(np.where((a > 0)[:, None] & (b > 0), log_plan, -np.inf)))
+
+
+def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
+    """Return <T, M> in each row (n,) from the duals: two products where exp(-M / epsilon) fits."""
+    log_k = (cost.min() - cost) / epsilon
+    if -log_k.min() > RANGE["float64"]:
+        rows = zip(a, b, alpha, beta, strict=True)
+        return np.array([np.vdot(plan(p, q, cost, epsilon, f, g), cost) for p, q, f, g in rows])
+    kernel = np.exp(log_k)
+    u, v = (
+        np.where(p > 0, np.exp((dual - dual.max(axis=1, keepdims=True)) / epsilon), 0.0)
+        for p, dual in ((a, alpha), (b, beta))
+    )
+    # the scale that was lost with the largest duals: plans sum to one
+    total = (u * (v @ kernel.T)).sum(axis=1)
+    return np.asarray((u * (v @ (kernel * cost).T)).sum(axis=1) / total)
+
+
+def plain_iterates(a: Floats, b: Floats, cost: Floats, epsilon: float, n_iter: int) -> Iterator[Floats]:
+    """Yield beta = epsilon log v (n, k) before and after each plain iteration of eq. (20), from v = b."""
+    log_k = (cost.min() - cost) / epsilon
+    log_a, log_v = np.log(a), np.log(b)
+    log_b = log_v
+    yield epsilon * log_v
+    for _ in range(n_iter):
+        log_u = log_a - logsumexp(log_k + log_v[:, None, :], axis=2)
+        log_v = log_b - logsumexp(log_k + log_u[:, :, None], axis=1)
+        yield epsilon * log_v
+
+
+def log_psi(cost: Floats, epsilon: float) -> float:
+    """Return log psi(K) of Theorem B.2, psi = max K_ik K_jl / (K_jk K_il).
+
+    For two rows i and j of K the largest over columns is the range of log K_i - log K_j: m^2 k steps in all.
+    """
+    rows = cost if cost.shape[0] <= cost.shape[1] else cost.T
+    return max(float(np.ptp(rows - row, axis=1).max()) for row in rows) / epsilon
 
 
 def shortfall(residual: Floats, tol: float, max_iter: int) -> str:
@@ -159,20 +210,47 @@ def _solve_in_logs(a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: in
 
 
 def _solve_block(
-    a: Floats, b: Floats, kernel: Floats, tol: float, max_iter: int, log_v: Floats, out: Solution
+    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats, out: Solution
 ) -> None:
     """Solve a block of rows: in single precision where K allows it, then in double precision."""
-    v = np.exp(log_v)
-    if -np.log(kernel.min()) <= RANGE["float32"]:
-        a32, b32, k32, v32 = (array.astype(np.float32) for array in (a, b, kernel, v))
-        v[:] = _iterate(a32, b32, k32, v32, max(tol, _TOL_SINGLE), max_iter - 1, out.n_iter)
+    kernel = np.exp(log_k)
+    if -log_k.min() <= RANGE["float32"]:
+        v = _iterate_short(a, b, log_k, np.exp(log_v), max(tol, _TOL_SINGLE), max_iter - 1, out.n_iter)
+    else:
+        v = _cool(a, b, log_k, log_v, max_iter - 1, out.n_iter)
     _last_step(a, b, kernel, v, out)
     left = np.flatnonzero((out.residual > tol) & (out.n_iter < max_iter))
     if len(left):
         part = out.take(left)
-        v_left = _iterate(a[left], b[left], kernel, v[left], tol, max_iter - 1, part.n_iter)
-        _last_step(a[left], b[left], kernel, v_left, part)
+        v = _iterate(a[left], b[left], kernel, v[left], tol, max_iter - 1, part.n_iter)
+        _last_step(a[left], b[left], kernel, v, part)
         out.put(left, part)
+
+
+def _cool(
+    a: Floats, b: Floats, log_k: Floats, log_v: Floats, max_iter: int, n_iter: NDArray[np.int64]
+) -> Floats:
+    """Return v (n, k) from smoother problems, whose cost is divided by a temperature that falls to one."""
+    log_b = np.log(np.where(b > 0, b, 1.0))
+    # exp(potential) is v / b: unlike v itself, it changes little from one temperature to the next
+    potential = np.where(b > 0, log_v - log_b, 0.0)
+    temperature = -log_k.min() / SMOOTH
+    while temperature > 1.0:
+        v = b * np.exp((potential - potential.max(axis=1, keepdims=True)) / temperature)
+        limit = min(max_iter, int(n_iter.max()) + ROUGH_ITERATIONS)
+        v = _iterate_short(a, b, log_k / temperature, v, ROUGH, limit, n_iter)
+        potential = temperature * (np.log(np.where(b > 0, v, 1.0)) - log_b)
+        temperature *= COOLING
+    return np.asarray(b * np.exp(potential - potential.max(axis=1, keepdims=True)))
+
+
+def _iterate_short(
+    a: Floats, b: Floats, log_k: Floats, v: Floats, tol: float, max_iter: int, n_iter: NDArray[np.int64]
+) -> Floats:
+    """Return v (n, k) after `_iterate` in the shortest precision that holds K."""
+    dtype = np.dtype("float32" if -log_k.min() <= RANGE["float32"] else "float64")
+    p, q, kernel, scaling = (array.astype(dtype) for array in (a, b, np.exp(log_k), v))
+    return np.asarray(_iterate(p, q, kernel, scaling, tol, max_iter, n_iter), dtype=np.float64)
 
 
 def _iterate(
@@ -180,84 +258,126 @@ def _iterate(
 ) -> Array:
     """Return v (n, k) after over-relaxed iterations, until each row has met `tol` or improves no more.
 
-    `n_iter` (n,) counts them, and a row stops where it reaches `max_iter`.
+    `n_iter` (n,) counts them, and a row stops where it reaches `max_iter`. The arrays given are overwritten.
     """
-    floor, tiny = _FLOOR[kernel.dtype.name], kernel.dtype.type(_TINY)
+    floor, tiny = FLOOR[kernel.dtype.name], kernel.dtype.type(_TINY)
     to_teacher = np.ascontiguousarray(kernel.T)
-    result, live, v, u = v.copy(), np.arange(len(a)), v.copy(), np.ones_like(a)
+    result, live, u = np.empty_like(v), np.arange(len(a)), np.ones_like(a)
     a_product, b_product = np.empty_like(a), np.empty_like(b)
-    error, control = np.full(len(a), np.inf, dtype=v.dtype), StepControl(len(a))
+    control, schedule = new_control(len(a), v.dtype), Schedule()
     while True:
-        stopped = (error <= tol) | (n_iter[live] >= max_iter) | (control.stalled & (error <= floor))
-        if 4 * np.count_nonzero(stopped) >= len(live):
-            result[live] = v
-            working = ~stopped
-            if not working.any():
+        stopped = review(control, n_iter, live, tol, floor, max_iter, schedule.gap())
+        if 8 * stopped >= len(live):
+            left = _retire(control, live, a, b, u, v, result)
+            if left == 0:
                 return result
-            live, a, b, u, v, error = (part[working] for part in (live, a, b, u, v, error))
-            a_product, b_product = a_product[: len(a)], b_product[: len(a)]
-            control.keep(working)
-            stopped = stopped[working]
-        step = control.step.astype(v.dtype)
+            control, live, a, b, u, v = (part[:left] for part in (control, live, a, b, u, v))
+            a_product, b_product = a_product[:left], b_product[:left]
         np.matmul(v, to_teacher, out=a_product)
-        error[:] = 0
-        _relax(a, a_product, u, step, tiny, error, False)
+        control[:, ERROR] = 0
+        _relax(a, a_product, u, control, tiny, False)
         np.matmul(u, kernel, out=b_product)
-        _relax(b, b_product, v, step, tiny, error, True)
-        n_iter[live[~stopped]] += 1
-        control.update(error)
+        _relax(b, b_product, v, control, tiny, True)
 
 
-class StepControl:
-    """How far each row is over-relaxed: `step` (n,) is omega - 1, looked at again from time to time."""
+class Schedule:
+    """When the steps are looked at: after the second iteration, and then after ever more."""
 
-    def __init__(self, n: int) -> None:
-        self.step, self.stalled = np.zeros(n), np.zeros(n, dtype=np.bool_)
-        self._largest, self._reference = np.full(n, LARGEST_STEP), np.full(n, np.inf)
-        self._iteration, self._check, self._gap = 0, 2, 0
+    def __init__(self) -> None:
+        self._iteration, self._last, self._next = -1, 0, 2
 
-    def keep(self, rows: NDArray[np.bool_]) -> None:
-        """Drop the other rows."""
-        self.step, self.stalled = self.step[rows], self.stalled[rows]
-        self._largest, self._reference = self._largest[rows], self._reference[rows]
-
-    def update(self, error: Array) -> None:
-        """Take the errors (n,) after an iteration into account."""
+    def gap(self) -> int:
+        """Return `gap` of `review` for before the first iteration, then for each iteration in turn."""
         self._iteration += 1
-        if self._iteration < self._check:
-            return
-        if self._gap:
-            self.stalled |= error > _STALLED * self._reference
-        _choose_steps(error, self._reference, self.step, self._largest, self._gap)
-        self._reference = error.astype(np.float64)
-        self._gap = 4 + self._iteration // 4
-        self._check += self._gap
+        if self._iteration < self._next:
+            return -1 if self._iteration else -2
+        gap = self._iteration - self._last if self._last else 0
+        self._last, self._next = self._iteration, self._iteration + 4 + self._iteration // 4
+        return gap
+
+
+def new_control(n: int, dtype: Any) -> Array:
+    """Return what is kept of each row besides its scalings (n, 5), before the first iteration."""
+    control = np.zeros((n, 5), dtype=dtype)
+    control[:, [ERROR, _REFERENCE]] = np.inf
+    control[:, _LARGEST] = LARGEST_STEP
+    return control
+
+
+def has_stopped(control: Array) -> NDArray[np.bool_]:
+    """Return which rows (n,) have stopped."""
+    return np.asarray(control[:, _STOPPED] > 0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _choose_steps(error: Array, reference: Array, step: Array, largest: Array, gap: int) -> None:
-    for i in range(len(error)):
+def review(
+    control: Array, n_iter: NDArray[np.int64], live: NDArray[np.intp],
+    tol: float, floor: float, max_iter: int, gap: int,
+) -> int:  # fmt: skip
+    """Decide after an iteration which rows stop and how far the others are over-relaxed; count the stopped.
+
+    Parameters
+    ----------
+    control : (n, 5) array
+        The rows' errors, and what this function keeps there.
+    n_iter : array
+        Iterations of all rows, of which ``live`` (n,) are these.
+    tol, max_iter
+        Where a row stops.
+    floor : float
+        Below it a row whose error falls slowly stops as well.
+    gap : int
+        How many iterations ago steps were last chosen; 0 at the first time, -1 not to choose them now, -2
+        before the first iteration.
+    """
+    stopped = 0
+    for i in range(len(control)):
+        row, error = control[i], control[i, ERROR]
+        if row[_STOPPED] == 0.0:
+            n_iter[live[i]] += int(gap > -2)
+            lost = gap > -2 and not error < np.inf
+            stalled = gap > 0 and error <= floor and error > _STALLED * row[_REFERENCE]
+            if error <= tol or stalled or lost or n_iter[live[i]] >= max_iter:
+                row[_STOPPED] = 1.0
+        stopped += int(row[_STOPPED])
         if gap == 0:
-            step[i] = FIRST_STEP
+            row[STEP] = FIRST_STEP
+        elif gap > 0:
+            row[STEP], row[_LARGEST] = next_step(row[STEP], row[_LARGEST], error / row[_REFERENCE], gap)
+        if gap >= 0:
+            row[_REFERENCE] = error
+    return stopped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _retire(
+    control: Array, live: NDArray[np.intp], a: Array, b: Array, u: Array, v: Array, result: Array
+) -> int:
+    """Put v of the rows that have stopped into the result, move the others to the front and count them."""
+    left = 0
+    for i in range(len(live)):
+        if control[i, _STOPPED] > 0.0:
+            result[live[i]] = v[i]
         else:
-            step[i], largest[i] = next_step(step[i], largest[i], error[i] / reference[i], gap)
+            if left < i:
+                control[left], live[left] = control[i], live[i]
+                a[left], b[left], u[left], v[left] = a[i], b[i], u[i], v[i]
+            left += 1
+    return left
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
-def _relax(
-    marginal: Array, product: Array, scaling: Array, step: Array, tiny: Any, error: Array, before: bool
-) -> None:
-    """Move scalings (n, j) to marginal / product and beyond, by a share `step` (n,) = omega - 1 of the way.
+def _relax(marginal: Array, product: Array, scaling: Array, control: Array, tiny: Any, before: bool) -> None:
+    """Move scalings (n, j) to marginal / product and beyond, by a share omega - 1 of the way.
 
-    The factor (r^omega) / r is replaced by its Pade approximant ((1 + s) r + 1 - s) / ((1 - s) r + 1 + s),
-    which has the same slope at r = 1 and needs no logarithm; it stays between (1 - s) / (1 + s) and its
-    inverse, so that a step cannot go wild. To `error` (n,) is added how far the marginal was off before the
-    step, or how far it is off after it.
+    With s = omega - 1, the factor r^s beyond a plain step is replaced by its Pade approximant
+    ((1 + s) r + 1 - s) / ((1 - s) r + 1 + s), which has the same slope at r = 1 and needs no logarithm. It
+    stays between (1 - s) / (1 + s) and its inverse, so that a step cannot go wild. To each row's error is
+    added how far the marginal was off before the step, or how far it is off after it.
     """
     n, size = marginal.shape
     for i in range(n):
-        s = step[i]
-        total = error[i]
+        s, total = control[i, STEP], control[i, ERROR]
         if before:
             for j in range(size):
                 total += abs(scaling[i, j] * product[i, j] - marginal[i, j])
@@ -265,12 +385,11 @@ def _relax(
             plain = marginal[i, j] / product[i, j]
             old = scaling[i, j]
             middle, tilt = plain + old + tiny, s * (plain - old)
-            factor = (middle + tilt) / (middle - tilt)
-            new = plain * factor
+            new = plain * ((middle + tilt) / (middle - tilt))
             scaling[i, j] = new
             if not before:
                 total += abs(new * product[i, j] - marginal[i, j])
-        error[i] = total
+        control[i, ERROR] = total
 
 
 def _last_step(a: Floats, b: Floats, kernel: Floats, v: Floats, out: Solution) -> None:

@@ -19,9 +19,10 @@ from consilience.kernels.relaxation import FIRST_STEP, LARGEST_STEP, next_step
 
 Floats = NDArray[np.float64]
 
-_SMOOTH = 30.0  # the range of the cost over the first temperature
-_COOLING = 0.25
-_ROUGH = 1e-2  # how well a plan on the way is solved
+SMOOTH = 30.0  # the range of the cost over the first temperature
+COOLING = 0.25
+ROUGH = 1e-2  # how well a plan on the way is solved
+ROUGH_ITERATIONS = 100
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -36,13 +37,13 @@ def solve_in_log_domain(
     cost, transposed = -log_k, -np.ascontiguousarray(log_k.T)
     error, n_iter = np.empty(n), np.zeros(n, dtype=np.int64)
     for i in range(n):
-        temperature = max(cost.max() / _SMOOTH, 1.0)
+        temperature = max(cost.max() / SMOOTH, 1.0)
         while temperature > 1.0:
-            limit = min(max_iter - 1, n_iter[i] + 100)
+            limit = min(max_iter - 1, n_iter[i] + ROUGH_ITERATIONS)
             _, n_iter[i] = _descend(
-                a[i], b[i], cost, transposed, temperature, f[i], g[i], _ROUGH, n_iter[i], limit
+                a[i], b[i], cost, transposed, temperature, f[i], g[i], ROUGH, n_iter[i], limit
             )
-            temperature = max(temperature * _COOLING, 1.0)
+            temperature = max(temperature * COOLING, 1.0)
         error[i], n_iter[i] = _descend(
             a[i], b[i], cost, transposed, 1.0, f[i], g[i], tol, n_iter[i], max_iter
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,26 +78,22 @@ def _iterate(
     a: Tensor, b: Tensor, kernel: Tensor, v: Tensor, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor]:
     """Return v (n, k) and the iterations (n,) after over-relaxed iterations with retirement of rows."""
-    result, n_iter = v.clone(), torch.zeros(len(a), dtype=torch.int64, device=a.device)
-    live = torch.arange(len(a), device=a.device)
-    u, error = torch.ones_like(a), torch.full_like(a[:, 0], torch.inf)
-    control = kernels.StepControl(len(a))
-    for iteration in range(max_iter + 1):
-        working = error > tol
-        if iteration == max_iter or bool(4 * working.sum() <= 3 * len(live)):
-            result[live] = v
-            if iteration == max_iter or not bool(working.any()):
-                break
-            live, a, b, u, v, error = (part[working] for part in (live, a, b, u, v, error))
-            control.keep(working.cpu().numpy())
-            working = working[working]
-        step = torch.from_numpy(control.step).to(a)[:, None]
+    result, counts, live = v.clone(), np.zeros(len(a), dtype=np.int64), np.arange(len(a))
+    u, control, schedule = torch.ones_like(a), kernels.new_control(len(a), np.float64), kernels.Schedule()
+    while True:
+        gap = schedule.gap()
+        stopped = kernels.review(control, counts, live, tol, kernels.FLOOR["float64"], max_iter, gap)
+        if 8 * stopped >= len(live):
+            result[torch.from_numpy(live).to(a.device)] = v
+            working = ~kernels.has_stopped(control)
+            if not working.any():
+                return result, torch.from_numpy(counts).to(a.device)
+            control, live = control[working], live[working]
+            a, b, u, v = (part[torch.from_numpy(working).to(a.device)] for part in (a, b, u, v))
+        step = torch.from_numpy(control[:, kernels.STEP, None]).to(a)
         u, _, after = _relax(a, v @ kernel.T, u, step)
         v, before, _ = _relax(b, u @ kernel, v, step)
-        error = before + after
-        n_iter[live] += working
-        control.update(error.cpu().numpy())
-    return result, n_iter
+        control[:, kernels.ERROR] = (before + after).cpu().numpy()
 
 
 def _relax(marginal: Tensor, product: Tensor, scaling: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:

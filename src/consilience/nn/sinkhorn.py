@@ -199,8 +199,8 @@ class _Distance(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         if torch.is_grad_enabled():  # create_graph=True; without beta's own derivative it would be wrong
             raise InvalidInputError(
-                "SinkhornLoss with gradient='dual' can be differentiated once, and create_graph=True asks for "
-                "more. Use gradient='unrolled'."
+                "SinkhornLoss with gradient='dual' can be differentiated once, and create_graph=True asks "
+                "for more. Use gradient='unrolled'."
             )
         (gradient,) = ctx.saved_tensors
         return grad[:, None] * gradient, None, None, None
