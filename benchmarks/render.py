@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import cluster, records, self_label
+from benchmarks.papers import centres, cluster, records, self_label
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
@@ -146,9 +146,21 @@ def self_label_table() -> str:
     return self_label.render(list(records.read(self_label.RESULTS)))
 
 
+def ncm_table() -> str:
+    """Return how well class centres and weights do for the model (SCTD, Table 2)."""
+    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
+    return centres.render_table(list(records.read(centres.RESULTS)), published["centres"])
+
+
+def shift_table() -> str:
+    """Return when weights stop to stand for class centres."""
+    return centres.render_shift(list(records.read(centres.RESULTS)))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
+    "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
     "docs/benchmarks.md": {
         "speed": speed_table,
         "papers": paper_tables,
