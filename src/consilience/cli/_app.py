@@ -27,11 +27,12 @@ except ImportError as error:
 
 if TYPE_CHECKING:
     from consilience.clustering import CollisionClustering
+    from consilience.distil import CrossTaskDistiller
     from consilience.labels import LabelSpace
     from consilience.teachers import Teacher
     from consilience.unify import Unifier
 
-_Estimator = TypeVar("_Estimator", "Unifier", "CollisionClustering")
+_Estimator = TypeVar("_Estimator", "Unifier", "CollisionClustering", "CrossTaskDistiller")
 
 del rich  # only its presence mattered; typer may come without it
 
@@ -40,10 +41,11 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
 _ARGUMENT = re.compile(
-    r"\b(aliases|balance|batch_size|classes|lam|loss|max_epochs|method|n_clusters|n_init|n_jobs|neighbors|seed|student"
-    r"|temperature|threshold|train)= ?"
+    r"\b(aliases|balance|batch_size|check|classes|cost|epsilon|lam|loss|max_epochs|method|n_clusters|n_init|n_jobs|neighbors|seed|student"
+    r"|metric|n_bootstrap|score|temperature|threshold|train)= ?"
 )
 _OPTIONS = {
+    "n_bootstrap": "--bootstrap",
     "n_clusters": "--clusters",
     "n_jobs": "--jobs",
 }  # where an option is not called as the argument is
