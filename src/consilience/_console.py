@@ -113,7 +113,7 @@ def show_space(view: Mapping[str, Any]) -> None:
     out = console()
     teachers = view["teachers"]
     out.print(f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]")
-    table = _table("teacher", "file", ">classes", "which")
+    table = plain_table("teacher", "file", ">classes", "which")
     for teacher in teachers:
         which = shorten(teacher["classes"])
         table.add_row(*map(escape, (teacher["name"], teacher["kind"], str(teacher["n_classes"]), which)))
@@ -180,7 +180,7 @@ def unifier_view(
         "train": unifier.train,
         "temperature": unifier.temperature,
         "seed": unifier.random_state,
-        "student": None if student is None else _student_name(student),
+        "student": None if student is None else student_name(student),
         "balanced": student is not None and unifier.class_weights_ is not None,
         "accuracy": float(right.mean()) if len(right) else None,
         "n_test": len(right),
@@ -188,7 +188,7 @@ def unifier_view(
     }
 
 
-def _student_name(student: Any) -> str:
+def student_name(student: Any) -> str:
     model = getattr(student, "estimator_", None)
     if model is None:
         return "torch network"
@@ -198,7 +198,7 @@ def _student_name(student: Any) -> str:
 def show_unified(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience unify``."""
     out = console()
-    table = _table("teacher", "file", ">classes", ">abstains on")
+    table = plain_table("teacher", "file", ">classes", ">abstains on")
     for teacher in view["teachers"]:
         abstains = f"{teacher['abstentions']} of {view['n_rows']} rows"
         table.add_row(escape(teacher["name"]), escape(teacher["kind"]), str(teacher["n_classes"]), abstains)
@@ -216,7 +216,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
         "soft labels": view["soft_labels"],
     }
     out.print()
-    out.print(_facts(facts))
+    out.print(facts_table(facts))
 
 
 def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dict[str, Any]:
@@ -280,7 +280,9 @@ def show_clusters(view: Mapping[str, Any]) -> None:
     """Draw what `clusters_view` gives."""
     out = console()
     labels = view["n_labels"] > 0
-    table = _table(">cluster", ">rows", ">share", ">mean confidence", *([">labelled rows"] if labels else []))
+    table = plain_table(
+        ">cluster", ">rows", ">share", ">mean confidence", *([">labelled rows"] if labels else [])
+    )
     for cluster in view["clusters"]:
         confidence = "" if cluster["confidence"] is None else _percent(cluster["confidence"])
         cells = [str(cluster["cluster"]), str(cluster["rows"]), _percent(cluster["share"]), confidence]
@@ -296,10 +298,10 @@ def show_clusters(view: Mapping[str, Any]) -> None:
         facts["accuracy"] = f"{_percent(agreement['accuracy'])} of {agreement['n_rows']} rows, best match"
         facts["NMI"], facts["ARI"] = f"{agreement['nmi']:.3f}", f"{agreement['ari']:.3f}"
     out.print()
-    out.print(_facts(facts))
+    out.print(facts_table(facts))
 
 
-def _facts(facts: Mapping[str, str | None]) -> rich.table.Table:
+def facts_table(facts: Mapping[str, str | None]) -> rich.table.Table:
     """Return names and facts as a table without lines, those without a fact left out."""
     grid = rich.table.Table.grid(padding=(0, 2))
     for name, fact in facts.items():
@@ -312,13 +314,13 @@ def show_demo(view: Mapping[str, Any]) -> None:
     """Draw what `consilience.demo.DemoResult.to_dict` gives."""
     out = console()
     out.print("[bold]The sites: each trains on its own rows and shows nobody but its model[/]")
-    table = _table("site", "model", ">rows", "digits it knows", ">right on these", ">on all ten")
+    table = plain_table("site", "model", ">rows", "digits it knows", ">right on these", ">on all ten")
     for site in view["sites"]:
         figures = (_percent(site["own_accuracy"]), _percent(site["accuracy"]))
         table.add_row(site["name"], site["model"], str(site["rows"]), ", ".join(site["classes"]), *figures)
     out.print(table)
     out.print(f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]")
-    table = _table("method", "how", ">accuracy", ">soft labels right", ">seconds")
+    table = plain_table("method", "how", ">accuracy", ">soft labels right", ">seconds")
     for variant in view["variants"]:
         style = "bold" if variant["name"] == view["best"] else None
         table.add_row(*_variant_cells(variant), style=style)
@@ -349,14 +351,14 @@ def _variant_cells(variant: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _overlaps(names: Sequence[str], overlaps: Sequence[Sequence[int]]) -> rich.table.Table:
-    table = _table("", *(f">{escape(name)}" for name in names))
+    table = plain_table("", *(f">{escape(name)}" for name in names))
     for i, (name, row) in enumerate(zip(names, overlaps, strict=True)):
         cells = [f"[dim]{count}[/]" if i == j else str(count or "·") for j, count in enumerate(row)]
         table.add_row(escape(name), *cells)
     return table
 
 
-def _table(*headers: str) -> rich.table.Table:
+def plain_table(*headers: str) -> rich.table.Table:
     """Return an empty table; a header that begins with ">" is right-aligned."""
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for header in headers:

@@ -264,7 +264,7 @@ def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
     classes, places = check_labels(known, len(known))
     if len(classes) < 2:
         hint = " (-1 means: no label.)" if (values == -1).any() else ""
-        raise InvalidInputError(f"y has one class, {classes[0]!r}; a classifier needs two or more.{hint}")
+        raise InvalidInputError(f"y has one class, {classes.tolist()[0]!r}; a classifier needs two or more.{hint}")
     codes = np.full(rows, -1, dtype=np.intp)
     codes[~missing] = places
     return classes, codes

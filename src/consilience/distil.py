@@ -109,6 +109,8 @@ class CrossTaskDistiller(TaughtClassifier):
         What was found out about each teacher; empty with ``check=False``.
     costs_ : list of (m, K) arrays
         The cost matrix of each teacher; `cost_` is the first.
+    n_labels_ : int
+        Rows with a label.
     student_ : the fitted student
     history_ : list of dict
         Of a torch student, per epoch.
@@ -189,6 +191,7 @@ class CrossTaskDistiller(TaughtClassifier):
         sources = open_sources(self.teacher)
         student = self._make_student()
         self.classes_, self.seconds_ = task.classes, {}
+        self.n_labels_ = int(np.count_nonzero(task.labelled))
         with self._step("observing"):
             self.teachers_ = [
                 numbered_teacher(source, i, len(sources.teachers), sources.names[i])

@@ -21,8 +21,9 @@ FOLDS = 5
 # Nats that a teacher must add, over all held-out rows, to be taken at its word: Akaike's price of a parameter
 # and then some, so that chance alone seldom pays it.
 PRICE = 2.0
-# Teachers of whose word less than this is left are dropped.
-LEAST_TRUST = 0.05
+# Teachers of whose word less than this is left are dropped, and those whose own gain is not this many
+# standard errors above zero: one in twenty by chance.
+LEAST_TRUST, CONFIDENCE = 0.05, 1.645
 # With fewer held-out rows than this nothing can be said; more than the other are not needed.
 LEAST_ROWS, MOST_ROWS = 8, 2000
 # What a transported label gives a class at least: one row of which a teacher is wrongly sure must not decide.
@@ -44,8 +45,8 @@ class TeacherCheck:
         product p q^a that predicts held-out labels best, where p is what the other labels tell without it.
     added : float
         Nats that the product tells of all held-out labels, beyond what p tells.
-    gain : float
-        Nats a row that q tells by itself; negative for a teacher that misleads.
+    gain, error : float
+        Nats a row that q tells by itself, and their standard error; negative for a teacher that misleads.
     accuracy : float
         How often the most probable class of q is the label.
     alone : float
@@ -58,6 +59,7 @@ class TeacherCheck:
     trust: float
     added: float
     gain: float
+    error: float
     accuracy: float
     alone: float
     n_rows: int
@@ -77,8 +79,11 @@ class TeacherCheck:
         """Why it was kept or dropped."""
         if self.n_rows == 0:
             return f"could not be checked: fewer than {LEAST_ROWS} labelled rows could be held out"
+        if self.gain <= CONFIDENCE * self.error:
+            figures = f"{self.gain:.2f} +- {self.error:.2f} nats a row"
+            return f"tells nothing of {self.n_rows} held-out labels: {figures}"
         told = f"{self.added:.1f} nats to what the labels tell of {self.n_rows} held-out rows"
-        return f"adds {told}" if self.kept else f"adds only {told}, less than the {PRICE:g} that chance may"
+        return f"adds {told}" if self.kept else f"adds only {told}, no more than chance may"
 
 
 def conditional_plan(cost: Floats, epsilon: float, beta: Floats | None = None) -> Floats:
@@ -145,7 +150,7 @@ def check_teacher(
     spoken = ~np.isnan(proba[:, 0])
     held = spoken & (folds >= 0)
     if np.count_nonzero(held) < LEAST_ROWS:
-        return TeacherCheck(name, 1.0, np.nan, np.nan, np.nan, np.nan, 0)
+        return TeacherCheck(name, 1.0, np.nan, np.nan, np.nan, np.nan, np.nan, 0)
     Q = np.full(log_alone.shape, np.nan)
     for fold in np.unique(folds[held]):
         rows = held & (folds == fold)
@@ -164,11 +169,16 @@ def _judge(name: str, log_q: Floats, log_p: Floats, codes: NDArray[np.intp]) -> 
 
     best = float(minimize_scalar(lambda a: PRICE * a - told(a), bounds=(0.0, 1.0), method="bounded").x)
     trust = max((0.0, best, 1.0), key=lambda a: told(a) - PRICE * a)
+    gains = log_q[own] - np.log(np.exp(log_q).mean(axis=0))[codes]
+    gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
+    # a constant teacher has gains of nothing but rounding
+    good = trust >= LEAST_TRUST and gain > max(CONFIDENCE * error, 1e-9)
     return TeacherCheck(
         name,
-        trust=trust if trust >= LEAST_TRUST else 0.0,
+        trust=trust if good else 0.0,
         added=told(trust if trust > 0 else 1.0) - told(0.0),
-        gain=float((log_q[own] - np.log(np.exp(log_q).mean(axis=0))[codes]).mean()),
+        gain=gain,
+        error=error,
         accuracy=float((log_q.argmax(axis=1) == codes).mean()),
         alone=float((log_p.argmax(axis=1) == codes).mean()),
         n_rows=len(codes),

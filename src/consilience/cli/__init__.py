@@ -4,6 +4,6 @@ from __future__ import annotations
 
 # in the order in which the help lists them
 from consilience.cli._app import app, main  # isort: skip
-from consilience.cli import demo, inspect, unify, rank, cluster  # noqa: F401  # isort: skip
+from consilience.cli import demo, inspect, unify, rank, distil, cluster  # noqa: F401  # isort: skip
 
 __all__ = ["app", "main"]
