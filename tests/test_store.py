@@ -177,6 +177,20 @@ def test_arrays_of_objects_are_not_read(store: ScoreStore) -> None:
         check(observe(Counting(), X, store=store))
 
 
+def test_a_store_that_cannot_be_written_warns_and_goes_on(
+    store: ScoreStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.warns(
+        ConsilienceWarning, match=r"cannot be written \(No space left on device\); these scores"
+    ):
+        check(observe(Counting(), X, store=store))
+    assert not list(store.folder.glob("*/*"))
+
+
 def test_other_files_are_left_alone(store: ScoreStore) -> None:
     observe(Counting(), X, store=store)
     mine = store.folder / "notes.txt"
@@ -211,7 +225,7 @@ from consilience.engine import observe
 from consilience.store import ScoreStore
 rows = np.random.default_rng(int(sys.argv[2])).normal(size=(200, 3))
 options = dict(output="logits", embed=lambda X: X * 10, fingerprint="v1")
-teacher = as_teacher(lambda X: X[:, :2] * 2, ["a", "b"], **options)
+teacher = as_teacher(lambda X: X[:, :2] * 2, ["a", "b"], "same", **options)
 observe(teacher, rows, store=ScoreStore(sys.argv[1]), batch_size=10)
 """
 
@@ -226,7 +240,8 @@ def test_processes_that_write_at_once_do_no_harm(store: ScoreStore) -> None:
         asked.append(len(rows))
         return rows[:, :2] * 2
 
-    teacher = as_teacher(logits, ["a", "b"], output="logits", embed=lambda rows: rows * 10, fingerprint="v1")
+    embed = lambda rows: rows * 10  # noqa: E731
+    teacher = as_teacher(logits, ["a", "b"], "same", output="logits", embed=embed, fingerprint="v1")
     for seed in range(2):
         rows = np.random.default_rng(seed).normal(size=(200, 3))
         check(observe(teacher, rows, store=store), rows)

@@ -158,7 +158,7 @@ def _shelf(teacher: Scorer, store: ScoreStore | None) -> Shelf | None:
     if store is None or not getattr(teacher, "batched", True):
         return None
     fingerprint = getattr(teacher, "fingerprint", None)
-    return None if fingerprint is None else store.shelf(fingerprint)
+    return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
 
 
 def score(

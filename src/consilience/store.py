@@ -167,7 +167,22 @@ class Shelf:
                 yield found
 
     def add(self, segment: Segment, *, embeddings: bool) -> None:
-        """Keep some rows; `embeddings` tells whether they were asked for, since a teacher may have none."""
+        """Keep some rows; `embeddings` tells whether they were asked for, since a teacher may have none.
+
+        A store that cannot be written (a full disk, a folder of someone else) warns: scores that cannot be
+        kept are still scores.
+        """
+        try:
+            self._write(segment, embeddings)
+        except OSError as error:
+            warnings.warn(
+                f"The store {str(self._store.folder)!r} cannot be written ({error.strerror or error}); "
+                "these scores are not kept.",
+                ConsilienceWarning,
+                stacklevel=4,
+            )
+
+    def _write(self, segment: Segment, embeddings: bool) -> None:
         self._store.folder.mkdir(parents=True, exist_ok=True)
         readme = self._store.folder / README
         if not readme.exists():

@@ -148,6 +148,8 @@ def test_a_function_has_a_fingerprint_when_it_is_given_one() -> None:
         for mark in ("v1", "v1", "v2")
     ]
     assert marks[0] == marks[1] != marks[2]
+    others = [as_teacher(lambda X: X, [c], name, fingerprint="v1").fingerprint for c, name in ("ax", "ba")]
+    assert len({marks[0], *others}) == 3  # two functions of one version are not one function
 
 
 def test_a_function_may_have_an_embedding_that_is_a_function() -> None:

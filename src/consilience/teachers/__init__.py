@@ -107,8 +107,8 @@ def as_teacher(
         pipeline; or a function of X (of a batch, as a tensor, for torch) that gives (n, d); or an array
         (n, d) for precomputed outputs. Maps and sequences are averaged over places and steps.
     fingerprint : str, optional
-        A text that stands for this very model, so that its outputs can be kept on disk; change it when the
-        model changes. It is found by itself, from the content, but for functions.
+        A text that, with name and classes, stands for this very model, so that its outputs can be kept on
+        disk; change it when the model changes. It is found by itself, from the content, but for functions.
 
     Returns
     -------

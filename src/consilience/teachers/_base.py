@@ -125,7 +125,8 @@ class Adapter(ABC):
     def fingerprint(self) -> str | None:
         """A text that changes whenever the outputs may; None where that cannot be known."""
         if self._version is not None:
-            content: str | None = f"given {self._version}"
+            # with name and classes, lest two functions that are both called "v1" be taken for one
+            content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
         elif callable(self._embed):  # a function has no content that could be compared
             content = None
         else:

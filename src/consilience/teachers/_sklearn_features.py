@@ -12,8 +12,8 @@ from scipy.special import expit
 
 from consilience.exceptions import TeacherError
 
-# A bag of a hundred thousand words is no embedding one would want in memory: it would be dense.
-MAX_SPARSE_COLUMNS = 16384
+# A bag of a hundred thousand words is no embedding one would want in memory: embeddings are dense.
+MAX_SPARSE_COLUMNS = 4096
 
 _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "identity": lambda Z: Z,
