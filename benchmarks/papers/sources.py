@@ -106,6 +106,14 @@ def _cifar100(folder: Path) -> Source:
     return Source(X, y, X_test, y_test, views, "imagenet", transfer=0.2, test=0.0)
 
 
+def _cub(folder: Path) -> Source:
+    """Features of CUB-200-2011 by one pretrained network, and the test set that comes with it."""
+    with np.load(_path(folder, "cub200_efflite0.npz"), allow_pickle=False) as data:
+        X, X_test = (data[f"x_{part}"].astype(np.float32) for part in ("train", "test"))
+        y, y_test = (data[f"y_{part}"].astype(np.intp) for part in ("train", "test"))
+    return Source(X, y, X_test, y_test, (slice(0, X.shape[1]),), "imagenet", transfer=0.2, test=0.0)
+
+
 def _without_test(X: Floats, y: NDArray[np.intp]) -> Source:
     return Source(X, y, None, None, (slice(0, X.shape[1]),), "lsun", transfer=0.35, test=0.25)
 
@@ -122,4 +130,13 @@ LOADERS: dict[str, Callable[[Path], Source]] = {
     "letter": _letter,
     "mnist": _mnist,
     "cifar100": _cifar100,
+    "cub": _cub,
 }
+
+# The superclass of each of the 100 classes, in alphabetical order of both, as the data set gives them.
+CIFAR100_SUPERCLASSES = (
+    *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7),
+    *(6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10),
+    *(16, 4, 17, 4, 2, 0, 17, 4, 18, 17, 10, 3, 2, 12, 12, 16, 12, 1, 9, 19, 2, 10, 0, 1, 16),
+    *(12, 9, 13, 15, 13, 16, 19, 2, 4, 6, 19, 5, 5, 8, 19, 18, 1, 2, 15, 6, 0, 17, 8, 14, 13),
+)
