@@ -226,6 +226,17 @@ def test_a_setting_of_ones_own_module_is_part_of_its_fingerprint() -> None:
     assert as_teacher(one, CLASSES).fingerprint != as_teacher(other, CLASSES).fingerprint
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_compiled_modules_have_a_fingerprint_and_no_embedding() -> None:
+    module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)).eval()
+    other = nn.Sequential(module[0], nn.Tanh(), module[2]).eval()
+    compiled = [torch.jit.trace(part, torch.zeros(2, 4)) for part in (module, module, other)]
+    teachers = [as_teacher(part, CLASSES) for part in compiled]
+    marks = [teacher.fingerprint for teacher in teachers]
+    assert marks[0] == marks[1] != marks[2]
+    assert teachers[0].observe(X).embeddings is None
+
+
 def test_a_randomised_twin_has_the_same_structure_and_other_weights() -> None:
     module = two_layers()
     teacher = as_teacher(module, CLASSES)

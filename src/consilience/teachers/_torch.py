@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import hashlib
+import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -263,8 +264,11 @@ def _structure(part: Any) -> str:
         for key, value in sorted(vars(part).items())
         if isinstance(value, plain) and key not in ("training", "_is_full_backward_hook")
     }
-    code = getattr(getattr(kind.forward, "__func__", kind.forward), "__code__", None)
-    body = "" if code is None else f"{code.co_code.hex()} {code.co_names} {_constants(code)}"
+    code = getattr(inspect.getattr_static(kind, "forward", None), "__code__", None)
+    if code is not None:
+        body = f"{code.co_code.hex()} {code.co_names} {_constants(code)}"
+    else:  # compiled to TorchScript, which has a text of its own
+        body = str(getattr(part, "code", ""))
     return f"{kind.__module__}.{kind.__qualname__} {part.extra_repr()} {settings!r} {body}"
 
 
