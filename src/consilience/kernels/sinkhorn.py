@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from consilience.kernels.elementary import log
-from consilience.kernels.relaxation import FIRST_STEP, LARGEST_STEP, next_step
+from consilience.kernels.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
 from consilience.kernels.sinkhorn_log import (
     COOLING,
     ROUGH,
@@ -292,7 +292,7 @@ class Schedule:
         if self._iteration < self._next:
             return -1 if self._iteration else -2
         gap = self._iteration - self._last if self._last else 0
-        self._last, self._next = self._iteration, self._iteration + 4 + self._iteration // 4
+        self._last, self._next = self._iteration, self._iteration + GAP + self._iteration // 4
         return gap
 
 

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.elementary import exp
-from consilience.kernels.relaxation import FIRST_STEP, LARGEST_STEP, next_step
+from consilience.kernels.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
 
 Floats = NDArray[np.float64]
 
@@ -80,7 +80,7 @@ def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # 
                 step = FIRST_STEP
             else:
                 step, largest = next_step(step, largest, error / reference, gap)
-            reference, gap = error, 4 + iteration // 4
+            reference, gap = error, GAP + iteration // 4
             check += gap
 
 

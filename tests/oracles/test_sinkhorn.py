@@ -1,0 +1,79 @@
+"""The Sinkhorn distance against POT's solver in log domain and against the linear programme."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+ot = pytest.importorskip("ot")
+
+from consilience.transport import sinkhorn  # noqa: E402
+
+
+def problem(n=4, m=7, k=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.ones(m), n), rng.dirichlet(np.ones(k), n), rng.random((m, k))
+
+
+def by_pot(a, b, M, epsilon):
+    """Plan and duals in double precision."""
+    T, log = ot.sinkhorn(a, b, M, epsilon, method="sinkhorn_log", stopThr=1e-13, numItermax=200_000, log=True)
+    return T, epsilon * log["log_v"]
+
+
+# from single precision through cooling in double precision to log domain
+@pytest.mark.parametrize("epsilon", [1.0, 0.1, 0.03, 0.01, 0.003])
+def test_values_plans_and_duals_are_those_of_pot(epsilon):
+    a, b, M = problem()
+    result = sinkhorn(a, b, M, epsilon, tol=1e-10, max_iter=100_000)
+    assert result.converged.all()
+    for i in range(len(a)):
+        T, beta = by_pot(a[i], b[i], M, epsilon)
+        np.testing.assert_allclose(result.plan(i), T, atol=1e-8)
+        np.testing.assert_allclose(result.beta[i], beta - beta.mean(), atol=1e-7)
+        entropy = -(T * (np.log(np.maximum(T, 1e-300)) - 1)).sum()
+        assert result.value[i] == pytest.approx((T * M).sum() - epsilon * entropy, abs=1e-8)
+        assert result.cost[i] == pytest.approx((T * M).sum(), abs=1e-8)
+
+
+def test_kl_is_the_divergence_from_the_independent_plan():
+    a, b, M = problem(seed=1)
+    result = sinkhorn(a, b, M, 0.1, regulariser="kl", tol=1e-10)
+    for i in range(len(a)):
+        T, _ = by_pot(a[i], b[i], M, 0.1)
+        divergence = (T * np.log(T / np.outer(a[i], b[i]))).sum()
+        assert result.value[i] == pytest.approx((T * M).sum() + 0.1 * divergence, abs=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_costs_tend_to_those_of_the_linear_programme(seed):
+    a, b, M = problem(m=6, k=8, seed=seed)
+    a[0], b[1], b[2, :5] = np.eye(6)[2], np.eye(8)[3], 0.0
+    b[2] /= b[2].sum()
+    exact = np.array([ot.emd2(p, q, M) for p, q in zip(a, b, strict=True)])
+    gaps = []
+    for epsilon in (1e-2, 1e-3, 1e-4):
+        result = sinkhorn(a, b, M, epsilon, tol=1e-9, max_iter=200_000)
+        # the entropy of a plan, with the -1, is from 1 to 1 + log(m k)
+        assert (result.value <= exact - epsilon + 1e-9).all()
+        assert (result.value >= exact - epsilon * (1 + np.log(48)) - 1e-9).all()
+        gaps.append((result.cost - exact).max())
+    assert (np.array(gaps) > -1e-9).all()
+    assert gaps[0] + 1e-9 > gaps[1] > gaps[2] - 1e-9
+    assert gaps[2] < 1e-6
+
+
+def test_a_batch_of_a_hundred_classes_is_within_1e_5_of_double_precision():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(200, 16)) * 0.15 + rng.normal(size=(10, 16))[rng.integers(10, size=200)] * 0.25
+    centres /= np.linalg.norm(centres, axis=1, keepdims=True)
+    M = np.linalg.norm(centres[:100, None] - centres[None, 100:], axis=2)
+    a, b = (rng.dirichlet(np.full(100, 0.3), 32) for _ in range(2))
+    result = sinkhorn(a, b, M, 0.1)
+    assert result.converged.all()
+    assert result.residual.max() <= 1e-6
+    for i in range(0, 32, 8):
+        T, beta = by_pot(a[i], b[i], M, 0.1)
+        np.testing.assert_allclose(result.beta[i], beta - beta.mean(), atol=1e-5)
+        value = (T * M).sum() + 0.1 * (T * (np.log(np.maximum(T, 1e-300)) - 1)).sum()
+        assert result.value[i] == pytest.approx(value, abs=1e-5)
