@@ -17,7 +17,7 @@ from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.nn.losses import REDUCTIONS
 
-MOST_ANGLES = 2**22
+MOST_ANGLES = 2**19
 """RKD looks at the angles of all triples of a batch, up to this many; then it takes fewer vertices."""
 
 
