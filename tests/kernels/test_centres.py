@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.neighbors import NearestCentroid
 
 from consilience.kernels import centres
-from consilience.kernels.centres import centre_distances, class_means, unit_rows
+from consilience.kernels.centres import centre_distances, class_means, nearest_other_mean, unit_rows
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(0, 10**6), st.sampled_from([1, 7, 1 << 16]))
@@ -57,3 +57,21 @@ def test_plain_costs_are_euclidean() -> None:
 
 def test_a_row_of_zeros_stays_one() -> None:
     np.testing.assert_array_equal(unit_rows(np.array([[0.0, 0.0], [0.0, 2.0]])), [[0, 0], [0, 1]])
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_a_row_is_judged_by_the_means_of_the_others(normalise: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows, codes = (
+        rng.normal(size=(40, 5)),
+        rng.integers(0, 12, 40),
+    )  # classes of three rows: its own would tell
+    found = nearest_other_mean(rows, codes, 12, normalise)
+    for i in range(40):
+        rest = np.arange(40) != i
+        with_rows = np.unique(codes[rest])
+        means = np.stack([rows[rest & (codes == k)].mean(axis=0) for k in with_rows])
+        point = rows[i]
+        if normalise:
+            means, point = unit_rows(means), unit_rows(point[None])[0]
+        assert found[i] == with_rows[np.linalg.norm(means - point, axis=1).argmin()]
