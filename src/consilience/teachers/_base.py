@@ -34,6 +34,9 @@ class Teacher(Protocol):
     - ``class_weights``: the weights (k, d) of the last layer, which turn embeddings into logits up to a bias;
       None where there are none.
     - ``class_centres``: the mean embedding (k, d) of each class in the teacher's own data, or None.
+    - ``find_head(X)``: look for the last layer, where only a pass shows it (torch); ``class_weights`` is then
+      what there is.
+    - ``randomised(seed)``: the same structure with random weights, a teacher (torch), or None.
     - ``fingerprint``: a text that changes whenever the model does, or None where that cannot be known;
       outputs are kept on disk under it.
 
