@@ -33,8 +33,8 @@ Floats = NDArray[np.float64]
 
 # epsilon="auto" of the distiller, in units of the automatic epsilon of `sinkhorn`: a standard deviation of M.
 AUTO_EPSILON = 2.0
-# With an automatic epsilon, what lam = 1 is worth in units of it: lam = 10 gives teachers three times the weight
-# of the labels. Chosen on digits and CIFAR-100, on seeds that no test or table uses.
+# With an automatic epsilon, what lam = 1 is worth in units of it: lam = 10 gives teachers three times the
+# weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test or table uses.
 STRENGTH = 0.3
 
 
