@@ -62,7 +62,7 @@ def rank_teachers(
     *,
     approximation: str = "fictitious",
     student: Any = None,
-    score: str = "objective",
+    score: str = "likelihood",
     temperature: float = 1.0,
     epsilon: float | str = "auto",
     normalise: bool = True,
@@ -97,11 +97,11 @@ def rank_teachers(
         For "student" a classifier with `predict_proba`, or the name of one ("mlp", "logistic", ...). For
         "exact" one with a parameter `teacher`, such as a `CrossTaskDistiller`, or a function from a teacher
         to an unfitted classifier.
-    score : {"objective", "distance", "cost"}
-        What "transport" makes of the plan. ``"distance"`` is eq. (24) as printed, S_eps(p_T, p_S), which
-        depends on the scale and the entropy of the teacher's outputs as much as on the task. ``"objective"``
-        (ours) is the loss (11) that the student has left, less what no student could avoid; it ranks far
-        better, see docs/rank.md. ``"cost"`` is the plain <T, M>.
+    score : {"likelihood", "distance", "cost"}
+        What "transport" makes of cost and predictions. ``"distance"`` is eq. (24) as printed, the mean of
+        S_eps(p_T, p_S): it depends on the scale and the entropy of a teacher's outputs as much as on the
+        task. ``"likelihood"`` (ours) asks how probable the student's predictions p_S are to a student who
+        only listened to the teacher; it ranks far better, see docs/rank.md. ``"cost"`` is the plain <T, M>.
     temperature : float
         Of the softmax of both sides; the paper's is 3.
     epsilon : float or "auto"

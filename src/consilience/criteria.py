@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience import transferability
@@ -24,10 +24,10 @@ from consilience.centres import cost_matrix, features, teacher_centres
 from consilience.engine import Observed
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.assessment import (
-    least_distance,
     probe_logits,
     spread_jackknife,
     stratified_folds,
+    transported,
 )
 from consilience.kernels.evidence import (
     Spectrum,
@@ -38,13 +38,14 @@ from consilience.kernels.evidence import (
 )
 from consilience.kernels.label_evidence import leep_rows, nce_rows
 from consilience.kernels.separability import h_score_rows
+from consilience.kernels.sinkhorn import automatic_epsilon
 from consilience.teachers import Teacher
 from consilience.transferability import cluster_posterior, unit_scale
 from consilience.transport import sinkhorn
 
 Floats = NDArray[np.float64]
 
-SCORES = ("objective", "distance", "cost")
+SCORES = ("likelihood", "distance", "cost")
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
 SINKHORN_TOL = 1e-5
 FLOOR = 1e-12  # of a student's probabilities
@@ -129,26 +130,28 @@ Scored = tuple[float, Floats]
 
 
 def _transport(case: Case) -> Scored:
-    r"""Return minus the mean over the rows of eq. (24), or of the loss (11) that its student has left.
+    r"""Return minus the mean of eq. (24) over the rows, or how probable its student is to the teacher.
 
-    "objective" is the loss (11) with lambda = 1 / epsilon, at the predictions that stand for the student's,
-    less what no student can avoid:
+    "likelihood" (ours) compares the predictions that stand for the student's with those of a student who only
+    listened to the teacher, q = argmin_q S_epsilon(p_T, q):
 
-    .. math:: -\ln p_S(y) + \frac{S_\epsilon(p_T, p_S) - \min_q S_\epsilon(p_T, q)}{\epsilon}
+    .. math:: \frac{1}{N} \sum_i \sum_n p_S(x_i)_n \ln q(x_i)_n
+
+    Where S_epsilon itself is small, teachers agree with the student, and those without information do so
+    best: their costs are all alike, and so are their student's predictions. Such a teacher has the likelihood
+    of a guess.
     """
     settings = case.settings
     M = cost_matrix(case.teacher, case.X, case.y, normalise=settings.normalise, observed=case.observed)
     p_T = np.asarray(softmax(case.observed.logits / settings.temperature, axis=1))
-    logits = _student_side(case)
-    p_S = np.asarray(softmax(logits / settings.temperature, axis=1))
-    result = sinkhorn(p_T, p_S, M, settings.epsilon, tol=SINKHORN_TOL)
-    if settings.score == "cost":
-        rows = -result.cost
-    elif settings.score == "distance":
-        rows = -result.value
+    p_S = np.asarray(softmax(_student_side(case) / settings.temperature, axis=1))
+    if settings.score == "likelihood":
+        epsilon = automatic_epsilon(M) if isinstance(settings.epsilon, str) else settings.epsilon
+        q = np.maximum(transported(p_T, M, epsilon), np.finfo(np.float64).tiny)
+        rows: Floats = np.einsum("in,in->i", p_S, np.log(q))
     else:
-        excess = (result.value - least_distance(p_T, M, result.epsilon)) / result.epsilon
-        rows = log_softmax(logits, axis=1)[np.arange(len(case.codes)), case.codes] - excess
+        result = sinkhorn(p_T, p_S, M, settings.epsilon, tol=SINKHORN_TOL)
+        rows = -(result.cost if settings.score == "cost" else result.value)
     return float(rows.mean()), rows
 
 

@@ -42,8 +42,8 @@ def rank(
         ),
     ] = None,
     score: Annotated[
-        str, typer.Option(help="What transport counts: objective, distance (the paper's eq. 24) or cost.")
-    ] = "objective",
+        str, typer.Option(help="What transport counts: likelihood, distance (the paper's eq. 24) or cost.")
+    ] = "likelihood",
     temperature: Annotated[float, typer.Option(help="Of both sides' probabilities; the paper's is 3.")] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Resamples of the rows for the intervals.")] = 200,
     cache: Annotated[

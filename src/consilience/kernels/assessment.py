@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp, xlogy
+from scipy.special import softmax
 
 from consilience.kernels.label_evidence import Codes
 from consilience.kernels.linear_model import linear_logits
@@ -62,16 +62,15 @@ def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> 
     return folds
 
 
-def least_distance(p: Floats, cost: Floats, epsilon: float) -> Floats:
-    r"""Return the Sinkhorn distance (n,) from each row of p (n, m) to the nearest distribution there is.
+def transported(p: Floats, cost: Floats, epsilon: float) -> Floats:
+    r"""Return the distributions q (n, k) nearest to the rows of p (n, m) in Sinkhorn distance.
 
-    .. math:: \min_q S_\epsilon(p, q) = \epsilon \sum_m p_m (\ln p_m - 1 - \ln \sum_n e^{-M_{mn} / \epsilon})
+    .. math:: q = \arg\min_q S_\epsilon(p, q), \qquad q_n = \sum_m p_m \, \mathrm{softmax}(-M_m / \epsilon)_n
 
-    The minimum of eq. (5) without the condition on the columns of the plan: each class m of the teacher goes
-    where it likes best, T_mn = p_m softmax(-M_m / epsilon)_n. A student that only listened to the teacher
-    would predict the q of this plan.
+    The plan of eq. (5) without the condition on its columns: each class m of the teacher goes where it likes
+    best. A student that only listened to the teacher, lambda -> infinity in eq. (11), would predict q.
     """
-    return np.asarray(epsilon * (xlogy(p, p).sum(axis=1) - 1.0 - p @ logsumexp(-cost / epsilon, axis=1)))
+    return np.asarray(p @ softmax(-cost / epsilon, axis=1))
 
 
 def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
