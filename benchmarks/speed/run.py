@@ -17,11 +17,11 @@ from typing import Any
 import numba
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import clustering, collision, measures, store
+from benchmarks.speed import clustering, collision, measures, store, transport
 from benchmarks.speed.measures import Options, Result
 
 RESULTS = Path(__file__).parent / "results" / "speed.jsonl"
-MEASURES = measures.MEASURES | collision.MEASURES | clustering.MEASURES | store.MEASURES
+MEASURES = measures.MEASURES | collision.MEASURES | clustering.MEASURES | store.MEASURES | transport.MEASURES
 PACKAGES = ("consilience", "numpy", "scipy", "numba", "torch", "scikit-learn")
 
 

@@ -124,9 +124,8 @@ class SinkhornLoss(nn.Module):
         speaks = self._check(input, target, index)
         z = input.float() if input.dtype.itemsize < 4 else input
         chosen = slice(None) if speaks is None else speaks
-        p_S = torch.softmax(z[chosen] / self.temperature, dim=1)
         p_T = torch.softmax(target.detach()[chosen].to(z.dtype) / self.temperature, dim=1)
-        rows = self._distances(p_S, p_T, None if index is None else index[chosen])
+        rows = self._distances(z[chosen], p_T, None if index is None else index[chosen])
         if self.reduction != "none":
             return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
         return rows if speaks is None else z.new_zeros(len(z)).masked_scatter(speaks, rows)
@@ -165,25 +164,29 @@ class SinkhornLoss(nn.Module):
             )
         return ~silent
 
-    def _distances(self, p_S: Tensor, p_T: Tensor, index: Tensor | None) -> Tensor:
-        """Return the distance of each row (n,)."""
-        kl = self.regulariser == "kl"
+    def _distances(self, z: Tensor, p_T: Tensor, index: Tensor | None) -> Tensor:
+        """Return the distance of each row (n,) from student logits."""
         if self.gradient == "unrolled":
+            p_S, kl = torch.softmax(z / self.temperature, dim=1), self.regulariser == "kl"
             return twin.unrolled(p_T, p_S, self.cost, self.epsilon, self.tol, self.max_iter, kl)
         start = None if index is None else cast(Tensor, self.duals)[index]
-        rows, beta = cast(Any, _Distance).apply(p_S, p_T, self, start)
+        rows, beta = cast(Any, _Distance).apply(z, p_T, self, start)
         if index is not None and self.training:
             cast(Tensor, self.duals)[index] = beta.to(self.cost.dtype)
         return cast(Tensor, rows)
 
 
 class _Distance(torch.autograd.Function):
-    """The distance of each row. The gradient is the dual beta (Prop. 4.2), which is all that is saved."""
+    """The distance of each row, whose gradient follows from the dual beta (Prop. 4.2).
+
+    One array is saved, the gradient of eq. (15): nothing of the iterations, nor the student's predictions.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, p_S: Tensor, p_T: Tensor, loss: SinkhornLoss, start: Tensor | None
+        ctx: Any, z: Tensor, p_T: Tensor, loss: SinkhornLoss, start: Tensor | None
     ) -> tuple[Tensor, Tensor]:
+        p_S = torch.softmax(z / loss.temperature, dim=1)
         solved = twin.solve(p_T, p_S, loss.cost, loss.epsilon, loss.tol, loss.max_iter, start)
         message = kernels.shortfall(solved.residual.cpu().numpy(), loss.tol, loss.max_iter)
         if message:
@@ -191,9 +194,11 @@ class _Distance(torch.autograd.Function):
         value, gradient = solved.value, solved.beta
         if loss.regulariser == "kl":
             value, gradient = twin.to_kl(p_T, p_S, loss.epsilon, value, gradient)
-        ctx.save_for_backward(gradient.to(p_S.dtype))
+        gradient = gradient.to(z.dtype)
+        mean = (gradient * p_S).sum(dim=1, keepdim=True)
+        ctx.save_for_backward((gradient - mean) * p_S / loss.temperature)
         ctx.mark_non_differentiable(solved.beta)
-        return value.to(p_S.dtype), solved.beta
+        return value.to(z.dtype), solved.beta
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
