@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from consilience import CollisionClassifier, CollisionClustering, Unifier, as_teacher
+from consilience import CollisionClassifier, CollisionClustering, CrossTaskDistiller, Unifier, as_teacher
 
 
 def halves(X: Any) -> np.ndarray:
@@ -38,6 +38,16 @@ EXPECTED = {
     "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
 }
 
+EXPECTED_OF_DISTILLER = {
+    "check_dtype_object": _PASSED_ON,
+    "check_classifiers_classes": "-1 in y stands for an unknown label",
+    "check_estimator_sparse_tag": _PASSED_ON,
+    "check_estimator_sparse_array": _PASSED_ON,
+    "check_estimator_sparse_matrix": _PASSED_ON,
+    "check_classifier_data_not_an_array": _PASSED_ON,
+    "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
+}
+
 _TOO_MANY = "y has labels beyond n_clusters - 1, since the check sets n_clusters to 1 or 2: an error here"
 EXPECTED_OF_CLUSTERING = dict.fromkeys(
     (
@@ -62,9 +72,13 @@ class Unlabelled(CollisionClustering):
 def expected(estimator: Any) -> dict[str, str]:
     if isinstance(estimator, CollisionClustering):
         return {} if isinstance(estimator, Unlabelled) else EXPECTED_OF_CLUSTERING
+    if isinstance(estimator, CrossTaskDistiller):
+        return EXPECTED_OF_DISTILLER
     return EXPECTED if isinstance(estimator, Unifier) else {}
 
 
+# a teacher that knows nothing of the checks' data is dropped
+@pytest.mark.filterwarnings("ignore:Teacher .* was dropped:consilience.ConsilienceWarning")
 # the checks label every row, with two of the three classes
 @pytest.mark.filterwarnings("ignore:No row has a soft label:consilience.CoverageWarning")
 # some give few or random rows to the default of eight clusters
@@ -72,6 +86,7 @@ def expected(estimator: Any) -> dict[str, str]:
 @parametrize_with_checks(
     [
         Unifier(TEACHERS, "logistic", random_state=0),
+        CrossTaskDistiller(TEACHERS[0], "logistic", random_state=0),
         CollisionClassifier(),
         CollisionClassifier("generalised-collision", noise_rate=0.1),
         CollisionClustering(n_init=2),

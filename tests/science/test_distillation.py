@@ -105,7 +105,7 @@ def run_trial(seed: int) -> dict[str, float]:
     for name, window in WINDOWS.items():
         rows = np.isin(task.y_teacher, order[window])
         teachers[name] = network(task.X_teacher[rows], task.y_teacher[rows], seed)
-    best = rank_teachers(teachers, task.X, task.y, random_state=seed).best.teacher
+    best = rank_teachers(teachers, task.X, task.y, random_state=seed).best
     alone = accuracy(task, best, seed, loss="none")
     gains = {
         "best": accuracy(task, best, seed),
