@@ -5,10 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from consilience import InvalidInputError
-from consilience._figures import Point, check_figure_path, demo_figure, draw_demo
+from consilience._figures import (
+    Point,
+    check_figure_path,
+    convergence_figure,
+    demo_figure,
+    draw_convergence,
+    draw_demo,
+)
+from consilience.transport import convergence_curves
 
 
 @pytest.fixture
@@ -58,3 +67,17 @@ def test_drawing_writes_one_file(result: dict[str, Any], suffix: str, magic: byt
 def test_other_endings_are_refused() -> None:
     with pytest.raises(InvalidInputError, match=r"\.png, \.svg or \.pdf, not 'demo\.gif'"):
         check_figure_path("demo.gif")
+
+
+def test_fig_3_shows_the_curves_and_can_be_drawn(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    a, b, cost = rng.dirichlet(np.ones(6), 8), rng.dirichlet(np.ones(4), 8), rng.random((6, 4))
+    curves = convergence_curves(a, b, cost, 0.3, n_iter=12)
+    data = convergence_figure(curves)
+    assert list(data.curves) == ["bound of Prop. 4.3", "variation seminorm", "2-norm"]
+    assert data.curves["variation seminorm"][3] == pytest.approx(curves.variation[3])
+    assert all(len(values) == 13 for values in data.curves.values())
+    assert min(data.curves["2-norm"]) >= 1e-10
+    assert "8 pairs" in data.subtitle
+    assert draw_convergence(data, tmp_path / "fig3.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["fig3.png"]
