@@ -6,7 +6,7 @@ teacher are recorded, too (Table 13), and for Fig. 8 the three ways to compute e
 
 Run from the root of the repository::
 
-    python -m benchmarks.papers.assess --data cub200 --resume
+    python -m benchmarks.papers.assess --data cub --resume
     python -m benchmarks.render
 
 Every trial appends a line to ``results/assess.jsonl``. With ``--resume``, trials that are there are skipped.
@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 SETTINGS = {
     "digits": Window(5, 1, 8, 10.0, 0, ((64,), (128, 32)), students=3, steps=100),
-    "cub200": Window(100, 25, 8, 100.0, 48, ((256,), (64,)), hidden=64, students=2),
+    "cub": Window(100, 25, 8, 100.0, 48, ((256,), (64,)), hidden=64, students=2),
     "cifar100": Window(50, 10, 8, 30.0, 48, ((128,), (64,)), hidden=64, students=2),
 }
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if (described, seed) in done:
             continue
         started = time.perf_counter()
-        tasks = run_trial(source, setting, seed)
+        tasks = run_trial(source, setting, seed, options.tasks, options.only)
         seconds = round(time.perf_counter() - started, 1)
         record = {"experiment": "assess", "setting": described, "seed": seed, "tasks": tasks}
         records.append(options.results, {**record, "seconds": seconds, **about})
@@ -77,11 +77,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{options.data}, seed {seed}, {seconds:.0f} s: {shown}", flush=True)
 
 
-def run_trial(source: Any, setting: Window, seed: int) -> list[dict[str, Any]]:
+def run_trial(
+    source: Any, setting: Window, seed: int, places: Sequence[int] | None, names: Sequence[str] | None
+) -> list[dict[str, Any]]:
     """Return for each task the accuracies, scores, correlations and seconds per teacher."""
     repository = make_repository(source, setting, seed)
+    ways = {**{metric: {"metric": metric} for metric in METRICS}, **VARIANTS}
+    ways = {name: ways[name] for name in names or ways}
     tasks = []
-    for task in repository.tasks:
+    for place in range(len(repository.tasks)) if places is None else places:
+        task = repository.tasks[place]
         alone = student_accuracy(task, setting, seed)
         truth = {
             name: student_accuracy(task, setting, seed, teacher)
@@ -90,7 +95,7 @@ def run_trial(source: Any, setting: Window, seed: int) -> list[dict[str, Any]]:
         scores: dict[str, dict[str, float]] = {}
         pearson: dict[str, float] = {}
         seconds: dict[str, float] = {}
-        for name, chosen in {**{metric: {"metric": metric} for metric in METRICS}, **VARIANTS}.items():
+        for name, chosen in ways.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 ranking = rank_teachers(repository.teachers, task.X, task.y, n_bootstrap=0, **chosen)
@@ -98,7 +103,14 @@ def run_trial(source: Any, setting: Window, seed: int) -> list[dict[str, Any]]:
             pearson[name] = correlations(ranking, truth)[ranking.metric]
             seconds[name] = float(np.median([row.seconds for row in ranking]))
         tasks.append(
-            {"alone": alone, "accuracy": truth, "scores": scores, "pearson": pearson, "seconds": seconds}
+            {
+                "task": place,
+                "alone": alone,
+                "accuracy": truth,
+                "scores": scores,
+                "pearson": pearson,
+                "seconds": seconds,
+            }
         )
     return tasks
 
@@ -121,6 +133,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", help="folder of the data; default: the variable CONSILIENCE_DATA")
     parser.add_argument("--trials", type=int, default=1, help="orders of the classes (1)")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial (0)")
+    parser.add_argument("--tasks", type=int, nargs="+", help="places of the students' windows; default: all")
+    parser.add_argument("--only", nargs="+", choices=[*METRICS, *VARIANTS], help="leave out other metrics")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     parser.add_argument("--resume", action="store_true", help="skip trials that are in the file")
     return parser

@@ -7,38 +7,40 @@ those by which the metric was chosen.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.papers.assess import SETTINGS, correlations
-from benchmarks.papers.sources import load
-from benchmarks.papers.windows import make_repository, student_accuracy
-
-from consilience import rank_teachers
-
 pytestmark = pytest.mark.slow
 
-SEEDS = (0, 1)
-TASKS = (0, 2, 5)
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, float]:
-    """Pearson correlations between scores and accuracies, mean over the tasks of all seeds."""
-    source, setting, each = load("digits"), SETTINGS["digits"], []
-    for seed in SEEDS:
-        repository = make_repository(source, setting, seed)
-        for task in (repository.tasks[place] for place in TASKS):
-            truth = {
-                name: student_accuracy(task, setting, seed, teacher)
-                for name, teacher in repository.teachers.items()
-            }
-            ranking = rank_teachers(
-                repository.teachers, task.X, task.y, ["transport", "logme", "leep"], n_bootstrap=0
-            )
-            each.append(correlations(ranking, truth))
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    """Pearson correlations between scores and accuracies, mean over the tasks of both orders."""
+    results = tmp_path_factory.mktemp("results") / "assess.jsonl"
+    options = ["--data", "digits", "--trials", "2", "--tasks", "0", "2", "5", "--results", str(results)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.papers.assess",
+        *options,
+        "--only",
+        "transport",
+        "logme",
+        "leep",
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    trials = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    each = [task["pearson"] for trial in trials for task in trial["tasks"]]
+    assert len(each) == 6
     return {metric: float(np.mean([one[metric] for one in each])) for metric in each[0]}
 
 
