@@ -17,11 +17,18 @@ from typing import Any
 import numba
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import clustering, collision, measures, store, transport
+from benchmarks.speed import assessment, clustering, collision, measures, store, transport
 from benchmarks.speed.measures import Options, Result
 
 RESULTS = Path(__file__).parent / "results" / "speed.jsonl"
-MEASURES = measures.MEASURES | collision.MEASURES | clustering.MEASURES | store.MEASURES | transport.MEASURES
+MEASURES = (
+    measures.MEASURES
+    | collision.MEASURES
+    | clustering.MEASURES
+    | store.MEASURES
+    | transport.MEASURES
+    | assessment.MEASURES
+)
 PACKAGES = ("consilience", "numpy", "scipy", "numba", "torch", "scikit-learn")
 
 
