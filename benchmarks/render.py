@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import centres, cluster, records, self_label
+from benchmarks.papers import centres, cluster, distil, records, self_label
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
@@ -157,6 +157,12 @@ def shift_table() -> str:
     return centres.render_shift(list(records.read(centres.RESULTS)))
 
 
+def distil_tables() -> str:
+    """Return the distillation experiments of SCTD."""
+    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
+    return distil.render(list(records.read(distil.RESULTS)), published["distil"])
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
@@ -167,6 +173,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "noisy": noisy_table,
         "cluster": cluster_tables,
         "self-label": self_label_table,
+        "distil": distil_tables,
     },
 }
 

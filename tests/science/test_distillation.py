@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 SEEDS = range(10)
+POISONED_SEEDS = 4  # dropped teachers leave nothing to chance, and training takes its time
 PER_CLASS = 5
 WINDOWS = {"all ten": slice(0, 10), "first six": slice(0, 6), "last six": slice(4, 10)}
 POISONS = ("shuffled", "constant", "nasty")
@@ -112,14 +113,18 @@ def run_trial(seed: int) -> dict[str, float]:
         "best, with unlabelled rows": accuracy(task, best, seed, unlabelled=True),
         "unrelated": accuracy(task, unrelated(seed), seed),
     }
-    gains |= {kind: accuracy(task, poisoned(kind, task, seed), seed) for kind in POISONS}
+    if seed < POISONED_SEEDS:
+        gains |= {kind: accuracy(task, poisoned(kind, task, seed), seed) for kind in POISONS}
     return {"alone": alone, **{name: value - alone for name, value in gains.items()}}
 
 
 @pytest.fixture(scope="module")
 def gains() -> dict[str, float]:
     trials = [run_trial(seed) for seed in SEEDS]
-    return {name: round(float(np.mean([trial[name] for trial in trials])), 2) for name in trials[0]}
+    return {
+        name: round(float(np.mean([trial[name] for trial in trials if name in trial])), 2)
+        for name in trials[0]
+    }
 
 
 def test_the_best_ranked_teacher_gives_two_points(gains: dict[str, float]) -> None:
