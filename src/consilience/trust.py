@@ -42,11 +42,13 @@ class TeacherCheck:
         The teacher.
     trust : float
         From 0 (dropped) to 1, a factor of its weight: the power a that its transported label q gets in the
-        product p q^a that predicts held-out labels best, where p is what the other labels tell without it.
+        product p q^a that predicts held-out labels best, where p is what the other labels tell without it;
+        times accuracy / alone where that is below 1, for one that knows less than the labels.
     added : float
         Nats that the product tells of all held-out labels, beyond what p tells.
     gain, error : float
-        Nats a row that q tells by itself, and their standard error; negative for a teacher that misleads.
+        Nats a row that q tells by itself, flattened by the power in [0, 1] that suits it best, and their
+        standard error; 0 for a teacher that tells nothing or misleads.
     accuracy : float
         How often the most probable class of q is the label.
     alone : float
@@ -161,28 +163,42 @@ def check_teacher(
 
 def _judge(name: str, log_q: Floats, log_p: Floats, codes: NDArray[np.intp]) -> TeacherCheck:
     own = (np.arange(len(codes)), codes)
-
-    def told(a: float) -> float:
-        """Return the log likelihood of the labels under p q^a, renormalised; concave in a."""
-        product = log_p + a * log_q
-        return float((product[own] - logsumexp(product, axis=1)).sum())
-
-    best = float(minimize_scalar(lambda a: PRICE * a - told(a), bounds=(0.0, 1.0), method="bounded").x)
-    trust = max((0.0, best, 1.0), key=lambda a: told(a) - PRICE * a)
-    gains = log_q[own] - np.log(np.exp(log_q).mean(axis=0))[codes]
+    trust = _power(log_p, log_q, codes, PRICE)
+    # by itself, and not as sure of itself as it is: hard labels of which a third is wrong are worth something
+    tempered = log_softmax(_power(np.zeros_like(log_p), log_q, codes, 0.0) * log_q, axis=1)
+    gains = tempered[own] - np.log(np.exp(tempered).mean(axis=0))[codes]
     gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
+    accuracy = float((log_q.argmax(axis=1) == codes).mean())
+    alone = float((log_p.argmax(axis=1) == codes).mean())
     # a constant teacher has gains of nothing but rounding
     good = trust >= LEAST_TRUST and gain > max(CONFIDENCE * error, 1e-9)
     return TeacherCheck(
         name,
-        trust=trust if good else 0.0,
-        added=told(trust if trust > 0 else 1.0) - told(0.0),
+        # where classes are shared in part, much of what it says of the others is wrong however much it adds
+        trust=trust * min(1.0, accuracy / max(alone, 1e-9)) if good else 0.0,
+        added=_told(log_p + (trust or 1.0) * log_q, codes) - _told(log_p, codes),
         gain=gain,
         error=error,
-        accuracy=float((log_q.argmax(axis=1) == codes).mean()),
-        alone=float((log_p.argmax(axis=1) == codes).mean()),
+        accuracy=accuracy,
+        alone=alone,
         n_rows=len(codes),
     )
+
+
+def _power(log_p: Floats, log_q: Floats, codes: NDArray[np.intp], price: float) -> float:
+    """Return the a in [0, 1] for which p q^a tells most of the labels, less `price` times a."""
+
+    def worth(a: float) -> float:
+        return _told(log_p + a * log_q, codes) - price * a
+
+    # concave in a, so that a search finds the best inside; the ends it only comes near
+    best = float(minimize_scalar(lambda a: -worth(a), bounds=(0.0, 1.0), method="bounded").x)
+    return max((0.0, best, 1.0), key=worth)
+
+
+def _told(log_product: Floats, codes: NDArray[np.intp]) -> float:
+    """Return the log likelihood of the labels under a product of distributions, renormalised."""
+    return float((log_product[np.arange(len(codes)), codes] - logsumexp(log_product, axis=1)).sum())
 
 
 def make_folds(codes: NDArray[np.intp], random: np.random.RandomState) -> NDArray[np.intp]:

@@ -1,0 +1,143 @@
+"""Transported labels are where the Sinkhorn distance is least; the check tells good teachers from bad."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consilience import sinkhorn
+from consilience.trust import (
+    LEAST_ROWS,
+    MOST_ROWS,
+    balancing,
+    check_teacher,
+    conditional_plan,
+    learn_alone,
+    make_folds,
+)
+
+SEEDS = st.integers(0, 2**31 - 1)
+
+
+def problem(seed: int, n: int = 6, m: int = 4, k: int = 3) -> tuple[Any, Any]:
+    random = np.random.RandomState(seed)
+    return random.dirichlet(np.ones(m), n), random.uniform(size=(m, k))
+
+
+@settings(max_examples=20, deadline=None)
+@given(SEEDS)
+def test_the_transported_label_minimises_the_sinkhorn_distance(seed: int) -> None:
+    p_T, cost = problem(seed)
+    q = p_T @ conditional_plan(cost, 0.2)
+    beta = sinkhorn(p_T, q, cost, 0.2, tol=1e-10).beta
+    # the gradient on the simplex is zero: beta is the same for all classes
+    assert np.ptp(beta, axis=1).max() < 1e-5
+    rest = np.random.RandomState(seed).dirichlet(np.ones(3), len(q))
+    worse = 0.9 * q + 0.1 * rest
+    values = [sinkhorn(p_T, p, cost, 0.2, tol=1e-10).value for p in (q, worse)]
+    assert (values[0] <= values[1] + 1e-9).all()
+
+
+def test_the_distance_is_epsilon_times_a_divergence_where_the_teacher_is_sure() -> None:
+    _, cost = problem(0)
+    p_T, p_S = np.eye(4), np.random.RandomState(1).dirichlet(np.ones(3), 4)
+    q = conditional_plan(cost, 0.3)
+    rise = sinkhorn(p_T, p_S, cost, 0.3).value - sinkhorn(p_T, q, cost, 0.3).value
+    np.testing.assert_allclose(rise, 0.3 * (p_S * np.log(p_S / q)).sum(axis=1), atol=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(SEEDS)
+def test_balanced_labels_have_the_shares_of_the_task(seed: int) -> None:
+    p_T, cost = problem(seed)
+    prior = np.random.RandomState(seed).dirichlet(np.full(3, 5.0))
+    q = p_T @ conditional_plan(cost, 0.2, balancing(p_T, prior, cost, 0.2))
+    np.testing.assert_allclose(q.mean(axis=0), prior, atol=1e-4)
+
+
+def test_a_constant_teachers_labels_are_the_shares_alone() -> None:
+    _, cost = problem(2)
+    p_T = np.tile([1.0, 0.0, 0.0, 0.0], (5, 1))
+    q = p_T @ conditional_plan(cost, 0.1, balancing(p_T, np.array([0.5, 0.3, 0.2]), cost, 0.1))
+    np.testing.assert_allclose(q, np.tile([0.5, 0.3, 0.2], (5, 1)), atol=1e-5)
+
+
+def check(Q: np.ndarray, codes: np.ndarray, log_alone: np.ndarray | None = None) -> Any:
+    """Check a teacher whose transported labels are Q whatever the costs."""
+    folds = make_folds(codes, np.random.RandomState(0))
+    alone = np.zeros(Q.shape) if log_alone is None else log_alone
+    return check_teacher("t", Q, codes, alone, folds, lambda train: lambda proba: proba)
+
+
+CODES = np.arange(60) % 4
+RIGHT = 0.6 * np.eye(4)[CODES] + 0.1
+
+
+def test_teachers_are_told_apart() -> None:
+    assert check(RIGHT, CODES).trust == 1
+    wrong, mixed = RIGHT[:, [1, 2, 3, 0]], RIGHT[np.random.RandomState(0).permutation(60)]
+    for Q in (wrong, mixed, np.full((60, 4), 0.25)):
+        verdict = check(Q, CODES)
+        assert not verdict.kept
+        assert "nats" in verdict.reason
+    assert check(wrong, CODES).gain == pytest.approx(0, abs=1e-6)
+
+
+def test_a_teacher_who_says_what_the_labels_say_adds_nothing() -> None:
+    sure = np.log(0.996 * np.eye(4)[CODES] + 0.001)
+    verdict = check(RIGHT, CODES, sure)
+    assert verdict.gain > 0.5
+    assert not verdict.kept
+    assert "no more than chance may" in verdict.reason
+    half = np.where(np.arange(60)[:, None] % 2, sure, 0.0)
+    assert check(RIGHT, CODES, half).trust == 1
+
+
+def test_overconfident_teachers_count_less() -> None:
+    flips = np.arange(60) % 3 == 0
+    guess = np.where(flips, (CODES + 1) % 4, CODES)
+    verdict = check(0.98 * np.eye(4)[guess] + 0.005, CODES)
+    assert 0 < verdict.trust < 0.6
+    assert verdict.accuracy == pytest.approx(2 / 3)
+
+
+def test_only_held_out_rows_are_compared() -> None:
+    codes = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2])
+    folds = make_folds(codes, np.random.RandomState(0))
+    assert folds[-1] == -1  # the only row of its class
+    assert all((np.bincount(folds[codes == c], minlength=5) == 1).all() for c in (0, 1))
+    assert np.count_nonzero(make_folds(np.arange(9000) % 3, np.random.RandomState(0)) >= 0) == MOST_ROWS
+    seen: list[np.ndarray] = []
+
+    def label(train: np.ndarray) -> Any:
+        seen.append(train)
+        return lambda proba: proba
+
+    Q = np.full((11, 3), 1 / 3)
+    Q[3] = np.nan  # abstains
+    check_teacher("t", Q, codes, np.zeros((11, 3)), folds, label)
+    for fold, train in zip(np.unique(folds[(folds >= 0) & (np.arange(11) != 3)]), seen, strict=True):
+        assert not train[folds == fold].any()
+        assert not train[3]
+
+
+def test_too_few_rows_are_not_judged() -> None:
+    verdict = check(RIGHT[: LEAST_ROWS - 1], CODES[: LEAST_ROWS - 1])
+    assert (verdict.n_rows, verdict.trust) == (0, 1.0)
+    assert "could not be checked" in verdict.reason
+
+
+def test_what_labels_tell_is_learnt_on_other_rows() -> None:
+    random = np.random.RandomState(0)
+    noise = random.normal(size=(60, 100)).astype(np.float32)  # room enough to learn 48 rows by heart
+    folds = make_folds(CODES, random)
+    log_p = learn_alone(noise, CODES, 4, folds)
+    assert (log_p.argmax(axis=1) == CODES).mean() < 0.5
+    noise[:, 0] += 5 * CODES
+    noise[:, 1] += 5 * (CODES % 2)
+    assert (learn_alone(noise, CODES, 4, folds).argmax(axis=1) == CODES).mean() > 0.6
+    assert (learn_alone(["text"] * 60, CODES, 4, folds) == 0).all()
