@@ -63,6 +63,7 @@ def test_every_option_is_documented() -> None:
         "collision_cross_entropy",
         "collision_pseudo_labels",
         "CollisionClustering",
+        "CrossTaskDistiller",
         "class_centres",
         "cost_matrix",
     )

@@ -11,6 +11,7 @@ from consilience.nn.collision import (  # noqa: E402
     RenyiCrossEntropy,
     SoftCrossEntropy,
 )
+from consilience.nn.distillation import FitNetLoss, KDLoss, RelationLoss, RKDLoss  # noqa: E402
 from consilience.nn.losses import (  # noqa: E402
     BACKPROP_LOSSES,
     CEBPLoss,
@@ -28,10 +29,14 @@ __all__ = [
     "VGG4",
     "CEBPLoss",
     "CollisionCrossEntropy",
+    "FitNetLoss",
     "GeneralisedCrossEntropy",
+    "KDLoss",
     "MFLFBPLoss",
     "MFLVBPLoss",
     "MFPBPLoss",
+    "RKDLoss",
+    "RelationLoss",
     "RenyiCrossEntropy",
     "SinkhornLoss",
     "SoftCrossEntropy",
