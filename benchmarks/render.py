@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import centres, cluster, distil, records, self_label
+from benchmarks.papers import centres, cluster, distil, records, render_assess, self_label
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
@@ -163,10 +163,17 @@ def distil_tables() -> str:
     return distil.render(list(records.read(distil.RESULTS)), published["distil"])
 
 
+def assess_table() -> str:
+    """Return how well metrics know which teacher makes the best student (SCTD, Table 11 and 13)."""
+    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
+    return render_assess.render(records.read(render_assess.RESULTS), published["assess"])
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
+    "docs/rank.md": {"assess": assess_table},
     "docs/benchmarks.md": {
         "speed": speed_table,
         "papers": paper_tables,

@@ -15,9 +15,10 @@ from sklearn.neural_network import MLPClassifier
 
 from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn, transferability
 from consilience.assess import METRICS, Ranking
-from consilience.kernels.assessment import resampled_means, spread_jackknife, stratified_folds, transported
+from consilience.kernels.assessment import resampled_means, spread_jackknife, stratified_folds
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.trust import conditional_plan
 
 X, Y = load_digits(return_X_y=True)
 X = X / 16
@@ -117,7 +118,7 @@ def test_what_the_teacher_would_have_is_the_nearest_distribution() -> None:
     """No other q has a smaller Sinkhorn distance to p."""
     rng = np.random.default_rng(0)
     p, M = rng.dirichlet(np.ones(4), 6), rng.uniform(size=(4, 3))
-    q = transported(p, M, 0.2)
+    q = p @ conditional_plan(M, 0.2)
     least = sinkhorn(p, q, M, 0.2).value
     for other in (
         rng.dirichlet(np.ones(3), 6),

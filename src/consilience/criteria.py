@@ -27,7 +27,6 @@ from consilience.kernels.assessment import (
     probe_logits,
     spread_jackknife,
     stratified_folds,
-    transported,
 )
 from consilience.kernels.evidence import (
     Spectrum,
@@ -42,6 +41,7 @@ from consilience.kernels.sinkhorn import automatic_epsilon
 from consilience.teachers import Teacher
 from consilience.transferability import cluster_posterior, unit_scale
 from consilience.transport import sinkhorn
+from consilience.trust import conditional_plan
 
 Floats = NDArray[np.float64]
 
@@ -147,7 +147,7 @@ def _transport(case: Case) -> Scored:
     p_S = np.asarray(softmax(_student_side(case) / settings.temperature, axis=1))
     if settings.score == "likelihood":
         epsilon = automatic_epsilon(M) if isinstance(settings.epsilon, str) else settings.epsilon
-        q = np.maximum(transported(p_T, M, epsilon), np.finfo(np.float64).tiny)
+        q = np.maximum(p_T @ conditional_plan(M, epsilon), np.finfo(np.float64).tiny)
         rows: Floats = np.einsum("in,in->i", p_S, np.log(q))
     else:
         result = sinkhorn(p_T, p_S, M, settings.epsilon, tol=SINKHORN_TOL)

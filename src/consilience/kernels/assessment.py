@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from consilience.kernels.label_evidence import Codes
 from consilience.kernels.linear_model import linear_logits
@@ -60,17 +59,6 @@ def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> 
     folds = np.empty(len(codes), dtype=np.intp)
     folds[order] = np.arange(len(codes)) % n_folds
     return folds
-
-
-def transported(p: Floats, cost: Floats, epsilon: float) -> Floats:
-    r"""Return the distributions q (n, k) nearest to the rows of p (n, m) in Sinkhorn distance.
-
-    .. math:: q = \arg\min_q S_\epsilon(p, q), \qquad q_n = \sum_m p_m \, \mathrm{softmax}(-M_m / \epsilon)_n
-
-    The plan of eq. (5) without the condition on its columns: each class m of the teacher goes where it likes
-    best. A student that only listened to the teacher, lambda -> infinity in eq. (11), would predict q.
-    """
-    return np.asarray(p @ softmax(-cost / epsilon, axis=1))
 
 
 def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
