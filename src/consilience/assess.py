@@ -144,6 +144,7 @@ def rank_teachers(
         names, approximation, student, score, temperature, epsilon, normalise, l2, folds, random_state
     )
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
+    settings = replace(settings, intervals=n_bootstrap > 0)
     if not 0 < check_number("confidence", confidence, above=0) < 1:
         raise InvalidInputError(f"confidence={confidence!r} must be between 0 and 1.")
     codes, classes = label_codes(y, n_rows(X))

@@ -64,6 +64,7 @@ class Settings:
     l2: float
     folds: int
     seed: int
+    intervals: bool = True  # whether anybody wants to know what each row adds
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,6 +216,8 @@ def _n_leep(case: Case) -> Scored:
 
 def _logme(case: Case) -> Scored:
     found = maximum_evidence(case.spectrum, *case.sums)
+    if not case.settings.intervals:
+        return float(found.values.mean()), np.full(len(case.codes), found.values.mean())
     rows = evidence_rows(case.embeddings, case.codes, case.spectrum, found)
     return float(found.values.mean()), rows
 
@@ -250,6 +253,8 @@ def _otce(case: Case) -> Scored:
 def _jackknifed(case: Case, value: Callable[[Case], float]) -> Scored:
     """Return a score that is no mean over rows, with its spread when a tenth of the rows is left out."""
     whole = value(case)
+    if not case.settings.intervals:
+        return whole, np.full(len(case.codes), whole)
     count = min(JACKKNIFE, len(case.codes))
     groups = stratified_folds(case.codes, count, np.random.RandomState(case.settings.seed))
     left_out = np.empty(count)
