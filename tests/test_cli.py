@@ -79,6 +79,21 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert view["components"] == [NAMES.tolist()]
 
 
+def test_unify_keeps_what_teachers_say(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "scores"
+    for method in ("ce", "sd"):
+        result = run(
+            "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
+            "--soft-labels", tmp_path / f"{method}.npy", "--method", method, "--cache", store,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        kept = sorted(str(path) for path in store.rglob("*") if path.is_file())
+        if method == "ce":
+            first = kept
+    assert kept == first  # the second run asked nobody
+    assert len(first) >= 2
+
+
 def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "q.npy"
     result = run(

@@ -101,6 +101,14 @@ Classes = Annotated[
         "or NAME=@FILE with one class per line, or a JSON list. Repeat for other teachers.",
     ),
 ]
+Teachers = Annotated[
+    list[Path],
+    typer.Option("--teacher", "-t", metavar="FILE", help="A teacher: .onnx, .npy, .npz, .parquet. Repeat."),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder that keeps what teachers say, so that none runs twice."),
+]
 Aliases = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help='JSON object with other names of classes: {"automobile": "car"}.'),

@@ -10,9 +10,11 @@ import typer
 
 from consilience.cli._app import (
     STUDENTS,
+    Cache,
     Classes,
     Json,
     Quiet,
+    Teachers,
     app,
     fit_on,
     kind,
@@ -28,12 +30,7 @@ if TYPE_CHECKING:
 
 @app.command()
 def distil(
-    teacher: Annotated[
-        list[Path],
-        typer.Option(
-            "--teacher", "-t", metavar="FILE", help="A teacher: .onnx, .npy, .npz, .parquet. Repeat."
-        ),
-    ],
+    teacher: Teachers,
     data: Annotated[
         Path, typer.Option(metavar="FILE", help="The student's rows: .npy, .npz (key X), .csv or .parquet.")
     ],
@@ -57,9 +54,7 @@ def distil(
         bool, typer.Option("--compare", help="Train the student without teachers, too, and tell both.")
     ] = False,
     classes: Classes = None,
-    cache: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Keeps what teachers say, for the next time.")
-    ] = None,
+    cache: Cache = None,
     batch_size: Annotated[int, typer.Option(help="Rows per call of a teacher.")] = 4096,
     seed: Annotated[int, typer.Option(help="Makes the student reproducible.")] = 0,
     test_data: Annotated[

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from consilience.cli._app import Classes, Json, Quiet, app, open_teachers
+from consilience.cli._app import Cache, Classes, Json, Quiet, Teachers, app, open_teachers
 from consilience.exceptions import InvalidInputError
 
 BAR = 16  # characters of the longest bar
@@ -17,9 +17,7 @@ BAR = 16  # characters of the longest bar
 
 @app.command()
 def rank(
-    teacher: Annotated[
-        list[Path], typer.Option(metavar="FILE", help="A teacher: .onnx, .npy, .npz or .parquet. Repeat.")
-    ],
+    teacher: Teachers,
     data: Annotated[
         Path, typer.Option(metavar="FILE", help="Rows of your task: .npy, .npz (key X), .csv or .parquet.")
     ],
@@ -46,10 +44,7 @@ def rank(
     ] = "likelihood",
     temperature: Annotated[float, typer.Option(help="Of both sides' probabilities; the paper's is 3.")] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Resamples of the rows for the intervals.")] = 200,
-    cache: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder that keeps what teachers say, so that none runs twice."),
-    ] = None,
+    cache: Cache = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Write the ranking as a table, too.")
     ] = None,

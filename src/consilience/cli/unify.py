@@ -10,9 +10,11 @@ import typer
 from consilience.cli._app import (
     STUDENTS,
     Aliases,
+    Cache,
     Classes,
     Json,
     Quiet,
+    Teachers,
     app,
     fit_on,
     kind,
@@ -32,12 +34,7 @@ _BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
 
 @app.command()
 def unify(
-    teacher: Annotated[
-        list[Path],
-        typer.Option(
-            "--teacher", "-t", metavar="FILE", help="A teacher: .onnx, .npy, .npz, .parquet. Repeat."
-        ),
-    ],
+    teacher: Teachers,
     data: Annotated[
         Path,
         typer.Option(metavar="FILE", help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet."),
@@ -65,6 +62,7 @@ def unify(
     threshold: Annotated[
         float, typer.Option(help="scikit-learn students ignore soft labels below this.")
     ] = 0.01,
+    cache: Cache = None,
     batch_size: Annotated[int, typer.Option(help="Rows per call of a teacher.")] = 4096,
     seed: Annotated[int, typer.Option(help="Makes the student reproducible.")] = 0,
     test_data: Annotated[
@@ -107,6 +105,7 @@ def unify(
             temperature,
             aliases=_files.read_aliases(aliases),
             threshold=threshold,
+            cache=cache,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,
