@@ -37,6 +37,7 @@ class Window:
     hidden: int = 32  # of a student
     students: int = 4  # per teacher, from different weights
     steps: int = 150
+    teacher_steps: int = 300
     temperature: float = 3.0
 
 
@@ -79,7 +80,8 @@ def make_repository(source: Source, window: Window, seed: int) -> Repository:
     for hidden in window.networks:
         for place, classes in enumerate(windows):
             rows = ours[np.isin(y[ours], classes)]
-            network = train_network(X[rows], np.searchsorted(classes, y[rows]), hidden, 100 * seed + place)
+            codes = np.searchsorted(classes, y[rows])
+            network = train_network(X[rows], codes, hidden, window.teacher_steps, 100 * seed + place)
             teachers[f"{'x'.join(map(str, hidden))} on window {place + 1}"] = as_teacher(network, classes)
     tasks = []
     for classes in windows:
@@ -99,7 +101,9 @@ def class_windows(
         yield np.sort(order[start : start + window.window])
 
 
-def train_network(X: Floats, codes: NDArray[np.intp], hidden: tuple[int, ...], seed: int) -> nn.Sequential:
+def train_network(
+    X: Floats, codes: NDArray[np.intp], hidden: tuple[int, ...], steps: int, seed: int
+) -> nn.Sequential:
     """Train a multi-layer perceptron with Adam."""
     torch.manual_seed(seed)
     sizes, layers = (X.shape[1], *hidden), []
@@ -108,7 +112,7 @@ def train_network(X: Floats, codes: NDArray[np.intp], hidden: tuple[int, ...], s
     network = nn.Sequential(*layers, nn.Linear(sizes[-1], int(codes.max()) + 1))
     optimiser = torch.optim.Adam(network.parameters(), lr=3e-3, weight_decay=1e-4)
     inputs, targets = torch.as_tensor(X), torch.as_tensor(codes)
-    for _ in range(300):
+    for _ in range(steps):
         rows = torch.randint(len(inputs), (256,))
         optimiser.zero_grad()
         nn.functional.cross_entropy(network(inputs[rows]), targets[rows]).backward()
