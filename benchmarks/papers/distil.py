@@ -202,16 +202,16 @@ def accuracy(trial: Trial, seed: int, **options: Any) -> float:
 
 
 def _cost(kind: str, source: Source, trial: Trial, seed: int) -> dict[str, Any]:
-    """Return the options for a row of Table 8."""
+    """Return the options for a row of Table 8; the check would drop the worst costs."""
     if kind == "superclass":
-        return {"cost": kind, "superclasses": dict(enumerate(CIFAR100_SUPERCLASSES))}
+        return {"cost": kind, "superclasses": dict(enumerate(CIFAR100_SUPERCLASSES)), "check": False}
     if kind != "shallow":
-        return {"cost": kind}
+        return {"cost": kind, "check": False}
     rows = np.isin(source.y, trial.known)
     X, codes = source.X[rows] / source.X.std(), np.searchsorted(trial.known, source.y[rows])
     other = as_teacher(train_teacher(X, codes, (32,), seed), trial.known)
     teacher = as_teacher(trial.teacher, trial.known)
-    return {"cost": cost_matrix(teacher, trial.X, trial.y, other=other)}
+    return {"cost": cost_matrix(teacher, trial.X, trial.y, other=other), "check": False}
 
 
 def superclass_nmi(trial: Trial, seed: int) -> dict[str, float]:
