@@ -75,6 +75,7 @@ def test_every_loss_trains_a_network(digits: Digits, loss: str) -> None:
     assert set(model.seconds_) == {"observing", "training"}
 
 
+@pytest.mark.slow
 def test_the_teacher_helps_and_more_so_on_rows_without_labels(digits: Digits) -> None:
     def accuracy(X: Any, y: Any, loss: str = "sinkhorn") -> float:
         model = CrossTaskDistiller(digits.all_ten, small, loss=loss, lam=30, random_state=0)
