@@ -20,8 +20,7 @@ def batch():
 
 
 @pytest.mark.parametrize("regulariser", ["entropy", "kl"])
-@pytest.mark.parametrize("gradient", ["dual", "unrolled"])
-@pytest.mark.parametrize("epsilon", [0.3, 0.05])
+@pytest.mark.parametrize(("gradient", "epsilon"), [("dual", 0.3), ("dual", 0.05), ("unrolled", 0.3)])
 def test_gradients_are_those_of_finite_differences(batch, regulariser, gradient, epsilon):
     student, teacher, cost = batch
     loss = SinkhornLoss(
@@ -63,7 +62,8 @@ def test_the_twin_gives_what_the_kernel_gives(batch, epsilon):
     assert (twin.residual <= 1e-10).all()
     warm = _sinkhorn.solve_on_device(a, b, cost, epsilon, 1e-10, 50_000, kernel.beta)
     np.testing.assert_allclose(warm.beta, kernel.beta, atol=1e-7)
-    if epsilon > 0.01:
+    if epsilon > 0.01:  # the kernel begins in single precision, which does not save iterations
+        assert (twin.n_iter <= kernel.n_iter + 8).all()
         assert warm.n_iter.sum() < twin.n_iter.sum()
 
 
