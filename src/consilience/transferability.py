@@ -92,7 +92,9 @@ def leep(proba: ArrayLike, y: ArrayLike) -> float:
     >>> round(leep([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], ["cat", "cat", "dog"]), 3)
     -0.385
     """
-    theta = check_distributions("proba", _matrix("proba", proba))
+    theta = check_distributions("proba", proba)
+    if theta.ndim != 2:
+        raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), a column per class.")
     codes, classes = label_codes(y, len(theta))
     return float(leep_rows(theta, codes, len(classes)).mean())
 

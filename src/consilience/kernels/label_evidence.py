@@ -7,6 +7,7 @@ mean over the rows is the score.
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.packed import Floats
@@ -39,10 +40,31 @@ def leep_rows(theta: Floats, codes: Codes, n_classes: int) -> Floats:
     theta : (n, m) array
         The teacher's probabilities.
     """
-    joint = class_sums(theta, codes, n_classes)
+    theta = np.ascontiguousarray(theta, dtype=np.float64)
+    joint = np.zeros((n_classes, theta.shape[1]))
+    _add_rows(theta, codes, joint)
     total = joint.sum(axis=0)
-    conditional = (joint / np.where(total > 0, total, 1.0)).astype(theta.dtype, copy=False)
-    return np.asarray(np.log(np.einsum("iz,iz->i", conditional[codes], theta), dtype=np.float64))
+    likelihood = np.empty(len(theta))
+    _dot_rows(theta, codes, joint / np.where(total > 0, total, 1.0), likelihood)
+    return np.asarray(np.log(likelihood))
+
+
+@njit(cache=True, nogil=True)
+def _add_rows(theta, codes, sums):  # type: ignore[no-untyped-def]
+    for i in range(len(theta)):
+        row, values = sums[codes[i]], theta[i]
+        for z in range(len(values)):
+            row[z] += values[z]
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _dot_rows(theta, codes, table, out):  # type: ignore[no-untyped-def]
+    for i in range(len(theta)):
+        row, values = table[codes[i]], theta[i]
+        total = 0.0
+        for z in range(len(values)):
+            total += row[z] * values[z]
+        out[i] = total
 
 
 def nce_rows(guesses: Codes, codes: Codes, n_classes: int, n_guesses: int) -> Floats:
