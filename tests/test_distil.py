@@ -159,6 +159,20 @@ def test_balanced_transport_gives_every_class_its_share(digits: Digits) -> None:
     assert np.ptp(shares(False)) > 0.05
 
 
+def test_a_teachers_labels_are_only_names(digits: Digits) -> None:
+    order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    straight = as_teacher(digits.all_ten.predict_proba, range(10), output="probabilities")
+    shuffled = as_teacher(
+        lambda X: digits.all_ten.predict_proba(X)[:, order], list("abcdefghij"), output="probabilities"
+    )
+    first, second = (
+        CrossTaskDistiller(teacher, "logistic", random_state=0).fit(digits.X, digits.y)
+        for teacher in (straight, shuffled)
+    )
+    np.testing.assert_allclose(first.cost_[order], second.cost_)
+    np.testing.assert_allclose(first.predict_proba(digits.X), second.predict_proba(digits.X), atol=1e-3)
+
+
 def test_seeds_reproduce(digits: Digits) -> None:
     first, second, other = (
         CrossTaskDistiller(digits.all_ten, quick(5), random_state=seed).fit(digits.X, digits.y)
