@@ -43,7 +43,7 @@ class TeacherCheck:
     trust : float
         From 0 (dropped) to 1, a factor of its weight: the power a that its transported label q gets in the
         product p q^a that predicts held-out labels best, where p is what the other labels tell without it;
-        times accuracy / alone where that is below 1, for one that knows less than the labels.
+        times the square of accuracy / alone where that is below 1: such a one knows less than the labels.
     added : float
         Nats that the product tells of all held-out labels, beyond what p tells.
     gain, error : float
@@ -175,7 +175,7 @@ def _judge(name: str, log_q: Floats, log_p: Floats, codes: NDArray[np.intp]) -> 
     return TeacherCheck(
         name,
         # where classes are shared in part, much of what it says of the others is wrong however much it adds
-        trust=trust * min(1.0, accuracy / max(alone, 1e-9)) if good else 0.0,
+        trust=trust * min(1.0, accuracy / max(alone, 1e-9)) ** 2 if good else 0.0,
         added=_told(log_p + (trust or 1.0) * log_q, codes) - _told(log_p, codes),
         gain=gain,
         error=error,
