@@ -59,7 +59,9 @@ def _count(trials: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _pearson(trials: Sequence[Mapping[str, Any]], name: str) -> str:
-    values = np.array([task["pearson"][name] for task in _tasks(trials)])
+    values = np.array([task["pearson"][name] for task in _tasks(trials) if name in task["pearson"]])
+    if not len(values):
+        return ""
     return f"{values.mean():.2f} ± {values.std():.2f}"
 
 
