@@ -318,7 +318,8 @@ def _row(*cells: object) -> str:
 def _about(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = sorted({trial["seed"] for trial in trials})
     commands = sorted({trial["command"] for trial in trials})
-    return f"Means over seeds {seeds[0]} to {seeds[-1]}; `{'`, `'.join(commands)}`."
+    which = f"Means over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]} alone"
+    return f"{which}; `{'`, `'.join(commands)}`."
 
 
 def _parser() -> argparse.ArgumentParser:
