@@ -49,7 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 SETTINGS = {
     "digits": Window(5, 1, 8, 10.0, 0, ((64,), (128, 32)), students=3, steps=100, teacher_steps=150),
-    "cub": Window(100, 25, 8, 100.0, 48, ((256,), (64,)), 64, students=2, steps=100, teacher_steps=150),
+    "cub": Window(100, 25, 8, 100.0, 48, ((256,), (64,)), hidden=64, students=2),
     "cifar100": Window(50, 10, 8, 30.0, 48, ((128,), (64,)), hidden=64, students=2),
 }
 

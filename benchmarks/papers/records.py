@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -68,4 +69,4 @@ def _command(module: str, arguments: list[str]) -> str:
         if not skip and not argument.startswith("--data-dir"):
             kept.append(argument)
         skip = argument == "--data-dir"
-    return " ".join([f"python -m benchmarks.papers.{module}", *kept])
+    return " ".join([f"python -m benchmarks.papers.{module}", *map(shlex.quote, kept)])
