@@ -8,6 +8,7 @@ rows of each class, so that there is something for a teacher to give.
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,15 @@ class Task:
     seen: Floats
     X_test: Floats  # as the student sees them
     codes_test: NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Students:
+    """What students of one teacher, or of none, came to."""
+
+    accuracy: float  # on test rows, the mean over students
+    logits: Floats  # (students, n, K) on the rows of their task
+    seconds: float  # to train them, all together
 
 
 @dataclass(frozen=True)
@@ -120,8 +130,9 @@ def train_network(
     return network.eval()
 
 
-def student_accuracy(task: Task, window: Window, seed: int, teacher: Teacher | None = None) -> float:
-    """Train students with the loss (11) (without a teacher: on labels alone); return their mean accuracy."""
+def train_students(task: Task, window: Window, seed: int, teacher: Teacher | None = None) -> Students:
+    """Train students with the loss (11), or without a teacher on labels alone."""
+    started = time.perf_counter()
     torch.manual_seed(seed)
     K, count = int(task.codes.max()) + 1, window.students
     sizes = ((task.seen.shape[1], window.hidden), (window.hidden, K))
@@ -151,6 +162,8 @@ def student_accuracy(task: Task, window: Window, seed: int, teacher: Teacher | N
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+    seconds = time.perf_counter() - started
     with torch.no_grad():
         guesses = logits(torch.as_tensor(task.X_test)).argmax(dim=2).numpy()
-    return float((guesses == task.codes_test).mean())
+        own = logits(inputs).numpy()
+    return Students(float((guesses == task.codes_test).mean()), own, seconds)
