@@ -11,7 +11,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,6 +40,17 @@ class Window:
     steps: int = 150
     teacher_steps: int = 300
     temperature: float = 3.0
+
+
+class Rows(NamedTuple):
+    """Labelled rows, and which of them are whose."""
+
+    X: Floats
+    y: NDArray[np.intp]
+    ours: NDArray[np.intp]  # places of the teachers' rows
+    theirs: NDArray[np.intp]  # places of those that students may see
+    X_test: Floats
+    y_test: NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -74,32 +85,44 @@ class Repository:
 def make_repository(source: Source, window: Window, seed: int) -> Repository:
     """Train the teachers on one half of the rows, and draw the tasks from the other."""
     rng = np.random.RandomState(seed)
+    rows = split_rows(source, rng)
+    view = student_view(rows.X.shape[1], window.seen, rng)
+    windows = list(class_windows(np.unique(rows.y), window, rng))
+    teachers = {}
+    for hidden in window.networks:
+        for place, classes in enumerate(windows):
+            own = rows.ours[np.isin(rows.y[rows.ours], classes)]
+            codes = np.searchsorted(classes, rows.y[own])
+            network = train_network(rows.X[own], codes, hidden, window.teacher_steps, 100 * seed + place)
+            teachers[f"{'x'.join(map(str, hidden))} on window {place + 1}"] = as_teacher(network, classes)
+    return Repository(teachers, [make_task(rows, classes, window.per_class, view) for classes in windows])
+
+
+def split_rows(source: Source, rng: np.random.RandomState) -> Rows:
+    """Scale the features to a standard deviation of 1, and split the rows at random."""
     X, y = source.X / source.X.std(), source.y
     order = rng.permutation(len(y))
     if source.X_test is None or source.y_test is None:
         ours, theirs, test = np.split(order, [2 * len(y) // 5, 2 * len(y) // 3])
-        X_test, y_test = X[test], y[test]
-    else:
-        ours, theirs = np.split(order, [len(y) // 2])
-        X_test, y_test = source.X_test / source.X.std(), source.y_test
-    view = np.eye(X.shape[1], dtype=np.float32)
-    if window.seen:
-        view = (rng.randn(X.shape[1], window.seen) / np.sqrt(X.shape[1])).astype(np.float32)
-    windows = list(class_windows(np.unique(y), window, rng))
-    teachers = {}
-    for hidden in window.networks:
-        for place, classes in enumerate(windows):
-            rows = ours[np.isin(y[ours], classes)]
-            codes = np.searchsorted(classes, y[rows])
-            network = train_network(X[rows], codes, hidden, window.teacher_steps, 100 * seed + place)
-            teachers[f"{'x'.join(map(str, hidden))} on window {place + 1}"] = as_teacher(network, classes)
-    tasks = []
-    for classes in windows:
-        rows = np.concatenate([theirs[y[theirs] == c][: window.per_class] for c in classes])
-        own = np.isin(y_test, classes)
-        codes, codes_test = np.searchsorted(classes, y[rows]), np.searchsorted(classes, y_test[own])
-        tasks.append(Task(X[rows], y[rows], codes, X[rows] @ view, X_test[own] @ view, codes_test))
-    return Repository(teachers, tasks)
+        return Rows(X, y, ours, theirs, X[test], y[test])
+    ours, theirs = np.split(order, [len(y) // 2])
+    return Rows(X, y, ours, theirs, source.X_test / source.X.std(), source.y_test)
+
+
+def student_view(width: int, seen: int, rng: np.random.RandomState) -> Floats:
+    """Return a random projection to `seen` columns, or for 0 none."""
+    if not seen:
+        return np.eye(width, dtype=np.float32)
+    return (rng.randn(width, seen) / np.sqrt(width)).astype(np.float32)
+
+
+def make_task(rows: Rows, classes: NDArray[Any], per_class: int, view: Floats) -> Task:
+    """Draw a student's rows of each class from those that no teacher has seen."""
+    X, y = rows.X, rows.y
+    few = np.concatenate([rows.theirs[y[rows.theirs] == c][:per_class] for c in classes])
+    own = np.isin(rows.y_test, classes)
+    codes, codes_test = np.searchsorted(classes, y[few]), np.searchsorted(classes, rows.y_test[own])
+    return Task(X[few], y[few], codes, X[few] @ view, rows.X_test[own] @ view, codes_test)
 
 
 def class_windows(
