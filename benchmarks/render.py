@@ -169,11 +169,32 @@ def assess_table() -> str:
     return render_assess.render(records.read(render_assess.RESULTS), published["assess"])
 
 
+def forms_table() -> str:
+    """Return how well the three ways to compute eq. (24) of SCTD rank teachers (Fig. 8)."""
+    return render_assess.render_forms(records.read(render_assess.RESULTS))
+
+
+def gap_table() -> str:
+    """Return how far the fictitious student is from the true ones (SCTD, Table 12)."""
+    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
+    return render_assess.render_gap(records.read(render_assess.RESULTS), published["assess"])
+
+
+def coarse_table() -> str:
+    """Return whether teachers of the right domain are selected (SCTD, Fig. 10)."""
+    return render_assess.render_coarse(records.read(render_assess.COARSE_RESULTS))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
-    "docs/rank.md": {"assess": assess_table},
+    "docs/rank.md": {
+        "assess": assess_table,
+        "forms": forms_table,
+        "gap": gap_table,
+        "coarse": coarse_table,
+    },
     "docs/benchmarks.md": {
         "speed": speed_table,
         "papers": paper_tables,

@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from benchmarks.papers import records
 from benchmarks.papers.assess import VARIANTS
+from benchmarks.papers.render_assess import COARSE_RESULTS, selected
 from benchmarks.papers.sources import CIFAR100_SUPERCLASSES, Source, load
 from benchmarks.papers.windows import (
     Repository,
@@ -41,7 +42,6 @@ from benchmarks.papers.windows import (
 )
 from consilience import Teacher, as_teacher, rank_teachers
 
-RESULTS = records.FOLDER / "coarse.jsonl"
 CLASSES = ("shared", "other")
 # which superclasses are one domain; they are numbered in alphabetical order
 CIFAR100_DOMAINS = {
@@ -145,12 +145,6 @@ def run_trial(repository: Repository, setting: Window, seed: int) -> list[dict[s
     return tasks
 
 
-def selected(task: Mapping[str, Any], way: str = "transport") -> str:
-    """Return the teacher with the highest score."""
-    scores = task["scores"][way]
-    return max(scores, key=lambda name: scores[name])
-
-
 def _one_view(source: Source) -> Source:
     """Keep the features of the first network."""
     view = source.views[0]
@@ -166,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--classes", nargs="+", choices=CLASSES, default=CLASSES, help="default: both")
     parser.add_argument("--trials", type=int, default=1, help="splits of the rows and classes (1)")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial (0)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    parser.add_argument("--results", type=Path, default=COARSE_RESULTS, help="file to append to")
     parser.add_argument("--resume", action="store_true", help="skip trials that are in the file")
     return parser
 

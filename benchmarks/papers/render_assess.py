@@ -1,4 +1,4 @@
-"""Write what `benchmarks.papers.assess` found as Markdown, from the result file alone."""
+"""Write what `benchmarks.papers.assess` and `.coarse` found as Markdown, from the result files alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,29 @@ import numpy as np
 from benchmarks.papers import records
 
 RESULTS = records.FOLDER / "assess.jsonl"
+COARSE_RESULTS = records.FOLDER / "coarse.jsonl"
 TITLES = {"digits": "digits", "cub": "CUB-200", "cifar100": "CIFAR-100"}
+# the three ways to compute eq. (24): names of our trials, by what is computed and whose predictions are p_S
+FORMS = {
+    ("eq. (24)", "exact"): "eq. (24), exact",
+    ("eq. (24)", "Approximation I"): "eq. (24), Approximation I",
+    ("eq. (24)", "Approximation II"): "eq. (24), as printed",
+    ("likelihood", "exact"): "likelihood, exact",
+    ("likelihood", "Approximation I"): "likelihood, Approximation I",
+    ("likelihood", "Approximation II"): "transport",
+}
+
+Tasks = list[Mapping[str, Any]]
+
+
+def latest_tasks(found: Iterable[Mapping[str, Any]]) -> dict[str, Tasks]:
+    """Return the tasks of each data set with where they come from; of one that was run twice, the last."""
+    latest: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = defaultdict(dict)
+    for record in found:
+        about = {name: record[name] for name in ("command", "commit", "seed")}
+        for task in record["tasks"]:
+            latest[record["setting"]["data"]][record["seed"], task["task"]] = {**task, **about}
+    return {data: [tasks[key] for key in sorted(tasks)] for data, tasks in latest.items()}
 
 
 def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
@@ -24,68 +46,169 @@ def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> 
     published : mapping
         The part of ``published.json`` about assessment.
     """
-    trials: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for record in found:
-        trials[record["setting"]["data"]].append(record)
+    trials = latest_tasks(found)
     if not trials:
         return "Not measured yet."
-    names = list(next(iter(trials.values()))[0]["tasks"][0]["pearson"])
-    heads = [f"{TITLES[data]} ({_count(found)} tasks)" for data, found in trials.items()]
-    lines = [["metric", *heads, "published", "seconds", "published"]]
-    lines.append(["---"] * len(lines[0]))
+    first = next(iter(trials.values()))
+    names = dict.fromkeys(name for tasks in trials.values() for task in tasks for name in task["pearson"])
+    heads = [f"{TITLES[data]} ({len(tasks)} tasks)" for data, tasks in trials.items()]
+    rows = []
     for name in names:
-        cells = [_pearson(found, name) for found in trials.values()]
-        seconds = np.median([task["seconds"][name] for task in _tasks(next(iter(trials.values())))])
+        cells = [_mean(tasks, name) for tasks in trials.values()]
+        seconds = [task["seconds"][name] for task in first if name in task["seconds"]]
         table_11, table_13 = (published[table].get(name) for table in ("table_11", "table_13"))
-        lines.append(
+        rows.append(
             [
                 name,
                 *cells,
                 "" if table_11 is None else f"{table_11:.2f}",
-                f"{seconds:.3f}",
+                f"{np.median(seconds):.3f}" if seconds else "",
                 "" if table_13 is None else f"{table_13:.2f}",
             ]
         )
-    table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    table = _table(["metric", *heads, "published", "seconds", "published"], rows)
     return f"{table}\n\n{_legend(trials, published)}"
 
 
-def _tasks(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    return [task for trial in trials for task in trial["tasks"]]
+def render_forms(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return the correlations of the three ways to compute eq. (24), task by task (Fig. 8)."""
+    parts = []
+    for data, tasks in latest_tasks(found).items():
+        known = [task for task in tasks if set(FORMS.values()) <= task["pearson"].keys()]
+        if not known:
+            continue
+        heads = [f"task {task['task'] + 1}" for task in known]
+        rows = [
+            [score, form, *(f"{task['pearson'][name]:.2f}" for task in known), _mean(known, name)]
+            for (score, form), name in FORMS.items()
+        ]
+        parts.append(_table([TITLES[data], "p_S", *heads, "all"], rows))
+    return "\n\n".join(parts) or "Not measured yet."
 
 
-def _count(trials: Sequence[Mapping[str, Any]]) -> int:
-    return len(_tasks(trials))
+def render_gap(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
+    """Return how far the fictitious student is from the true ones, by the overlap of classes (Table 12)."""
+    parts = []
+    for data, tasks in latest_tasks(found).items():
+        known = [task for task in tasks if "kl" in task]
+        if not known:
+            continue
+        overlaps = sorted({round(value, 2) for task in known for value in task["overlap"].values()})[::-1]
+        rows = []
+        for network in dict.fromkeys(name.split(" on ")[0] for task in known for name in task["kl"]):
+            for temperature in next(iter(known[0]["kl"].values())):
+                rows.append(_gap_row(known, network, temperature, overlaps))
+        if data == "cub":
+            rows += [_published_row(name, kl, overlaps) for name, kl in published["table_12"].items()]
+        heads = [f"{100 * overlap:.0f} %" for overlap in overlaps]
+        parts.append(_table([f"{TITLES[data]}, overlap", *heads, "correlation"], rows))
+    return "\n\n".join(parts) or "Not measured yet."
 
 
-def _pearson(trials: Sequence[Mapping[str, Any]], name: str) -> str:
-    values = np.array([task["pearson"][name] for task in _tasks(trials) if name in task["pearson"]])
+def _gap_row(tasks: Tasks, network: str, temperature: str, overlaps: Sequence[float]) -> list[str]:
+    """Return mean divergences by overlap, and the correlation of both: mean and deviation over tasks."""
+    by_overlap: dict[float, list[float]] = defaultdict(list)
+    correlations = []
+    for task in tasks:
+        names = [name for name in task["kl"] if name.split(" on ")[0] == network]
+        kl = [task["kl"][name][temperature] for name in names]
+        shared = [task["overlap"][name] for name in names]
+        correlations.append(np.corrcoef(shared, kl)[0, 1])
+        for overlap, value in zip(shared, kl, strict=True):
+            by_overlap[round(overlap, 2)].append(value)
+    cells = [f"{np.mean(by_overlap[overlap]):.2f}" if by_overlap[overlap] else "" for overlap in overlaps]
+    spread = f"{np.mean(correlations):.2f} ± {np.std(correlations):.2f}"
+    return [f"{network}, temperature {temperature}", *cells, spread]
+
+
+def _published_row(name: str, kl: Sequence[float], overlaps: Sequence[float]) -> list[str]:
+    """Return the published divergences; the paper's task is the first, whose overlaps fall from 1 to 0."""
+    cells = [f"{value:.2f}" for value in kl]
+    return [f"{name} (published)", *cells, f"{np.corrcoef(overlaps, kl)[0, 1]:.2f}"]
+
+
+def selected(task: Mapping[str, Any], way: str = "transport") -> str:
+    """Return the teacher with the highest score."""
+    scores = task["scores"][way]
+    return max(scores, key=lambda name: scores[name])
+
+
+def render_coarse(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return the scores of all teachers for all domains, and what students gain (Fig. 10)."""
+    groups: dict[str, dict[int, Mapping[str, Any]]] = defaultdict(dict)
+    for record in found:
+        groups[record["setting"]["classes"]][record["seed"]] = record
+    parts = []
+    for classes, trials in groups.items():
+        tasks = [task for _, trial in sorted(trials.items()) for task in trial["tasks"]]
+        domains = list(dict.fromkeys(task["task"] for task in tasks))
+        rows = [_coarse_row(domain, domains, tasks) for domain in domains]
+        head = [f"task ({classes} classes)", *domains, "alone", "selected", "own domain", "best"]
+        parts.append(f"{_table(head, rows)}\n\n{_coarse_legend(tasks, len(trials))}")
+    flat = [trial for trials in groups.values() for trial in trials.values()]
+    return "\n\n".join([*parts, _source(flat)]) if parts else "Not measured yet."
+
+
+def _coarse_row(domain: str, domains: Sequence[str], tasks: Tasks) -> list[str]:
+    """Return the mean scores, the highest in bold, and mean accuracies of one domain's task."""
+    own = [task for task in tasks if task["task"] == domain]
+    means = [np.mean([task["scores"]["transport"][name] for task in own]) for name in domains]
+    cells = [f"**{m:.2f}**" if m == max(means) else f"{m:.2f}" for m in means]
+    accuracies = (
+        [task["alone"] for task in own],
+        [task["accuracy"][selected(task)] for task in own],
+        [task["accuracy"][domain] for task in own],
+        [max(task["accuracy"].values()) for task in own],
+    )
+    return [domain, *cells, *(f"{100 * np.mean(values):.1f} %" for values in accuracies)]
+
+
+def _coarse_legend(tasks: Tasks, n_trials: int) -> str:
+    """Say how often each metric finds the domain, and what the selected teacher is worth."""
+    found = [
+        f"{way} {sum(selected(task, way) == task['task'] for task in tasks)}" for way in tasks[0]["scores"]
+    ]
+    alone = 100 * np.mean([task["alone"] for task in tasks])
+    gains = 100 * np.mean([task["accuracy"][selected(task)] for task in tasks]) - alone
+    others = 100 * np.mean(
+        [value for task in tasks for name, value in task["accuracy"].items() if name != selected(task)]
+    )
+    return (
+        f"Domains found, of {len(tasks)} tasks in {n_trials} trials: {', '.join(found)}. Students alone have "
+        f"{alone:.1f} %; the selected teacher brings {gains:+.1f} points, another one {others - alone:+.1f}."
+    )
+
+
+def _mean(tasks: Tasks, name: str) -> str:
+    values = np.array([task["pearson"][name] for task in tasks if name in task["pearson"]])
     if not len(values):
         return ""
     return f"{values.mean():.2f} ± {values.std():.2f}"
 
 
-def _legend(trials: Mapping[str, Sequence[Mapping[str, Any]]], published: Mapping[str, Any]) -> str:
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:
     gains = []
-    for data, found in trials.items():
-        tasks = _tasks(found)
+    for data, tasks in trials.items():
         alone = 100 * np.mean([task["alone"] for task in tasks])
-        best = 100 * np.mean([_accuracy_of_best(task) for task in tasks])
+        best = 100 * np.mean([task["accuracy"][selected(task)] for task in tasks])
         highest = 100 * np.mean([max(task["accuracy"].values()) for task in tasks])
         gains.append(f"{TITLES[data]} {alone:.1f} %, {best:.1f} % and {highest:.1f} %")
-    flat = [record for found in trials.values() for record in found]
-    commands = sorted({record["command"] for record in flat})
-    commits = sorted({record["commit"][:12] + record["commit"][40:] for record in flat})
     return (
         "Pearson's correlation between scores and the accuracies of the students that each teacher made: "
         f"mean and standard deviation over tasks. Published: {published['source']}, averages of Table 11 "
-        "(CUB, images) and seconds per teacher of Table 13; our seconds are those of the first data set. "
+        "(CUB, images) and seconds per teacher of Table 13; our seconds are those of the first data set, and "
+        "include the training of students where there are any. "
         "Students alone, with the teacher that `transport` ranks first, and with the best there is: "
-        f"{'; '.join(gains)}.\n\n"
-        f"Commit {', '.join(commits)}:\n\n" + "\n".join(f"- `{command}`" for command in commands)
+        f"{'; '.join(gains)}.\n\n" + _source([task for tasks in trials.values() for task in tasks])
     )
 
 
-def _accuracy_of_best(task: Mapping[str, Any]) -> float:
-    scores = task["scores"]["transport"]
-    return float(task["accuracy"][max(scores, key=scores.get)])
+def _source(found: Sequence[Mapping[str, Any]]) -> str:
+    commits = sorted({record["commit"][:12] + record["commit"][40:] for record in found})
+    commands = sorted({record["command"] for record in found})
+    return f"Commit {', '.join(commits)}:\n\n" + "\n".join(f"- `{command}`" for command in commands)
