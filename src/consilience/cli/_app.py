@@ -109,6 +109,11 @@ Cache = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder that keeps what teachers say, so that none runs twice."),
 ]
+Student = Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")]
+BatchSize = Annotated[int, typer.Option(help="Rows per call of a teacher.")]
+Seed = Annotated[int, typer.Option(help="Makes the run reproducible.")]
+TestData = Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to measure the student on.")]
+TestLabels = Annotated[Path | None, typer.Option(metavar="FILE", help="Their labels.")]
 Aliases = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help='JSON object with other names of classes: {"automobile": "car"}.'),

@@ -10,11 +10,16 @@ import typer
 from consilience.cli._app import (
     STUDENTS,
     Aliases,
+    BatchSize,
     Cache,
     Classes,
     Json,
     Quiet,
+    Seed,
+    Student,
     Teachers,
+    TestData,
+    TestLabels,
     app,
     fit_on,
     kind,
@@ -52,7 +57,7 @@ def unify(
             metavar="FILE", help="Labels where they are known (-1, NaN or empty elsewhere), a row per row."
         ),
     ] = None,
-    student: Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")] = "auto",
+    student: Student = "auto",
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "mf-lf",
     train: Annotated[str, typer.Option(help="estimate, or backprop (torch student).")] = "estimate",
     balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes or no.")] = "auto",
@@ -63,12 +68,10 @@ def unify(
         float, typer.Option(help="scikit-learn students ignore soft labels below this.")
     ] = 0.01,
     cache: Cache = None,
-    batch_size: Annotated[int, typer.Option(help="Rows per call of a teacher.")] = 4096,
-    seed: Annotated[int, typer.Option(help="Makes the student reproducible.")] = 0,
-    test_data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Rows to measure the unified model on.")
-    ] = None,
-    test_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Their labels.")] = None,
+    batch_size: BatchSize = 4096,
+    seed: Seed = 0,
+    test_data: TestData = None,
+    test_labels: TestLabels = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
