@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -148,3 +150,28 @@ def test_a_model_that_cannot_be_hashed_has_no_fingerprint() -> None:
     model = make_pipeline(FunctionTransformer(lambda rows: rows), LogisticRegression()).fit(X, Y)
     assert as_teacher(model).fingerprint is None
     assert as_teacher(model, fingerprint="v1").fingerprint is not None
+
+
+def test_the_code_of_functions_and_classes_of_ones_own_is_part_of_a_fingerprint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    notebook = ModuleType("notebook")
+    monkeypatch.setitem(sys.modules, "notebook", notebook)
+
+    def mark(factor: float, offset: float) -> str | None:
+        code = f"""
+from sklearn.linear_model import LogisticRegression
+def scaled(rows): return rows * {factor}
+class Moved(LogisticRegression):
+    def predict_proba(self, X): return super().predict_proba(X + {offset})
+"""
+        exec(code, notebook.__dict__)  # noqa: S102
+        steps = FunctionTransformer(notebook.scaled), notebook.Moved()
+        model = make_pipeline(*steps)
+        model[-1].fit(X, Y)
+        return as_teacher(model).fingerprint
+
+    first = mark(1.0, 0.0)
+    assert first is not None
+    assert first == mark(1.0, 0.0)
+    assert len({first, mark(5.0, 0.0), mark(1.0, 2.0)}) == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -230,10 +231,10 @@ def test_a_setting_of_ones_own_module_is_part_of_its_fingerprint() -> None:
 def test_compiled_modules_have_a_fingerprint_and_no_embedding() -> None:
     module = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 3)).eval()
     other = nn.Sequential(module[0], nn.Tanh(), module[2]).eval()
-    compiled = [torch.jit.trace(part, torch.zeros(2, 4)) for part in (module, module, other)]
+    compiled = [torch.jit.trace(part, torch.zeros(2, 4)) for part in (module, other)]
     teachers = [as_teacher(part, CLASSES) for part in compiled]
-    marks = [teacher.fingerprint for teacher in teachers]
-    assert marks[0] == marks[1] != marks[2]
+    first, other = (teacher.fingerprint for teacher in teachers)
+    assert teachers[0].fingerprint == first != other
     assert teachers[0].observe(X).embeddings is None
 
 
@@ -246,3 +247,133 @@ def test_a_randomised_twin_has_the_same_structure_and_other_weights() -> None:
     assert np.abs(twin.embed(X) - other.embed(X)).max() > 0.01
     assert np.abs(twin.embed(X) - teacher.embed(X)).max() > 0.01
     np.testing.assert_array_equal(run(module), before)
+
+
+class Held(nn.Module):  # type: ignore[misc,name-defined]
+    """Computes with whatever it holds."""
+
+    def __init__(self, held: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self._held = nn.Linear(4, 3), held
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+def marks(*modules: Any) -> list[str | None]:
+    return [as_teacher(module, CLASSES).fingerprint for module in modules]
+
+
+class Setting:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda value: [value],
+        lambda value: {"factor": value},
+        lambda value: {value},
+        lambda value: np.array(value),
+        lambda value: np.array([value], dtype=object),
+        lambda value: np.float32(value),
+        lambda value: torch.tensor(value),
+        lambda value: ([(value,)],),
+        lambda value: [nn.LeakyReLU(value)],
+        lambda value: Setting(value),
+        lambda value: lambda x: x * value,
+        lambda value: torch.float32 if value == 1 else torch.float64,
+    ],
+)
+def test_whatever_a_module_holds_is_part_of_its_fingerprint(hold: Any) -> None:
+    first, again, other = marks(Held(hold(1.0)), Held(hold(1.0)), Held(hold(5.0)))
+    assert None not in (first, other)
+    assert first == again != other
+
+
+def test_what_cannot_be_compared_leaves_no_fingerprint() -> None:
+    assert marks(Held(object()), Held(i for i in range(3))) == [None, None]
+
+
+def test_buffers_that_are_not_saved_and_hooks_count() -> None:
+    def made(value: float) -> Any:
+        module = Held(None)
+        module.register_buffer("mask", torch.tensor(value), persistent=False)
+        return module
+
+    first, again, other, hooked = (made(value) for value in (1.0, 1.0, 5.0, 1.0))
+    hooked.register_forward_hook(lambda part, inputs, output: output * 2)
+    found = marks(first, again, other, hooked)
+    assert found[0] == found[1]
+    assert len(set(found)) == 3
+
+
+CODE = """
+from torch import nn
+FACTOR = {0}
+def helper(x):
+    return x + {1}
+class Written(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+    def scaled(self, x):
+        return x * {2}
+    def forward(self, x):
+        inner = lambda z: z.sum({3}, keepdim=True) * {4}
+        return helper(self.scaled(self.layer(x))) * FACTOR + inner(x)
+"""
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_the_code_that_a_module_runs_is_part_of_its_fingerprint(place: int) -> None:
+    def written(*values: Any) -> Any:
+        scope: dict[str, Any] = {"__name__": "notebook"}
+        exec(CODE.format(*values), scope)  # noqa: S102
+        torch.manual_seed(0)
+        return scope["Written"]()
+
+    values: list[Any] = [1.0, 1.0, 1.0, (0, 1), 1.0]
+    changed = [*values]
+    changed[place] = (1,) if place == 3 else 5.0
+    first, again, other = marks(written(*values), written(*values), written(*changed))
+    assert first is not None
+    assert first == again != other
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_attributes_of_a_compiled_module_count() -> None:
+    first, again, other = (torch.jit.script(Scaled(value)) for value in (1.0, 1.0, 5.0))
+    found = marks(first, again, other)
+    assert found[0] == found[1] != found[2]
+
+
+class Scaled(nn.Module):  # type: ignore[misc,name-defined]
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.factor = nn.Linear(4, 3), factor
+
+    def forward(self, x):  # type: ignore[no-untyped-def]
+        return self.layer(x) * self.factor
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.LSTM(4, 3, batch_first=True),
+        lambda: nn.TransformerEncoderLayer(4, 2, 8),
+        lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)),
+        lambda: nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Linear(2, 3)).to(torch.bfloat16),
+    ],
+)
+def test_torchs_own_modules_have_a_fingerprint_that_survives_a_copy(make: Any) -> None:
+    module = make()
+    found = marks(module, copy.deepcopy(module))
+    assert found[0] is not None
+    assert len(set(found)) == 1
+    with torch.no_grad():
+        next(module.parameters()).add_(1)
+    assert marks(module)[0] != found[0]

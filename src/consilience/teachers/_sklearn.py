@@ -18,6 +18,7 @@ from consilience.teachers._base import (
     given_classes,
     own_or_given,
 )
+from consilience.teachers._fingerprints import named_code
 from consilience.teachers._outputs import Output, as_numbers
 from consilience.teachers._sklearn_features import (
     Parts,
@@ -76,7 +77,7 @@ class SklearnTeacher(Adapter):
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                return str(joblib.hash(self._model, hash_name="sha1"))
+                return f"{joblib.hash(self._model, hash_name='sha1')} {named_code(self._model)}"
         except Exception:  # a lambda inside, say: what cannot be hashed is not kept on disk
             return None
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import difflib
-import hashlib
-import inspect
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,6 +16,7 @@ from consilience._validation import n_rows
 from consilience.exceptions import TeacherError
 from consilience.teachers._base import Adapter, Options, Teacher, given_classes
 from consilience.teachers._features import pool
+from consilience.teachers._fingerprints import Content
 
 
 class TorchTeacher(Adapter):
@@ -133,20 +132,14 @@ class TorchTeacher(Adapter):
         if self.class_weights is None and self._embeddable() and n_rows(X):
             self.observe(X[:1])
 
-    def _model_fingerprint(self) -> str:
-        """Hash the structure and all tensors of the module."""
-        torch = require("torch", extra="torch", purpose="A torch teacher")
-        digest = hashlib.blake2b(digest_size=32)
-        for name, part in self._module.named_modules():
-            digest.update(f"{name}:{_structure(part)}\0".encode("utf-8", "replace"))
-        for name, tensor in self._module.state_dict().items():
-            if not isinstance(tensor, torch.Tensor):
-                digest.update(f"{name}={tensor!r}\0".encode())
-                continue
-            digest.update(f"{name}:{tensor.dtype}{tuple(tensor.shape)}\0".encode())
-            flat = tensor.detach().cpu().contiguous().reshape(-1)
-            digest.update(flat.view(torch.uint8).numpy() if flat.numel() else b"")
-        return digest.hexdigest()
+    def _model_fingerprint(self) -> str | None:
+        """Hash the module: its tensors and attributes, and the code of its classes."""
+        content = Content()
+        try:
+            content.add(self._module)
+        except Exception:  # an attribute of any kind at all: what cannot be hashed is not kept on disk
+            return None
+        return content.hexdigest()
 
     def randomised(self, seed: int) -> Teacher | None:
         """Return a teacher of the same structure with random weights, or None where embed= is a function."""
@@ -249,32 +242,6 @@ def _check_embed(module: Any, embed: Any, name: str) -> None:
             f"has no layer {embed!r}; there are such as {', '.join(map(repr, near)) or 'none'}. "
             "'name' means a layer's output, 'name:input' its input.",
         )
-
-
-def _structure(part: Any) -> str:
-    """Describe what a submodule computes, apart from its tensors: class, settings and forward's code.
-
-    A module's own settings are plain values among its attributes; what else it holds is a submodule, a
-    tensor, or of torch's making.
-    """
-    kind = type(part)
-    plain = (bool, int, float, str, tuple, type(None))
-    settings = {
-        key: value
-        for key, value in sorted(vars(part).items())
-        if isinstance(value, plain) and key not in ("training", "_is_full_backward_hook")
-    }
-    code = getattr(inspect.getattr_static(kind, "forward", None), "__code__", None)
-    if code is not None:
-        body = f"{code.co_code.hex()} {code.co_names} {_constants(code)}"
-    else:  # compiled to TorchScript, which has a text of its own
-        body = str(getattr(part, "code", ""))
-    return f"{kind.__module__}.{kind.__qualname__} {part.extra_repr()} {settings!r} {body}"
-
-
-def _constants(code: Any) -> list[str]:
-    """Return the plain constants of a function; the repr of others holds their place in memory."""
-    return [repr(value) for value in code.co_consts if isinstance(value, int | float | str | bytes)]
 
 
 def _is_head(torch: Any, part: Any, n_classes: int) -> bool:
