@@ -229,6 +229,22 @@ def test_a_poisoned_teacher_is_dropped(digits: Digits, kind: str, student: str) 
     np.testing.assert_array_equal(model.predict(digits.X_test), alone.predict(digits.X_test))
 
 
+@pytest.mark.parametrize("kind", ["shuffled", "constant", "nasty"])
+def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(
+    digits: Digits, kind: str
+) -> None:
+    one_each = np.unique(digits.y, return_index=True)[1]
+    X = np.concatenate([digits.X[one_each], digits.X_test[:250]])
+    y = np.concatenate([digits.y[one_each], np.full(250, -1)])
+    with pytest.warns(ConsilienceWarning) as told:
+        model = CrossTaskDistiller(poisoned(kind, digits), "logistic", random_state=0).fit(X, y)
+    assert "was dropped, since it could not be checked: fewer than 8 labelled rows" in str(told[0].message)
+    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    alone.fit(digits.X[one_each], digits.y[one_each])
+    score = model.score(digits.X_test[250:], digits.y_test[250:])
+    assert score >= alone.score(digits.X_test[250:], digits.y_test[250:]) - 0.01
+
+
 def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(digits: Digits) -> None:
     teachers = {"six": digits.first_six, "nasty": poisoned("nasty", digits), "ten": digits.all_ten}
     with pytest.warns(ConsilienceWarning, match="'nasty' was dropped"):

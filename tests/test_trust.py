@@ -127,7 +127,8 @@ def test_only_held_out_rows_are_compared() -> None:
 
 def test_too_few_rows_are_not_judged() -> None:
     verdict = check(RIGHT[: LEAST_ROWS - 1], CODES[: LEAST_ROWS - 1])
-    assert (verdict.n_rows, verdict.trust) == (0, 1.0)
+    assert (verdict.n_rows, verdict.trust) == (0, 0.0)
+    assert not verdict.leads
     assert "could not be checked" in verdict.reason
 
 

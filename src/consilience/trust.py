@@ -54,7 +54,8 @@ class TeacherCheck:
     alone : float
         The same of p, a softmax regression on X.
     n_rows : int
-        Labelled rows that were held out; 0 where there were too few of them to check anything.
+        Labelled rows that were held out; 0 where there were too few of them to check anything. Then it is
+        dropped.
     """
 
     name: str
@@ -74,13 +75,16 @@ class TeacherCheck:
     @property
     def leads(self) -> bool:
         """Whether it knows more by itself than the labels: only then does it teach rows without a label."""
-        return self.n_rows == 0 or self.accuracy >= self.alone
+        return self.n_rows > 0 and self.accuracy >= self.alone
 
     @property
     def reason(self) -> str:
         """Why it was kept or dropped."""
         if self.n_rows == 0:
-            return f"could not be checked: fewer than {LEAST_ROWS} labelled rows could be held out"
+            return (
+                f"could not be checked: fewer than {LEAST_ROWS} labelled rows on which it speaks could be "
+                "held out, for which a class needs two"
+            )
         if self.gain <= CONFIDENCE * self.error:
             figures = f"{self.gain:.2f} +- {self.error:.2f} nats a row"
             return f"tells nothing of {self.n_rows} held-out labels: {figures}"
@@ -152,7 +156,8 @@ def check_teacher(
     spoken = ~np.isnan(proba[:, 0])
     held = spoken & (folds >= 0)
     if np.count_nonzero(held) < LEAST_ROWS:
-        return TeacherCheck(name, 1.0, np.nan, np.nan, np.nan, np.nan, np.nan, 0)
+        # it may be confidently wrong, and with so few labels nothing would make up for that
+        return TeacherCheck(name, 0.0, np.nan, np.nan, np.nan, np.nan, np.nan, 0)
     Q = np.full(log_alone.shape, np.nan)
     for fold in np.unique(folds[held]):
         rows = held & (folds == fold)
