@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from consilience import ConvergenceWarning, InvalidInputError, sinkhorn
 from consilience.kernels.sinkhorn import RANGE, automatic_epsilon, solve
@@ -139,6 +140,87 @@ def test_stopping_early_warns_with_figures(problem):
     assert 1e-6 < np.abs(result.plan(i).sum(axis=1) - a[i]).sum() <= result.residual[i]
 
 
+def marginal_error(result, row):
+    T = result.plan(row)
+    return np.abs(T.sum(axis=1) - result.source[row]).sum() + np.abs(T.sum(axis=0) - result.target[row]).sum()
+
+
+@pytest.mark.filterwarnings("ignore::consilience.ConvergenceWarning")
+@pytest.mark.parametrize("exponent", [-4, -6, -8, -9, -10, -11, -11.9])
+def test_residuals_bound_the_rounding_of_sharp_plans(problem, exponent):
+    a, b, M = problem
+    result = sinkhorn(a, b, M, 10.0**exponent)
+    for row in range(5):
+        assert marginal_error(result, row) <= result.residual[row]
+    # without the one whose plan is nearly a choice of two
+    assert (np.delete(result.converged, 3) == (exponent >= -9)).all()
+
+
+@pytest.mark.parametrize("offset", [1e8, -1e12])
+@pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-3])
+def test_a_large_constant_in_the_cost_does_not_move_the_plan(problem, offset, epsilon):
+    a, b, M = problem
+    M = np.round(M * 128) / 128  # which adding the constant does not round
+    plain, moved = sinkhorn(a, b, M, epsilon), sinkhorn(a, b, M + offset, epsilon)
+    for row in range(5):
+        np.testing.assert_allclose(moved.plan(row), plain.plan(row), atol=1e-9)
+        assert marginal_error(moved, row) <= 1e-6
+    np.testing.assert_allclose(moved.cost - offset, plain.cost, atol=1e-15 * abs(offset) + 1e-9)
+    np.testing.assert_allclose(moved.alpha, plain.alpha + offset, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200, -1e150])
+def test_auto_knows_no_scale(problem, scale):
+    a, b, M = problem
+    plain, scaled = (sinkhorn(a, b, factor * M) for factor in (np.sign(scale), scale))
+    assert scaled.epsilon == pytest.approx(abs(scale) * plain.epsilon, rel=1e-12)
+    np.testing.assert_allclose(scaled.plan(1), plain.plan(1), atol=1e-9)
+    np.testing.assert_allclose(scaled.value / abs(scale), plain.value, atol=1e-9)
+
+
+def test_a_cost_that_varies_by_rounding_alone_is_constant(problem):
+    a, b, M = problem
+    for size in (1e200, 5e-324):
+        result = sinkhorn(a, b, size * (1 + 1e-12 * M))
+        np.testing.assert_allclose(result.plan(1), np.outer(a[1], b[1]), atol=1e-2)
+
+
+def test_the_kernel_returns_at_once_from_what_is_not_a_number(problem):
+    a, b, M = problem
+    assert np.isnan(solve(a, b, M, 1e-310, 1e-6, 10_000).value).all()
+    a[2] = np.nan
+    for epsilon in (0.1, 0.01, 1e-4):
+        solved = solve(a, b, M, epsilon, 1e-6, 10_000)
+        assert np.isnan(solved.value[2])
+        assert np.isfinite(np.delete(solved.value, 2)).all()
+        assert solved.n_iter[2] < 100
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.02, 0.01, 0.004, 0.002])
+def test_predictions_that_single_precision_cannot_hold(epsilon):
+    rng = np.random.default_rng(0)
+    a, b = (softmax(300 * rng.normal(size=(20, size)), axis=1) for size in (5, 6))
+    result = sinkhorn(a, b, rng.random((5, 6)), epsilon)  # numpy's warnings are errors here
+    assert result.converged.all()
+    assert max(marginal_error(result, row) for row in range(20)) <= 1e-6
+
+
+@pytest.mark.parametrize("max_iter", [1, 2, 5, 20])
+@pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-3, 1e-8])
+def test_no_row_takes_more_than_max_iter(problem, epsilon, max_iter):
+    a, b, M = problem
+    with pytest.warns(ConvergenceWarning, match=f"stopped at max_iter={max_iter} "):
+        assert sinkhorn(a, b, M, epsilon, tol=1e-12, max_iter=max_iter).n_iter.max() <= max_iter
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1e-3])
+def test_a_tolerance_below_rounding_is_named(problem, epsilon):
+    a, b, M = problem
+    with pytest.warns(ConvergenceWarning, match=r"stalled at rounding .* Raise epsilon or tol\."):
+        result = sinkhorn(a, b, M, epsilon, tol=1e-18)
+    assert result.n_iter.max() < 10_000
+
+
 def test_auto_follows_the_spread_of_the_cost(problem):
     a, b, M = problem
     result = sinkhorn(a, b, M)
@@ -187,12 +269,34 @@ def test_solving_does_not_write_to_its_input(problem):
         ({"tol": -1.0}, r"tol=-1.0"),
         ({"max_iter": 0}, r"max_iter=0"),
         ({"init": np.zeros((5, 6))}, r"init has shape \(5, 6\); expected \(5, 4\)"),
+        ({"init": "abc"}, r"init has shape \(\) and type <U3; expected \(5, 4\)"),
+        ({"init": [[1.0], [1.0, 2.0]]}, r"init cannot be read as an array .*; expected \(5, 4\)"),
+        ({"source": [[1.0, 0.0], [1.0]]}, r"source cannot be read as an array .*; expected numbers \(n, K\)"),
+        ({"cost": [[1.0, 0.0], [1.0]]}, r"cost cannot be read as an array .*; expected \(m, k\)"),
+        ({"epsilon": 1e-310}, r"range of 0.9\d*, with epsilon=1e-310; expected .* Raise epsilon"),
+        ({"epsilon": 1e-14}, r"at most 1e\+12 times epsilon"),
+        ({"cost": np.tile([-1e308, 1e308], (6, 2))}, r"range of inf.*divide the cost"),
     ],
 )
 def test_refusals_say_what_to_do(problem, change, message):
     arguments = dict(zip(("source", "target", "cost"), problem, strict=True)) | change
     with pytest.raises(InvalidInputError, match=message):
         sinkhorn(**arguments)
+
+
+def test_tensors_that_need_their_gradient_are_refused(problem):
+    torch = pytest.importorskip("torch")
+    a, b, M = problem
+    with pytest.raises(InvalidInputError, match=r"source cannot be read as an array .*detach"):
+        sinkhorn(torch.tensor(a, requires_grad=True), b, M)
+
+
+@pytest.mark.parametrize("row", [5, -6, 1.0, "a", True])
+def test_plans_are_of_rows_that_exist(problem, row):
+    result = sinkhorn(*problem)
+    np.testing.assert_array_equal(result.plan(-1), result.plan(np.int64(4)))
+    with pytest.raises(InvalidInputError, match="is not one of the 5 rows"):
+        result.plan(row)
 
 
 def test_rates_are_known_where_they_are_extreme():

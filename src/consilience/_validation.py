@@ -12,6 +12,26 @@ from numpy.typing import ArrayLike, NDArray
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace, class_list, shorten
 
+_WIDEST, _SHARPEST = 1e300, 1e12  # ranges of a cost, and of a cost over epsilon
+
+
+def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
+    """Return an array of numbers of any shape, or raise with the clause that says what is expected.
+
+    Examples
+    --------
+    >>> as_numbers("init", [[1.0], [1.0, 2.0]], "expected (2, 2)")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: init cannot be read as an array (...); expected (2, 2).
+    """
+    try:
+        array = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:  # ragged rows; a tensor that needs its gradient
+        raise InvalidInputError(f"{name} cannot be read as an array ({error}); {expected}.") from None
+    if array.dtype.kind not in "biuf":
+        raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
+    return array
+
 
 def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     """Raise unless `value` is one of `choices`, suggesting the nearest.
@@ -72,12 +92,10 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     Traceback (most recent call last):
     consilience.exceptions.InvalidInputError: proba sums to 1.1 in row 1 (1 such rows); expected ...
     """
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.ndim == 0 or array.shape[-1] == 0:
-        raise InvalidInputError(
-            f"{name} has shape {array.shape} and type {array.dtype}; "
-            "expected numbers (n, K), a column per class."
-        )
+    expected = "expected numbers (n, K), a column per class"
+    array = as_numbers(name, values, expected)
+    if array.ndim == 0 or array.shape[-1] == 0:
+        raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     array = np.asarray(array, dtype=np.float64)
     wrong = ~(array >= 0) | np.isinf(array)  # the negation catches NaN too
     if wrong.any():
@@ -121,15 +139,12 @@ def check_cost(
     Traceback (most recent call last):
     consilience.exceptions.InvalidInputError: cost has shape (1, 2); expected (2, 2): ...
     """
-    try:
-        M = np.asarray(cost)
-    except ValueError:  # rows that differ in length
-        M = np.empty(0, dtype=object)
     rows, columns = "m" if n_source is None else n_source, "k" if n_target is None else n_target
     expected = (
         f"expected ({rows}, {columns}): a row per class of the teacher and a column per class of the student"
     )
-    if M.dtype.kind not in "biuf" or M.ndim != 2 or M.size == 0:
+    M = as_numbers("cost", cost, f"{expected}, all numbers")
+    if M.ndim != 2 or M.size == 0:
         raise InvalidInputError(f"cost has shape {M.shape} and type {M.dtype}; {expected}, all numbers.")
     if n_source not in (None, len(M)) or n_target not in (None, M.shape[1]):
         hint = " Its transpose has that shape." if M.T.shape == (n_source, n_target) else ""
@@ -142,6 +157,24 @@ def check_cost(
             f"cost has {M[where]} at {where} ({int(wrong.sum())} such entries); give finite numbers."
         )
     return M
+
+
+def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
+    """Return epsilon, or raise where M / epsilon is beyond what double precision resolves.
+
+    Examples
+    --------
+    >>> check_sharpness(1e-310, np.eye(2))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: The cost has a range of 1, with epsilon=1e-310; ...
+    """
+    span = float(cost.max()) - float(cost.min())
+    if not (span <= _WIDEST and span / epsilon <= _SHARPEST):
+        raise InvalidInputError(
+            f"The cost has a range of {span:g}, with epsilon={epsilon:g}; expected at most {_WIDEST:g}, "
+            f"and at most {_SHARPEST:g} times epsilon. Raise epsilon, or divide the cost."
+        )
+    return epsilon
 
 
 def check_labels(

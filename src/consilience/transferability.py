@@ -18,8 +18,10 @@ from consilience._validation import (
     check_distributions,
     check_labels,
     check_number,
+    check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels import sinkhorn as transport
 from consilience.kernels.evidence import (
     Spectrum,
     feature_spectrum,
@@ -28,7 +30,6 @@ from consilience.kernels.evidence import (
 )
 from consilience.kernels.label_evidence import leep_rows, nce_rows
 from consilience.kernels.separability import gaussian_overlap, h_score_rows, transrate_value
-from consilience.kernels.sinkhorn import automatic_epsilon, shortfall, solve
 
 __all__ = [
     "feature_spectrum",
@@ -366,13 +367,15 @@ def _plan(a: Floats, b: Floats, cost: Floats, epsilon: float | str) -> Floats:
     """Return the entropic transport plan (m, n) between two distributions."""
     if isinstance(epsilon, str):
         check_choice("epsilon", epsilon, ("auto",))
-    eps = automatic_epsilon(cost) if isinstance(epsilon, str) else check_number("epsilon", epsilon, above=0)
-    solved = solve(a[None], b[None], cost, eps, 1e-6, 10_000)
-    if solved.residual[0] > 1e-6:
-        warnings.warn(shortfall(solved.residual, 1e-6, 10_000), ConvergenceWarning, stacklevel=3)
-    plan = np.exp((solved.alpha[0][:, None] + solved.beta[0] - cost) / eps)
-    plan[a == 0] = 0.0
-    return np.asarray(plan)
+        eps = transport.automatic_epsilon(cost)
+    else:
+        eps = check_number("epsilon", epsilon, above=0)
+    check_sharpness(eps, cost)
+    solved = transport.solve(a[None], b[None], cost, eps, 1e-6, 10_000)
+    message = transport.shortfall(solved.residual, solved.n_iter, 1e-6, 10_000)
+    if message:
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    return transport.plan(a, b, cost, eps, solved.alpha[0], solved.beta[0])
 
 
 def _matrix(name: str, values: ArrayLike) -> Floats:

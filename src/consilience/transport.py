@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import (
+    as_numbers,
     check_choice,
     check_cost,
     check_count,
     check_distributions,
     check_number,
+    check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels import sinkhorn as kernels
@@ -40,15 +42,15 @@ class SinkhornResult:
         entry is the soft c-transform -epsilon log((K^T u)_n) instead: what the dual is without the zero's
         own epsilon log p.
     residual : (n,) array
-        An upper bound of the L1 error of the plan's marginals.
+        An upper bound of the L1 error of the plan's marginals, up to rounding of 1e-12.
     n_iter : (n,) array of int
     converged : (n,) array of bool
         Whether `residual` is at most the tolerance.
     epsilon : float
         As used; what "auto" came to.
     regulariser : {"entropy", "kl"}
-    alpha : (n, m) array
-        The dual of the source; zeros as in `beta`.
+    reduced_alpha : (n, m) array
+        `alpha` less the smallest cost, which may be so large that a sum with it rounds the plan away.
     source, target : (n, m) and (n, k) arrays
         The distributions, each row divided by its sum.
     cost_matrix : (m, k) array
@@ -61,21 +63,29 @@ class SinkhornResult:
     converged: NDArray[np.bool_]
     epsilon: float
     regulariser: str
-    alpha: Floats = field(repr=False)
+    reduced_alpha: Floats = field(repr=False)
     source: Floats = field(repr=False)
     target: Floats = field(repr=False)
     cost_matrix: Floats = field(repr=False)
 
     def plan(self, row: int) -> Floats:
         """Return the plan T (m, k) of one row, eq. (18): how much moves from each class to each class."""
-        a, b, alpha, beta = (part[row] for part in (self.source, self.target, self.alpha, self.beta))
+        n = len(self.value)
+        if isinstance(row, bool) or not isinstance(row, int | np.integer) or not -n <= row < n:
+            raise InvalidInputError(f"row={row!r} is not one of the {n} rows; give a whole number below {n}.")
+        a, b, alpha, beta = (part[row] for part in (self.source, self.target, self.reduced_alpha, self.beta))
         return kernels.plan(a, b, self.cost_matrix, self.epsilon, alpha, beta)
+
+    @cached_property
+    def alpha(self) -> Floats:
+        """The dual of the source (n, m), eq. (13); zeros as in `beta`."""
+        return np.asarray(self.reduced_alpha + self.cost_matrix.min())
 
     @cached_property
     def cost(self) -> Floats:
         """The cost <T, M> of each row (n,), without the regulariser."""
         return kernels.transport_cost(
-            self.source, self.target, self.cost_matrix, self.epsilon, self.alpha, self.beta
+            self.source, self.target, self.cost_matrix, self.epsilon, self.reduced_alpha, self.beta
         )
 
     @cached_property
@@ -127,6 +137,7 @@ def sinkhorn(
     epsilon : float or "auto"
         How smooth the plan is, in units of the cost. "auto" is half the standard deviation of the cost:
         where costs are nearly equal, a fixed epsilon makes every plan p_T p_S^T and all rows look alike.
+        At least 1e-12 of the range of the cost.
     regulariser : {"entropy", "kl"}
         "entropy" is eq. (5). "kl" has epsilon KL(T || p_T p_S^T) in place of -epsilon H(T): the plan is the
         same, the value lacks the entropies of p_T and p_S, and its gradient does not pull p_S towards the
@@ -157,15 +168,16 @@ def sinkhorn(
     check_choice("regulariser", regulariser, kernels.REGULARISERS)
     tol, max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
     solved = kernels.solve(a, b, M, eps, tol, max_iter, _check_init(init, b))
-    message = kernels.shortfall(solved.residual, tol, max_iter)
+    message = kernels.shortfall(solved.residual, solved.n_iter, tol, max_iter)
     if message:
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     value, converged = solved.value, solved.residual <= tol
     if regulariser == "kl":
         value = value + eps * (1.0 - (a * _log(a)).sum(axis=1) - (b * _log(b)).sum(axis=1))
     return SinkhornResult(
-        value, solved.beta, solved.residual, solved.n_iter, converged, eps, regulariser, solved.alpha, a, b, M
-    )
+        value, solved.beta, solved.residual, solved.n_iter, converged, eps, regulariser,
+        solved.alpha, a, b, M,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -309,17 +321,18 @@ def _check_problem(source: ArrayLike, target: ArrayLike, cost: ArrayLike) -> tup
 def _check_epsilon(epsilon: float | str, M: Floats) -> float:
     if isinstance(epsilon, str):
         check_choice("epsilon", epsilon, ("auto",))
-        return kernels.automatic_epsilon(M)
-    return check_number("epsilon", epsilon, above=0)
+        return check_sharpness(kernels.automatic_epsilon(M), M)
+    return check_sharpness(check_number("epsilon", epsilon, above=0), M)
 
 
 def _check_init(init: ArrayLike | None, b: Floats) -> Floats | None:
     if init is None:
         return None
-    start = np.asarray(init, dtype=np.float64)
+    expected = f"expected {b.shape}: the beta of each row"
+    start = as_numbers("init", init, expected)
     if start.shape != b.shape:
-        raise InvalidInputError(f"init has shape {start.shape}; expected {b.shape}: the beta of each row.")
-    return start
+        raise InvalidInputError(f"init has shape {start.shape}; {expected}.")
+    return np.asarray(start, dtype=np.float64)
 
 
 def _log(p: Floats) -> Floats:

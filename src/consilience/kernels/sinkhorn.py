@@ -63,8 +63,10 @@ _BLOCK = 1 << 15  # numbers in an array of a block: five such arrays stay in a c
 class Solution(NamedTuple):
     """Duals of eq. (13) and what they amount to, a row per problem.
 
-    Where a probability is zero the dual is the soft c-transform, -epsilon log((K^T u)_n) for beta: what
-    epsilon log v_n exceeds epsilon log b_n by. The entries of beta sum to zero.
+    Alpha is that of the cost less its smallest entry: where costs are large and vary little, adding that
+    entry would round away what makes the plan. Where a probability is zero the dual is the soft c-transform,
+    -epsilon log((K^T u)_n) for beta: what epsilon log v_n exceeds epsilon log b_n by. The entries of beta sum
+    to zero.
     """
 
     alpha: Floats  # (n, m)
@@ -88,10 +90,13 @@ def automatic_epsilon(cost: Floats) -> float:
 
     The plan depends on the cost only through M / epsilon, less what is constant along rows or columns: an
     epsilon in units of the spread gives plans of the same sharpness whatever the scale of M. With a constant
-    cost every epsilon gives the same plan, p_T p_S^T, and the paper's 0.1 is returned.
+    cost every epsilon gives the same plan, p_T p_S^T, and the paper's 0.1 is returned, or more where that is
+    less than the rounding of the cost.
     """
-    spread = float(np.std(cost))
-    return PAPER_EPSILON if spread <= _CONSTANT * float(np.abs(cost).max()) else SPREADS * spread
+    scale = float(np.abs(cost).max())
+    share = float(np.std(cost / scale)) if scale > 0 else 0.0  # squares of the costs themselves may not fit
+    epsilon = SPREADS * share * scale
+    return epsilon if share > _CONSTANT and epsilon > 0 else max(PAPER_EPSILON, _CONSTANT * scale)
 
 
 def solve(
@@ -108,10 +113,20 @@ def solve(
     max_iter : int
     start : (n, k) array, optional
         Duals beta to start from; a row with a NaN has none.
+
+    Returns
+    -------
+    Solution
+        NaN throughout where M / epsilon is not finite, and in rows that have a NaN.
     """
-    lowest = cost.min()
-    log_k = (lowest - cost) / epsilon
+    lowest = float(cost.min())
+    with np.errstate(over="ignore", invalid="ignore"):
+        log_k = (lowest - cost) / epsilon
     out = _empty(a, b)
+    if not np.isfinite(log_k).all():
+        for part in out[:4]:
+            part[:] = np.nan
+        return out
     if -log_k.min() > RANGE["float64"]:
         out.residual[:] = np.nan
     else:
@@ -123,26 +138,26 @@ def solve(
     lost = np.flatnonzero(~np.isfinite(out.residual))
     if len(lost):  # what scaling form cannot hold
         begin = _log_start(b[lost], epsilon, None if start is None else start[lost])
-        for array, values in zip(
-            out, _solve_in_logs(a[lost], b[lost], log_k, tol, max_iter, begin), strict=True
-        ):
-            array[lost] = values
+        spent = np.minimum(out.n_iter[lost], max_iter - 1)
+        out.put(lost, _solve_in_logs(a[lost], b[lost], log_k, tol, max_iter, begin, spent))
     _finish(a, b, epsilon, lowest, out.alpha, out.beta, out.value)
     return out
 
 
 def plan(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
-    """Return the plan T (m, k) of one row, eq. (18), from its duals alpha (m,) and beta (k,)."""
-    log_plan = (alpha[:, None] + beta - cost) / epsilon
+    """Return the plan T (m, k) of one row, eq. (18), from the alpha (m,) and beta (k,) of its `Solution`."""
+    log_plan = (alpha[:, None] + beta - (cost - cost.min())) / epsilon
     return np.asarray(np.exp(np.where((a > 0)[:, None] & (b > 0), log_plan, -np.inf)))
 
 
 def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
-    """Return <T, M> in each row (n,) from the duals: two products where exp(-M / epsilon) fits."""
-    log_k = (cost.min() - cost) / epsilon
+    """Return <T, M> in each row (n,) from a `Solution`: two products where exp(-M / epsilon) fits."""
+    lowest = cost.min()  # which all of the mass pays, whatever the plan
+    extra = cost - lowest
+    log_k = -extra / epsilon
     if -log_k.min() > RANGE["float64"]:
         rows = zip(a, b, alpha, beta, strict=True)
-        return np.array([np.vdot(plan(p, q, cost, epsilon, f, g), cost) for p, q, f, g in rows])
+        return np.array([lowest + np.vdot(plan(p, q, extra, epsilon, f, g), extra) for p, q, f, g in rows])
     kernel = np.exp(log_k)
     u, v = (
         np.where(p > 0, np.exp((dual - dual.max(axis=1, keepdims=True)) / epsilon), 0.0)
@@ -150,7 +165,7 @@ def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Fl
     )
     # the scale that was lost with the largest duals: plans sum to one
     total = (u * (v @ kernel.T)).sum(axis=1)
-    return np.asarray((u * (v @ (kernel * cost).T)).sum(axis=1) / total)
+    return np.asarray(lowest + (u * (v @ (kernel * extra).T)).sum(axis=1) / total)
 
 
 def plain_iterates(a: Floats, b: Floats, cost: Floats, epsilon: float, n_iter: int) -> Iterator[Floats]:
@@ -174,14 +189,16 @@ def log_psi(cost: Floats, epsilon: float) -> float:
     return max(float(np.ptp(rows - row, axis=1).max()) for row in rows) / epsilon
 
 
-def shortfall(residual: Floats, tol: float, max_iter: int) -> str:
+def shortfall(residual: Floats, n_iter: NDArray[np.int64], tol: float, max_iter: int) -> str:
     """Return a sentence about the rows that did not converge, empty where all did."""
     off = ~(residual <= tol)
     if not off.any():
         return ""
+    patient = bool((n_iter[off] < max_iter).all())  # more iterations would not help
+    where = "stalled at rounding" if patient else f"stopped at max_iter={max_iter}"
     return (
-        f"Sinkhorn stopped at max_iter={max_iter} with marginal error {residual.max():.1e} (tol {tol:g}) "
-        f"in {int(off.sum())} of {len(off)} rows. Raise max_iter, epsilon or tol."
+        f"Sinkhorn {where} with marginal error {residual.max():.1e} (tol {tol:g}) "
+        f"in {int(off.sum())} of {len(off)} rows. Raise {'' if patient else 'max_iter, '}epsilon or tol."
     )
 
 
@@ -201,11 +218,13 @@ def _log_start(b: Floats, epsilon: float, start: Floats | None) -> Floats:
     return np.where(np.isfinite(warm).all(axis=1, keepdims=True), warm, fresh)
 
 
-def _solve_in_logs(a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats) -> Solution:
-    """Solve rows in log domain."""
+def _solve_in_logs(
+    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats, n_iter: NDArray[np.int64]
+) -> Solution:
+    """Solve rows in log domain, after `n_iter` (n,) iterations elsewhere."""
     log_a, log_b = (np.log(np.where(p > 0, p, 1.0)) for p in (a, b))
     f, g = np.zeros_like(a), np.where(np.isfinite(log_v), log_v - log_b, 0.0)
-    residual, n_iter = solve_in_log_domain(a, b, log_k, tol, max_iter, g, f)
+    residual = solve_in_log_domain(a, b, log_k, tol, max_iter, g, f, n_iter)
     return Solution(f + log_a, g + log_b, np.empty(len(a)), residual, n_iter)
 
 
@@ -239,7 +258,8 @@ def _cool(
         v = b * np.exp((potential - potential.max(axis=1, keepdims=True)) / temperature)
         limit = min(max_iter, int(n_iter.max()) + ROUGH_ITERATIONS)
         v = _iterate_short(a, b, log_k / temperature, v, ROUGH, limit, n_iter)
-        potential = temperature * (np.log(np.where(b > 0, v, 1.0)) - log_b)
+        with np.errstate(divide="ignore"):  # what underflowed carries no mass; the next step brings it back
+            potential = temperature * (np.log(np.where(b > 0, v, 1.0)) - log_b)
         temperature *= COOLING
     return np.asarray(b * np.exp(potential - potential.max(axis=1, keepdims=True)))
 
@@ -424,7 +444,10 @@ def _measure(b: Floats, v: Floats, product: Floats, residual: Floats) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
 def _finish(a: Floats, b: Floats, epsilon: float, lowest: float, u: Floats, v: Floats, value: Floats) -> None:
-    """Turn log u and log v into duals, in place, and set the value <alpha, a> + <beta, b> - epsilon."""
+    """Turn log u and log v into duals, in place, and set the value <alpha, a> + <beta, b> - epsilon.
+
+    The value is that of the cost, alpha that of the cost less its smallest entry.
+    """
     m, k = a.shape[1], b.shape[1]
     for i in range(a.shape[0]):
         mean = 0.0
@@ -436,6 +459,6 @@ def _finish(a: Floats, b: Floats, epsilon: float, lowest: float, u: Floats, v: F
             v[i, j] = epsilon * (v[i, j] - mean)
             total += v[i, j] * b[i, j]
         for j in range(m):
-            u[i, j] = epsilon * (u[i, j] + mean) + lowest
+            u[i, j] = epsilon * (u[i, j] + mean)
             total += u[i, j] * a[i, j]
-        value[i] = total - epsilon
+        value[i] = total - epsilon + lowest

@@ -23,31 +23,39 @@ SMOOTH = 30.0  # the range of the cost over the first temperature
 COOLING = 0.25
 ROUGH = 1e-2  # how well a plan on the way is solved
 ROUGH_ITERATIONS = 100
+# Error of the marginals for each unit of the largest M / epsilon: potentials are as large, and an exponential
+# has the relative error that they have absolutely.
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def solve_in_log_domain(
-    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, g: Floats, f: Floats
-) -> tuple[Floats, NDArray[np.int64]]:
-    """Set the potentials f (n, m) and g (n, k), the latter from a start; return errors and iterations (n,).
+    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int,
+    g: Floats, f: Floats, n_iter: NDArray[np.int64],
+) -> Floats:  # fmt: skip
+    """Set the potentials f (n, m) and g (n, k), the latter from a start, and return the errors (n,).
 
-    Rows sum to one, entries may be zero; `log_k` (m, k) is -M / epsilon.
+    Rows sum to one, entries may be zero; `log_k` (m, k) is -M / epsilon, and finite. `n_iter` (n,), below
+    `max_iter`, is counted on. Iterations stop where rounding, which is part of the error, exceeds `tol`.
     """
     n = len(a)
     cost, transposed = -log_k, -np.ascontiguousarray(log_k.T)
-    error, n_iter = np.empty(n), np.zeros(n, dtype=np.int64)
+    error = np.empty(n)
+    rounding = ROUNDING * cost.max()
     for i in range(n):
         temperature = max(cost.max() / SMOOTH, 1.0)
-        while temperature > 1.0:
+        while temperature > 1.0 and n_iter[i] + 1 < max_iter:
             limit = min(max_iter - 1, n_iter[i] + ROUGH_ITERATIONS)
             _, n_iter[i] = _descend(
                 a[i], b[i], cost, transposed, temperature, f[i], g[i], ROUGH, n_iter[i], limit
             )
             temperature = max(temperature * COOLING, 1.0)
+        goal = max(tol - rounding, rounding)
         error[i], n_iter[i] = _descend(
-            a[i], b[i], cost, transposed, 1.0, f[i], g[i], tol, n_iter[i], max_iter
+            a[i], b[i], cost, transposed, 1.0, f[i], g[i], goal, n_iter[i], max_iter
         )
-    return error, n_iter
+        error[i] += rounding
+    return error
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -57,7 +65,7 @@ def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # 
     iteration, check, gap = 0, 2, 0
     new_f, new_g = np.empty_like(f), np.empty_like(g)
     while True:
-        last = n_iter + 1 >= limit or error <= tol
+        last = n_iter + 1 >= limit or not error > tol  # the negation catches NaN too
         omega = 0.0 if last else step
         _transform(cost, b, g, temperature, new_f)
         off = 0.0

@@ -188,7 +188,9 @@ class _Distance(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         p_S = torch.softmax(z / loss.temperature, dim=1)
         solved = twin.solve(p_T, p_S, loss.cost, loss.epsilon, loss.tol, loss.max_iter, start)
-        message = kernels.shortfall(solved.residual.cpu().numpy(), loss.tol, loss.max_iter)
+        message = kernels.shortfall(
+            solved.residual.cpu().numpy(), solved.n_iter.cpu().numpy(), loss.tol, loss.max_iter
+        )
         if message:
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
         value, gradient = solved.value, solved.beta
