@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from consilience import LabelSpace, TeacherError, as_teacher
+from consilience import InvalidInputError, LabelSpace, TeacherError, as_teacher
 from consilience.engine import Observed, observe, score
+from consilience.store import ScoreStore
 
 X = np.arange(20.0).reshape(10, 2)
 
@@ -138,3 +140,18 @@ def test_a_pass_that_gives_both_is_preferred() -> None:
     seen = observe(Both(np.zeros((10, 2))), X)
     assert asked == ["observe"]
     np.testing.assert_array_equal(seen.embeddings, np.ones((10, 3)))
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.5, "all"])
+def test_a_batch_has_at_least_a_row(batch_size: Any) -> None:
+    teacher = as_teacher(lambda rows: rows, ["a", "b"], output="logits")
+    with pytest.raises(InvalidInputError, match=r"batch_size=.* must be a whole number of at least 1"):
+        observe(teacher, np.ones((4, 2)), batch_size=batch_size)
+
+
+def test_a_store_may_be_given_by_its_folder(tmp_path: Path) -> None:
+    teacher = as_teacher(lambda rows: rows, ["a", "b"], output="logits", fingerprint="v1")
+    observe(teacher, np.ones((4, 2)), store=str(tmp_path / "scores"))
+    assert ScoreStore(tmp_path / "scores").size > 0
+    with pytest.raises(InvalidInputError, match="must be a folder, a ScoreStore or None"):
+        observe(teacher, np.ones((4, 2)), store=3)  # type: ignore[arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -11,10 +12,10 @@ from numpy.typing import NDArray
 
 from consilience._digests import row_digests
 from consilience._progress import Progress, silent
-from consilience._validation import check_block, n_rows, take_rows
+from consilience._validation import check_block, check_count, n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.store import ScoreStore, Segment, Shelf
+from consilience.store import ScoreStore, Segment, Shelf, as_store
 from consilience.teachers import Observed
 from consilience.teachers._features import read_features
 
@@ -36,7 +37,7 @@ def observe(
     X: Any,
     *,
     batch_size: int = 4096,
-    store: ScoreStore | None = None,
+    store: ScoreStore | str | os.PathLike[str] | None = None,
     embeddings: bool = True,
     progress: Progress = silent,
 ) -> Observed:
@@ -49,7 +50,7 @@ def observe(
         n rows.
     batch_size : int
         Rows per call. A teacher with ``batched = False`` gets all rows at once.
-    store : ScoreStore, optional
+    store : ScoreStore or path, optional
         Where outputs are kept: rows that it knows are not asked again, and new ones are added batch by
         batch. Teachers without a fingerprint, precomputed outputs, and rows that have no plain content (such
         as dictionaries) go past it.
@@ -63,26 +64,26 @@ def observe(
     Observed
         Its `embeddings` are None where the teacher has no features, or they are not wanted.
     """
-    rows = n_rows(X)
+    rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
     table = _Table(rows, len(teacher.classes), embeddings)
-    shelf = _shelf(teacher, store)
+    shelf = _shelf(teacher, kept, X, size)
     digests = None if shelf is None else row_digests(X)
     if shelf is None or digests is None:
-        for start, stop, batch in _batches(teacher, X, rows, batch_size):
+        for start, stop, batch in _batches(teacher, X, rows, size):
             with _placed(start):
                 table.put(slice(start, stop), _ask(teacher, batch, stop - start, embeddings))
             progress("scoring", stop, rows)
         return table.result()
     unique = _Unique(digests)
-    for places, kept in shelf.find(unique.digests, embeddings=embeddings):
-        table.put(unique.first[places], Observed(kept.logits, kept.embeddings))
+    for places, found in shelf.find(unique.digests, embeddings=embeddings):
+        table.put(unique.first[places], Observed(found.logits, found.embeddings))
         unique.known[places] = True
     done = int(unique.counts[unique.known].sum())
     if done:
         progress("scoring", done, rows)
     missing = np.sort(unique.first[~unique.known])
-    for start in range(0, len(missing), batch_size):
-        part = missing[start : start + batch_size]
+    for start in range(0, len(missing), size):
+        part = missing[start : start + size]
         with _placed(int(part[0])):
             seen = _ask(teacher, take_rows(X, part), len(part), embeddings)
         shelf.add(Segment(digests[part], seen.logits, seen.embeddings), embeddings=embeddings)
@@ -153,10 +154,12 @@ class _Unique:
         self.known = np.zeros(len(self.first), dtype=bool)
 
 
-def _shelf(teacher: Scorer, store: ScoreStore | None) -> Shelf | None:
+def _shelf(teacher: Scorer, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
     """Return where a teacher's outputs are kept, or None where they cannot be: no fingerprint, or no need."""
     if store is None or not getattr(teacher, "batched", True):
         return None
+    if hasattr(teacher, "settle"):  # on the rows that would decide without a store
+        teacher.settle(take_rows(X, slice(0, batch_size)))
     fingerprint = getattr(teacher, "fingerprint", None)
     return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
 
@@ -167,7 +170,7 @@ def score(
     X: Any,
     *,
     batch_size: int = 4096,
-    store: ScoreStore | None = None,
+    store: ScoreStore | str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """Return the packed logits (n, m) of all teachers.
@@ -181,17 +184,17 @@ def score(
         n rows.
     batch_size : int
         Rows per call. A teacher with ``batched = False`` gets all rows at once.
-    store : ScoreStore, optional
+    store : ScoreStore or path, optional
         Where outputs are kept, as in `observe`.
     progress : callable
         Called with ("scoring", rows done, rows in all), counted over all teachers.
     """
-    rows = n_rows(X)
+    rows, kept = n_rows(X), as_store(store)
     packed = np.empty((rows, space.n_columns))
     for i, teacher in enumerate(teachers):
         report = _shifted(progress, i * rows, len(teachers) * rows)
         try:
-            seen = observe(teacher, X, batch_size=batch_size, store=store, embeddings=False, progress=report)
+            seen = observe(teacher, X, batch_size=batch_size, store=kept, embeddings=False, progress=report)
         except TeacherError as error:
             raise error.at(i, len(teachers)) from error.__cause__
         packed[:, space.block(i)] = seen.logits

@@ -144,11 +144,12 @@ def test_a_fingerprint_is_a_text(fingerprint: Any) -> None:
 def test_a_function_has_a_fingerprint_when_it_is_given_one() -> None:
     assert as_teacher(lambda X: X, ["a"]).fingerprint is None
     marks = [
-        as_teacher(lambda X: X, ["a"], fingerprint=mark, embed=lambda X: X).fingerprint
+        as_teacher(lambda X: X, ["a"], output="logits", fingerprint=mark, embed=lambda X: X).fingerprint
         for mark in ("v1", "v1", "v2")
     ]
     assert marks[0] == marks[1] != marks[2]
-    others = [as_teacher(lambda X: X, [c], name, fingerprint="v1").fingerprint for c, name in ("ax", "ba")]
+    options: dict[str, Any] = {"output": "logits", "fingerprint": "v1"}
+    others = [as_teacher(lambda X: X, [c], name, **options).fingerprint for c, name in ("ax", "ba")]
     assert len({marks[0], *others}) == 3  # two functions of one version are not one function
 
 

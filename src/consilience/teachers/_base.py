@@ -36,6 +36,8 @@ class Teacher(Protocol):
     - ``class_centres``: the mean embedding (k, d) of each class in the teacher's own data, or None.
     - ``find_head(X)``: look for the last layer, where only a pass shows it (torch); ``class_weights`` is then
       what there is.
+    - ``settle(X)``: look at some rows, where only these show how to read the rest (``output="auto"``); called
+      before ``fingerprint`` is asked for.
     - ``randomised(seed)``: the same structure with random weights, a teacher (torch), or None.
     - ``fingerprint``: a text that changes whenever the model does, or None where that cannot be known;
       outputs are kept on disk under it.
@@ -85,7 +87,6 @@ class Adapter(ABC):
             )
         self.name, self.classes = name, classes
         self._embed, self._version = options.embed, options.fingerprint
-        self._reading = f"{given} {options.floor!r}"
         self._reader = ScoreReader(name, len(classes), given, options.floor)
 
     @abstractmethod
@@ -134,10 +135,11 @@ class Adapter(ABC):
             content = None
         else:
             content = self._model_fingerprint()
-        if content is None:
+        if content is None or self._reader.output == "auto":  # until a batch decides what the scores are
             return None
+        reading = f"{self._reader.output} {self._reader.floor!r}"
         layer = self._embed if isinstance(self._embed, str) else ""  # the given text stands for functions
-        facts = (type(self).__name__, content, self._reading, layer, str(len(self.classes)))
+        facts = (type(self).__name__, content, reading, layer, str(len(self.classes)))
         return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
@@ -159,6 +161,11 @@ class Adapter(ABC):
             raw, features = self._both(X, rows)
         logits = self._reader.read(raw, rows)
         return Observed(logits, None if features is None else read_features(features, rows, self.name))
+
+    def settle(self, X: Any) -> None:
+        """Decide on some rows what scores are, where nothing else tells; the fingerprint depends on it."""
+        if self._reader.output == "auto":
+            self.predict_logits(X)
 
     def _embed_rows(self, X: Any) -> NDArray[Any]:
         """Return features (n, d)."""
