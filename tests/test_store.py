@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +125,32 @@ def test_abstentions_are_kept(store: ScoreStore) -> None:
     assert np.isnan(expected).any()
 
 
+def test_what_scores_are_is_decided_by_the_rows_that_decide_without_a_store(store: ScoreStore) -> None:
+    def teacher() -> Any:
+        return as_teacher(lambda rows: rows, ["a", "b"], fingerprint="v1")
+
+    sums = np.array([[0.3, 0.7], [0.5, 0.5]])
+    observe(teacher(), sums, store=store)  # probabilities
+    rows = np.vstack([[[2.0, -3.0]], sums])  # logits: the first row decides
+    expected = observe(teacher(), rows).logits
+    np.testing.assert_array_equal(observe(teacher(), rows, store=store).logits, expected)
+    np.testing.assert_array_equal(observe(teacher(), rows, store=store).logits, rows)
+    assert teacher().fingerprint is None  # before it has seen anything
+
+
+def test_scores_of_an_open_kind_are_kept_all_the_same(store: ScoreStore) -> None:
+    asked: list[int] = []
+
+    def logits(rows: Any) -> np.ndarray:
+        asked.append(len(rows))
+        return rows
+
+    for _ in range(2):
+        teacher = as_teacher(logits, ["a", "b", "c"], fingerprint="v1")
+        observe(teacher, X, store=store, batch_size=10)
+    assert asked == [10] * 6 + [10]  # the first batch decides, each time
+
+
 def test_what_cannot_be_known_again_goes_past_the_store(store: ScoreStore) -> None:
     for teacher, rows in ((Counting(None), X), (Counting(), [{"x": 1}])):
         if isinstance(rows, list):
@@ -142,7 +170,18 @@ def segments(store: ScoreStore) -> list[Path]:
     return sorted(store.folder.glob("*/*.npz"))
 
 
-@pytest.mark.parametrize("damage", ["truncate", "empty", "flip", "text", "swap"])
+def rewrite(path: Path, old: bytes, new: bytes) -> None:
+    """Replace some text in all members of an archive, which stays sound."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data.replace(old, new.ljust(len(old))))
+
+
+@pytest.mark.parametrize(
+    "damage", ["truncate", "empty", "flip", "text", "swap", "huge", "encrypted", "deflated"]
+)
 def test_a_broken_segment_is_computed_again_and_never_believed(store: ScoreStore, damage: str) -> None:
     observe(Counting(), X, store=store, batch_size=25)
     first, _second = segments(store)
@@ -157,6 +196,14 @@ def test_a_broken_segment_is_computed_again_and_never_believed(store: ScoreStore
         observe(Counting("v2"), X, store=store)
         (other,) = [path for path in segments(store) if path.parent != first.parent]
         first.write_bytes(other.read_bytes())
+    elif damage == "huge":
+        rewrite(first, b"'shape': (25, 2), }" + b" " * 20, b"'shape': (%d, %d), }" % (10**16, 2))
+    elif damage == "encrypted":  # a flag of the first entry of the directory
+        content[bytes(content).index(b"PK\x01\x02") + 8] ^= 1
+        first.write_bytes(content)
+    elif damage == "deflated":
+        with np.load(first) as archive:
+            np.savez_compressed(first, **dict(archive))
     else:
         place = bytes(content).index(b"logits.npy") + 200  # inside the numbers
         content[place] ^= 255
@@ -191,6 +238,39 @@ def test_a_store_that_cannot_be_written_warns_and_goes_on(
     assert not list(store.folder.glob("*/*"))
 
 
+def test_links_are_not_followed(store: ScoreStore, tmp_path: Path) -> None:
+    observe(Counting(), X, store=store)
+    elsewhere = tmp_path / "elsewhere"
+    shelf = segments(store)[0].parent
+    shelf.rename(elsewhere)
+    shelf.symlink_to(elsewhere)
+    assert store.size == 0
+    teacher = Counting()
+    with pytest.warns(ConsilienceWarning, match="cannot be written"):
+        check(observe(teacher, X, store=store))
+    assert teacher.asked == [50]
+    store.clear()
+    assert len(list(elsewhere.iterdir())) == 1
+    shelf.unlink()
+    shelf.mkdir()
+    (shelf / f"{'0' * 32}.npz").symlink_to(next(elsewhere.iterdir()))
+    check(observe(teacher, X, store=store))
+    assert teacher.asked == [50, 50]
+
+
+def test_what_only_has_the_name_of_a_segment_is_none(store: ScoreStore) -> None:
+    observe(Counting(), X, store=store)
+    shelf = segments(store)[0].parent
+    (shelf / f"{'0' * 32}.npz").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(shelf / f"{'1' * 32}.npz")  # to open it would be to wait for ever
+    teacher = Counting()
+    check(observe(teacher, X, store=store))
+    assert teacher.asked == []
+    store.clear()
+    assert store.size == 0
+
+
 def test_other_files_are_left_alone(store: ScoreStore) -> None:
     observe(Counting(), X, store=store)
     mine = store.folder / "notes.txt"
@@ -209,6 +289,7 @@ def test_other_files_are_left_alone(store: ScoreStore) -> None:
 
 def test_a_folder_with_other_files_is_no_store(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("x")
+    (tmp_path / "README.txt").write_text("My thesis.")
     with pytest.raises(InvalidInputError, match="holds other files and is no store of scores"):
         ScoreStore(tmp_path)
     with pytest.raises(InvalidInputError, match="is a file; give a folder"):

@@ -11,8 +11,8 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 import warnings
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -33,8 +33,6 @@ _SHELF = re.compile(r"[0-9a-f]{40}")
 _TEXT = """Scores and embeddings that consilience computed: a folder per model, files of rows inside.
 Nothing here is needed: delete the folder, or parts of it, whenever you like; it is computed again.
 """
-# what numpy and zipfile raise for a broken file
-_BROKEN = (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class ScoreStore:
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"The store {str(self.folder)!r} is a file; give a folder.")
-        if self.folder.is_dir() and not (self.folder / README).exists() and _holds_others(self.folder):
+        if self.folder.is_dir() and not self._is_marked() and _holds_others(self.folder):
             raise InvalidInputError(
                 f"The folder {str(self.folder)!r} holds other files and is no store of scores. "
                 "Give a new or an empty folder."
@@ -86,7 +84,8 @@ class ScoreStore:
     def clear(self) -> None:
         """Delete what is kept, and nothing else that may lie in the folder."""
         for path in list(self._segments()):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink()
         for shelf in self._shelves():
             with contextlib.suppress(OSError):  # someone else's file inside, or another process at work
                 shelf.rmdir()
@@ -96,13 +95,22 @@ class ScoreStore:
         key = blake2b(f"{FORMAT}\0{fingerprint}".encode(), digest_size=20).hexdigest()
         return Shelf(self, key)
 
+    def _is_marked(self) -> bool:
+        """Tell whether the folder has the README that a store begins with."""
+        readme = self.folder / README
+        if not _is_file(readme):
+            return False
+        with contextlib.suppress(OSError), readme.open("rb") as file:
+            return file.read(len(_TEXT)) == _TEXT.encode()
+        return False
+
     def _shelves(self) -> list[Path]:
         found = sorted(self.folder.iterdir()) if self.folder.is_dir() else []
-        return [path for path in found if _SHELF.fullmatch(path.name) and path.is_dir()]
+        return [path for path in found if _SHELF.fullmatch(path.name) and _is_folder(path)]
 
     def _segments(self) -> Iterator[Path]:
         for shelf in self._shelves():
-            yield from (path for path in sorted(shelf.iterdir()) if _SEGMENT.fullmatch(path.name))
+            yield from _segments(shelf)
 
     def __repr__(self) -> str:
         segments = list(self._segments())
@@ -144,16 +152,14 @@ class Shelf:
         segment : Segment
             Their rows, in this order; without embeddings where they are not wanted.
         """
-        if not self._folder.is_dir():
+        if not _is_folder(self._folder):
             return
-        for path in sorted(self._folder.iterdir()):
-            if not _SEGMENT.fullmatch(path.name):
-                continue
+        for path in _segments(self._folder):
             try:
                 found = self._read(path, digests, embeddings)
             except FileNotFoundError:  # cleared by another process
                 continue
-            except _BROKEN as error:
+            except Exception as error:  # numpy, zipfile and zlib raise all kinds, for a bit that was flipped
                 warnings.warn(
                     f"{path} is broken ({type(error).__name__}: {error}); it is left out and its rows are "
                     "computed again.",
@@ -189,6 +195,8 @@ class Shelf:
             with replacing(readme) as file:
                 file.write(_TEXT.encode())
         self._folder.mkdir(exist_ok=True)
+        if not _is_folder(self._folder):
+            raise OSError(f"{self._folder} is a link")
         arrays: dict[str, NDArray[Any]] = {
             "digests": segment.digests,
             "asked": np.array(embeddings),
@@ -206,6 +214,8 @@ class Shelf:
         """Return the wanted rows of one segment, or None where it has none of them."""
         # opened here: numpy leaves a file that is no archive open
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            if any(member.compress_type for member in archive.zip.infolist()):
+                raise ValueError("it is compressed")  # by others, and nobody knows to what size
             kept = self._checked(archive, "digests")
             if embeddings and not bool(self._checked(archive, "asked")):
                 return None
@@ -256,6 +266,27 @@ def _holds_others(folder: Path) -> bool:
     """Tell whether a folder holds anything but what a store puts there."""
     names = [path.name for path in folder.iterdir()]
     return any(not _SHELF.fullmatch(name) and not name.startswith(f".{README}.") for name in names)
+
+
+def _segments(shelf: Path) -> list[Path]:
+    """Return the segments in a folder; what only has the name of one (a link, a pipe) is none."""
+    return [path for path in sorted(shelf.iterdir()) if _SEGMENT.fullmatch(path.name) and _is_file(path)]
+
+
+def _mode(path: Path) -> int:
+    """Return what kind of file lies under a path itself, not where it leads; 0 where there is none."""
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _is_file(path: Path) -> bool:
+    return stat.S_ISREG(_mode(path))
+
+
+def _is_folder(path: Path) -> bool:
+    return stat.S_ISDIR(_mode(path))
 
 
 def _bytes(path: Path) -> int:
