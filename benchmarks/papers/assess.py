@@ -41,23 +41,20 @@ from consilience.transferability import unit_scale
 RESULTS = records.FOLDER / "assess.jsonl"
 METRICS = ("transport", "nce", "leep", "logme", "h_score", "n_leep", "gbc", "otce", "transrate")
 # the transport metric in other ways, to see what its parts are worth
+PRINTED: dict[str, Any] = {"score": "distance", "temperature": 3.0, "epsilon": 0.1, "folds": 1}  # the paper's
 VARIANTS: dict[str, dict[str, Any]] = {
-    "eq. (24), as printed": {"score": "distance", "temperature": 3.0, "epsilon": 0.1},
-    "eq. (24), automatic epsilon": {"score": "distance", "temperature": 3.0},
-    "plain cost <T, M>": {"score": "cost", "temperature": 3.0},
+    "eq. (24), as printed": PRINTED,
+    "eq. (24), automatic epsilon": {**PRINTED, "epsilon": "auto"},
+    "plain cost <T, M>": {**PRINTED, "score": "cost", "epsilon": "auto"},
     "likelihood, temperature 3": {"temperature": 3.0},
     "likelihood, l2 0.01": {"l2": 1e-2},
     "likelihood, cross-fitted": {"folds": 2},
     "likelihood, centres not normalised": {"normalise": False},
     "likelihood, Approximation I": {"approximation": "I"},
-    "eq. (24), Approximation I": {
-        "approximation": "I", "score": "distance", "temperature": 3.0, "epsilon": 0.1,
-    },
+    "eq. (24), Approximation I": {**PRINTED, "approximation": "I"},
     "likelihood, exact": {"approximation": "exact"},
-    "eq. (24), exact": {
-        "approximation": "exact", "score": "distance", "temperature": 3.0, "epsilon": 0.1,
-    },
-}  # fmt: skip
+    "eq. (24), exact": {**PRINTED, "approximation": "exact"},
+}
 KL_TEMPERATURES = (1.0, 3.0)  # our default's, and the paper's
 PROBE_L2 = 1e-3  # the default of `rank_teachers`
 SETTINGS = {

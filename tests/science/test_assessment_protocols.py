@@ -1,0 +1,118 @@
+"""The other protocols of SCTD, Sec. 6.2, on the digits and small: they compute what they say."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import entropy
+from sklearn.linear_model import LogisticRegression
+
+from consilience import cost_matrix, sinkhorn
+from consilience.centres import features
+from consilience.engine import observe
+
+pytest.importorskip("torch")
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PUBLISHED = {"table_12": {"MobileNet": [0.3, 0.4, 0.5]}}
+SOURCE = {"command": "python", "commit": "0" * 40}
+
+
+@pytest.fixture(scope="module")
+def papers() -> Iterator[Any]:
+    """Return a function that imports a module of the benchmarks, which are not installed."""
+    sys.path.insert(0, str(ROOT))
+    yield lambda name: import_module(f"benchmarks.papers.{name}")
+    sys.path.remove(str(ROOT))
+
+
+@pytest.fixture(scope="module")
+def trial(papers: Any) -> dict[str, Any]:
+    """Three teachers, one task, and what was found about them."""
+    windows, assess = papers("windows"), papers("assess")
+    setting = windows.Window(5, 2, 8, 10.0, 0, ((16,),), students=2, steps=30, teacher_steps=60)
+    repository = windows.make_repository(papers("sources").load("digits"), setting, 0)
+    found = assess.run_task(repository, 0, setting, 0, list(papers("render_assess").FORMS.values()))
+    return {"found": {"task": 0, **found}, "repository": repository, "setting": setting}
+
+
+def test_the_exact_form_scores_the_students_of_each_teacher(papers: Any, trial: dict[str, Any]) -> None:
+    task = trial["repository"].tasks[0]
+    for name, teacher in trial["repository"].teachers.items():
+        students = papers("windows").train_students(task, trial["setting"], 0, teacher)
+        assert students.accuracy == trial["found"]["accuracy"][name]
+        M = cost_matrix(teacher, task.X, task.y)
+        p_T = softmax(teacher.predict_logits(task.X) / 3, axis=1)
+        distances = [
+            sinkhorn(p_T, softmax(logits.astype(float) / 3, axis=1), M, 0.1).value.mean()
+            for logits in students.logits
+        ]
+        score = trial["found"]["scores"]["eq. (24), exact"][name]
+        assert score == pytest.approx(-np.mean(distances), abs=1e-4)
+
+
+def test_the_gap_is_the_divergence_of_true_students_from_a_linear_one(
+    papers: Any, trial: dict[str, Any]
+) -> None:
+    task = trial["repository"].tasks[0]
+    name, teacher = next(iter(trial["repository"].teachers.items()))
+    students = papers("windows").train_students(task, trial["setting"], 0, teacher)
+    F = features(observe(teacher, task.X)).astype(float)
+    F -= F.mean(axis=0)
+    F *= np.sqrt(F.shape[1] / np.square(F).sum(axis=1).mean())
+    peer = LogisticRegression(C=1 / (1e-3 * len(F)), tol=1e-6, max_iter=2000).fit(F, task.codes)
+    for temperature in (1.0, 3.0):
+        p_F = softmax(peer.decision_function(F) / temperature, axis=1)
+        p_S = softmax(students.logits.astype(float) / temperature, axis=2)
+        expected = np.mean([entropy(one, p_F, axis=1).mean() for one in p_S])
+        assert trial["found"]["kl"][name][f"{temperature:g}"] == pytest.approx(expected, rel=0.02)
+
+
+def test_forms_and_gap_are_rendered_with_the_last_run_of_a_task(papers: Any, trial: dict[str, Any]) -> None:
+    render = papers("render_assess")
+    found = trial["found"]
+    assert list(found["overlap"].values()) == [1.0, 0.6, 0.2]
+    old = {**found, "pearson": dict.fromkeys(found["pearson"], 9.0)}
+    records = [{"setting": {"data": "cub"}, "seed": 0, "tasks": [task], **SOURCE} for task in (old, found)]
+    forms = render.render_forms(records)
+    assert "9.00" not in forms
+    assert f"| likelihood | exact | {found['pearson']['likelihood, exact']:.2f} |" in forms
+    gap = render.render_gap(records, PUBLISHED)
+    assert "| CUB-200, overlap | 100 % | 60 % | 20 % | correlation |" in gap
+    assert f"| 16, temperature 3 | {found['kl']['16 on window 1']['3']:.2f} |" in gap
+    assert "| MobileNet (published) | 0.30 | 0.40 | 0.50 | -1.00 |" in gap
+
+
+@pytest.mark.parametrize("classes", ["shared", "other"])
+def test_domains_have_a_teacher_and_a_task_each(papers: Any, classes: str) -> None:
+    coarse, windows = papers("coarse"), papers("windows")
+    setting = windows.Window(5, 5, 8, 10.0, 0, ((32,),), students=1, steps=20, teacher_steps=80)
+    source = papers("sources").load("digits")
+    repository = coarse.make_domains(source, "digits", classes, setting, 0)
+    for (name, groups), task in zip(coarse.DOMAINS["digits"].items(), repository.tasks, strict=True):
+        known, asked = set(repository.teachers[name].classes), set(task.y)
+        assert known | asked == set(groups[0])
+        assert known == asked if classes == "shared" else not known & asked
+    tasks = coarse.run_trial(repository, setting, 0)
+    if classes == "shared":
+        assert [papers("render_assess").selected(task) for task in tasks] == list(coarse.DOMAINS["digits"])
+    record = {"setting": {"classes": classes}, "seed": 0, "tasks": tasks, **SOURCE}
+    text = papers("render_assess").render_coarse([record])
+    assert f"task ({classes} classes) | with a loop | without | alone | selected | own domain | best" in text
+    own = tasks[0]["scores"]["transport"]["with a loop"]
+    assert f"{own:.2f}" in text.split("\n")[2]
+
+
+def test_the_five_domains_are_all_of_cifar100(papers: Any) -> None:
+    domains = papers("coarse").DOMAINS["cifar100"].values()
+    assert [sum(map(len, groups)) for groups in domains] == [20] * 5
+    assert sorted(c for groups in domains for group in groups for c in group) == list(range(100))
