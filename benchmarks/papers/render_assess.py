@@ -201,8 +201,8 @@ def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:
     return (
         "Pearson's correlation between scores and the accuracies of the students that each teacher made: "
         f"mean and standard deviation over tasks. Published: {published['source']}, averages of Table 11 "
-        "(CUB, images) and seconds per teacher of Table 13; our seconds are those of the first data set, of the "
-        "median teacher in the fastest task, and include the training of students where there are any. "
+        "(CUB, images) and seconds per teacher of Table 13; our seconds are those of the first data set, of "
+        "the median teacher in the fastest task, and include the training of students where there are any. "
         "Students alone, with the teacher that `transport` ranks first, and with the best there is: "
         f"{'; '.join(gains)}.\n\n" + _source([task for tasks in trials.values() for task in tasks])
     )
