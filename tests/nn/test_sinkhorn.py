@@ -160,7 +160,7 @@ def test_refusals_say_what_to_do(batch):
     loss = SinkhornLoss(cost)
     with pytest.raises(InvalidInputError, match=r"\(6, 7\) and teacher logits \(6, 5\); expected \(n, 5\)"):
         loss(teacher, student)
-    with pytest.raises(InvalidInputError, match=r"give one index per row, and n_samples="):
+    with pytest.raises(InvalidInputError, match=r"one index per row, and n_samples="):
         loss(student, teacher, torch.arange(6))
     bad = teacher.clone()
     bad[2, 3] = torch.inf
@@ -176,8 +176,85 @@ def test_refusals_say_what_to_do(batch):
         ({"gradient": "autograd"}, "gradient='autograd'"),
         ({"regulariser": "l2"}, "regulariser='l2'"),
         ({"n_samples": 0}, "n_samples=0"),
+        ({"n_samples": 9, "gradient": "unrolled"}, "n_samples=9 .*'unrolled' does not start from any"),
+        ({"epsilon": 1e-310}, "with epsilon=1e-310; expected"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             SinkhornLoss(cost, **options)
     with pytest.raises(InvalidInputError, match="cost has"):
         SinkhornLoss([[np.inf, 1.0]])
+
+
+@pytest.mark.parametrize("gradient", ["dual", "unrolled"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_a_student_that_diverged_is_named_at_once(batch, monkeypatch, gradient, bad):
+    student, teacher, cost = batch
+    broken = student.detach().clone()
+    broken[[3, 4], 1] = bad
+    loss = SinkhornLoss(cost, 0.1, reduction="none", gradient=gradient)
+    for name in ("solve", "unrolled"):  # not after ten thousand iterations
+        monkeypatch.setattr(_sinkhorn, name, lambda *_: pytest.fail("iterates"))
+    with pytest.raises(InvalidInputError, match=r"Student logits are not finite in row 3 \(2 such rows\)"):
+        loss(broken, teacher)
+    monkeypatch.undo()
+    teacher[[3, 4]] = torch.nan  # where the teacher abstains the student's logits are not looked at
+    rows = loss(broken, teacher)
+    assert (rows[[3, 4]] == 0).all()
+    assert rows.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"index": torch.tensor([0, 1, 2, 3, 4, 9])}, "index has 9; expected 0 to 8"),
+        ({"index": torch.tensor([0, 1, 2, 3, 4, -1])}, "index has -1; expected 0 to 8"),
+        ({"index": torch.zeros(6)}, "index is of type torch.float32; give whole numbers"),
+        ({"index": torch.zeros(6, dtype=torch.bool)}, "index is of type torch.bool"),
+        ({"index": [0, 1, 2, 3, 4, 5]}, r"index has type list and n_samples is 9; give a tensor \(6,\)"),
+        ({"index": torch.arange(5)}, r"index has shape \(5,\)"),
+        ({"target": np.zeros((6, 7))}, "Teacher logits are of type ndarray; give a tensor of floats"),
+        ({"input": [[0.0] * 5] * 6}, "Student logits are of type list"),
+        ({"input": torch.zeros(6, 5, dtype=torch.int64)}, "Student logits are of type torch.int64"),
+        ({"input": torch.tensor(1.0)}, r"Student logits have shape \(\) and teacher logits \(6, 7\)"),
+    ],
+)
+def test_batches_that_do_not_fit_are_refused(batch, change, message):
+    student, teacher, cost = batch
+    loss = SinkhornLoss(cost, n_samples=9)
+    with pytest.raises(InvalidInputError, match=message):
+        loss(**({"input": student, "target": teacher} | change))
+
+
+def test_indices_of_any_whole_type_are_positions(batch):
+    student, teacher, cost = batch
+    loss = SinkhornLoss(cost, n_samples=9)
+    # torch reads uint8 as a mask
+    loss(student, teacher, torch.tensor([0, 1, 0, 3, 8, 5], dtype=torch.uint8))
+    assert loss.duals.isfinite().all(dim=1).nonzero().ravel().tolist() == [0, 1, 3, 5, 8]
+
+
+@pytest.mark.parametrize("convert", [torch.nn.Module.half, torch.nn.Module.bfloat16])
+def test_half_precision_leaves_the_costs_alone(batch, convert):
+    student, teacher, cost = batch
+    cost = 1e6 * cost  # beyond float16
+    exact = SinkhornLoss(cost)(student, teacher)
+    loss = convert(SinkhornLoss(cost, n_samples=6))
+    assert loss.cost.dtype == loss.duals.dtype == torch.float32
+    assert loss(student, teacher, torch.arange(6)).item() == pytest.approx(exact.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("gradient", ["dual", "unrolled"])
+def test_classes_that_the_student_rules_out_get_nothing(batch, gradient):
+    student, teacher, cost = batch
+    masked = student.detach().clone()
+    masked[:, 2] = -torch.inf
+    masked.requires_grad_()
+    others = [0, 1, 3, 4]
+    value = SinkhornLoss(cost, 0.1, gradient=gradient)(masked, teacher)
+    without = SinkhornLoss(cost[:, others], 0.1)(student[:, others], teacher)
+    assert value.item() == pytest.approx(without.item(), abs=1e-9)
+    (slope,) = torch.autograd.grad(value, masked)
+    assert (slope[:, 2] == 0).all()
+    assert slope.isfinite().all()
+    with pytest.raises(InvalidInputError, match="Student logits are not finite in row 0"):
+        SinkhornLoss(cost)(torch.full_like(student, -torch.inf), teacher)

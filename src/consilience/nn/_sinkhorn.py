@@ -148,7 +148,7 @@ def _unroll_scalings(
         product = u @ kernel
         error = (v * product - b).detach().abs().sum(dim=1).max()
         v = b / product
-        if bool(error <= tol):
+        if not bool(error > tol):  # the negation catches NaN too
             break
     return u.where(a > 0, 1.0).log(), v.where(b > 0, 1.0).log(), u * (v @ kernel.T)
 
@@ -164,7 +164,7 @@ def _unroll_logs(
         log_product = torch.logsumexp(log_k + log_u[:, :, None], dim=1)
         error = ((log_v + log_product).exp() - b).detach().abs().sum(dim=1).max()
         log_v = log_b - log_product
-        if bool(error <= tol):
+        if not bool(error > tol):
             break
     row_sums = (log_u + torch.logsumexp(log_k + log_v[:, None, :], dim=2)).exp()
     return log_u.masked_fill(a == 0, 0.0), log_v.masked_fill(b == 0, 0.0), row_sums

@@ -13,7 +13,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from consilience._validation import check_choice, check_cost, check_count, check_number
+from consilience._validation import (
+    check_choice,
+    check_cost,
+    check_count,
+    check_number,
+    check_sharpness,
+)
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels import sinkhorn as kernels
 from consilience.nn import _sinkhorn as twin
@@ -34,7 +40,9 @@ class SinkhornLoss(nn.Module):
     ----------
     cost : (m, k) array
         M, what it costs to move mass from each class of the teacher to each class of the student; see
-        `consilience.cost_matrix`. A buffer of the module: it moves with ``.to`` and is saved with it.
+        `consilience.cost_matrix`. A buffer of the module: it moves with ``.to`` and is saved with it. It is
+        in double precision, or in single precision after ``.float()``, ``.half()`` and ``.bfloat16()``:
+        costs in half precision would be other costs.
     epsilon : float or "auto"
         How smooth the plan is, in units of the cost; "auto" is half the standard deviation of the cost.
     temperature : float
@@ -47,14 +55,15 @@ class SinkhornLoss(nn.Module):
     gradient : {"dual", "unrolled"}
         "dual" is Prop. 4.2: the dual beta is the gradient, nothing of the iterations is kept, and the loss
         can be differentiated once. "unrolled" differentiates through plain iterations (Alg. 3): for those who
-        stop early, by `max_iter`, and want the gradient of what they computed. It needs memory for each
-        iteration.
+        stop early, by `max_iter`, and want the gradient of what they computed; so it does not warn where it
+        did. It needs memory for each iteration, and starts anew each time.
     tol : float
         How well the marginals of the plans are met, in L1.
     max_iter : int
         Where to stop, with a warning if the gradient is "dual".
     n_samples : int, optional
-        Remember the duals of this many samples and start from them when ``forward`` is given their indices.
+        Remember the duals of this many samples and start from them when ``forward`` is given their indices;
+        for the gradient "dual".
 
     Examples
     --------
@@ -91,13 +100,17 @@ class SinkhornLoss(nn.Module):
         self.tol, self.max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
         if isinstance(epsilon, str):
             check_choice("epsilon", epsilon, ("auto",))
-        else:
-            check_number("epsilon", epsilon, above=0)
-        self._epsilon = epsilon
+        self._epsilon = epsilon if isinstance(epsilon, str) else check_number("epsilon", epsilon, above=0)
         on_cpu = cost.detach().cpu() if isinstance(cost, Tensor) else cost
         matrix = torch.from_numpy(check_cost(on_cpu).copy())
         self.register_buffer("cost", matrix.to(cost.device) if isinstance(cost, Tensor) else matrix)
+        check_sharpness(self.epsilon, matrix.numpy())
         count = None if n_samples is None else check_count("n_samples", n_samples)
+        if count is not None and gradient == "unrolled":
+            raise InvalidInputError(
+                f"n_samples={count} remembers duals, and gradient='unrolled' does not start from any; "
+                "leave one of them out."
+            )
         duals = None if count is None else self.cost.new_full((count, matrix.shape[1]), np.nan)
         # not persistent: the duals belong to the samples of one training
         self.register_buffer("duals", duals, persistent=False)
@@ -109,19 +122,31 @@ class SinkhornLoss(nn.Module):
             return kernels.automatic_epsilon(self.cost.double().cpu().numpy())
         return self._epsilon
 
+    def _apply(self, fn: Any, recurse: bool = True) -> SinkhornLoss:
+        """Move and convert as every module does, but keep costs and duals in single precision at least."""
+        before = {"cost": self.cost, "duals": self.duals}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, old in before.items():
+            new = getattr(self, name)
+            if old is not None and new.dtype.itemsize < 4:
+                setattr(self, name, old.to(new.device, torch.float32))
+        return self
+
     def forward(self, input: Tensor, target: Tensor, index: Tensor | None = None) -> Tensor:  # noqa: A002
         """Return the loss of a batch.
 
         Parameters
         ----------
         input : (n, k) tensor
-            The student's logits.
+            The student's logits; minus infinity rules a class out. NaN or infinity, from a training that has
+            diverged, is an error.
         target : (n, m) tensor
             The teacher's logits; a row of NaN where the teacher abstains, which counts for nothing.
         index : (n,) tensor of int, optional
-            Which samples these are, to start from their duals (with `n_samples`).
+            Which samples these are, from 0, to start from their duals (with `n_samples`).
         """
-        speaks = self._check(input, target, index)
+        speaks = self._check(input, target)
+        index = None if index is None else self._check_index(index, len(input))
         z = input.float() if input.dtype.itemsize < 4 else input
         chosen = slice(None) if speaks is None else speaks
         p_T = torch.softmax(target.detach()[chosen].to(z.dtype) / self.temperature, dim=1)
@@ -138,31 +163,50 @@ class SinkhornLoss(nn.Module):
             f"reduction={self.reduction!r}, regulariser={self.regulariser!r}, gradient={self.gradient!r}"
         )
 
-    def _check(self, input: Tensor, target: Tensor, index: Tensor | None) -> Tensor | None:  # noqa: A002
-        """Raise on input that does not fit; return the rows where the teacher speaks, None for all."""
+    def _check(self, input: Tensor, target: Tensor) -> Tensor | None:  # noqa: A002
+        """Raise on logits that do not fit; return the rows where the teacher speaks, None for all."""
         m, k = self.cost.shape
+        for whose, logits in (("Student", input), ("Teacher", target)):
+            if not isinstance(logits, Tensor) or not logits.is_floating_point():
+                kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+                raise InvalidInputError(f"{whose} logits are of type {kind}; give a tensor of floats.")
         given = (tuple(input.shape), tuple(target.shape))
-        if given != ((len(input), k), (len(input), m)):
+        n = given[0][0] if given[0] else 0
+        if given != ((n, k), (n, m)):
             raise InvalidInputError(
                 f"Student logits have shape {given[0]} and teacher logits {given[1]}; "
                 f"expected (n, {k}) and (n, {m}), as the cost is {m} by {k}."
             )
-        if index is not None and (self.duals is None or index.shape != (len(input),)):
-            raise InvalidInputError(
-                f"index has shape {tuple(index.shape)} and n_samples is "
-                f"{None if self.duals is None else len(self.duals)}; give one index per row, "
-                "and n_samples= the number of samples when making the loss."
+        finite = target.isfinite().all(dim=1)
+        silent = None if bool(finite.all()) else target.isnan().all(dim=1)
+        if silent is not None:
+            _refuse("Teacher", ~finite & ~silent, ", or NaN in the whole row where the teacher abstains")
+        # minus infinity rules a class out, as long as one is left
+        wrong = ~input.detach().amax(dim=1).isfinite()
+        _refuse("Student", wrong if silent is None else wrong & ~silent, ": a lower learning rate may do")
+        return None if silent is None else ~silent
+
+    def _check_index(self, index: Tensor, n: int) -> Tensor:
+        """Return positions (n,) among the duals, or raise."""
+        if self.duals is None or not isinstance(index, Tensor) or index.shape != (n,):
+            shape = (
+                f"shape {tuple(index.shape)}" if isinstance(index, Tensor) else f"type {type(index).__name__}"
             )
-        if bool(target.isfinite().all()):
-            return None
-        silent = target.isnan().all(dim=1)
-        wrong = ~target.isfinite().all(dim=1) & ~silent
-        if bool(wrong.any()):
             raise InvalidInputError(
-                f"Teacher logits are not finite in row {int(wrong.nonzero()[0])} ({int(wrong.sum())} such "
-                "rows). Give finite numbers, or NaN in the whole row where the teacher abstains."
+                f"index has {shape} and n_samples is {None if self.duals is None else len(self.duals)}; "
+                f"give a tensor ({n},), one index per row, and n_samples= the number of samples when making "
+                "the loss."
             )
-        return ~silent
+        if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+            raise InvalidInputError(f"index is of type {index.dtype}; give whole numbers.")
+        places = index.to(self.duals.device, torch.int64)
+        wrong = places[(places < 0) | (places >= len(self.duals))]
+        if len(wrong):
+            raise InvalidInputError(
+                f"index has {int(wrong[0])}; expected 0 to {len(self.duals) - 1}, as n_samples is "
+                f"{len(self.duals)}."
+            )
+        return places
 
     def _distances(self, z: Tensor, p_T: Tensor, index: Tensor | None) -> Tensor:
         """Return the distance of each row (n,) from student logits."""
@@ -174,6 +218,15 @@ class SinkhornLoss(nn.Module):
         if index is not None and self.training:
             cast(Tensor, self.duals)[index] = beta.to(self.cost.dtype)
         return cast(Tensor, rows)
+
+
+def _refuse(whose: str, wrong: Tensor, hint: str) -> None:
+    """Raise where some rows (n,) are wrong."""
+    if bool(wrong.any()):
+        raise InvalidInputError(
+            f"{whose} logits are not finite in row {int(wrong.nonzero()[0])} ({int(wrong.sum())} such rows). "
+            f"Give finite numbers{hint}."
+        )
 
 
 class _Distance(torch.autograd.Function):
