@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import softmax
+from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn, transferability
 from consilience.assess import METRICS, Ranking
-from consilience.kernels.assessment import resampled_means, spread_jackknife, stratified_folds
+from consilience.kernels.assessment import (
+    resampled_means,
+    spread_jackknife,
+    stratified_folds,
+    tempered_likelihood,
+)
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.trust import conditional_plan
@@ -87,7 +93,9 @@ def test_scores_are_those_of_the_plain_functions(models: dict[str, Any], metric:
     centres = model.coef_ / np.linalg.norm(model.coef_, axis=1, keepdims=True)
     share = softmax(logits, axis=1).mean(axis=0)
     expected = {
-        "transport": lambda: float((p_S * np.log(q)).sum(axis=1).mean()),
+        "transport": lambda: max(
+            (p_S * log_softmax(a * np.log(q), axis=1)).sum(axis=1).mean() for a in np.linspace(0, 1, 201)
+        ),
         "nce": lambda: transferability.nce(logits, codes),
         "leep": lambda: transferability.leep(softmax(logits, axis=1), codes),
         "logme": lambda: transferability.logme(F, codes),
@@ -97,7 +105,7 @@ def test_scores_are_those_of_the_plain_functions(models: dict[str, Any], metric:
         "otce": lambda: transferability.otce(centres, np.arange(5), unit, codes, source_weight=share),
         "transrate": lambda: transferability.transrate(F, codes),
     }
-    row = rank_teachers([model], X[ROWS], Y[ROWS], metric, n_bootstrap=0).rows[0]
+    row = rank_teachers([model], X[ROWS], Y[ROWS], metric, n_bootstrap=0, folds=1).rows[0]
     assert row.error is None
     assert row.score == pytest.approx(expected[metric](), rel=1e-4, abs=1e-4)
 
@@ -108,7 +116,12 @@ def test_the_paper_s_number_is_the_mean_sinkhorn_distance(models: dict[str, Any]
     student = LogisticRegression(max_iter=500)
     p_T = softmax(model.decision_function(X[ROWS]) / 3, axis=1)
     p_S = softmax(np.log(student.fit(X[ROWS], codes).predict_proba(X[ROWS])) / 3, axis=1)
-    options = {"approximation": "I", "student": LogisticRegression(max_iter=500), "temperature": 3.0}
+    options = {
+        "approximation": "I",
+        "student": LogisticRegression(max_iter=500),
+        "temperature": 3.0,
+        "folds": 1,
+    }
     for score, of in (("distance", "value"), ("cost", "cost")):
         row = rank_teachers([model], X[ROWS], Y[ROWS], score=score, epsilon=0.1, **options).rows[0]
         assert row.score == pytest.approx(-getattr(sinkhorn(p_T, p_S, M, 0.1), of).mean(), abs=1e-4)
@@ -229,23 +242,85 @@ def test_a_second_ranking_runs_no_teacher_again(models: dict[str, Any], tmp_path
     assert again.rows[0].score == first.rows[0].score
 
 
-def test_cross_fitting_keeps_the_labels_out_of_the_probe(models: dict[str, Any]) -> None:
-    noise = as_teacher(
-        LogisticRegression(max_iter=200).fit(
-            np.random.default_rng(0).normal(size=(60, 40)), np.arange(60) % 3
+def joker(count: int) -> Any:
+    """A teacher of many classes who is sure of one that has nothing to do with the row."""
+
+    def sure(rows: Any) -> np.ndarray:
+        return 9.0 * np.eye(count)[[zlib.crc32(row.tobytes()) % count for row in np.asarray(rows)]]
+
+    return as_teacher(sure, range(count), f"joker {count}", output="logits")
+
+
+def nasty(good: Any) -> Any:
+    """A teacher who sees what the good one sees, and is sure of another class, each time another."""
+
+    def wrong(rows: Any) -> np.ndarray:
+        shift = np.array([1 + int(np.frombuffer(row.tobytes(), np.uint8).sum()) % 9 for row in rows])
+        return 9.0 * np.eye(10)[(good.predict(rows) + shift) % 10]
+
+    return as_teacher(wrong, range(10), "nasty", output="logits", embed=lambda rows: rows)
+
+
+@pytest.fixture(scope="module")
+def honest() -> dict[str, Any]:
+    """Networks that know ten digits, six and three."""
+    train = np.arange(len(X)) % 2 == 0
+    return {
+        f"of {k}": MLPClassifier(32, max_iter=200, tol=5e-3, random_state=0).fit(
+            X[train & (k > Y)], Y[train & (k > Y)]
         )
-    )
-    rows = np.random.default_rng(1).normal(size=(60, 40))
-    labels = np.arange(60) % 4
-    plain, fair = (
-        rank_teachers([noise], rows, labels, l2=1e-4, folds=folds).rows[0].score for folds in (1, 3)
-    )
-    assert fair != plain
+        for k in (10, 6, 3)
+    }
+
+
+@pytest.mark.parametrize("per_class", [2, 5, 20])
+def test_noise_of_many_classes_ranks_below_those_who_know_something(
+    honest: dict[str, Any], per_class: int
+) -> None:
+    odd = np.flatnonzero(np.arange(len(X)) % 2 == 1)
+    rows = np.concatenate([odd[Y[odd] == digit][:per_class] for digit in range(10)])
+    bad = [joker(count) for count in (10, 50, 200, 1000)] + [nasty(honest["of 10"])]
+    ranking = rank_teachers({**honest, **{one.name: one for one in bad}}, X[rows], Y[rows], n_bootstrap=0)
+    assert [row.name for row in ranking][:3] == ["of 10", "of 6", "of 3"]
+    # nobody has much more than a guess, and nobody less
+    assert all(-np.log(10) - 1e-9 <= row.score < -np.log(10) + 0.3 for row in ranking.rows[3:])
+    if per_class == 2:  # the rows themselves would call the noise the best
+        first = rank_teachers({**honest, "joker": joker(1000)}, X[rows], Y[rows], n_bootstrap=0, folds=1)
+        assert first.rows[0].name == "joker"
+
+
+def test_cross_fitting_takes_probe_and_centres_from_different_rows(models: dict[str, Any]) -> None:
+    """The two halves by hand, with the folds that the kernel deals."""
+    model, codes = models["half"], Y[ROWS] - 5
+    folds = stratified_folds(codes, 2, np.random.RandomState(0))
+    F = X[ROWS].astype(np.float32) - X[ROWS].mean(axis=0).astype(np.float32)
+    F *= np.sqrt(F.shape[1] / (F**2).sum(axis=1).mean())
+    log_q, p_S = np.empty((2, len(ROWS), 5))
+    for own in (folds == 0, folds == 1):
+        M = cost_matrix(model, X[ROWS][~own], codes[~own])
+        p_T = softmax(model.decision_function(X[ROWS][own]), axis=1)
+        log_q[own] = np.log(p_T @ conditional_plan(M, 0.5 * M.std()))
+        fit = fit_softmax_regression(F[own], codes[own], 5, l2=1e-3)
+        p_S[own] = softmax(linear_logits(F[own], fit.W).astype(float), axis=1)
+    expected = tempered_likelihood(p_S, log_q).mean()
+    row = rank_teachers([model], X[ROWS], Y[ROWS]).rows[0]
+    assert row.score == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_only_row_of_a_class_counts_as_a_guess(models: dict[str, Any]) -> None:
+    rows = np.append(ROWS[Y[ROWS] < 9], ROWS[Y[ROWS] == 9][0])
+    ranking = rank_teachers(models, X[rows], Y[rows])
+    assert all(row.error is None for row in ranking)
+    assert ranking.rows[0].name == "same"
+    one_each = [int(np.flatnonzero(digit == Y)[0]) for digit in range(5, 10)]
+    failed = rank_teachers(models, X[one_each], Y[one_each]).rows[0]
+    assert "nothing can be held out. Use folds=1" in str(failed.error)
+    assert rank_teachers(models, X[one_each], Y[one_each], folds=1).rows[0].error is None
 
 
 def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
     pandas = pytest.importorskip("pandas")
-    names = np.array(["five", "six", "seven", "eight", "nine"])[Y[ROWS] - 5]
+    names = np.array(["a five", "b six", "c seven", "d eight", "e nine"])[Y[ROWS] - 5]
     frame = pandas.DataFrame(X[ROWS])
     plain = rank_teachers(models, X[ROWS].tolist(), Y[ROWS], ["transport", "leep"])
     ranking = rank_teachers(models, X[ROWS], names.tolist(), ["transport", "leep"])

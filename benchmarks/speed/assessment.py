@@ -148,7 +148,7 @@ def transport(
     observed = Observed(teacher.predict_logits(None), F)
 
     def assess(score: str, temperature: float) -> None:
-        settings = Settings("fictitious", None, score, temperature, "auto", True, 1e-3, 1, 0)
+        settings = Settings("fictitious", None, score, temperature, "auto", True, 1e-3, 2, 0)
         # a case keeps what it computes, so that each run has a new one
         METRICS["transport"](Case(teacher, F, y, y, sizes["K"], observed, settings))
 

@@ -67,7 +67,7 @@ def rank_teachers(
     epsilon: float | str = "auto",
     normalise: bool = True,
     l2: float = 1e-3,
-    folds: int = 1,
+    folds: int = 2,
     n_bootstrap: int = 200,
     confidence: float = 0.95,
     cache: ScoreStore | str | os.PathLike[str] | None = None,
@@ -111,7 +111,9 @@ def rank_teachers(
     l2 : float
         Weight decay of the probe, on features scaled to a mean squared length of d.
     folds : int
-        From 2: the probe's predictions are cross-fitted. 1: one probe, held back by `l2` alone.
+        From 2, each row meets a probe of its own fold and class centres of the other folds, so that a teacher
+        gains nothing by what rows happen to have in common. 1 takes both from all rows, as the paper does:
+        with few rows per class, teachers of many classes then win by chance.
     n_bootstrap : int
         Resamples of the rows for the intervals; 0 for none.
     confidence : float

@@ -20,14 +20,16 @@ from sklearn.base import clone
 
 from consilience import transferability
 from consilience._validation import take_rows
-from consilience.centres import cost_matrix, features, teacher_centres
+from consilience.centres import features, teacher_centres
 from consilience.engine import Observed
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError
 from consilience.kernels.assessment import (
     probe_logits,
     spread_jackknife,
     stratified_folds,
+    tempered_likelihood,
 )
+from consilience.kernels.centres import centre_distances, class_means
 from consilience.kernels.evidence import (
     Spectrum,
     evidence_rows,
@@ -88,6 +90,26 @@ class Case:
         F *= np.float32(np.sqrt(F.shape[1]))
         return F
 
+    @property
+    def guess(self) -> float:
+        """The log-likelihood of a guess among the classes."""
+        return -float(np.log(self.n_classes))
+
+    @cached_property
+    def folds(self) -> NDArray[np.intp]:
+        """The fold (n,) of each row; -1 where it is the only one of its class."""
+        if self.settings.folds == 1:
+            return np.zeros(len(self.codes), dtype=np.intp)
+        folds = np.full(len(self.codes), -1, dtype=np.intp)
+        several = np.bincount(self.codes)[self.codes] > 1
+        if not several.any():
+            raise TeacherError(
+                self.teacher.name, "speaks about one row of each class; nothing can be held out. Use folds=1."
+            )
+        rng = np.random.RandomState(self.settings.seed)
+        folds[several] = stratified_folds(self.codes[several], self.settings.folds, rng)
+        return folds
+
     @cached_property
     def proba(self) -> Floats:
         """The teacher's probabilities (n, m)."""
@@ -134,39 +156,58 @@ def _transport(case: Case) -> Scored:
     r"""Return minus the mean of eq. (24) over the rows, or how probable its student is to the teacher.
 
     "likelihood" (ours) compares the predictions that stand for the student's with those of a student who only
-    listened to the teacher, q = argmin_q S_epsilon(p_T, q):
+    listened to the teacher, q = argmin_q S_epsilon(p_T, q), less sure where that is more probable:
 
-    .. math:: \frac{1}{N} \sum_i \sum_n p_S(x_i)_n \ln q(x_i)_n
+    .. math:: \max_{0 \le a \le 1} \frac{1}{N} \sum_i \sum_n p_S(x_i)_n \ln
+              \frac{q(x_i)_n^a}{\sum_k q(x_i)_k^a}
 
     Where S_epsilon itself is small, teachers agree with the student, and those without information do so
     best: their costs are all alike, and so are their student's predictions. Such a teacher has the likelihood
     of a guess.
+
+    The rows of a fold meet a probe of that fold and class centres of the others. Were both made of the same
+    rows, they would agree on what those happen to have in common, whether held out or not.
     """
-    settings = case.settings
-    M = cost_matrix(case.teacher, case.X, case.y, normalise=settings.normalise, observed=case.observed)
+    settings, folds = case.settings, case.folds
     p_T = np.asarray(softmax(case.observed.logits / settings.temperature, axis=1))
     p_S = np.asarray(softmax(_student_side(case) / settings.temperature, axis=1))
+    log_q, rows = np.full(p_S.shape, np.nan), np.full(len(p_S), np.nan)
+    for fold in range(int(folds.max()) + 1):
+        own = folds == fold
+        M = _cost(case, ~own if settings.folds > 1 else own)
+        if settings.score == "likelihood":
+            epsilon = automatic_epsilon(M) if isinstance(settings.epsilon, str) else settings.epsilon
+            q = p_T[own] @ conditional_plan(M, epsilon)
+            log_q[own] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
+        else:
+            found = sinkhorn(p_T[own], p_S[own], M, settings.epsilon, tol=SINKHORN_TOL)
+            rows[own] = -(found.cost if settings.score == "cost" else found.value)
+    several = folds >= 0
     if settings.score == "likelihood":
-        epsilon = automatic_epsilon(M) if isinstance(settings.epsilon, str) else settings.epsilon
-        q = np.maximum(p_T @ conditional_plan(M, epsilon), np.finfo(np.float64).tiny)
-        rows: Floats = np.einsum("in,in->i", p_S, np.log(q))
-    else:
-        result = sinkhorn(p_T, p_S, M, settings.epsilon, tol=SINKHORN_TOL)
-        rows = -(result.cost if settings.score == "cost" else result.value)
+        rows[several] = tempered_likelihood(p_S[several], log_q[several])
+    # the only rows of their classes: nothing says what the teacher knows of these
+    rows[~several] = case.guess if settings.score == "likelihood" else rows[several].mean()
     return float(rows.mean()), rows
 
 
+def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
+    """Return the cost matrix M (m, K) of eq. (7) that some of the rows tell."""
+    seen = case.observed
+    logits = np.where(known[:, None], seen.logits, np.nan)  # as if the teacher abstained on the others
+    own = teacher_centres(case.teacher, case.X, observed=Observed(logits, seen.embeddings))
+    means = class_means(features(seen), np.where(known, case.codes, -1), case.n_classes)
+    return centre_distances(own, means, case.settings.normalise)
+
+
 def _student_side(case: Case) -> Floats:
-    """Return the logits (n, K) that stand for the student's."""
+    """Return the logits (n, K) that stand for the student's; NaN for rows that cannot be held out."""
     settings = case.settings
     if settings.approximation == "student":
         assert case.student_logits is not None  # noqa: S101
         return case.student_logits
     if settings.approximation == "exact":
         return fitted_logits(_taught(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
-    folds = None
-    if settings.folds > 1:
-        folds = stratified_folds(case.codes, settings.folds, np.random.RandomState(settings.seed))
+    folds = case.folds if settings.folds > 1 else None
     probe = probe_logits(case.features, case.codes, case.n_classes, settings.l2, folds)
     if not probe.converged:
         warnings.warn(

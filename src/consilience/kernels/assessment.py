@@ -1,5 +1,4 @@
-"""The parts of a teacher's assessment: the probe's predictions, the distance that no student can avoid,
-resamples.
+"""The parts of a teacher's assessment: the probe's predictions, folds, resamples.
 
 Equation numbers are those of "Selective Cross-Task Distillation" (SCTD).
 """
@@ -10,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import logsumexp, softmax
 
 from consilience.kernels.label_evidence import Codes
 from consilience.kernels.linear_model import linear_logits
@@ -37,19 +38,44 @@ def probe_logits(
     n_classes : int
     l2 : float
     folds : (n,) array of int, optional
-        The fold of each row, from 0: each is predicted by a model of the others. By default there is one
-        model for all rows.
+        The fold of each row, from 0: each is predicted by a model of its own fold. Rows of fold -1 are in
+        none, and their logits are NaN. By default there is one model for all rows.
     """
     if folds is None:
         fit = fit_softmax_regression(F, codes, n_classes, l2=l2)
         return Probe(linear_logits(F, fit.W), fit.gradient, fit.converged)
-    logits, gradient, converged = np.empty((len(F), n_classes), dtype=np.float32), 0.0, True
+    logits, gradient, converged = np.full((len(F), n_classes), np.nan, dtype=np.float32), 0.0, True
     for fold in range(int(folds.max()) + 1):
-        out = folds == fold
-        fit = fit_softmax_regression(F[~out], codes[~out], n_classes, l2=l2)
-        logits[out] = linear_logits(F[out], fit.W)
+        rows = folds == fold
+        fit = fit_softmax_regression(F[rows], codes[rows], n_classes, l2=l2)
+        logits[rows] = linear_logits(F[rows], fit.W)
         gradient, converged = max(gradient, fit.gradient), converged and fit.converged
     return Probe(logits, gradient, converged)
+
+
+def tempered_likelihood(p: Floats, log_q: Floats) -> Floats:
+    r"""Return what each row (n,) adds to the log-likelihood of p under q, as sure as suits all rows best.
+
+    .. math:: \ell_i = \sum_k p_{ik} \ln \frac{q_{ik}^a}{\sum_l q_{il}^a}, \qquad
+              a = \arg\max_{0 \le a \le 1} \sum_i \ell_i
+
+    With a = 0 it is that of a guess, so that no q has less on average.
+
+    Parameters
+    ----------
+    p, log_q : (n, K) arrays
+        Distributions, and the logarithms of others.
+    """
+    along = np.einsum("ik,ik->i", p, log_q)
+
+    def slope(a: float) -> float:
+        return float((along - np.einsum("ik,ik->i", softmax(a * log_q, axis=1), log_q)).sum())
+
+    # concave in a: the slope falls
+    a = float(slope(1.0) >= 0.0)
+    if a == 0.0 and slope(0.0) > 0.0:
+        a = brentq(slope, 0.0, 1.0, xtol=1e-4)
+    return np.asarray(a * along - logsumexp(a * log_q, axis=1))
 
 
 def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
