@@ -143,6 +143,24 @@ def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_la
     np.testing.assert_allclose(weights[first][order], expected, atol=1e-3)
 
 
+def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digits: Digits) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:250]])
+    y = np.concatenate([digits.y, np.full(250, -1)])
+    rest, truth = digits.X_test[250:], digits.y_test[250:]
+    taught = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0).fit(X, y)
+    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    alone.fit(digits.X, digits.y)
+
+    def loss(model: Any) -> float:
+        return float(-np.log(model.predict_proba(rest)[np.arange(len(rest)), truth]).mean())
+
+    assert loss(taught) < loss(alone)
+    confidence = taught.predict_proba(rest).max(axis=1).mean()
+    assert abs(confidence - taught.score(rest, truth)) < 0.15
+    # labels alone were learnt at temperature 1
+    np.testing.assert_allclose(alone.predict_proba(rest), alone.student_.predict_all(rest, 10))
+
+
 def test_balanced_transport_gives_every_class_its_share(digits: Digits) -> None:
     from consilience._lessons import Lesson, Settings, Task, prepare
     from consilience.engine import observe
@@ -257,6 +275,26 @@ def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(d
     assert model.score(digits.X_test, digits.y_test) > 0.6
 
 
+@pytest.mark.parametrize("check", ["auto", False])
+def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Digits, check: Any) -> None:
+    def broken(X: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    bad = as_teacher(broken, range(4), "bad", output="logits")
+    teachers = [bad, digits.all_ten]
+    with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped, since it .*out of memory"):
+        model = CrossTaskDistiller(teachers, "logistic", check=check, random_state=0).fit(digits.X, digits.y)
+    assert model.teacher_weights_.tolist() == [0.0, 1.0]
+    assert "out of memory" in model.checks_[0].reason
+    assert [cost.shape for cost in model.costs_] == [(4, 10), (10, 10)]
+    only = CrossTaskDistiller(digits.all_ten, "logistic", check=check, random_state=0)
+    np.testing.assert_array_equal(
+        model.predict(digits.X_test), only.fit(digits.X, digits.y).predict(digits.X_test)
+    )
+    with pytest.raises(InvalidInputError, match=r"'bad' \(1 of 2\).*out of memory"):
+        CrossTaskDistiller([bad, bad], "logistic").fit(digits.X, digits.y)
+
+
 def test_a_ranking_gives_the_weights(digits: Digits) -> None:
     from consilience import rank_teachers
 
@@ -297,7 +335,7 @@ def test_rows_on_which_the_teacher_abstains_learn_from_their_labels(digits: Digi
         return logits
 
     source = as_teacher(shy, range(10), output="logits")
-    for student in (quick(), "logistic"):
+    for student in (quick(120), "logistic"):
         model = CrossTaskDistiller(source, student, random_state=0).fit(digits.X, digits.y)
         assert model.score(digits.X_test, digits.y_test) > 0.6
     silent = as_teacher(lambda X: np.full((len(X), 10), np.nan), range(10), "mute", output="logits")
@@ -342,6 +380,35 @@ def test_cloning_keeps_teachers_fitted(digits: Digits) -> None:
     assert twin.student is not model.student
     with pytest.raises(NotFittedError, match="This CrossTaskDistiller is not fitted yet"):
         twin.predict(digits.X)
+
+
+def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Digits) -> None:
+    class Moody(LogisticRegression):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            if len(np.unique(y)) < 10:
+                raise RuntimeError("not today")
+            return super().fit(X, y, sample_weight)
+
+    model = CrossTaskDistiller(digits.all_ten, Moody(), check=False, random_state=0).fit(digits.X, digits.y)
+    before = {name: getattr(model, name) for name in vars(model) if name.endswith("_")}
+    answers = model.predict_proba(digits.X_test)
+    few = digits.y < 3
+    with pytest.raises(RuntimeError, match="not today"):
+        model.fit(digits.X[few], digits.y[few])
+    assert all(getattr(model, name) is value for name, value in before.items())
+    np.testing.assert_array_equal(model.predict_proba(digits.X_test), answers)
+
+
+def test_labels_alone_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:50]])
+    y = np.concatenate([digits.y, np.full(50, -1)])
+    for options in ({"loss": "none"}, {"lam": 0}):
+        model = CrossTaskDistiller(None, "logistic", random_state=0, **options).fit(X, y)
+        assert model.teachers_ == []
+        given = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0, **options).fit(X, y)
+        np.testing.assert_array_equal(model.predict(digits.X_test), given.predict(digits.X_test))
+    with pytest.raises(InvalidInputError, match="NoneType"):
+        CrossTaskDistiller(None, "logistic").fit(X, y)
 
 
 def test_what_teachers_say_is_kept(digits: Digits, tmp_path: Path) -> None:

@@ -31,8 +31,6 @@ from consilience.trust import (
 
 Floats = NDArray[np.float64]
 
-# epsilon="auto" of the distiller, in units of the automatic epsilon of `sinkhorn`: a standard deviation of M.
-AUTO_EPSILON = 2.0
 # With an automatic epsilon, what lam = 1 is worth in units of it: lam = 10 gives teachers three times the
 # weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test or table uses.
 STRENGTH = 0.3
@@ -158,7 +156,7 @@ def prepare(teacher: Teacher, seen: Observed, task: Task, settings: Settings, tr
     cost_from = _costs(teacher, seen, task, settings)
     cost = cost_from(spoken)
     automatic = isinstance(settings.epsilon, str)
-    epsilon = AUTO_EPSILON * automatic_epsilon(cost) if automatic else float(settings.epsilon)
+    epsilon = automatic_epsilon(cost) if automatic else float(settings.epsilon)
 
     def shift(M: Floats, rows: NDArray[np.bool_]) -> Floats:
         return balancing(proba[rows], task.prior, M, epsilon) if settings.balance else np.zeros(M.shape[1])
@@ -172,6 +170,14 @@ def prepare(teacher: Teacher, seen: Observed, task: Task, settings: Settings, tr
     if trial is not None:
         verdict = check_teacher(teacher.name, proba, codes, trial.log_alone, trial.folds, label)
     return Lesson(teacher, seen, cost, shift(cost, spoken), epsilon, automatic, verdict)
+
+
+def failed_lesson(teacher: Teacher, task: Task, problem: str) -> Lesson:
+    """Return the lesson of a teacher that failed: nothing is known of it, and it is dropped."""
+    m, K = len(teacher.classes), len(task.classes)
+    nothing = Observed(np.full((len(task.codes), m), np.nan), None)
+    check = TeacherCheck.failed(teacher.name, problem)
+    return Lesson(teacher, nothing, np.full((m, K), np.nan), np.zeros(K), np.nan, False, check)
 
 
 def _costs(

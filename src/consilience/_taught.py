@@ -118,9 +118,8 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        self.seconds_[name] = time.perf_counter() - started
+        with timed(self.seconds_, name):
+            yield
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "student_"):
@@ -134,6 +133,14 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "student_")
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Write down under `name` how long something took."""
+    started = time.perf_counter()
+    yield
+    seconds[name] = time.perf_counter() - started
 
 
 def make_student(student: Any, *, threshold: float, random_state: Any, loss: Loss = "cross-entropy") -> Any:

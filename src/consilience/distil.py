@@ -17,6 +17,7 @@ from consilience._lessons import (
     Settings,
     Task,
     Trial,
+    failed_lesson,
     matched_logits,
     nearest_mean_logits,
     prepare,
@@ -24,12 +25,13 @@ from consilience._lessons import (
     standard_embeddings,
 )
 from consilience._progress import Progress, silent
-from consilience._taught import Origin, TaughtClassifier, make_student, numbered_teacher
+from consilience._taught import Origin, TaughtClassifier, make_student, numbered_teacher, timed
 from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
 from consilience.centres import KINDS
 from consilience.engine import observe
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.store import as_store
+from consilience.teachers import Teacher
 
 Floats = NDArray[np.float64]
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
@@ -56,7 +58,8 @@ class CrossTaskDistiller(TaughtClassifier):
     Parameters
     ----------
     teacher : teacher, list, dict or Ranking
-        Whatever `as_teacher` takes; several of them, by name or not; or what `rank_teachers` gives.
+        Whatever `as_teacher` takes; several of them, by name or not; or what `rank_teachers` gives. None, for
+        ``loss="none"`` or ``lam=0`` alone.
     student : classifier, torch.nn.Module, factory, name or None
         As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out rows;
         give a `consilience.nn.TorchStudent` to choose.
@@ -65,7 +68,7 @@ class CrossTaskDistiller(TaughtClassifier):
     temperature : float
         tau of eq. (10), for teacher and student in the teachers' part. Probabilities are given at T = 1.
     epsilon : float or "auto"
-        Regularisation of eq. (5). "auto" is one standard deviation of the cost, twice that of `sinkhorn`.
+        Regularisation of eq. (5). "auto" is half the standard deviation of the cost, as in `sinkhorn`.
     loss : {"sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"}
         What the teacher adds, to compare in one line: see `consilience.nn.distillation`. ``"kd"`` needs the
         student's classes. scikit-learn students know "sinkhorn", "kd" and "none".
@@ -106,16 +109,16 @@ class CrossTaskDistiller(TaughtClassifier):
     teacher_weights_ : (N,) array
         The share of each teacher in the teachers' part; 0 for those that were dropped.
     checks_ : list of TeacherCheck
-        What was found out about each teacher; empty with ``check=False``.
+        What was found out about each teacher; with ``check=False`` only about those that failed.
     costs_ : list of (m, K) arrays
-        The cost matrix of each teacher; `cost_` is the first.
+        The cost matrix of each teacher, NaN where it failed; `cost_` is the first.
     n_labels_ : int
         Rows with a label.
     student_ : the fitted student
     history_ : list of dict
         Of a torch student, per epoch.
     seconds_ : dict
-        How long observing, checking and training took.
+        How long observing (with the costs and the check) and training took.
     n_iter_ : int or None
     n_features_in_ : int
 
@@ -188,21 +191,26 @@ class CrossTaskDistiller(TaughtClassifier):
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         task = Task(X, *read_labels(y, n_rows(X)))
-        sources = open_sources(self.teacher)
         student = self._make_student()
-        self.classes_, self.seconds_ = task.classes, {}
-        self.n_labels_ = int(np.count_nonzero(task.labelled))
-        with self._step("observing"):
-            self.teachers_ = [
+        seconds: dict[str, float] = {}
+        with timed(seconds, "observing"):
+            # labels alone need no teacher, and look at none that is given
+            nobody = self._is_alone() and self.teacher is None
+            sources = Sources([], [], None) if nobody else open_sources(self.teacher)
+            teachers = [
                 numbered_teacher(source, i, len(sources.teachers), sources.names[i])
                 for i, source in enumerate(sources.teachers)
             ]
-            lessons = [] if self._is_alone() else self._prepare(task)
+            lessons = [] if self._is_alone() else self._prepare(task, teachers)
+        weights = self._weigh(lessons, sources) if lessons else np.zeros(len(teachers))
+        with timed(seconds, "training"):
+            power = self._teach(student, task, lessons, weights)
+        # only now, so that a fit that fails leaves what was learnt before as it was
+        self.classes_, self.teachers_, self.seconds_, self._power = task.classes, teachers, seconds, power
+        self.n_labels_ = int(np.count_nonzero(task.labelled))
         self.costs_ = [lesson.cost for lesson in lessons]
         self.checks_ = [lesson.check for lesson in lessons if lesson.check is not None]
-        self.teacher_weights_ = self._weigh(lessons, sources)
-        with self._step("training"):
-            self._teach(student, task, lessons)
+        self.teacher_weights_: Floats = weights
         self.history_: list[dict[str, Any]] = getattr(student, "history_", [])
         self._keep_student(student, X)
         return self
@@ -247,17 +255,18 @@ class CrossTaskDistiller(TaughtClassifier):
             )
         return student
 
-    def _prepare(self, task: Task) -> list[Lesson]:
+    def _prepare(self, task: Task, teachers: Sequence[Teacher]) -> list[Lesson]:
         """Observe every teacher once, make its costs, and check it."""
         store = as_store(self.cache)
-        count = len(self.teachers_)
+        count = len(teachers)
         costs = _cost_per_teacher(self.cost, count)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         # the others use the embedding alone, of which transported labels say little
         checked = self.check is not False and self.loss in ("sinkhorn", "kd")
         trial = Trial.of(task, seed) if checked else None
-        lessons = []
-        for i, teacher in enumerate(self.teachers_):
+        lessons: list[Lesson] = []
+        failures: list[TeacherError] = []
+        for i, teacher in enumerate(teachers):
             settings = Settings(
                 costs[i],
                 float(self.temperature),
@@ -277,13 +286,14 @@ class CrossTaskDistiller(TaughtClassifier):
                 )
                 lessons.append(prepare(teacher, seen, task, settings, trial))
             except TeacherError as error:
-                raise error.at(i, count) from error.__cause__
+                failures.append(error.at(i, count))
+                if len(failures) == count:
+                    raise failures[0] from error.__cause__
+                lessons.append(failed_lesson(teacher, task, failures[-1].problem))
         return lessons
 
     def _weigh(self, lessons: Sequence[Lesson], sources: Sources) -> Floats:
         """Return the weight (N,) of each teacher, and say which were dropped."""
-        if not lessons:
-            return np.zeros(len(self.teachers_))
         trusts = np.array([1.0 if lesson.check is None else lesson.check.trust for lesson in lessons])
         if sources.scores is not None:
             scores = np.array(sources.scores)
@@ -293,22 +303,23 @@ class CrossTaskDistiller(TaughtClassifier):
         weights: Floats = trusts * score_weights(np.where(trusts > 0, scores, np.nan), float(self.sharpness))
         for lesson in lessons:
             if lesson.check is not None and not lesson.check.kept:
+                remedy = "" if lesson.check.failure else " check=False keeps it."
                 warnings.warn(
-                    f"Teacher {lesson.teacher.name!r} was dropped, since it {lesson.check.reason}. "
-                    "check=False keeps it.",
+                    f"Teacher {lesson.teacher.name!r} was dropped, since it {lesson.check.reason}.{remedy}",
                     ConsilienceWarning,
                     stacklevel=3,
                 )
         return weights
 
-    def _teach(self, student: Any, task: Task, lessons: Sequence[Lesson]) -> None:
+    def _teach(self, student: Any, task: Task, lessons: Sequence[Lesson], weights: Floats) -> float:
+        """Fit the student; return the power that its probabilities are to be raised to."""
         kept = [
             (lesson, float(self.lam) * weight)
-            for lesson, weight in zip(lessons, self.teacher_weights_, strict=False)
+            for lesson, weight in zip(lessons, weights, strict=False)
             if weight > 0
         ]
         used = task.labelled | np.any([lesson.heard(task) for lesson, _ in kept], axis=0)
-        if not used.all():
+        if lessons and not used.all():
             warnings.warn(
                 f"{np.count_nonzero(~used)} rows without a label were left out: no teacher that was kept "
                 "knows more by itself than the labels do.",
@@ -316,16 +327,19 @@ class CrossTaskDistiller(TaughtClassifier):
                 stacklevel=3,
             )
         if student.scores == "probabilities":
-            Q, weights = self._soft_labels(task, kept)
-            student.fit(pick(task.X, used), Q[used], np.ones(len(task.classes)), weights[used])
-        else:
-            self._train(student, task, kept, used)
+            Q, row_weights, power = self._soft_labels(task, kept)
+            student.fit(pick(task.X, used), Q[used], np.ones(len(task.classes)), row_weights[used])
+            return power
+        self._train(student, task, kept, used)
+        return 1.0
 
-    def _soft_labels(self, task: Task, kept: Sequence[tuple[Lesson, float]]) -> tuple[Floats, Floats]:
-        """Return the labels (n, K) of a scikit-learn student, and the weight (n,) of each row.
+    def _soft_labels(self, task: Task, kept: Sequence[tuple[Lesson, float]]) -> tuple[Floats, Floats, float]:
+        """Return the labels (n, K) of a scikit-learn student, the weight (n,) of each row, and their power.
 
         The Sinkhorn distance is about epsilon KL(p_S, q) with q the transported label (exactly so where the
         teacher is sure), so that eq. (11) is least about where p_S = (y + c q) / (1 + c), c = lam epsilon.
+        q is at the temperature tau and y at 1. A student of both learns probabilities that are to be raised
+        to a power in between, by the share of each in all weight.
         """
         n, K = len(task.codes), len(task.classes)
         labels, mass = np.zeros((n, K)), np.zeros(n)
@@ -341,8 +355,10 @@ class CrossTaskDistiller(TaughtClassifier):
             spoken = lesson.heard(task)
             labels[spoken] += c * q[spoken]
             mass[spoken] += c
-        most = max(float(mass.max()), np.finfo(float).tiny)
-        return labels / np.maximum(mass, np.finfo(float).tiny)[:, None], mass / most
+        tiny = np.finfo(float).tiny
+        taught = 1.0 - np.count_nonzero(task.labelled) / max(float(mass.sum()), tiny)
+        power = 1.0 + taught * (float(self.temperature) - 1.0)
+        return labels / np.maximum(mass, tiny)[:, None], mass / max(float(mass.max()), tiny), power
 
     def _train(
         self, student: Any, task: Task, kept: Sequence[tuple[Lesson, float]], used: NDArray[np.bool_]
@@ -396,7 +412,7 @@ class CrossTaskDistiller(TaughtClassifier):
         ]
 
     def _learnt_at(self) -> float:
-        return 1.0
+        return self._power
 
     def _origin(self) -> Origin:
         about = {"loss": self.loss, "lam": f"{self.lam:g}", "temperature": f"{self.temperature:g}"}

@@ -56,6 +56,8 @@ class TeacherCheck:
     n_rows : int
         Labelled rows that were held out; 0 where there were too few of them to check anything. Then it is
         dropped.
+    failure : str
+        What a teacher that failed said of it.
     """
 
     name: str
@@ -66,6 +68,12 @@ class TeacherCheck:
     accuracy: float
     alone: float
     n_rows: int
+    failure: str = ""
+
+    @classmethod
+    def failed(cls, name: str, failure: str = "") -> TeacherCheck:
+        """Return the check of a teacher of which nothing could be found out."""
+        return cls(name, 0.0, np.nan, np.nan, np.nan, np.nan, np.nan, 0, failure)
 
     @property
     def kept(self) -> bool:
@@ -80,6 +88,8 @@ class TeacherCheck:
     @property
     def reason(self) -> str:
         """Why it was kept or dropped."""
+        if self.failure:
+            return self.failure.rstrip(".")
         if self.n_rows == 0:
             return (
                 f"could not be checked: fewer than {LEAST_ROWS} labelled rows on which it speaks could be "
@@ -157,7 +167,7 @@ def check_teacher(
     held = spoken & (folds >= 0)
     if np.count_nonzero(held) < LEAST_ROWS:
         # it may be confidently wrong, and with so few labels nothing would make up for that
-        return TeacherCheck(name, 0.0, np.nan, np.nan, np.nan, np.nan, np.nan, 0)
+        return TeacherCheck.failed(name)
     Q = np.full(log_alone.shape, np.nan)
     for fold in np.unique(folds[held]):
         rows = held & (folds == fold)
