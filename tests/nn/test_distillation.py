@@ -130,6 +130,17 @@ def test_rows_in_one_place_do_no_harm() -> None:
         assert torch.isfinite(student.grad).all()
 
 
+def test_rows_of_equal_features_do_not_throw_the_student_away() -> None:
+    """As dead units make them: the angle at or towards a side of no length has no gradient to speak of."""
+    torch.manual_seed(0)
+    for gap in (0.0, 1e-9, 1e-5):
+        features = torch.randn(6, 3)
+        features[1] = features[0] + gap
+        features.requires_grad_()
+        RKDLoss()(features, torch.randn(6, 4)).backward()
+        assert features.grad.abs().max() < 100
+
+
 def test_angles_of_large_batches_are_those_of_some_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distillation, "MOST_ANGLES", 2 * 8 * 8)
     assert distillation._cosines(torch.randn(8, 3)).shape == (2, 8, 8)
@@ -181,10 +192,29 @@ def test_the_features_are_what_enters_the_head_and_the_hint_is_trained() -> None
     assert not student.module_[2]._forward_pre_hooks  # left as it was
 
 
+def test_the_head_is_the_layer_that_runs_last_not_the_one_made_last() -> None:
+    class Backwards(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = torch.nn.Linear(7, 2)
+            self.gate = torch.nn.Linear(4, 2)  # as wide, made later, run before
+            self.body = torch.nn.Linear(2, 7)
+
+        def forward(self, X: Any) -> Any:
+            return self.head(torch.tanh(self.body(self.gate(X))))
+
+    X, y = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
+    criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
+    TorchStudent(Backwards(), max_epochs=1, patience=None, validation_fraction=0.0, random_state=0).fit(
+        X, np.hstack([np.eye(2)[y], X[:, :3]]), n_classes=2, criterion=criterion
+    )
+    assert criterion.losses[0].hint.in_features == 7
+
+
 def test_a_student_without_a_head_has_its_logits_as_features() -> None:
     logits, teacher = pair(9)
     criterion = CrossTaskLoss(3, [Term(RKDLoss(), slice(3, 7), 1.0, "features")])
-    criterion.attach(torch.nn.Identity())
+    criterion.attach(torch.nn.Identity(), logits[:2])
     target = torch.cat([torch.zeros(5, 3, dtype=torch.float64), teacher], dim=1)
     assert criterion(logits, target).item() == pytest.approx(RKDLoss()(logits, teacher).item())
 
@@ -194,8 +224,8 @@ def test_hooks_are_removed_when_training_fails() -> None:
     kept: list[Any] = []
 
     class Failing(CrossTaskLoss):
-        def attach(self, module: Any) -> None:
-            super().attach(module)
+        def attach(self, module: Any, example: Any) -> None:
+            super().attach(module, example)
             kept.append(module)
 
         def forward(self, logits: Any, target: Any) -> Any:

@@ -20,6 +20,9 @@ from consilience.nn.losses import REDUCTIONS
 MOST_ANGLES = 2**19
 """RKD looks at the angles of all triples of a batch, up to this many; then it takes fewer vertices."""
 
+SHORTEST = 1e-2
+"""Sides of angles shorter than this, in units of the mean distance, count less the shorter they are."""
+
 
 class KDLoss(nn.Module):
     r"""Standard distillation: the divergence of the student from the teacher, over the same classes.
@@ -205,17 +208,21 @@ class CrossTaskLoss(nn.Module):
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._features: Tensor | None = None
 
-    def attach(self, module: nn.Module) -> None:
+    def attach(self, module: nn.Module, example: Tensor) -> None:
         """Keep what `module` gives its head, the linear layer with K outputs that runs last: its features.
 
-        Where there is none, the logits are the features. `detach` ends it.
+        Where there is none, the logits are the features. `detach` ends it. The rows `example` go through the
+        module once, since the order in which layers run is not the one in which they are registered.
         """
         self.detach()
         heads = [p for p in module.modules() if isinstance(p, nn.Linear) and p.out_features == self.n_classes]
         self._hooks = [head.register_forward_pre_hook(self._keep) for head in heads]
+        with torch.no_grad():
+            module(example)
+        width = self.n_classes if self._features is None else self._features.shape[1]
         for loss in self.losses:
             if isinstance(loss, FitNetLoss) and loss.hint is None:
-                loss.prepare(heads[-1].in_features if heads else self.n_classes)
+                loss.prepare(width)
 
     def detach(self) -> None:
         """Leave the module alone again."""
@@ -273,5 +280,9 @@ def _cosines(phi: Tensor) -> Tensor:
     n = len(phi)
     # batches are shuffled: the first rows are a sample
     vertices = max(1, min(n, MOST_ANGLES // (n * max(phi.shape))))
-    sides = normalize(phi[None] - phi[:vertices, None], dim=2)
+    sides = phi[None] - phi[:vertices, None]
+    with torch.no_grad():
+        typical = float(sides.norm(dim=2).mean())
+    # the angle between rows that nearly coincide says nothing, and its gradient is one over their distance
+    sides = normalize(sides, dim=2, eps=max(SHORTEST * typical, torch.finfo(phi.dtype).tiny))
     return sides @ sides.transpose(1, 2)

@@ -143,8 +143,8 @@ class TorchStudent(BaseEstimator):
             L, the number of logits the module must give.
         criterion : torch.nn.Module
             Called as ``criterion(student_logits, batch_of_targets)``; gives a scalar. One that looks inside
-            the module has methods ``attach(module)`` and ``detach()``, called before and after the training;
-            parameters of its own are trained too.
+            the module has methods ``attach(module, example)``, with two rows of X, and ``detach()``, called
+            before and after the training; parameters of its own are trained too.
         progress : callable
             Called as ``progress("training", epoch, max_epochs)`` after each epoch.
         """
@@ -167,7 +167,7 @@ class TorchStudent(BaseEstimator):
         with _seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
             _check_output(module, rows, n_classes)
-            with _attached(criterion, module):
+            with _attached(criterion, module, rows[:2]):
                 history = run(self._make_net(module, criterion, len(rows), seed, progress), rows, goals)
         self.module_ = module.eval()
         self.history_ = history
@@ -360,11 +360,11 @@ def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
 
 
 @contextmanager
-def _attached(criterion: nn.Module, module: nn.Module) -> Iterator[None]:
+def _attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
     """Let a criterion that wants to look inside the module, whatever happens only while it is trained."""
     watcher: Any = criterion if hasattr(criterion, "attach") else None
     if watcher is not None:
-        watcher.attach(module)
+        watcher.attach(module, example)
     try:
         yield
     finally:
