@@ -191,7 +191,7 @@ def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: di
         _ = rank_teachers([7], X[ROWS], Y[ROWS]).best
 
 
-def test_abstentions_are_left_out_and_told(models: dict[str, Any]) -> None:
+def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> None:
     proba = models["same"].predict_proba(X[ROWS])
     gaps = proba.copy()
     gaps[Y[ROWS] == 9] = np.nan
@@ -200,10 +200,70 @@ def test_abstentions_are_left_out_and_told(models: dict[str, Any]) -> None:
     ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], "leep")
     spoken = ~np.isnan(gaps[:, 0])
     (row,) = [row for row in ranking if row.name == "gaps"]
-    assert row.score == pytest.approx(transferability.leep(gaps[spoken], Y[ROWS][spoken]))
+    told = transferability.leep(gaps[spoken], Y[ROWS][spoken])
+    assert row.score == pytest.approx(spoken.mean() * told + (~spoken).mean() * -np.log(5))
     assert f"Abstains on {(~spoken).sum()} of {len(ROWS)} rows" in row.warnings[0]
     assert "1 class" in row.warnings[0]
     assert row.warnings[0] in repr(ranking)
+
+
+def test_who_speaks_on_two_rows_wins_nothing(models: dict[str, Any]) -> None:
+    proba = np.full((len(ROWS), 5), np.nan)
+    few = [int(np.flatnonzero(Y[ROWS] == digit)[i]) for digit in (5, 6) for i in (0, 1)]
+    proba[few] = models["same"].predict_proba(X[ROWS])[few]
+    teachers = {"rare": as_teacher(proba, classes=range(5)), "other": models["other"]}
+    for metric in ("transport", "leep", "logme"):
+        ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], [metric, "nce"])
+        assert [row.name for row in ranking] == ["other", "rare"]
+        assert [row.wins for row in ranking] == [1.0, 0.0]
+        rare = ranking.rows[1]
+        assert rare.interval[0] <= rare.interval[1]  # although some resamples hold none of the four rows
+        assert rare.partial == (metric == "logme")
+    guess = -np.log(5)
+    assert rank_teachers(teachers, X[ROWS], Y[ROWS]).rows[1].score == pytest.approx(guess, abs=0.1)
+
+
+def test_approximation_one_survives_classes_on_which_a_teacher_is_silent(models: dict[str, Any]) -> None:
+    proba = models["same"].predict_proba(X[ROWS])
+    proba[Y[ROWS] == 6] = np.nan
+    row = rank_teachers(
+        [as_teacher(proba, classes=range(5))],
+        X[ROWS],
+        Y[ROWS],
+        approximation="I",
+        student=LogisticRegression(max_iter=500),
+    ).rows[0]
+    assert row.error is None
+
+
+def test_constants_are_known_by_their_probabilities() -> None:
+    shifted = as_teacher(
+        lambda rows: np.arange(4.0) + 7 * rows.sum(axis=1, keepdims=True), range(4), output="logits"
+    )
+    single = as_teacher(lambda rows: rows.sum(axis=1, keepdims=True), ["x"], "single", output="logits")
+    for teacher in (shifted, single):
+        row = rank_teachers([teacher], X[ROWS], Y[ROWS]).rows[0]
+        assert row.error == "says the same of every row."
+
+
+def test_a_further_metric_that_fails_is_a_gap_in_its_column(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(case: Any) -> Any:
+        raise FloatingPointError("no digits left")
+
+    monkeypatch.setitem(METRICS, "gbc", broken)
+    ranking = rank_teachers(models, X[ROWS], Y[ROWS], ["leep", "gbc", "nce"], n_bootstrap=0)
+    assert ranking.rows[0].error is None
+    assert np.isnan(ranking.rows[0].scores["gbc"])
+    assert np.isfinite(ranking.rows[0].scores["nce"])
+    assert "gbc: FloatingPointError: no digits left" in ranking.rows[0].warnings
+    assert rank_teachers(models, X[ROWS], Y[ROWS], ["gbc", "leep"]).rows[0].error is not None
+
+
+def test_equals_share_their_wins(models: dict[str, Any]) -> None:
+    ranking = rank_teachers({"a": models["same"], "b": models["same"]}, X[ROWS], Y[ROWS], "leep")
+    assert [row.wins for row in ranking] == [0.5, 0.5]
 
 
 def test_intervals_widen_with_fewer_rows_and_follow_the_seed(models: dict[str, Any]) -> None:
@@ -358,6 +418,11 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
     [
         ({"metric": "logmi"}, "metric='logmi' is unknown"),
         ({"metric": []}, "metric is empty"),
+        ({"metric": None}, "metric=None must be the name"),
+        ({"y": np.where(np.arange(len(ROWS)) < 9, -1, Y[ROWS])}, "y has the label -1"),
+        ({"y": np.random.default_rng(0).normal(size=len(ROWS))}, "as measurements have; give classes"),
+        ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
+        ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),
         ({"teachers": []}, "teachers is empty"),
         ({"teachers": LogisticRegression()}, "give a list of teachers"),
         ({"y": np.zeros(len(ROWS))}, "one class"),

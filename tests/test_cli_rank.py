@@ -38,6 +38,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         model = LogisticRegression(max_iter=300).fit(X[train][known] / 16, y[train][known])
         np.savez(root / f"{name}.npz", proba=model.predict_proba(X[rows] / 16), classes=model.classes_)
     np.savez(root / "constant.npz", proba=np.tile([0.3, 0.7], (len(rows), 1)), classes=np.array(["a", "b"]))
+    rare = np.full((len(rows), 2), np.nan)
+    rare[[0, 1]] = [[0.9, 0.1], [0.2, 0.8]]
+    np.savez(root / "rare.npz", proba=rare, classes=np.array(["a", "b"]))
+    np.save(root / "minus.npy", np.where(np.arange(len(rows)) < 9, -1, y[rows]))
     np.savez(root / "short.npz", proba=np.full((3, 2), 0.5), classes=np.array(["a", "b"]))
     return root
 
@@ -76,6 +80,12 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert shown.stderr == ""
 
 
+def test_a_teacher_that_speaks_on_two_rows_is_shown_behind(folder: Path) -> None:
+    shown = run(*files(folder, "rare", "two"), "--metric", "logme", "--metric", "transport")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.index("two ") < shown.stdout.index("rare ")
+
+
 def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for(folder: Path) -> None:
     views = [json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 3).stdout) for _ in range(2)]
     assert views[0]["teachers"][0]["interval"] == views[1]["teachers"][0]["interval"]
@@ -92,6 +102,7 @@ def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for
         (["--temperature", "0"], "--temperature 0.0 must be"),
         (["--bootstrap", "-1"], "--bootstrap -1 must be"),
         (["--labels", "gap.csv"], "--labels has no label in row 3"),
+        (["--labels", "minus.npy"], "--labels has the label -1, which means no label elsewhere"),
         (["--labels", "no.npy"], "does not exist"),
         (["--labels", "X.npy"], "--labels: X.npy has shape"),
         (["--teacher", "no.npz"], "cannot be read from no.npz"),

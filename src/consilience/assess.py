@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number, n_rows
-from consilience.criteria import METRICS, SCORES, Case, Settings, fitted_logits
+from consilience.criteria import METRICS, SCORES, Case, Settings, fitted_logits, takes_teacher
 from consilience.engine import Observed, observe
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.assessment import resampled_means
@@ -29,6 +30,9 @@ from consilience.transferability import label_codes
 __all__ = ["METRICS", "RankedTeacher", "Ranking", "rank_teachers"]
 
 Floats = NDArray[np.float64]
+
+LIKELIHOODS = ("nce", "leep", "n_leep")  # metrics of which a guess has a value: minus the logarithm of K
+SAME = 1e-6  # differences of probabilities that are rounding
 
 APPROXIMATIONS = {
     "fictitious": "fictitious",
@@ -81,7 +85,9 @@ def rank_teachers(
     ----------
     teachers : sequence, or dict from names
         Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. One that
-        fails, says the same of every row or abstains everywhere comes last, with the reason.
+        fails, says the same of every row or abstains everywhere comes last, with the reason. Rows on which
+        one abstains count as guesses; where the metric is no likelihood, a teacher that abstains on all rows
+        of a class comes after those that do not.
     X : array, sparse matrix, data frame or list
         n rows of your task.
     y : (n,) sequence of str, int or float
@@ -141,6 +147,8 @@ def rank_teachers(
     >>> [row.name for row in rank_teachers(models, X[new], y[new])]
     ['below 7', 'below 4']
     """
+    if not isinstance(metric, str | list | tuple):
+        raise InvalidInputError(f"metric={metric!r} must be the name of a metric, or a list of names.")
     names = [metric] if isinstance(metric, str) else list(metric)
     settings = _settings(
         names, approximation, student, score, temperature, epsilon, normalise, l2, folds, random_state
@@ -150,6 +158,7 @@ def rank_teachers(
     if not 0 < check_number("confidence", confidence, above=0) < 1:
         raise InvalidInputError(f"confidence={confidence!r} must be between 0 and 1.")
     codes, classes = label_codes(y, n_rows(X))
+    check_classes(classes, len(codes))
     labels, given, once = classes[codes], _named(teachers), None
     if settings.approximation == "student" and "transport" in names:
         once = fitted_logits(_lone(settings.student), X, labels, classes)
@@ -164,8 +173,7 @@ def rank_teachers(
         means = np.full(n_bootstrap, -np.inf)
         if added is not None and n_bootstrap:
             means = resampled_means(added, n_bootstrap, settings.seed)
-            low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-            row = replace(row, interval=(float(low), float(high)))
+            row = replace(row, interval=_interval(means, confidence))
         rows.append(replace(row, seconds=time.perf_counter() - start))
         resamples.append(means)
         progress("ranking", place + 1, len(given))
@@ -204,6 +212,11 @@ def _settings(
         raise InvalidInputError(
             "student= is for approximation='student' or 'exact'; the fictitious student is a linear probe."
         )
+    if way == "exact" and not isinstance(student, str) and not takes_teacher(student):
+        raise InvalidInputError(
+            f"student is a {type(student).__name__}; approximation='exact' needs a classifier with a "
+            "parameter teacher, such as CrossTaskDistiller(None), or a function from a teacher to a classifier."
+        )
     return Settings(
         way,
         named_student(student) if isinstance(student, str) else student,
@@ -215,6 +228,21 @@ def _settings(
         check_count("folds", folds),
         0 if random_state is None else check_count("random_state", random_state, at_least=0),
     )
+
+
+def check_classes(classes: NDArray[Any], n: int, where: str = "y") -> None:
+    """Refuse labels that are not meant as classes."""
+    if classes.dtype.kind not in "if":
+        return
+    if (classes < 0).sum() == 1 and classes[0] == -1:
+        raise InvalidInputError(
+            f"{where} has the label -1, which means no label elsewhere; give the labelled rows alone, "
+            "or texts for names if it is a class."
+        )
+    if len(classes) > n / 2 and (classes != np.floor(classes)).any():
+        raise InvalidInputError(
+            f"{where} has {len(classes)} different numbers in {n} rows, as measurements have; give classes."
+        )
 
 
 def _named(teachers: Any) -> list[tuple[str | None, Any]]:
@@ -249,6 +277,7 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
     shown, teacher, added = name or f"teacher {place + 1}", None, None
     scores: dict[str, float] = {}
     error: str | None = None
+    partial = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -257,19 +286,48 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
             observed = observe(teacher, task.X, batch_size=task.batch_size, store=task.store)
             case, spoken = _case(teacher, observed, task)
             for metric in task.metrics:
-                value, rows = METRICS[metric](case)
-                if not np.isfinite(value):
-                    raise TeacherError(shown, f"has {metric} = {value}, which is no score.")
-                scores[metric] = float(value)
+                try:
+                    found = _scored(case, spoken, metric, task)
+                except Exception as problem:
+                    if metric == task.metrics[0]:
+                        raise
+                    # a column more or less: the metric that ranks has its score
+                    scores[metric] = np.nan
+                    warnings.warn(f"{metric}: {_reason(problem)}", ConsilienceWarning, stacklevel=2)
+                    continue
+                scores[metric] = float(np.nanmean(found))
                 if metric == task.metrics[0]:
-                    added = np.full(len(task.y), np.nan)
-                    added[spoken] = rows
+                    added = found
+                    partial = bool(np.isnan(found).any()) and case.n_classes < task.n_classes
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
             error, added = _reason(problem), None
     score = scores[task.metrics[0]] if error is None else -np.inf
     nothing = (np.nan, np.nan)
-    row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores)
+    row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores, partial)
     return row, added
+
+
+def _scored(case: Case, spoken: NDArray[np.bool_], metric: str, task: Task) -> Floats:
+    """Return what each row of X adds to a score, whose mean it is.
+
+    Where the score is a log-likelihood, rows on which the teacher abstains count as a guess; otherwise they
+    are NaN.
+    """
+    value, rows = METRICS[metric](case)
+    if not np.isfinite(value):
+        raise TeacherError(case.teacher.name, f"has {metric} = {value}, which is no score.")
+    likelihood = metric in LIKELIHOODS or (metric == "transport" and task.settings.score == "likelihood")
+    added = np.full(len(task.y), -np.log(task.n_classes) if likelihood else np.nan)
+    added[spoken] = rows
+    return added
+
+
+def _interval(means: Floats, confidence: float) -> tuple[float, float]:
+    """Return the interval that holds a share of the resamples, those without a row left out."""
+    if np.isnan(means).all():
+        return np.nan, np.nan
+    low, high = np.nanquantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
 
 
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:
@@ -278,7 +336,8 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
     spoken: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
     if not spoken.any():
         raise TeacherError(teacher.name, "abstains on every row.")
-    if not np.ptp(logits[spoken], axis=0).any():
+    # by probabilities: what is added to all logits of a row tells nothing
+    if np.ptp(softmax(logits[spoken], axis=1), axis=0).max() <= SAME:
         raise TeacherError(teacher.name, "says the same of every row.")
     if observed.embeddings is not None:
         bad = ~np.isfinite(observed.embeddings).all(axis=1) & spoken
@@ -298,9 +357,9 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
     part = case.part(spoken)
     lost = task.n_classes - part.n_classes
     warnings.warn(
-        f"Abstains on {int((~spoken).sum())} of {n} rows, which are left out"
-        + (f", and with them {counted(lost, 'class')}" if lost else "")
-        + "; its score is of other rows than the others'.",
+        f"Abstains on {int((~spoken).sum())} of {n} rows"
+        + (f", among them all of {counted(lost, 'class')}" if lost else "")
+        + "; these count as guesses where the metric is a likelihood, and are left out of others.",
         ConsilienceWarning,
         stacklevel=2,
     )
@@ -321,11 +380,15 @@ def _texts(caught: Sequence[warnings.WarningMessage]) -> tuple[str, ...]:
 
 
 def _best_first(rows: Sequence[RankedTeacher], resamples: Floats) -> tuple[RankedTeacher, ...]:
-    """Sort by score, those that failed last; add how often each is best among the resamples."""
-    good = [row.error is None for row in rows]
+    """Sort by score, those of fewer classes behind, those that failed last; add how often each is best."""
+    good = np.array([row.error is None for row in rows])
+    partial = np.array([row.partial for row in rows])
     wins = np.full(len(rows), np.nan)
-    if resamples.shape[1] and any(good):
-        best = np.bincount(resamples.argmax(axis=0), minlength=len(rows))
-        wins = np.where(good, best / resamples.shape[1], np.nan)
-    order = sorted(range(len(rows)), key=lambda i: (rows[i].error is not None, -rows[i].score))
+    if resamples.shape[1] and good.any():
+        # scores of fewer classes win only among themselves
+        out = partial & bool((good & ~partial).any()) | ~good
+        means = np.where(np.isnan(resamples) | out[:, None], -np.inf, resamples)
+        best = (means == means.max(axis=0)) & good[:, None] & ~out[:, None]
+        wins = np.where(good, (best / np.maximum(best.sum(axis=0), 1)).mean(axis=1), np.nan)
+    order = sorted(range(len(rows)), key=lambda i: (not good[i], bool(partial[i]), -rows[i].score))
     return tuple(replace(rows[i], wins=float(wins[i])) for i in order)

@@ -136,7 +136,8 @@ class Case:
         kept = Observed(seen.logits[rows], None if seen.embeddings is None else seen.embeddings[rows])
         y = self.y[rows]
         classes, codes = np.unique(y, return_inverse=True)
-        student = None if self.student_logits is None else self.student_logits[rows]
+        known = np.unique(self.codes[rows])
+        student = None if self.student_logits is None else self.student_logits[rows][:, known]
         return replace(
             self,
             X=take_rows(self.X, np.flatnonzero(rows)),
@@ -216,6 +217,13 @@ def _student_side(case: Case) -> Floats:
             stacklevel=2,
         )
     return probe.logits.astype(np.float64)
+
+
+def takes_teacher(student: Any) -> bool:
+    """Tell whether a student can be made for a teacher: see `_taught`."""
+    if hasattr(student, "fit") and hasattr(student, "get_params"):
+        return "teacher" in student.get_params()
+    return callable(student)
 
 
 def _taught(student: Any, teacher: Teacher) -> Any:

@@ -39,7 +39,9 @@ class RankedTeacher:
     error : str or None
         Why the assessment failed.
     scores : mapping
-        The score of every metric that was asked for.
+        The score of every metric that was asked for; NaN where one could not be had.
+    partial : bool
+        Whether the score is of fewer classes than the others', since the teacher abstains on the rest.
     """
 
     teacher: Teacher | None
@@ -51,6 +53,7 @@ class RankedTeacher:
     warnings: tuple[str, ...] = ()
     error: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
+    partial: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +63,7 @@ class Ranking:
     Attributes
     ----------
     rows : tuple of RankedTeacher
-        Those that failed come last, in the order given.
+        Those that failed come last, in the order given, and those with a score of fewer classes before them.
     metric : str
         The metric that ranks.
     n_rows : int
@@ -108,12 +111,14 @@ class Ranking:
                     "score": _finite(row.score),
                     "interval": [_finite(end) for end in row.interval],
                     "wins": _finite(row.wins),
+                    "bar": share,
                     "seconds": row.seconds,
                     "warnings": list(row.warnings),
                     "error": row.error,
+                    "partial": row.partial,
                     "scores": {name: _finite(value) for name, value in row.scores.items()},
                 }
-                for rank, row in enumerate(self.rows, 1)
+                for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1)
             ],
         }
 

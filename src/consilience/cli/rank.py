@@ -62,12 +62,14 @@ def rank(
     """
     from consilience import _console, _files
     from consilience._validation import check_count
-    from consilience.assess import rank_teachers
+    from consilience.assess import check_classes, rank_teachers
+    from consilience.transferability import label_codes
 
     _files.check_target(csv_file, (".csv",), "--csv")
     check_count("seed", seed, at_least=0)
     X = _files.read_rows(data, "--data")
     y = _known(_files.read_labels(labels, len(X), "--labels"))
+    check_classes(label_codes(y, len(X), "--labels")[1], len(X), "--labels")
     with _console.progress_bars(quiet=quiet) as progress:
         ranking = rank_teachers(
             _sources(teacher, classes, embed),
@@ -164,15 +166,14 @@ def show_ranking(view: Mapping[str, Any]) -> None:
     interval = any(row["interval"][0] is not None for row in good)
     headers = ["teacher", f">{view['metric']}", *(["interval", ">best in"] if interval else []), ""]
     table = _console.plain_table(">", *headers, *(f">{name}" for name in others))
-    low, high = good[-1]["score"], good[0]["score"]
     for row in good:
-        share = (row["score"] - low) / (high - low) if high > low else 1.0
-        ends = row["interval"]
-        figures = [f"{ends[0]:.3g} to {ends[1]:.3g}", f"{100 * row['wins']:.0f}%"] if interval else []
+        low, high = row["interval"]
+        shown = "" if low is None else f"{low:.3g} to {high:.3g}"
+        figures = [shown, f"{100 * row['wins']:.0f}%"] if interval else []
         cells = [str(row["rank"]), escape(row["name"]), f"{row['score']:.4g}", *figures]
-        more = [f"{row['scores'][name]:.4g}" for name in others]
+        more = ["" if row["scores"][name] is None else f"{row['scores'][name]:.4g}" for name in others]
         table.add_row(
-            *cells, "█" * max(1, round(BAR * share)), *more, style="bold" if row is rows[0] else None
+            *cells, "█" * max(1, round(BAR * row["bar"])), *more, style="bold" if row is rows[0] else None
         )
     out = _console.console()
     over = f"{counted(view['n_rows'], 'row')} of {counted(view['n_classes'], 'class')}"
