@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain cost <T, M>": {**PRINTED, "score": "cost", "epsilon": "auto"},
     "likelihood, temperature 3": {"temperature": 3.0},
     "likelihood, l2 0.01": {"l2": 1e-2},
-    "likelihood, cross-fitted": {"folds": 2},
+    "likelihood, in-sample": {"folds": 1},
     "likelihood, centres not normalised": {"normalise": False},
     "likelihood, Approximation I": {"approximation": "I"},
     "eq. (24), Approximation I": {**PRINTED, "approximation": "I"},

@@ -215,7 +215,7 @@ def _settings(
     if way == "exact" and not isinstance(student, str) and not takes_teacher(student):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; approximation='exact' needs a classifier with a "
-            "parameter teacher, such as CrossTaskDistiller(None), or a function from a teacher to a classifier."
+            "parameter teacher, such as CrossTaskDistiller(None), or a function from a teacher to one."
         )
     return Settings(
         way,
