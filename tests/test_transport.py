@@ -205,6 +205,18 @@ def test_predictions_that_single_precision_cannot_hold(epsilon):
     assert max(marginal_error(result, row) for row in range(20)) <= 1e-6
 
 
+def test_gradients_by_logits_of_sharp_rows_are_as_good_as_the_residual():
+    rng = np.random.default_rng(0)
+    a, b = (softmax(20 * rng.normal(size=(50, size)), axis=1) for size in (5, 6))
+    M = rng.random((5, 6))
+    rough, exact = (sinkhorn(a, b, M, 0.02, tol=tol, max_iter=100_000) for tol in (1e-6, 1e-12))
+    slopes = [
+        b * (beta - (b * beta).sum(axis=1, keepdims=True)) for beta in (rough.beta, exact.beta)
+    ]  # eq. (15)
+    assert np.abs(rough.beta - exact.beta).max() > 1e-5  # as docs/transport.md says
+    np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-6)
+
+
 @pytest.mark.parametrize("max_iter", [1, 2, 5, 20])
 @pytest.mark.parametrize("epsilon", [0.1, 0.01, 1e-3, 1e-8])
 def test_no_row_takes_more_than_max_iter(problem, epsilon, max_iter):
