@@ -27,7 +27,7 @@ from consilience import (
 from consilience.card import write_card
 from consilience.centres import features, ncm_accuracy, teacher_centres
 from consilience.engine import Observed, observe
-from consilience.kernels.centres import nearest_other_mean
+from consilience.kernels.centres import nearest_other_mean, unit_rows
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
@@ -109,7 +109,7 @@ def test_what_was_observed_is_not_asked_for_again(network: Any) -> None:
     np.testing.assert_allclose(class_centres(Silent(), X, Y, observed=seen), class_centres(teacher, X, Y))
     assert ncm_accuracy(Silent(), X, observed=seen) == ncm_accuracy(teacher, X)
     assert calls == []
-    with pytest.raises(InvalidInputError, match="observed has 5 rows and X has"):
+    with pytest.raises(InvalidInputError, match=r"observed has logits of shape \(5, 6\); expected"):
         cost_matrix(teacher, X, Y, observed=observe(teacher, X[:5]))
 
 
@@ -146,7 +146,21 @@ def test_centres_on_a_card_come_first(tmp_path: Path, network: Any) -> None:
     with pytest.raises(
         TeacherError, match=r"'old' has centres on its card of shape \(6, 5\) and embeddings of 64"
     ):
-        cost_matrix(as_teacher(path), X, Y)
+        cost_matrix(as_teacher(path), X, Y, centres="card")
+    with pytest.warns(ConsilienceWarning, match="card of teacher 'old' have 5 columns .* has 64; they are"):
+        found = cost_matrix(as_teacher(path), X, Y)
+    np.testing.assert_array_equal(found, cost_matrix(as_teacher(path), X, Y, centres="predictions"))
+
+
+def test_centres_on_a_card_are_not_for_scores_without_an_embedding(tmp_path: Path, network: Any) -> None:
+    proba = network.predict_proba(X)
+    np.save(tmp_path / "old.npy", proba)
+    centres = class_centres(network, DIGITS[OLD], LABELS[OLD])
+    write_card(tmp_path / "old.card.json", Card("old", range(6), output="probabilities", centres=centres))
+    with pytest.warns(ConsilienceWarning, match="have 64 columns and its embedding has 6"):
+        found = cost_matrix(as_teacher(tmp_path / "old.npy"), X, Y)
+    plain = as_teacher(proba, range(6), output="probabilities")
+    np.testing.assert_array_equal(found, cost_matrix(plain, X, Y))
 
 
 def test_without_weights_or_card_the_teachers_own_predictions_give_centres(network: Any) -> None:
@@ -235,6 +249,12 @@ def test_another_models_embedding(network: Any) -> None:
         ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "no row that tells the centre of 99"),
         ({"classes": [4, 5]}, "y has the labels 6, 7, 8, 9, which are none of the classes 4, 5"),
         ({"classes": [4, 4]}, "more than once"),
+        ({"kind": "random", "random_state": "a"}, "random_state='a' must be a whole number"),
+        (
+            {"observed": Observed(np.zeros((len(X), 5)), None)},
+            r"logits of shape \(\d+, 5\); expected \(\d+, 6\)",
+        ),
+        ({"observed": Observed(np.zeros((3, 6)), None)}, r"logits of shape \(3, 6\)"),
         ({"y": Y[:-1]}, "y has .* labels and X has"),
         ({"y": None}, "y is a NoneType; expected one label per row"),
         ({"y": Y[:, None]}, r"y is a ndarray of shape .*, 1\)"),
@@ -261,6 +281,38 @@ def test_rows_on_which_the_teacher_abstains_tell_nothing() -> None:
         InvalidInputError, match="no row that tells the centre of z: y has none, or the teacher abs"
     ):
         class_centres(teacher, rows, ["z", "z", "x", "y", "x", "y"])
+
+
+def seeing(logits: np.ndarray, embeddings: np.ndarray) -> Any:
+    return as_teacher(logits, ["a", "b"], output="logits", embed=embeddings)
+
+
+@pytest.mark.parametrize("lacks", ["logits", "embeddings"])
+def test_a_row_that_lacks_logits_or_features_tells_nothing(lacks: str) -> None:
+    rng = np.random.default_rng(0)
+    rows, labels = np.zeros((8, 1)), np.array(["x", "y"] * 4)
+    embeddings, logits = rng.normal(size=(8, 3)), rng.normal(size=(8, 2))
+    broken = {"logits": logits.copy(), "embeddings": embeddings.copy()}
+    broken[lacks][0] = np.nan
+    teacher, rest = seeing(**broken), seeing(logits[1:], embeddings[1:])
+    others = rows[1:], labels[1:]
+    np.testing.assert_allclose(class_centres(teacher, rows, labels), class_centres(rest, *others))
+    np.testing.assert_allclose(cost_matrix(teacher, rows, labels), cost_matrix(rest, *others))
+    assert ncm_accuracy(teacher, rows) == ncm_accuracy(rest, others[0])
+
+
+def test_a_row_without_features_does_not_count_for_or_against_the_weights(network: Any) -> None:
+    seen = observe(as_teacher(network), X)
+    assert seen.embeddings is not None
+    seen.embeddings[::3] = np.nan
+    kept = np.arange(len(X)) % 3 > 0
+    rest = Observed(seen.logits[kept], seen.embeddings[kept])
+    for y, their in ((None, None), (Y, Y[kept])):
+        found = ncm_accuracy(network, X, y, observed=seen)
+        assert found == ncm_accuracy(network, X[kept], their, observed=rest)
+    np.testing.assert_array_equal(
+        teacher_centres(as_teacher(network), X, observed=seen), unit_rows(as_teacher(network).class_weights)
+    )
 
 
 def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(network: Any) -> None:
@@ -325,6 +377,7 @@ def test_a_row_alone_in_its_class_is_nearest_to_another() -> None:
     points, codes = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]]), np.array([0, 0, 1])
     for normalise in (True, False):
         assert nearest_other_mean(points, codes, 3, normalise).tolist() == [0, 0, 0]
+        assert nearest_other_mean(points[:1], codes[:1], 3, normalise).tolist() == [-1]
 
 
 def test_no_row_of_a_class_that_the_teacher_knows(network: Any) -> None:

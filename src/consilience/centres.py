@@ -184,8 +184,9 @@ def teacher_centres(
     check_choice("centres", centres, CENTRES)
     seen = _observed(teacher, X, observed)
     width = features(seen).shape[1]
-    if centres in ("auto", "card") and getattr(teacher, "class_centres", None) is not None:
-        return _fitting(teacher, teacher.class_centres, width, "centres on its card")  # type: ignore[attr-defined]
+    card = getattr(teacher, "class_centres", None)
+    if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
+        return _fitting(teacher, card, width, "centres on its card")
     if centres == "card":
         raise TeacherError(teacher.name, "has no centres on a card. Use centres='auto'.")
     if seen.embeddings is None:
@@ -321,10 +322,26 @@ def ncm_accuracy(
 
 def _observed(teacher: Teacher, X: Any, observed: Observed | None) -> Observed:
     if observed is None:
-        return observe(teacher, X)
-    if len(observed.logits) != n_rows(X):
-        raise InvalidInputError(f"observed has {len(observed.logits)} rows and X has {n_rows(X)}.")
-    return observed
+        return _speaking(observe(teacher, X))
+    expected = n_rows(X), len(teacher.classes)
+    if observed.logits.shape != expected:
+        raise InvalidInputError(
+            f"observed has logits of shape {observed.logits.shape}; expected {expected}: a row per row of X, "
+            f"and a column per class of teacher {teacher.name!r}."
+        )
+    return _speaking(observed)
+
+
+def _speaking(seen: Observed) -> Observed:
+    """Let a row that lacks either logits or features lack both: it tells nothing."""
+    if seen.embeddings is None:
+        return seen
+    silent = np.isnan(seen.logits[:, 0]) | np.isnan(seen.embeddings).any(axis=1)
+    if not silent.any():
+        return seen
+    return Observed(
+        np.where(silent[:, None], np.nan, seen.logits), np.where(silent[:, None], np.nan, seen.embeddings)
+    )
 
 
 def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -381,6 +398,19 @@ def _predicted_centres(
     return np.asarray(mass @ embeddings[spoken])
 
 
+def _fits(teacher: Teacher, card: Any, width: int) -> bool:
+    """Tell whether the centres on a card are in the teacher's embedding, or warn."""
+    if np.shape(card)[1] == width:
+        return True
+    warnings.warn(
+        f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
+        f"embedding has {width}; they are passed over. Give embed= the layer that they were taken from.",
+        ConsilienceWarning,
+        stacklevel=4,
+    )
+    return False
+
+
 def _fitting(teacher: Teacher, centres: Any, width: int, what: str) -> NDArray[np.float64]:
     values = np.asarray(centres, dtype=np.float64)
     if values.shape != (len(teacher.classes), width):
@@ -429,7 +459,12 @@ def _random_cost(
     random_state: Any,
 ) -> NDArray[np.float64]:
     """Return the cost in a random embedding: Table 8, II."""
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    try:
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InvalidInputError(
+            f"random_state={random_state!r} must be a whole number, a RandomState or None."
+        ) from None
     rng = np.random.default_rng(seed)
     randomised = teacher.randomised(seed) if hasattr(teacher, "randomised") else None
     if randomised is not None:

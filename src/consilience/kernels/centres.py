@@ -74,7 +74,8 @@ def nearest_other_mean(
     """Return the class (n,) with the nearest mean of each row, the row itself left out of its class's mean.
 
     With it, a class of few rows would be nearest to each of them whatever the embedding. By SCTD, eq. (9),
-    the largest 2 e x - e e, where e is the class's mean; a row that is alone in its class gets another's.
+    the largest 2 e x - e e, where e is the class's mean; a row that is alone in its class gets another's,
+    or -1 where there is no other.
 
     Parameters
     ----------
@@ -96,4 +97,6 @@ def nearest_other_mean(
         points, means, own = unit_rows(embeddings), unit_rows(means), unit_rows(own)
     scores = 2 * points @ np.nan_to_num(means).T - (means**2).sum(axis=1)
     scores[np.arange(len(codes)), codes] = 2 * (points * own).sum(axis=1) - (own**2).sum(axis=1)
-    return np.asarray(np.where(np.isnan(scores), -np.inf, scores).argmax(axis=1))
+    unknown = np.isnan(scores)
+    nearest = np.where(unknown, -np.inf, scores).argmax(axis=1)
+    return np.asarray(np.where(unknown.all(axis=1), -1, nearest))
