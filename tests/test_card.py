@@ -190,3 +190,12 @@ def test_centres_that_are_not_finite(tmp_path: Path) -> None:
                 json.dumps({**GOOD, "centres": [[1], [0]]}).replace("0]]", "1e999]]"),
             )
         )
+
+
+def test_a_card_names_the_layer_of_its_centres(tmp_path: Path) -> None:
+    card = Card("birds", ["crow", "wren"], centres=[[1.0], [2.0]], embed="layer4")
+    write_card(tmp_path / "birds.card.json", card)
+    assert read_card(tmp_path / "birds.card.json") == card
+    for embed in ("", 3):
+        with pytest.raises(InvalidInputError, match="must be the name of a layer"):
+            Card("birds", ["crow", "wren"], embed=embed)  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ CardOutput = Literal["logits", "probabilities", "labels"]
 VERSION = 1
 MAX_BYTES = 16 * 2**20
 
-_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres")
+_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class Card:
     centres : (k, d) array of numbers, optional
         The mean embedding of each class in the model's own data, a row per class (SCTD, eq. 6), so that
         others need not guess it from the weights.
+    embed : str, optional
+        The layer that the centres were taken from, as in ``as_teacher(..., embed=)``; by default the input of
+        the last one. For another layer they are not used.
 
     Examples
     --------
@@ -64,6 +67,7 @@ class Card:
     description: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     centres: tuple[tuple[float, ...], ...] | None = None
+    embed: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -80,6 +84,8 @@ class Card:
             raise InvalidInputError(f"description={self.description!r} must be a text.")
         if not isinstance(self.details, Mapping):
             raise InvalidInputError(f"details={self.details!r} must be a mapping of names to values.")
+        if self.embed is not None and (not isinstance(self.embed, str) or not self.embed):
+            raise InvalidInputError(f"embed={self.embed!r} must be the name of a layer.")
         if self.centres is not None:
             object.__setattr__(self, "centres", _check_centres(self.centres, len(classes)))
 
@@ -123,8 +129,9 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
     content: dict[str, Any] = {"consilience_card": VERSION}
     content.update((key, getattr(card, key)) for key in _KEYS)
     content["details"] = dict(card.details)
-    if card.centres is None:
-        del content["centres"]  # so that older releases read the card
+    for key in ("centres", "embed"):
+        if content[key] is None:
+            del content[key]  # so that older releases read the card
     try:
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

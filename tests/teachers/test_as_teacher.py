@@ -164,3 +164,11 @@ def test_a_function_may_have_an_embedding_that_is_a_function() -> None:
 def test_a_teacher_is_given_its_embedding_where_it_is_made(option: Any) -> None:
     with pytest.raises(TeacherError, match="is a teacher already; give embed= and fingerprint= where"):
         as_teacher(as_teacher(lambda X: X, ["a"]), **option)
+
+
+@pytest.mark.parametrize("member", ["predict_logits", "observe", "embed"])
+def test_a_renamed_teacher_complains_in_its_own_name(member: str) -> None:
+    inner = as_teacher(np.ones((3, 2)), ["a", "b"], "inner", output="logits", embed=np.ones((3, 4)))
+    renamed = as_teacher(inner, name="outer")
+    with pytest.raises(TeacherError, match="'outer' holds outputs for 3 rows and X has 5"):
+        getattr(renamed, member)(np.ones((5, 1)))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from consilience.card import Card, card_path, write_card
 from consilience.exceptions import TeacherError, UnsafeFileError
 from consilience.teachers import as_teacher
 
@@ -111,6 +112,47 @@ def test_columns_that_change_places_after_the_last_layer_are_not_taken_for_its_o
     teacher = as_teacher(save(swapped), CLASSES)
     assert teacher.class_weights is None
     assert teacher.observe(X).embeddings is None
+
+
+@pytest.mark.parametrize("operator", ["Mul", "Div", "Sub", "Abs", "Pow", "Add"])
+def test_weights_whose_sign_or_length_changes_afterwards_are_not_given(
+    operator: str, save: Callable[[Any], Path]
+) -> None:
+    inputs = {"Abs": "s", "Sub": "c s", "Pow": "s c", "Add": "s t"}.get(operator, "s c")
+    head = [node("MatMul", "h W", "s"), node("MatMul", "h V", "t"), node(operator, inputs, "out")]
+    made = model(head, {"W": LAST, "V": -2 * LAST, "c": np.full((), -2, np.float32)})
+    assert as_teacher(save(made), CLASSES).class_weights is None
+
+
+@pytest.mark.parametrize("operator", ["Mul", "Div", "Sub"])
+def test_a_temperature_and_a_shift_keep_the_weights(operator: str, save: Callable[[Any], Path]) -> None:
+    head = [node("MatMul", "h W", "s"), node(operator, "s c", "out")]
+    made = model(head, {"W": LAST, "c": np.array([2.0], np.float32)})
+    np.testing.assert_allclose(as_teacher(save(made), CLASSES).class_weights, LAST.T, atol=1e-6)
+
+
+def test_a_softmax_by_hand_keeps_the_weights(save: Callable[[Any], Path]) -> None:
+    head = [
+        node("Gemm", "h W b", "s"),
+        node("ReduceMax", "s", "m", axes=[1]),
+        node("Sub", "s m", "r"),
+        node("Exp", "r", "e"),
+        node("ReduceSum", "e one", "n"),
+        node("Div", "e n", "out"),
+    ]
+    made = model(head, {"W": LAST, "b": BIAS, "one": np.array([1])})
+    np.testing.assert_allclose(as_teacher(save(made), CLASSES).class_weights, LAST.T, atol=1e-6)
+
+
+def test_centres_on_a_card_are_for_the_layer_they_were_taken_from(save: Callable[[Any], Path]) -> None:
+    path = save(matmul_add())
+    centres = np.ones((3, 5))
+    for named, used, unused in ((None, (None, "h"), ("z",)), ("z", ("z",), (None, "h"))):
+        write_card(card_path(path), Card("birds", CLASSES, centres=centres, embed=named))
+        for embed in used:
+            np.testing.assert_array_equal(as_teacher(path, embed=embed).class_centres, centres)
+        for embed in (*unused, lambda rows: rows):
+            assert as_teacher(path, embed=embed).class_centres is None
 
 
 def test_one_probability_that_is_made_two(save: Callable[[Any], Path]) -> None:

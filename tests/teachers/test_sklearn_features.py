@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import expit
+from sklearn.base import BaseEstimator
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -18,7 +19,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC
 
@@ -175,3 +176,22 @@ class Moved(LogisticRegression):
     assert first is not None
     assert first == mark(1.0, 0.0)
     assert len({first, mark(5.0, 0.0), mark(1.0, 2.0)}) == 3
+
+
+class Resampler(BaseEstimator):  # type: ignore[misc]
+    """Like those of imbalanced-learn: fits, and is passed over in prediction."""
+
+
+class Lenient(Pipeline):  # type: ignore[misc]
+    def predict_proba(self, X: Any) -> Any:
+        return self.steps[-1][1].predict_proba(X)
+
+
+def test_a_step_that_does_not_transform_leaves_no_embedding() -> None:
+    model = Lenient([("resample", Resampler()), ("last", LogisticRegression().fit(X, Y))])
+    teacher = as_teacher(model)
+    assert not hasattr(teacher, "embed")
+    assert teacher.class_weights is None
+    seen = teacher.observe(X)
+    assert seen.embeddings is None
+    np.testing.assert_array_equal(seen.logits, as_teacher(model.steps[-1][1]).predict_logits(X))

@@ -377,3 +377,27 @@ def test_torchs_own_modules_have_a_fingerprint_that_survives_a_copy(make: Any) -
     with torch.no_grad():
         next(module.parameters()).add_(1)
     assert marks(module)[0] != found[0]
+
+
+@pytest.mark.parametrize(
+    ("embed", "axes"), [("0", (2, 3)), ("1:input", (2, 3)), ("1", (2, 3)), ("3:input", (1, 2)), ("3", (1, 2))]
+)
+def test_the_kind_of_a_named_layer_tells_where_its_features_are(embed: str, axes: tuple[int, ...]) -> None:
+    class Last(nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any) -> Any:
+            return x.permute(0, 2, 3, 1)
+
+    images = np.random.default_rng(0).normal(size=(6, 1, 8, 5)).astype(np.float32)
+    module = nn.Sequential(
+        nn.Conv2d(1, 3, 1), nn.Conv2d(3, 7, 1), Last(), nn.Linear(7, 4), nn.Flatten(), nn.Linear(160, 3)
+    )
+    until = int(embed[0]) + (not embed.endswith("input"))
+    expected = run(module[:until], images).mean(axis=axes)
+    np.testing.assert_allclose(as_teacher(module, CLASSES, embed=embed).embed(images), expected, atol=1e-5)
+
+
+def test_a_convolution_over_time_is_averaged_over_time() -> None:
+    waves = np.random.default_rng(0).normal(size=(6, 1, 9)).astype(np.float32)
+    module = nn.Sequential(nn.Conv1d(1, 4, 1), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(4, 3))
+    found = as_teacher(module, CLASSES, embed="0").embed(waves)
+    np.testing.assert_allclose(found, run(module[:1], waves).mean(axis=2), atol=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -248,8 +249,13 @@ class Relabelled:
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the teacher's own logits (n, k)."""
+        logits: NDArray[np.float64] = self._called(self._teacher.predict_logits, X)
+        return logits
+
+    def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a member of the teacher, whose complaints are then in this one's name."""
         try:
-            return self._teacher.predict_logits(X)
+            return function(*arguments)
         except TeacherError as error:
             raise TeacherError(self.name, error.problem, error.position) from error
 
@@ -257,7 +263,8 @@ class Relabelled:
         # optional members such as embed; never the private ones, or unpickling would recurse
         if member.startswith("_"):
             raise AttributeError(member)
-        return getattr(self._teacher, member)
+        found = getattr(self._teacher, member)
+        return functools.partial(self._called, found) if callable(found) else found
 
 
 def relabel(teacher: Teacher, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:

@@ -48,15 +48,16 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
     return values
 
 
-def pool(features: Any, *, channels_last: bool = False) -> Any:
+def pool(features: Any, *, channels_last: bool | None = None) -> Any:
     """Return features (n, d) of an array or tensor: averages over the places of maps, or steps of sequences.
 
     Parameters
     ----------
     features : array or tensor
         (n, d) stays; (n, t, d) is averaged over t; (n, c, h, w) and more axes over all but the first two.
-    channels_last : bool
-        Whether the last axis holds the features whatever the number of axes, as it does for a linear layer.
+    channels_last : bool, optional
+        Whether the last axis holds the features whatever the number of axes, as it does for a linear layer;
+        or the second, as for a convolution. By default the number of axes decides.
 
     Examples
     --------
@@ -65,5 +66,5 @@ def pool(features: Any, *, channels_last: bool = False) -> Any:
     """
     if features.ndim <= 2:
         return features
-    last = channels_last or features.ndim == 3
+    last = features.ndim == 3 if channels_last is None else channels_last
     return features.mean(tuple(range(1, features.ndim - 1)) if last else tuple(range(2, features.ndim)))

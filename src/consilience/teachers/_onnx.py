@@ -113,7 +113,9 @@ class OnnxTeacher(Adapter):
             scores.append(self._matrix(results[0])[:count] if fixed else self._matrix(results[0]))
             if tensor is not None:
                 seen = results[1] if len(results) > 1 else feed[tensor]
-                features.append(pool(np.asarray(seen), channels_last=self.class_weights is not None)[:count])
+                features.append(
+                    pool(np.asarray(seen), channels_last=self.class_weights is not None or None)[:count]
+                )
         return _joined(scores), _joined(features) if features else None
 
     def _matrix(self, result: Any) -> NDArray[Any]:
@@ -182,6 +184,10 @@ class OnnxTeacher(Adapter):
             self._session = session
         return session
 
+    def release(self) -> None:
+        """Close the sessions; the file is opened again when it is needed."""
+        self._session = self._wide_session = None
+
     def _model_fingerprint(self) -> str | None:
         """Hash the file and the files next to it that it reads."""
         now = _signature(self._source, self._external)
@@ -235,7 +241,10 @@ def onnx_teacher(
     else:
         check_embed_function(options.embed, shown, "the name of a tensor")
         teacher._seen = head if options.embed is None else None
-    teacher.class_centres = centres_of(card)
+    last = head.tensor if head is not None else None
+    taken = teacher._seen.tensor if teacher._seen is not None else options.embed
+    if card is not None and taken == (card.embed or last):  # those of another layer say nothing of this one
+        teacher.class_centres = centres_of(card)
     return teacher
 
 

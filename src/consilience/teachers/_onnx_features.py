@@ -14,11 +14,12 @@ from consilience._optional import require
 from consilience.exceptions import TeacherError
 from consilience.teachers._onnx_graph import Graph, node_attribute
 
-# Operators that may follow the last layer: none of them changes which column belongs to which class.
+# Operators that may follow the last layer: none of them changes which column belongs to which class, or turns
+# more into less, as Abs, Neg and Pow may. For others it depends, see _keeps_columns.
 _TAIL = {
-    *("Abs", "Add", "Cast", "CastLike", "Clip", "Div", "Dropout", "Exp", "Flatten", "Identity", "Log"),
-    *("LogSoftmax", "Max", "Mul", "Normalizer", "Pow", "ReduceMean", "ReduceSum", "Relu", "Reshape"),
-    *("Sigmoid", "Softmax", "Squeeze", "Sub", "Unsqueeze", "ZipMap"),
+    *("Cast", "CastLike", "Clip", "Dropout", "Exp", "Flatten", "Identity", "Log", "LogSoftmax", "Normalizer"),
+    *("ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid", "Softmax", "Squeeze"),
+    *("Unsqueeze", "ZipMap"),
 }
 
 
@@ -31,7 +32,7 @@ class Features:
     tensor : str
         The tensor that holds them.
     weights : (k, d) array or None
-        Those of the last layer, where it is the one that takes them.
+        Those of the last layer, where it is the one that takes them; a temperature is no part of them.
     """
 
     tensor: str
@@ -127,7 +128,8 @@ def _per_class(
     """Return the weights with a row per class, or None where a row's class cannot be told."""
     tail = _tail(graph, node, before)
     if len(weights) == n_classes:
-        if not all(_keeps_columns(graph, step) for step in tail):
+        made = {tensor for step in [node, *tail] for tensor in step.output}
+        if not all(_keeps_columns(graph, step, made) for step in tail):
             return None
         # a binary model written as [-w, w] under a sigmoid of each: the logits differ by w x, not 2 w x
         sigmoids = node.op_type == "LinearClassifier" or any(step.op_type == "Sigmoid" for step in tail)
@@ -160,11 +162,29 @@ def _tail(graph: Graph, node: Any, before: set[str]) -> list[Any]:
     return found
 
 
-def _keeps_columns(graph: Graph, node: Any) -> bool:
+def _keeps_columns(graph: Graph, node: Any, made: set[str]) -> bool:
+    """Tell whether a step leaves each column to its class; `made` are the tensors after the last layer."""
     if node.op_type == "ArrayFeatureExtractor":  # one margin of two, which the adapter turns into [0, d]
         picked = graph.constants.get(node.input[1])
         return picked is not None and int(np.prod(picked.dims)) == 1
+    if node.op_type == "Add":  # a bias
+        return any(tensor in graph.constants for tensor in node.input)
+    first, second = node.input[0], node.input[-1]
+    if node.op_type in ("Sub", "Div") and first in made and second in made:
+        return True  # a softmax by hand: x - max(x), e / sum(e)
+    if node.op_type == "Sub":
+        return first in made and second in graph.constants
+    if node.op_type in ("Mul", "Div"):  # a temperature
+        return first in made and _is_positive_number(graph, second)
     return node.op_type in _TAIL
+
+
+def _is_positive_number(graph: Graph, tensor: str) -> bool:
+    constant = graph.constants.get(tensor)
+    if constant is None or constant.external_data or int(np.prod(constant.dims)) != 1:
+        return False
+    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
+    return bool(np.all(numpy_helper.to_array(constant) > 0))
 
 
 def _flag(node: Any, name: str) -> bool:

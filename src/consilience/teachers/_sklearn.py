@@ -66,7 +66,7 @@ class SklearnTeacher(Adapter):
     @property
     def class_weights(self) -> NDArray[Any] | None:
         """The weights (k, d) of a linear model, or of the last layer of an MLPClassifier."""
-        if callable(self._embed):
+        if callable(self._embed) or not (self._until or self._parts).opens:
             return None
         last = self._parts.last if self._until is None else self._until.last
         return None if _is_hidden(last, self._until) else last_layer_weights(last, len(self.classes))

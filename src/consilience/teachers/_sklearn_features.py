@@ -38,6 +38,11 @@ class Parts:
     before: tuple[Any, ...]
     last: Any
 
+    @property
+    def opens(self) -> bool:
+        """Whether all steps transform; some resample, and are passed over in prediction."""
+        return all(hasattr(step, "transform") for step in self.before)
+
     def transform(self, X: Any) -> Any:
         """Return what the last step gets."""
         for step in self.before:

@@ -83,8 +83,7 @@ class TorchTeacher(Adapter):
                 f"has embeddings that are a {type(found).__name__}, not a tensor. "
                 "Give embed= another layer, or a function.",
             )
-        linear_input = self._embed is None or str(self._embed).endswith(":input")
-        found = pool(found, channels_last=linear_input)
+        found = pool(found, channels_last=watch.channels_last if isinstance(self._embed, str) else None)
         if found.ndim != 2 or len(found) != rows:
             raise TeacherError(
                 self.name,
@@ -174,12 +173,16 @@ class Watch:
         What entered it.
     layer : tensor or None
         The output (or, with ``name:input``, the input) of the named layer.
+    channels_last : bool or None
+        Where the named layer has the features of a place: in the last axis, or in the second; None if its
+        type does not tell.
     """
 
     def __init__(self, torch: Any, module: Any, embed: Any, n_classes: int) -> None:
         self._torch, self._module, self._k = torch, module, n_classes
         self._name = embed if isinstance(embed, str) else None
         self._handles: list[Any] = []
+        self.channels_last: bool | None = None
         self.begin()
 
     def begin(self) -> None:
@@ -195,6 +198,7 @@ class Watch:
         if self._name is not None:
             name, _, side = self._name.partition(":")
             part = dict(self._module.named_modules())[name]
+            self.channels_last = _channels_last(self._torch, part)
             hook = part.register_forward_pre_hook if side else part.register_forward_hook
             self._handles.append(hook(self._see_layer))
         return self
@@ -246,6 +250,13 @@ def _check_embed(module: Any, embed: Any, name: str) -> None:
 
 def _is_head(torch: Any, part: Any, n_classes: int) -> bool:
     return isinstance(part, torch.nn.Linear) and part.out_features == n_classes
+
+
+def _channels_last(torch: Any, part: Any) -> bool | None:
+    if isinstance(part, torch.nn.Linear | torch.nn.LayerNorm | torch.nn.Embedding):
+        return True
+    kinds = ("conv", "pooling", "batchnorm", "instancenorm")
+    return False if type(part).__module__ in {f"torch.nn.modules.{kind}" for kind in kinds} else None
 
 
 def _modules(torch: Any, module: Any, embed: Any) -> list[Any]:
