@@ -294,6 +294,9 @@ def test_a_folder_with_other_files_is_no_store(tmp_path: Path) -> None:
         ScoreStore(tmp_path)
     with pytest.raises(InvalidInputError, match="is a file; give a folder"):
         ScoreStore(tmp_path / "thesis.tex")
+    for nothing in (None, "", 3):
+        with pytest.raises(InvalidInputError, match=r"The store .* must be a folder"):
+            ScoreStore(nothing)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="cache=3 must be a folder, a ScoreStore or None"):
         as_store(3)  # type: ignore[arg-type]
 
@@ -359,6 +362,10 @@ class TestDigests:
             (np.zeros((1, 2, 3)), np.zeros((1, 3, 2))),
             (np.zeros((1, 4), np.int32), np.zeros((1, 4), np.float32)),
             (["ab"], ["a b"]),
+            ([[1, "a"]], [["1", "a"]]),
+            ([[True, 2]], [[1, 2]]),
+            ([[1, 2.5]], [[1.0, 2.5]]),
+            (["a", None], ["a", "None"]),
             (np.array([["a", "b"]]), np.array([["a, b", ""]])),
             (np.array([["1", "2"]], dtype=object), np.array([[1, 2]], dtype=object)),
             (pd.DataFrame({"a": [1.0]}), pd.DataFrame({"b": [1.0]})),

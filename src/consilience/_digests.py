@@ -112,7 +112,7 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _as_array(X: Any) -> NDArray[Any] | None:
-    """Return a list of texts, or of equally long lists of numbers, as an array."""
+    """Return a list of texts, or of equally long lists, as an array that says of its cells what they are."""
     if not isinstance(X, list | tuple):
         X = X.to_numpy() if hasattr(X, "to_numpy") else X
         return X if isinstance(X, np.ndarray) else None
@@ -120,8 +120,10 @@ def _as_array(X: Any) -> NDArray[Any] | None:
         texts = np.empty(len(X), dtype=object)
         texts[:] = X
         return texts
+    # an array of cells of several types would make text of numbers, and numbers of truth values
+    kinds = {getattr(cell, "dtype", type(cell)) for cell in _flat(X)}
     try:
-        return np.asarray(X)
+        return np.asarray(X) if len(kinds) <= 1 or np.asarray(X).dtype.kind == "O" else np.array(X, object)
     except ValueError:  # rows that differ in length
         return None
 

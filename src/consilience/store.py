@@ -67,6 +67,8 @@ class ScoreStore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise InvalidInputError(f"The store {folder!r} must be a folder.")
         self.folder = Path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise InvalidInputError(f"The store {str(self.folder)!r} is a file; give a folder.")
