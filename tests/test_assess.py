@@ -407,6 +407,27 @@ def test_an_mlp_s_hidden_layer_is_its_embedding() -> None:
     assert row.score == pytest.approx(transferability.logme(hidden, Y[ROWS]), abs=1e-4)
 
 
+def test_files_are_closed_when_their_teacher_is_assessed(models: dict[str, Any], tmp_path: Path) -> None:
+    skl2onnx = pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "same.onnx"
+    model = skl2onnx.to_onnx(models["same"], X[:1].astype(np.float32), options={"zipmap": False})
+    path.write_bytes(model.SerializeToString())
+    ranking = rank_teachers([path], X[ROWS].astype(np.float32), Y[ROWS])
+    teacher: Any = ranking.best
+    assert ranking.rows[0].error is None
+    assert teacher._session is None
+    assert teacher._wide_session is None
+    assert teacher.predict_logits(X[:3].astype(np.float32)).shape == (3, 5)
+
+
+def test_an_interval_ends_where_its_metric_does(models: dict[str, Any]) -> None:
+    apart = 100.0 * np.eye(5)[Y[ROWS] - 5] + 10 * np.random.default_rng(0).normal(size=(len(ROWS), 5))
+    teacher = as_teacher(lambda rows: rows, range(5), output="logits", embed=lambda rows: rows)
+    row = rank_teachers([teacher], apart, Y[ROWS], "gbc").rows[0]
+    assert row.interval[0] < row.score <= row.interval[1] <= 0
+
+
 def test_progress_is_told(models: dict[str, Any]) -> None:
     told: list[tuple[str, int, int]] = []
     rank_teachers(models, X[ROWS], Y[ROWS], "nce", progress=lambda *report: told.append(report))

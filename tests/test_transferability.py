@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from consilience import InvalidInputError, transferability
+from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.evidence import evidence_rows, label_sums, maximum_evidence
 from consilience.kernels.separability import h_score_rows
 
@@ -191,15 +192,38 @@ def test_rotations_of_the_features_do_not_matter(seed: int) -> None:
         assert score(F @ rotation, codes) == pytest.approx(score(F, codes), abs=1e-5), metric
 
 
-def test_one_spectrum_serves_several_metrics() -> None:
+def test_a_spectrum_serves_the_metrics_of_its_kind() -> None:
     F, codes = features()
-    F = transferability.unit_scale(F)
-    spectrum = transferability.feature_spectrum(F)
-    for metric in ("logme", "h_score", "transrate"):
+    plain, centred = (transferability.feature_spectrum(F + 3, centred=kind) for kind in (False, True))
+    for metric, right, wrong in (
+        ("logme", plain, centred), ("h_score", centred, plain), ("transrate", centred, plain),
+    ):  # fmt: skip
         score = getattr(transferability, metric)
-        assert score(F, codes, spectrum=spectrum) == pytest.approx(score(F, codes), abs=1e-12)
+        assert score(F + 3, codes, spectrum=right) == pytest.approx(score(F + 3, codes), abs=1e-12)
+        with pytest.raises(InvalidInputError, match="spectrum is of another kind"):
+            score(F + 3, codes, spectrum=wrong)
     with pytest.raises(InvalidInputError, match="spectrum is that of"):
-        transferability.logme(F[:50], codes[:50], spectrum=spectrum)
+        transferability.logme(F[:50], codes[:50], spectrum=plain)
+
+
+def test_neither_offset_nor_scale_costs_digits() -> None:
+    F, codes = features()
+    variance, evidence = transferability.h_score(F, codes), transferability.logme(F, codes)
+    assert transferability.h_score(F + 3000, codes) == pytest.approx(variance, abs=1e-6)
+    for scale in (1e-6, 1e6):
+        assert transferability.logme(scale * F, codes) == pytest.approx(evidence, abs=1e-6)
+
+
+def test_the_evidence_is_at_its_maximum_or_a_warning_says_so() -> None:
+    for seed in range(20):
+        F = np.random.default_rng(seed).normal(size=(40, 12))
+        found = maximum_evidence(transferability.feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4))
+        assert found.change.max() <= transferability.EVIDENCE_TOL
+    early = maximum_evidence(
+        transferability.feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4), max_iter=2
+    )
+    with pytest.warns(ConvergenceWarning, match="was still growing"):
+        transferability.warn_of_evidence(early)
 
 
 def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
@@ -208,7 +232,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
     spectrum = transferability.feature_spectrum(F)
     sums, counts = label_sums(F, codes, 3)
     evidence = evidence_rows(F, codes, spectrum, maximum_evidence(spectrum, sums, counts))
-    _, variance = h_score_rows(F, codes, spectrum, sums, counts)
+    _, variance = h_score_rows(F, codes, transferability.feature_spectrum(F, centred=True), sums, counts)
     copies = 200
     for row in (0, 7, 31):
         more = np.append(np.repeat(np.arange(60), copies), row)
@@ -248,6 +272,16 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
             lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=[0.0, 0.0]),
             "not all 0",
         ),
+        (
+            lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=["a", "b"]),
+            "source_weight has the type",
+        ),
+        (
+            lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], weights=(1,)),
+            "must be two numbers",
+        ),
+        (lambda: transferability.n_leep(np.eye(10), [0, 1] * 5, energy=80), "energy=80 must be a share"),
+        (lambda: transferability.feature_spectrum([1, 2, 3]), "expected numbers"),
     ],
 )
 def test_bad_input_gets_one_sentence(call: Callable[[], float], expected: str) -> None:

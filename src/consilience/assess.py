@@ -173,7 +173,7 @@ def rank_teachers(
         means = np.full(n_bootstrap, -np.inf)
         if added is not None and n_bootstrap:
             means = resampled_means(added, n_bootstrap, settings.seed)
-            row = replace(row, interval=_interval(means, confidence))
+            row = replace(row, interval=_interval(means, confidence, names[0]))
         rows.append(replace(row, seconds=time.perf_counter() - start))
         resamples.append(means)
         progress("ranking", place + 1, len(given))
@@ -301,6 +301,9 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
                     partial = bool(np.isnan(found).any()) and case.n_classes < task.n_classes
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
             error, added = _reason(problem), None
+    release = getattr(teacher, "release", None)
+    if release is not None:  # the next one needs the memory
+        release()
     score = scores[task.metrics[0]] if error is None else -np.inf
     nothing = (np.nan, np.nan)
     row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores, partial)
@@ -322,12 +325,13 @@ def _scored(case: Case, spoken: NDArray[np.bool_], metric: str, task: Task) -> F
     return added
 
 
-def _interval(means: Floats, confidence: float) -> tuple[float, float]:
+def _interval(means: Floats, confidence: float, metric: str) -> tuple[float, float]:
     """Return the interval that holds a share of the resamples, those without a row left out."""
     if np.isnan(means).all():
         return np.nan, np.nan
     low, high = np.nanquantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(low), float(high)
+    # a jackknife does not know where a metric ends
+    return float(low), min(float(high), 0.0) if metric in ("gbc", "otce") else float(high)
 
 
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:

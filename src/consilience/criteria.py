@@ -122,8 +122,13 @@ class Case:
 
     @cached_property
     def spectrum(self) -> Spectrum:
-        """The one eigendecomposition that logme, h_score and transrate share."""
+        """The eigendecomposition of the features for logme, which has no intercept."""
         return feature_spectrum(self.embeddings)
+
+    @cached_property
+    def centred_spectrum(self) -> Spectrum:
+        """The eigendecomposition that h_score and transrate share, of the features less their mean."""
+        return feature_spectrum(self.embeddings, centred=True)
 
     @cached_property
     def sums(self) -> tuple[Floats, Floats]:
@@ -265,6 +270,7 @@ def _n_leep(case: Case) -> Scored:
 
 def _logme(case: Case) -> Scored:
     found = maximum_evidence(case.spectrum, *case.sums)
+    transferability.warn_of_evidence(found)
     if not case.settings.intervals:
         return float(found.values.mean()), np.full(len(case.codes), found.values.mean())
     rows = evidence_rows(case.embeddings, case.codes, case.spectrum, found)
@@ -272,11 +278,14 @@ def _logme(case: Case) -> Scored:
 
 
 def _h_score(case: Case) -> Scored:
-    return h_score_rows(case.embeddings, case.codes, case.spectrum, *case.sums)
+    return h_score_rows(case.embeddings, case.codes, case.centred_spectrum, *case.sums)
 
 
 def _transrate(case: Case) -> Scored:
-    return _jackknifed(case, lambda part: transferability.transrate(part.embeddings, part.codes))
+    def value(part: Case) -> float:
+        return transferability.transrate(part.embeddings, part.codes, spectrum=part.centred_spectrum)
+
+    return _jackknifed(case, value)
 
 
 def _gbc(case: Case) -> Scored:

@@ -21,13 +21,9 @@ from consilience._validation import (
     check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels import evidence
 from consilience.kernels import sinkhorn as transport
-from consilience.kernels.evidence import (
-    Spectrum,
-    feature_spectrum,
-    label_sums,
-    maximum_evidence,
-)
+from consilience.kernels.evidence import Evidence, Spectrum, label_sums, maximum_evidence
 from consilience.kernels.label_evidence import leep_rows, nce_rows
 from consilience.kernels.separability import gaussian_overlap, h_score_rows, transrate_value
 
@@ -46,7 +42,21 @@ __all__ = [
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
+EVIDENCE_TOL = 1e-3  # change of alpha / beta; the evidence is near its maximum, and changes by far less
 COVARIANCES = ("spherical", "diagonal")
+
+
+def feature_spectrum(embeddings: ArrayLike, *, centred: bool = False) -> Spectrum:
+    """Return the eigendecomposition of features, so that metrics need not make it again.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    centred : bool
+        Whether the features' mean is taken off: for `h_score` and `transrate`; not for `logme`.
+    """
+    check_choice("centred", centred, (True, False))
+    return evidence.feature_spectrum(_matrix("embeddings", embeddings), centred)
 
 
 def nce(proba: ArrayLike, y: ArrayLike) -> float:
@@ -115,11 +125,12 @@ def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = No
         The teacher's features.
     y : (n,) array
     spectrum : from `feature_spectrum`, optional
-        Of the same features, so that several metrics share one decomposition.
+        Of the same features, not centred.
     """
     F = _matrix("embeddings", embeddings)
     codes, classes = label_codes(y, len(F))
-    found = maximum_evidence(_spectrum(F, spectrum), *label_sums(F, codes, len(classes)))
+    found = maximum_evidence(_spectrum(F, spectrum, False), *label_sums(F, codes, len(classes)))
+    warn_of_evidence(found)
     return float(found.values.mean())
 
 
@@ -141,13 +152,13 @@ def h_score(
         Take Ledoit and Wolf's estimate C of the covariance, and (1 - a) times the covariance between classes:
         Ibrahim et al., "Newer is not always better" (2021), eq. (3).
     spectrum : from `feature_spectrum`, optional
-        Not used with shrinkage.
+        Of the same features, centred. Not used with shrinkage.
     """
     F = _matrix("embeddings", embeddings)
     codes, classes = label_codes(y, len(F))
     sums, counts = label_sums(F, codes, len(classes))
     if not shrinkage:
-        return h_score_rows(F, codes, _spectrum(F, spectrum), sums, counts)[0]
+        return h_score_rows(F, codes, _spectrum(F, spectrum, True), sums, counts)[0]
     from sklearn.covariance import ledoit_wolf
 
     covariance, share = ledoit_wolf(F)
@@ -166,7 +177,7 @@ def transrate(
 
     Huang et al., "Frustratingly easy transferability estimation" (2022), eq. (5). Z are the features less
     their mean, brought to a mean squared length of one so that `epsilon` means the same for every teacher
-    (ours; a `spectrum` must be that of such features).
+    (ours).
 
     Parameters
     ----------
@@ -174,13 +185,13 @@ def transrate(
     y : (n,) array
     epsilon : float
         The distortion up to which features are coded.
+    spectrum : from `feature_spectrum`, optional
+        Of the same features, centred.
     """
     F = _matrix("embeddings", embeddings)
     codes, classes = label_codes(y, len(F))
     check_number("epsilon", epsilon, above=0)
-    if spectrum is None:
-        F = unit_scale(F)
-    return transrate_value(F, codes, len(classes), _spectrum(F, spectrum), epsilon)
+    return transrate_value(F, codes, len(classes), _spectrum(F, spectrum, True), epsilon)
 
 
 def gbc(
@@ -280,7 +291,13 @@ def otce(
     source_codes, source_classes = label_codes(source_y, len(S), "source_y", at_least=1)
     if S.shape[1] != F.shape[1]:
         raise InvalidInputError(f"source_embeddings have {S.shape[1]} columns and embeddings {F.shape[1]}.")
-    mass = np.ones(len(S)) if source_weight is None else np.asarray(source_weight, dtype=np.float64)
+    if np.shape(weights) != (2,):
+        raise InvalidInputError(f"weights={weights!r} must be two numbers, for distance and entropy.")
+    first, second = (check_number("weights", weight, at_least=0) for weight in weights)
+    mass = np.ones(len(S)) if source_weight is None else np.asarray(source_weight)
+    if mass.dtype.kind not in "biuf":
+        raise InvalidInputError(f"source_weight has the type {mass.dtype}; give numbers of at least 0.")
+    mass = mass.astype(np.float64)
     if mass.shape != (len(S),) or not (np.isfinite(mass) & (mass >= 0)).all() or not mass.sum() > 0:
         raise InvalidInputError(
             f"source_weight must be {len(S)} numbers of at least 0, not all 0; it has shape {mass.shape}."
@@ -292,7 +309,7 @@ def otce(
     margin = joint.sum(axis=1, keepdims=True)
     seen = joint > 0
     entropy = -float((joint[seen] * np.log((joint / np.where(margin > 0, margin, 1.0))[seen])).sum())
-    return -weights[0] * float(np.vdot(plan, distances)) - weights[1] * entropy
+    return -first * float(np.vdot(plan, distances)) - second * entropy
 
 
 def label_codes(y: ArrayLike, n: int, name: str = "y", at_least: int = 2) -> tuple[Codes, NDArray[Any]]:
@@ -318,12 +335,13 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
     from sklearn.exceptions import ConvergenceWarning as NotConverged
     from sklearn.mixture import GaussianMixture
 
-    check_number("energy", energy, above=0)
+    if check_number("energy", energy, above=0) > 1:
+        raise InvalidInputError(f"energy={energy!r} must be a share of the variance, at most 1.")
     check_count("n_clusters", n_clusters)
     Z = F - F.mean(axis=0)
     values = np.linalg.eigvalsh(Z.T @ Z if Z.shape[1] <= len(Z) else Z @ Z.T)[::-1]
     share = np.cumsum(values) / max(float(values.sum()), np.finfo(np.float64).tiny)
-    kept = min(int(np.searchsorted(share, min(energy, 1.0))) + 1, min(Z.shape))
+    kept = min(int(np.searchsorted(share, energy)) + 1, min(Z.shape))
     mixture = GaussianMixture(
         max(1, min(n_clusters, len(Z) // 5)),
         covariance_type="diag",
@@ -394,12 +412,26 @@ def _matrix(name: str, values: ArrayLike) -> Floats:
     return array.astype(np.float64, copy=False)
 
 
-def _spectrum(F: Floats, given: Spectrum | None) -> Spectrum:
+def _spectrum(F: Floats, given: Spectrum | None, centred: bool) -> Spectrum:
     if given is None:
-        return feature_spectrum(F)
+        return evidence.feature_spectrum(F, centred)
     if given.n != len(F) or len(given.mean) != F.shape[1]:
         raise InvalidInputError(
             f"spectrum is that of features ({given.n}, {len(given.mean)}) and embeddings have shape "
             f"{F.shape}."
         )
+    if given.centred != centred:
+        raise InvalidInputError(f"spectrum is of another kind; use feature_spectrum(F, centred={centred}).")
     return given
+
+
+def warn_of_evidence(found: Evidence) -> None:
+    """Warn where the search for the maximum stopped before the evidence was near its last digits."""
+    late = found.change > EVIDENCE_TOL
+    if late.any():
+        warnings.warn(
+            f"The evidence of {int(late.sum())} of {len(late)} classes was still growing: alpha / beta "
+            f"changed by {found.change.max():.1e} in the last step (tol {EVIDENCE_TOL:g}).",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

@@ -1,4 +1,4 @@
-r"""LogME, and what else follows from one eigendecomposition of the features' Gram matrix.
+r"""LogME, and what else follows from an eigendecomposition of the features' Gram matrix.
 
 Legend: F (n, d) the features, F^T F = V diag(s) V^T with the r eigenvalues that are not zero, m the mean of
 the rows, Y (n, K) the one-hot labels, of which only the sums of the rows of each class are needed.
@@ -16,12 +16,13 @@ from consilience.kernels.packed import Floats
 
 
 class Spectrum(NamedTuple):
-    """The eigendecomposition of F^T F, with the mean of the rows."""
+    """The eigendecomposition of F^T F, or of the same with the mean taken off the rows."""
 
     values: Floats  # s (r,), ascending, positive
     vectors: Floats  # V (d, r)
     mean: Floats  # m (d,)
     n: int
+    centred: bool = False
 
 
 class Evidence(NamedTuple):
@@ -31,13 +32,16 @@ class Evidence(NamedTuple):
     alpha: Floats  # (K,) precision of the weights
     beta: Floats  # (K,) precision of the noise
     projections: Floats  # V^T F^T Y (r, K)
-    converged: NDArray[np.bool_]  # (K,)
+    change: Floats  # (K,) of alpha / beta in the last step, as a share
 
 
-def feature_spectrum(F: NDArray[np.floating]) -> Spectrum:
-    """Decompose the smaller of F^T F and F F^T, in float64."""
+def feature_spectrum(F: NDArray[np.floating], centred: bool = False) -> Spectrum:
+    """Decompose the smaller of F^T F and F F^T, in float64; with `centred` the rows less their mean."""
     F = np.asarray(F, dtype=np.float64)
     n, d = F.shape
+    mean = F.mean(axis=0)
+    if centred:
+        F = F - mean
     if d <= n:
         values, vectors = np.linalg.eigh(F.T @ F)
     else:
@@ -46,11 +50,11 @@ def feature_spectrum(F: NDArray[np.floating]) -> Spectrum:
     kept = values > max(n, d) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
     values = values[kept]
     vectors = vectors[:, kept] if d <= n else (F.T @ left[:, kept]) / np.sqrt(values)
-    return Spectrum(values, vectors, F.mean(axis=0), n)
+    return Spectrum(values, vectors, mean, n, centred)
 
 
 def maximum_evidence(
-    spectrum: Spectrum, sums: Floats, counts: Floats, tol: float = 1e-6, max_iter: int = 200
+    spectrum: Spectrum, sums: Floats, counts: Floats, tol: float = 1e-6, max_iter: int = 1000
 ) -> Evidence:
     r"""Maximise the evidence of a Bayesian linear regression on the one-hot column of each class.
 
@@ -71,11 +75,17 @@ def maximum_evidence(
     s, n = spectrum.values[:, None], spectrum.n
     projections = spectrum.vectors.T @ sums.T
     energy = projections**2 / s  # (U^T y)^2, U the left singular vectors
+    # the evidence does not depend on the scale of F, and the bounds below must not either
+    scale = float(s.mean()) if len(s) else 1.0
+    s = s / scale
     outside = np.maximum(counts - energy.sum(axis=0), 0.0)  # what of y no weights can reach
     alpha, beta = np.ones(len(counts)), np.ones(len(counts))
-    converged = np.zeros(len(counts), dtype=bool)
+    change = np.full(len(counts), np.inf)
     tiny = np.finfo(np.float64).tiny
     for _ in range(max_iter):
+        converged = change <= tol
+        if converged.all():
+            break
         ratio = alpha / beta
         shrunk = s + ratio
         gamma = (s / shrunk).sum(axis=0)
@@ -85,9 +95,7 @@ def maximum_evidence(
         beta = np.where(converged, beta, (n - gamma) / np.maximum(error, tiny))
         # a class that is fitted without error has no maximum: stop far enough
         alpha, beta = np.clip(alpha, 1e-12, 1e12), np.clip(beta, 1e-12, 1e12)
-        converged |= np.abs(alpha / beta - ratio) <= tol * ratio
-        if converged.all():
-            break
+        change = np.where(converged, change, np.abs(alpha / beta - ratio) / ratio)
     shrunk = s + alpha / beta
     weights = (energy * s / shrunk**2).sum(axis=0)
     error = outside + (energy * (alpha / beta / shrunk) ** 2).sum(axis=0)
@@ -96,7 +104,7 @@ def maximum_evidence(
         n * np.log(beta) + len(s) * np.log(alpha) - n * np.log(2.0 * np.pi)
         - beta * error - alpha * weights - np.log(alpha + beta * s).sum(axis=0)
     )  # fmt: skip
-    return Evidence(values / n, alpha, beta, projections, converged)
+    return Evidence(values / n, alpha * scale, beta, projections, change)
 
 
 def evidence_rows(F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, found: Evidence) -> Floats:
@@ -118,31 +126,17 @@ def evidence_rows(F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, fou
 
 
 def solve_covariance(spectrum: Spectrum, B: Floats) -> Floats:
-    r"""Return the pseudo-inverse of the covariance of the rows, F^T F / n - m m^T, times B (d, k).
-
-    By Sherman and Morrison from the eigenvectors of F^T F; where the correction makes the matrix singular
-    (the features can add up to a constant), by the formula for that case.
-    """
-    V, s, m = spectrum.vectors, spectrum.values / spectrum.n, spectrum.mean
-    a = V @ ((V.T @ m) / s)
-    left = 1.0 - float(m @ a)
-    solved = V @ ((V.T @ B) / s[:, None])
-    if left > 1e-8:
-        return solved + np.outer(a, a @ B) / left
-    length = float(a @ a)
-    if length == 0.0:
-        return solved
-    solved = V @ ((V.T @ (B - np.outer(a, a @ B) / length)) / s[:, None])
-    return solved - np.outer(a, a @ solved) / length
+    """Return the pseudo-inverse of the covariance of the rows times B (d, k); the spectrum is centred."""
+    V = spectrum.vectors
+    return np.asarray(V @ ((V.T @ B) * (spectrum.n / spectrum.values)[:, None]))
 
 
 def coding_rate(spectrum: Spectrum, epsilon: float) -> float:
-    r"""Return :math:`\frac12 \ln \det (I + \frac{1}{\epsilon} Cov(F))`: "TransRate" (2022), eq. (4)."""
-    s = spectrum.values / spectrum.n
-    along = spectrum.vectors.T @ spectrum.mean
-    # the determinant lemma takes the mean out of F^T F
-    left = 1.0 - float((along**2 / (epsilon + s)).sum())
-    return 0.5 * float(np.log1p(s / epsilon).sum() + np.log(max(left, np.finfo(np.float64).tiny)))
+    r"""Return :math:`\frac12 \ln \det (I + \frac{1}{\epsilon} Cov(F))`, the spectrum centred.
+
+    "TransRate" (2022), eq. (4).
+    """
+    return 0.5 * float(np.log1p(spectrum.values / (spectrum.n * epsilon)).sum())
 
 
 def label_sums(F: NDArray[np.floating], codes: Codes, n_classes: int) -> tuple[Floats, Floats]:

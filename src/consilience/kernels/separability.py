@@ -19,7 +19,7 @@ def h_score_rows(
 
     Bao et al., "An information-theoretic approach to transferability" (2019), Definition 2. With u the row
     and g the centre of its class, both less the mean, the influence of a row is 2 u C^-1 g - g C^-1 g - u
-    C^-1 B C^-1 u, where C and B are the two covariances.
+    C^-1 B C^-1 u, where C and B are the two covariances. The spectrum is that of centred features.
     """
     share = counts / counts.sum()
     G = sums / np.maximum(counts, 1.0)[:, None] - spectrum.mean  # (K, d)
@@ -64,9 +64,12 @@ def transrate_value(
               R(Z, \epsilon) = \tfrac12 \ln \det (I + \tfrac{1}{n \epsilon} Z^T Z), \quad
               R(Z, \epsilon | Y) = \sum_c \tfrac{n_c}{2n} \ln \det (I + \tfrac{1}{n_c \epsilon} Z_c^T Z_c)
 
-    with Z the features less their mean. Huang et al., "Frustratingly easy transferability estimation" (2022),
+    with Z the features less their mean, at a mean squared length of one; the spectrum is that of centred
+    features. Huang et al., "Frustratingly easy transferability estimation" (2022),
     eq. (4) and (5).
     """
+    square = float(spectrum.values.sum()) / spectrum.n
+    epsilon *= square if square > 0 else 1.0  # the same as to scale Z
     Z = F.astype(np.float64) - spectrum.mean
     within = 0.0
     for c in range(n_classes):
