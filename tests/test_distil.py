@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Perceptron
@@ -514,6 +515,31 @@ def test_missing_labels_come_in_many_forms() -> None:
         assert codes.tolist() == [1, -1, 0]
         assert classes.tolist() in ([0, 1], ["a", "b"])
         assert not isinstance(classes.tolist()[0], float)
+
+
+def test_missing_labels_of_pandas_are_read() -> None:
+    pandas = pytest.importorskip("pandas")
+    for y in (
+        pandas.Series(["b", None, "a"], dtype="string"),
+        pandas.Series([1, None, 0], dtype="Int64"),
+        pandas.array(["b", None, "a"], dtype="string"),
+        pandas.Series(["b", None, "a"], dtype="category"),
+    ):
+        classes, codes = read_labels(y, 3)
+        assert codes.tolist() == [1, -1, 0]
+        assert classes.tolist() in ([0, 1], ["a", "b"])
+
+
+def test_sparse_rows_go_to_students_that_take_them(digits: Digits) -> None:
+    sparse = csr_array(digits.X)
+    teacher = as_teacher(lambda X: digits.all_ten.predict_proba(X), range(10), output="probabilities")
+    for student in ("logistic", None, quick(2)):
+        with pytest.raises(
+            InvalidInputError, match=r"X is sparse, and the student .* needs dense rows. Give X.toarray\(\)"
+        ):
+            CrossTaskDistiller(teacher, student).fit(sparse, digits.y)
+    model = CrossTaskDistiller(teacher, LogisticRegression(max_iter=500), random_state=0)
+    assert model.fit(sparse, digits.y).score(csr_array(digits.X_test), digits.y_test) > 0.7
 
 
 def test_no_rows_are_told(digits: Digits) -> None:

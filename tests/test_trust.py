@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 
-from consilience import sinkhorn
+from consilience import sinkhorn, trust
+from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.trust import (
     LEAST_ROWS,
     MOST_ROWS,
@@ -130,6 +133,59 @@ def test_too_few_rows_are_not_judged() -> None:
     assert (verdict.n_rows, verdict.trust) == (0, 0.0)
     assert not verdict.leads
     assert "could not be checked" in verdict.reason
+
+
+def test_wide_and_sparse_rows_are_checked_as_well_and_never_made_dense(monkeypatch: Any) -> None:
+    random = np.random.RandomState(0)
+    rows = random.uniform(size=(200, 20_000)).astype(np.float32)
+    rows[random.uniform(size=rows.shape) > 0.02] = 0
+    codes = np.arange(200) % 4
+    for code in range(4):
+        rows[codes == code, 300 * code : 300 * code + 100] += 1
+    folds = make_folds(codes, random)
+    widths = []
+
+    def watched(X: Any, *args: Any, **options: Any) -> Any:
+        widths.append(X.shape[1])
+        return fit_softmax_regression(X, *args, **options)
+
+    monkeypatch.setattr(trust, "fit_softmax_regression", watched)
+    dense = learn_alone(rows, codes, 4, folds)
+    assert (dense.argmax(axis=1) == codes).mean() > 0.95
+    assert set(widths) == {trust.MOST_COLUMNS}
+    sparse = csr_array(rows)
+    monkeypatch.setattr(csr_array, "toarray", narrow_only(csr_array.toarray))
+    np.testing.assert_allclose(learn_alone(sparse, codes, 4, folds), dense, atol=1e-3)
+
+
+def narrow_only(toarray: Any) -> Any:
+    def guarded(self: Any, *args: Any, **options: Any) -> Any:
+        assert self.shape[1] <= trust.MOST_COLUMNS
+        return toarray(self, *args, **options)
+
+    return guarded
+
+
+def test_only_rows_that_are_held_out_are_made_dense() -> None:
+    codes = np.arange(5000) % 4
+    folds = make_folds(codes, np.random.RandomState(0))
+    rows = np.eye(4, dtype=np.float32)[codes]
+    rows[folds < 0] = np.nan  # looked at, they would spoil all
+    log_p = learn_alone(rows, codes, 4, folds)
+    assert (log_p[folds >= 0].argmax(axis=1) == codes[folds >= 0]).all()
+    assert (log_p[folds < 0] == 0).all()
+
+
+def test_a_regression_that_stops_early_is_told(monkeypatch: Any) -> None:
+    def hasty(*args: Any, **options: Any) -> Any:
+        return fit_softmax_regression(*args, **(options | {"max_iter": 1}))
+
+    monkeypatch.setattr(trust, "fit_softmax_regression", hasty)
+    rows = np.random.RandomState(0).normal(size=(60, 5)) + CODES[:, None]
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after \d+ steps with a gradient of .*, above 0.001"
+    ):
+        learn_alone(rows, CODES, 4, make_folds(CODES, np.random.RandomState(0)))
 
 
 def test_what_labels_tell_is_learnt_on_other_rows() -> None:

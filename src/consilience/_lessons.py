@@ -260,10 +260,12 @@ def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """
     if y is None:
         raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
-    values = column_or_1d(np.asarray(y, dtype=object) if isinstance(y, list | tuple) else y, warn=True)
+    # pandas' own types have an NA that is neither equal to itself nor not
+    plain = isinstance(y, list | tuple) or hasattr(y, "isna")
+    values = column_or_1d(np.asarray(y, dtype=object) if plain else y, warn=True)
     if len(values) != rows:
         raise InvalidInputError(f"y has {len(values)} labels and X has {rows} rows.")
-    missing = np.array([v is None or v != v or v in ("", -1) for v in values.tolist()])
+    missing = np.array([_is_missing(v) for v in values.tolist()])
     known = values[~missing].tolist()
     if not known:
         raise InvalidInputError("y has no labels; give some, and None, NaN or -1 where there is none.")
@@ -279,3 +281,10 @@ def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
     codes = np.full(rows, -1, dtype=np.intp)
     codes[~missing] = places
     return classes, codes
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label) or label in ("", -1)
+    except TypeError:  # pandas.NA is not even true or false
+        return True

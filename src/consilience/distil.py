@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
@@ -185,13 +186,15 @@ class CrossTaskDistiller(TaughtClassifier):
             Rows in the form that teachers and student take. Rows must reach the student as the teachers saw
             them: augmentation while training is not possible.
         y : (n,) sequence
-            Labels; None, NaN or -1 for rows without one, on which only the teachers act (ours).
+            Labels; None, NaN or -1 for rows without one, on which only the teachers act (ours). So -1 is no
+            class here: where it is one of yours, give it a name. `n_labels_` tells how many labels were read.
         """
         self._check_params()
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         task = Task(X, *read_labels(y, n_rows(X)))
         student = self._make_student()
+        self._check_rows(X, student)
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
             # labels alone need no teacher, and look at none that is given
@@ -254,6 +257,15 @@ class CrossTaskDistiller(TaughtClassifier):
                 f"loss={self.loss!r} needs a torch student; use 'sinkhorn', or student='torch'."
             )
         return student
+
+    def _check_rows(self, X: Any, student: Any) -> None:
+        """Raise where X is sparse and a student of ours would fail on it in the words of others."""
+        named = self.student is None or (isinstance(self.student, str) and self.student != "forest")
+        if issparse(X) and (named or student.scores == "logits"):
+            raise InvalidInputError(
+                f"X is sparse, and the student {_short_name(self.student)} needs dense rows. Give X.toarray(), "
+                "or a student that takes sparse rows: 'forest', or scikit-learn's LogisticRegression()."
+            )
 
     def _prepare(self, task: Task, teachers: Sequence[Teacher]) -> list[Lesson]:
         """Observe every teacher once, make its costs, and check it."""
@@ -483,6 +495,10 @@ def _cost_per_teacher(cost: Any, count: int) -> list[Any]:
             raise InvalidInputError(f"cost has {len(cost)} matrices for {count} teachers; give one for each.")
         return list(cost)
     return [cost] * count
+
+
+def _short_name(student: Any) -> str:
+    return repr(student) if student is None or isinstance(student, str) else type(student).__name__
 
 
 def _part_of(progress: Progress, index: int, count: int) -> Progress:

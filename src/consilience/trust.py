@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_array, issparse
 from scipy.special import log_softmax, logsumexp, softmax
 
+from consilience._validation import take_rows
+from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.transport import sinkhorn
@@ -29,7 +33,9 @@ LEAST_ROWS, MOST_ROWS = 8, 2000
 # What a transported label gives a class at least: one row of which a teacher is wrongly sure must not decide.
 FLOOR = 1e-3
 # Decay of the softmax regression that stands for what labels alone tell, times the number of rows.
-DECAY = 5.0
+DECAY, TOLERANCE = 5.0, 1e-3
+# It sees at most so many columns; more are added up at random.
+MOST_COLUMNS = 1024
 
 
 @dataclass(frozen=True)
@@ -240,35 +246,76 @@ def learn_alone(X: Any, codes: NDArray[np.intp], n_classes: int, folds: NDArray[
     zeros.
     """
     log_p = np.zeros((len(codes), n_classes))
-    rows = _numbers(X)
+    used = np.ones(len(codes), dtype=bool) if len(codes) <= MOST_ROWS else folds >= 0
+    rows = _numbers(X if used.all() else take_rows(X, used))
     if rows is None:
         return log_p
-    for fold in np.unique(folds[folds >= 0]):
-        held = folds == fold
-        train = ~held if len(codes) <= MOST_ROWS else ~held & (folds >= 0)
-        mean, spread = rows[train].mean(axis=0), rows[train].std(axis=0)
-        # columns that hardly vary in few rows would count for much too much in others
-        scale = spread + 0.1 * max(float(spread.mean()), 1e-12)
-        fit = fit_softmax_regression(
-            ((rows[train] - mean) / scale).astype(np.float32),
-            codes[train],
-            n_classes,
-            l2=DECAY / int(train.sum()),
-            tol=1e-3,
-        )
-        log_p[held] = log_softmax(
-            linear_logits(((rows[held] - mean) / scale).astype(np.float32), fit.W), axis=1
-        )
+    known, place = log_p[used], folds[used]
+    for fold in np.unique(place[place >= 0]):
+        known[place == fold] = _learn_rest(rows, codes[used], n_classes, place == fold)
+    log_p[used] = known
     return log_p
 
 
+def _learn_rest(
+    rows: NDArray[np.float32], codes: NDArray[np.intp], n_classes: int, held: NDArray[np.bool_]
+) -> Floats:
+    """Return log probabilities of the rows `held` by a regression on the others."""
+    mean, scale = _units(rows[~held].mean(axis=0), rows[~held].std(axis=0))
+    fit = fit_softmax_regression(
+        ((rows[~held] - mean) / scale).astype(np.float32),
+        codes[~held],
+        n_classes,
+        l2=DECAY / np.count_nonzero(~held),
+        tol=TOLERANCE,
+    )
+    if not fit.converged:
+        warnings.warn(
+            "The regression that says what labels alone tell, which teachers are compared with, stopped "
+            f"after {fit.n_iter} steps with a gradient of {fit.gradient:.2g}, above {TOLERANCE:g}. Trust in "
+            "teachers may be too high; scale the columns of X.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return np.asarray(
+        log_softmax(linear_logits(((rows[held] - mean) / scale).astype(np.float32), fit.W), axis=1)
+    )
+
+
+def _units(mean: Any, spread: Any) -> tuple[Any, Any]:
+    # columns that hardly vary in few rows would count for much too much in others
+    return mean, spread + 0.1 * max(float(spread.mean()), 1e-12)
+
+
 def _numbers(X: Any) -> NDArray[np.float32] | None:
-    """Return X as a table (n, d) of finite floats, or None where it is none."""
-    if hasattr(X, "toarray"):
-        X = X.toarray()
+    """Return X as a table of finite floats with at most `MOST_COLUMNS` columns, or None where it is none."""
     try:
-        rows = np.asarray(X, dtype=np.float32)
+        rows: Any = X.tocsr().astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
     except (TypeError, ValueError):
         return None
-    rows = rows.reshape(len(rows), -1)
-    return rows if rows.size and bool(np.isfinite(rows).all()) else None
+    if not issparse(rows):
+        rows = rows.reshape(len(rows), -1)
+    if 0 in rows.shape or not np.isfinite(rows.data if issparse(rows) else rows).all():
+        return None
+    if rows.shape[1] > MOST_COLUMNS:
+        return _sketch(rows)
+    return np.asarray(rows.toarray() if issparse(rows) else rows)
+
+
+def _sketch(rows: Any) -> NDArray[np.float32]:
+    """Add up standardised columns, with random signs, in `MOST_COLUMNS` random groups.
+
+    This keeps inner products of rows, on which a regression depends, up to 1 / sqrt(MOST_COLUMNS) of their
+    lengths, takes no longer than reading them, and never makes sparse rows dense.
+    """
+    d = rows.shape[1]
+    mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
+    squares = rows.multiply(rows) if issparse(rows) else rows**2
+    variance = np.asarray(squares.mean(axis=0), dtype=np.float64).ravel() - mean**2
+    mean, scale = _units(mean, np.sqrt(np.maximum(variance, 0.0)))
+    random = np.random.RandomState(0)
+    signs = random.choice([-1.0, 1.0], d) / scale
+    groups = csr_array((signs, (np.arange(d), random.randint(MOST_COLUMNS, size=d))), shape=(d, MOST_COLUMNS))
+    sums = rows @ groups.astype(np.float32)
+    dense = sums.toarray() if issparse(sums) else sums
+    return np.asarray(dense - mean @ groups, dtype=np.float32)
