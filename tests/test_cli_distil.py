@@ -62,7 +62,9 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     good, mixed = view["teachers"]
     assert good["weight"] > 0.5
     assert (mixed["weight"], mixed["trust"]) == (0.0, 0.0)
-    assert "'mixed' was dropped" in result.stderr
+    told = " ".join(result.stderr.split())
+    assert "'mixed' was dropped" in told
+    assert "--no-check keeps it." in told
     X, y = np.load(folder / "X_test.npy"), np.load(folder / "y_test.npy")
     teacher = as_teacher(out)
     right = (teacher.classes[teacher.predict_logits(X).argmax(axis=1)] == y).mean()
@@ -110,6 +112,20 @@ def test_bad_input_is_told_in_one_sentence(
     assert message in result.stderr
     assert "Traceback" not in result.output
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_labels_alone_need_no_teacher(folder: Path, tmp_path: Path) -> None:
+    arguments = files(folder, tmp_path / "s.onnx")[2:]
+    arguments[3] = folder / "some.npy"
+    for options in (["--loss", "none"], ["--lam", 0]):
+        result = run(*arguments, "--student", "logistic", *options, "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["teachers"] == []
+        assert "left out" not in result.stderr
+    assert run(*arguments, "--student", "logistic", "--loss", "none").exit_code == 0
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "give --teacher, or --loss none" in result.stderr
 
 
 def test_the_help_has_an_example() -> None:

@@ -263,8 +263,8 @@ class CrossTaskDistiller(TaughtClassifier):
         named = self.student is None or (isinstance(self.student, str) and self.student != "forest")
         if issparse(X) and (named or student.scores == "logits"):
             raise InvalidInputError(
-                f"X is sparse, and the student {_short_name(self.student)} needs dense rows. Give X.toarray(), "
-                "or a student that takes sparse rows: 'forest', or scikit-learn's LogisticRegression()."
+                f"X is sparse, and the student {_short_name(self.student)} needs dense rows. Give "
+                "X.toarray(), or a student that takes sparse rows: 'forest', or LogisticRegression()."
             )
 
     def _prepare(self, task: Task, teachers: Sequence[Teacher]) -> list[Lesson]:

@@ -161,7 +161,7 @@ def _library_warnings() -> Iterator[None]:
         if issubclass(category, ConsilienceWarning):
             from consilience._console import show_warning
 
-            show_warning(str(message))
+            show_warning(_as_options(str(message)))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -180,13 +180,16 @@ def _fail(message: str) -> None:
 def _sentence(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename} cannot be read or written: {error.strerror}."
-    # the library speaks of arguments; here they are options
-    words = re.sub(
+    return _as_options(" ".join(str(error).split())) or type(error).__name__
+
+
+def _as_options(words: str) -> str:
+    """The library speaks of arguments; here they are options."""
+    return re.sub(
         _ARGUMENT,
         lambda match: _OPTIONS.get(match[1], f"--{match[1].replace('_', '-')}") + " ",
-        " ".join(str(error).split()),
+        words.replace("check=False", "--no-check"),
     )
-    return words or type(error).__name__
 
 
 def text(path: Path | None) -> str | None:

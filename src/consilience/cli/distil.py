@@ -14,7 +14,6 @@ from consilience.cli._app import (
     Classes,
     Json,
     Quiet,
-    Teachers,
     app,
     fit_on,
     kind,
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 @app.command()
 def distil(
-    teacher: Teachers,
     data: Annotated[
         Path, typer.Option(metavar="FILE", help="The student's rows: .npy, .npz (key X), .csv or .parquet.")
     ],
@@ -39,6 +37,15 @@ def distil(
         typer.Option(metavar="FILE", help="Their labels, a row per row; -1, NaN or empty where unknown."),
     ],
     out: Annotated[Path, typer.Option(metavar="FILE.onnx", help="Where the student goes.")],
+    teacher: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--teacher",
+            "-t",
+            metavar="FILE",
+            help="A teacher: .onnx, .npy, .npz, .parquet. Repeat. Needed, but for --loss none and --lam 0.",
+        ),
+    ] = None,
     student: Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")] = "auto",
     loss: Annotated[
         str, typer.Option(help="One of sinkhorn, kd (same classes), rkd, fitnet, refilled, none.")
@@ -83,6 +90,9 @@ def distil(
     _files.check_target(out, (".onnx",), "--out")
     if (test_data is None) != (test_labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
+    files = teacher or []
+    if not files and loss != "none" and lam != 0:
+        raise InvalidInputError("There is nobody to learn from: give --teacher, or --loss none.")
     if compare and test_data is None:
         raise InvalidInputError("--compare needs rows to measure on: give --test-data and --test-labels.")
     X = _files.read_rows(data, "--data")
@@ -90,7 +100,7 @@ def distil(
     test = read_test(test_data, test_labels)
     with _console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
-            open_teachers(teacher, classes),
+            open_teachers(files, classes) or None,
             None if student == "auto" else student,
             lam,
             temperature,
@@ -108,10 +118,10 @@ def distil(
         alone = None
         if compare:
             alone = CrossTaskDistiller(
-                distiller.teachers_, distiller.student, loss="none", progress=progress, random_state=seed
+                None, distiller.student, loss="none", progress=progress, random_state=seed
             )
             fit_on(alone, X, y, data, "The student")
-    view = distiller_view(distiller, alone, [kind(file) for file in teacher], test)
+    view = distiller_view(distiller, alone, [kind(file) for file in files], test)
     view |= {"n_rows": len(X), "out": text(out)}
     _console.show_json(view) if as_json else show_distilled(view)
 
