@@ -222,7 +222,7 @@ def test_the_evidence_is_at_its_maximum_or_a_warning_says_so() -> None:
     early = maximum_evidence(
         transferability.feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4), max_iter=2
     )
-    with pytest.warns(ConvergenceWarning, match="was still growing"):
+    with pytest.warns(ConvergenceWarning, match="was still changing"):
         transferability.warn_of_evidence(early)
 
 

@@ -42,7 +42,7 @@ __all__ = [
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
-EVIDENCE_TOL = 1e-3  # change of alpha / beta; the evidence is near its maximum, and changes by far less
+EVIDENCE_TOL = 1e-6  # nats a row in the last step
 COVARIANCES = ("spherical", "diagonal")
 
 
@@ -430,8 +430,8 @@ def warn_of_evidence(found: Evidence) -> None:
     late = found.change > EVIDENCE_TOL
     if late.any():
         warnings.warn(
-            f"The evidence of {int(late.sum())} of {len(late)} classes was still growing: alpha / beta "
-            f"changed by {found.change.max():.1e} in the last step (tol {EVIDENCE_TOL:g}).",
+            f"The evidence of {int(late.sum())} of {len(late)} classes was still changing, "
+            f"by {found.change.max():.1e} nats a row in the last step (tol {EVIDENCE_TOL:g}).",
             ConvergenceWarning,
             stacklevel=3,
         )

@@ -32,7 +32,7 @@ class Evidence(NamedTuple):
     alpha: Floats  # (K,) precision of the weights
     beta: Floats  # (K,) precision of the noise
     projections: Floats  # V^T F^T Y (r, K)
-    change: Floats  # (K,) of alpha / beta in the last step, as a share
+    change: Floats  # (K,) of the evidence per row in the last step
 
 
 def feature_spectrum(F: NDArray[np.floating], centred: bool = False) -> Spectrum:
@@ -80,13 +80,10 @@ def maximum_evidence(
     s = s / scale
     outside = np.maximum(counts - energy.sum(axis=0), 0.0)  # what of y no weights can reach
     alpha, beta = np.ones(len(counts)), np.ones(len(counts))
-    change = np.full(len(counts), np.inf)
+    converged, before = np.zeros(len(counts), dtype=bool), (alpha, beta)
     tiny = np.finfo(np.float64).tiny
     for _ in range(max_iter):
-        converged = change <= tol
-        if converged.all():
-            break
-        ratio = alpha / beta
+        ratio, before = alpha / beta, (alpha, beta)
         shrunk = s + ratio
         gamma = (s / shrunk).sum(axis=0)
         weights = (energy * s / shrunk**2).sum(axis=0)
@@ -95,16 +92,21 @@ def maximum_evidence(
         beta = np.where(converged, beta, (n - gamma) / np.maximum(error, tiny))
         # a class that is fitted without error has no maximum: stop far enough
         alpha, beta = np.clip(alpha, 1e-12, 1e12), np.clip(beta, 1e-12, 1e12)
-        change = np.where(converged, change, np.abs(alpha / beta - ratio) / ratio)
-    shrunk = s + alpha / beta
-    weights = (energy * s / shrunk**2).sum(axis=0)
-    error = outside + (energy * (alpha / beta / shrunk) ** 2).sum(axis=0)
-    # the d - r directions without features add as much to d ln alpha as to ln det A: left out of both
-    values = 0.5 * (
-        n * np.log(beta) + len(s) * np.log(alpha) - n * np.log(2.0 * np.pi)
-        - beta * error - alpha * weights - np.log(alpha + beta * s).sum(axis=0)
-    )  # fmt: skip
-    return Evidence(values / n, alpha * scale, beta, projections, change)
+        converged |= np.abs(alpha / beta - ratio) <= tol * ratio
+        if converged.all():
+            break
+
+    def value(alpha: Floats, beta: Floats) -> Floats:
+        ratio = alpha / beta
+        weights = (energy * s / (s + ratio) ** 2).sum(axis=0)
+        error = outside + (energy * (ratio / (s + ratio)) ** 2).sum(axis=0)
+        # the d - r directions without features add as much to d ln alpha as to ln det A: left out of both
+        total = n * np.log(beta) + len(s) * np.log(alpha) - n * np.log(2.0 * np.pi)
+        total -= beta * error + alpha * weights + np.log(alpha + beta * s).sum(axis=0)
+        return np.asarray(0.5 * total / n)
+
+    values = value(alpha, beta)
+    return Evidence(values, alpha * scale, beta, projections, np.abs(values - value(*before)))
 
 
 def evidence_rows(F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, found: Evidence) -> Floats:
