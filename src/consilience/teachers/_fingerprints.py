@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import pickle
 import sys
 import sysconfig
 import weakref
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
+from pickle import Pickler  # writes only; nothing is ever read with it
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -163,7 +163,7 @@ class Content:
             self._digest.update(len(data).to_bytes(8, "little") + data)
 
 
-class _Names(pickle.Pickler):
+class _Names(Pickler):
     """Collects the functions and classes that a pickle would only name."""
 
     def __init__(self) -> None:
