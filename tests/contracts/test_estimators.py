@@ -41,9 +41,6 @@ EXPECTED = {
 EXPECTED_OF_DISTILLER = {
     "check_dtype_object": _PASSED_ON,
     "check_classifiers_classes": "-1 in y stands for an unknown label",
-    "check_estimator_sparse_tag": _PASSED_ON,
-    "check_estimator_sparse_array": _PASSED_ON,
-    "check_estimator_sparse_matrix": _PASSED_ON,
     "check_classifier_data_not_an_array": _PASSED_ON,
     "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
 }
