@@ -39,6 +39,7 @@ from consilience.kernels.sinkhorn_log import (
     SMOOTH,
     solve_in_log_domain,
 )
+from consilience.kernels.threads import threads_for
 
 Floats = NDArray[np.float64]
 Array = NDArray[Any]
@@ -131,10 +132,11 @@ def solve(
         out.residual[:] = np.nan
     else:
         size = max(1, _BLOCK // max(cost.shape))
-        for low in range(0, len(a), size):
-            rows = slice(low, low + size)
-            begin = _log_start(b[rows], epsilon, None if start is None else start[rows])
-            _solve_block(a[rows], b[rows], log_k, tol, max_iter, begin, out.take(rows))
+        with threads_for(size * cost.size):
+            for low in range(0, len(a), size):
+                rows = slice(low, low + size)
+                begin = _log_start(b[rows], epsilon, None if start is None else start[rows])
+                _solve_block(a[rows], b[rows], log_k, tol, max_iter, begin, out.take(rows))
     lost = np.flatnonzero(~np.isfinite(out.residual))
     if len(lost):  # what scaling form cannot hold
         begin = _log_start(b[lost], epsilon, None if start is None else start[lost])

@@ -17,6 +17,7 @@ from scipy.optimize import minimize
 
 from consilience.kernels.linear_model import LinearFit
 from consilience.kernels.packed import Floats
+from consilience.kernels.threads import threads_for
 
 Features = NDArray[np.float32]
 
@@ -57,6 +58,14 @@ def fit_softmax_regression(
     LinearFit
         Its `W` (d + 1, n_classes) has the intercept in the last row: `linear_logits(X, W)` are the logits.
     """
+    with threads_for(X.size * n_classes):
+        return _fit(X, codes, n_classes, l2, tol, max_iter)
+
+
+def _fit(
+    X: Features, codes: NDArray[np.intp], n_classes: int, l2: float, tol: float, max_iter: int
+) -> LinearFit:
+    """Fit features that need not be centred; of fewer rows than columns, in the span of the rows."""
     n, d = X.shape
     mean = X.mean(axis=0, dtype=np.float64)
     Z = X - mean.astype(np.float32)
