@@ -10,10 +10,15 @@ import typer
 
 from consilience.cli._app import (
     STUDENTS,
+    BatchSize,
     Cache,
     Classes,
     Json,
     Quiet,
+    Seed,
+    Student,
+    TestData,
+    TestLabels,
     app,
     fit_on,
     kind,
@@ -46,7 +51,7 @@ def distil(
             help="A teacher: .onnx, .npy, .npz, .parquet. Repeat. Needed, but for --loss none and --lam 0.",
         ),
     ] = None,
-    student: Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")] = "auto",
+    student: Student = "auto",
     loss: Annotated[
         str, typer.Option(help="One of sinkhorn, kd (same classes), rkd, fitnet, refilled, none.")
     ] = "sinkhorn",
@@ -62,12 +67,10 @@ def distil(
     ] = False,
     classes: Classes = None,
     cache: Cache = None,
-    batch_size: Annotated[int, typer.Option(help="Rows per call of a teacher.")] = 4096,
-    seed: Annotated[int, typer.Option(help="Makes the student reproducible.")] = 0,
-    test_data: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Rows to measure the student on.")
-    ] = None,
-    test_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Their labels.")] = None,
+    batch_size: BatchSize = 4096,
+    seed: Seed = 0,
+    test_data: TestData = None,
+    test_labels: TestLabels = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
