@@ -80,11 +80,11 @@ class LabelSpace:
         if len(self.names) != len(lists):
             raise LabelSpaceError(f"{len(self.names)} names were given for {len(lists)} class lists.")
         _check_one_kind(lists, self.names)
-        resolved = _resolve_aliases(aliases or {})
+        resolved = resolve_aliases(aliases or {})
         self._aliases = resolved
         known = {value for values in lists for value in values}
         self.unused_aliases = tuple(alias for alias in resolved if alias not in known)
-        lists = [_apply_aliases(v, resolved, name) for v, name in zip(lists, self.names, strict=True)]
+        lists = [apply_aliases(v, resolved, name) for v, name in zip(lists, self.names, strict=True)]
         self.classes = np.unique(np.asarray([value for values in lists for value in values]))
         index = {value: i for i, value in enumerate(self.classes.tolist())}
         self.columns = np.array([index[value] for values in lists for value in values], dtype=np.intp)
@@ -339,7 +339,7 @@ def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> Non
             )
 
 
-def _resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
+def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
     """Follow chains of aliases to their last name."""
     resolved = {}
     for alias in aliases:
@@ -354,7 +354,8 @@ def _resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
     return resolved
 
 
-def _apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str) -> list[Any]:
+def apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str) -> list[Any]:
+    """Rename the classes of one teacher, or raise where two would become one."""
     renamed = [resolved.get(value, value) for value in values]
     for old, new in zip(values, renamed, strict=True):
         if _kind(new) != _kind(old):
@@ -367,6 +368,7 @@ def _apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str
         sources = [old for old, new in zip(values, renamed, strict=True) if new == merged]
         raise LabelSpaceError(
             f"aliases make {shorten(map(repr, sources))} of {name!r} one class, {merged!r}. "
-            "Two classes of one teacher cannot be joined; drop one of these aliases."
+            "Two classes of one teacher cannot be joined by aliases; drop one of these, or use "
+            "consilience.teachers.join_classes."
         )
     return renamed

@@ -18,6 +18,7 @@ from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers._base import BATCH_SIZE, Options, Teacher, relabel
 from consilience.teachers._callable import callable_teacher
+from consilience.teachers._classes import join_classes, rename_classes
 from consilience.teachers._features import Observed
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, check_floor, check_smoothing
@@ -25,20 +26,20 @@ from consilience.teachers._precomputed import (
     array_teacher,
     is_array,
     npy_teacher,
-    npz_teacher,
     parquet_teacher,
 )
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
+from consilience.teachers._text import text_or_outputs
 from consilience.teachers._torch import torch_teacher
 
-__all__ = ["Observed", "Teacher", "as_teacher"]
+__all__ = ["Observed", "Teacher", "as_teacher", "join_classes", "rename_classes"]
 
 Maker = Callable[[Any, ArrayLike | None, str | None, Options], Teacher]
 
 _FILES: dict[str, Maker] = {
     ".onnx": onnx_teacher,
     ".npy": npy_teacher,
-    ".npz": npz_teacher,
+    ".npz": text_or_outputs,
     ".parquet": parquet_teacher,
 }
 
@@ -75,7 +76,9 @@ def as_teacher(
           the columns of several classes as they are;
         - a `torch.nn.Module` that returns logits (n, k);
         - a path to an ``.onnx`` file; what it may read besides is checked first;
-        - a function ``f(X) -> (n, k)``;
+        - a path to an ``.npz`` file that `consilience.text.NgramClassifier` saved;
+        - a function ``f(X) -> (n, k)``; or one that gives each row a ranked answer: pairs (class, score) or a
+          dictionary, of all classes or the best few, and None (or nothing) where it abstains;
         - precomputed outputs, a row per row of the transfer set: an array (n, k), hard labels (n,) that
           name classes (None, NaN, or -1 where that is no class: abstains), a data frame, or a path to
           ``.npy``, ``.npz`` (one of ``logits``, ``proba``, ``labels``; and ``classes``) or ``.parquet``
@@ -87,12 +90,15 @@ def as_teacher(
         Hard labels must be among them.
     name : str, optional
         By default the card's name, the file's stem, the class of the model or the name of the function.
-    output : {"auto", "logits", "probabilities", "labels"}
+    output : {"auto", "logits", "probabilities", "costs", "labels"}
         What the source gives. "auto" knows it for scikit-learn and torch, reads it from an ONNX graph where
-        possible, and otherwise decides on the first batch and stays with it. For scikit-learn, "logits"
-        prefers `decision_function` to `predict_proba`.
+        possible, and otherwise decides on the first batch and stays with it; ranked answers do not show it.
+        For scikit-learn, "logits" prefers `decision_function` to `predict_proba`. "costs", of functions and
+        arrays, are lower where a class is more probable: their negatives are logits.
     floor : float
-        Probabilities become ``log(max(p, floor))``.
+        Probabilities become ``log(max(p, floor))``. Classes that a ranked answer does not name have p = 0,
+        after the others are scaled to sum to one; among logits they get the lowest of the answer, among costs
+        the highest.
     smoothing : float
         For hard labels, s: the label's logit is log(1 - s + s / k), the others' log(s / k).
     batch_size : int
@@ -131,7 +137,7 @@ def as_teacher(
     >>> teacher.predict_logits([0, 1]).round(2).tolist()
     [[-0.11, -2.3], [-1.61, -0.22]]
     """
-    check_choice("output", output, ("auto", "logits", "probabilities", "labels"))
+    check_choice("output", output, ("auto", "logits", "probabilities", "costs", "labels"))
     options = Options(
         output,
         check_floor(floor),
@@ -145,6 +151,11 @@ def as_teacher(
     if device is not None and make not in (torch_teacher, onnx_teacher):
         raise TeacherError(
             name or type(obj).__name__, "has no device; device= is for torch and ONNX. Drop it."
+        )
+    if output == "costs" and make in (torch_teacher, onnx_teacher, sklearn_teacher):
+        raise TeacherError(
+            name or type(obj).__name__,
+            "gives no costs; output='costs' is for functions and arrays. Drop it, or give a function.",
         )
     if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
         raise InvalidInputError(f"fingerprint={fingerprint!r} must be a text that is not empty.")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from numpy.typing import ArrayLike
 
 from consilience.exceptions import TeacherError
 from consilience.teachers._base import Adapter, Options, Teacher, check_embed_function, given_classes
+from consilience.teachers._ranked import is_ranked, spread
 
 
 class CallableTeacher(Adapter):
-    """A function f(X) -> (n, k)."""
+    """A function f(X) -> (n, k), or a ranked answer per row."""
 
     _function: Callable[[Any], Any]
 
     def _scores(self, X: Any, rows: int) -> Any:
-        return self._function(X)
+        raw = self._function(X)
+        if isinstance(raw, Iterator):  # map(rank, texts)
+            raw = list(raw)
+        if not is_ranked(raw):
+            return raw
+        return spread(raw, self.classes, rows, self.name, self._reader.output)
 
 
 def callable_teacher(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from consilience._validation import check_number
 from consilience.exceptions import InvalidInputError, TeacherError
 
-Output = Literal["auto", "logits", "probabilities", "labels"]
+Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 
 FLOOR = 1e-6
 SMOOTHING = 0.01
@@ -31,9 +31,10 @@ class ScoreReader:
         The teacher's name, for messages.
     n_classes : int
         The number of columns, k.
-    output : {"auto", "logits", "probabilities"}
-        What the scores are. "auto" decides on the first rows that are no abstentions, and then stays with it:
-        probabilities when all entries lie in [0, 1] and every row sums to one, logits when some entry
+    output : {"auto", "logits", "probabilities", "costs"}
+        What the scores are; costs are lower where a class is more probable, and their negatives are logits.
+        "auto" decides on the first rows that are no abstentions, and then stays with it: probabilities when
+        all entries lie in [0, 1] and every row sums to one, logits when some entry
         lies outside [0, 1]. Entries in [0, 1] that do not sum to one are neither for sure: an error.
     floor : float
         Probabilities below it count as this much.
@@ -102,6 +103,8 @@ class ScoreReader:
     ) -> NDArray[np.float64]:
         """Give finite scores as logits; `rows` are their places in the batch, None for all in order."""
         bounded = low >= -NEGATIVE_SLACK and high <= 1 + SUM_TOLERANCE
+        if self.output == "costs":
+            return -scores
         kind = self.output if self.output != "auto" else "probabilities" if bounded else "logits"
         if kind == "probabilities":
             logits = self._from_probabilities(scores, bounded, rows)

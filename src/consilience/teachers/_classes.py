@@ -1,0 +1,206 @@
+"""Other names for a teacher's classes, and several of its classes as one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
+
+from consilience.exceptions import LabelSpaceError, TeacherError
+from consilience.labels import apply_aliases, class_list, resolve_aliases, shorten
+from consilience.teachers._base import Relabelled, Teacher
+from consilience.teachers._features import Observed
+
+
+def rename_classes(teacher: Teacher, aliases: Mapping[Any, Any]) -> Teacher:
+    """Return a teacher whose classes have other names.
+
+    Aliases mean here what they mean for a `LabelSpace`: chains are followed to their end, and none may make
+    one class of two (`join_classes` does). They are all of this teacher's: one that is none of its classes is
+    an error, since it is a slip.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    aliases : mapping
+        From the teacher's name of a class to the name it is to have; other classes keep theirs.
+
+    Returns
+    -------
+    Teacher
+        The same in all else: what a store keeps of it stays known.
+
+    Raises
+    ------
+    TeacherError
+        An alias is not used, or makes one class of two.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher([[0.9, 0.1]], classes=["no", "da"], name="nordic")
+    >>> rename_classes(teacher, {"no": "nob", "da": "dan"}).classes.tolist()
+    ['nob', 'dan']
+    """
+    classes = teacher.classes.tolist()
+    unused = [alias for alias in aliases if alias not in set(classes)]
+    if unused:
+        raise TeacherError(
+            teacher.name,
+            f"has no class {shorten(map(repr, unused), 5)}, which aliases rename; its classes are "
+            f"{shorten(classes, 5)}. Drop what is not used.",
+        )
+    try:
+        renamed = apply_aliases(classes, resolve_aliases(aliases), teacher.name)
+        return Relabelled(teacher, teacher.name, np.asarray(class_list(renamed)))
+    except LabelSpaceError as error:
+        raise TeacherError(teacher.name, f"cannot be renamed: {error}") from None
+
+
+def join_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
+    """Return a teacher that takes several of its classes for one, whose probabilities add.
+
+    With p = softmax(z) over the teacher's own classes, a group G of them gets the logit
+    log sum_{l in G} p(l), and every other class log p(l).
+
+    Parameters
+    ----------
+    teacher : Teacher
+    groups : mapping
+        From the name of the joint class to the teacher's classes that become it; the name may be one of them.
+
+    Returns
+    -------
+    Teacher
+        With a column per joint class, at the place of its first member. Rows on which the teacher abstains
+        stay abstentions. It has the teacher's embedding, but no last layer: `class_weights` and
+        `class_centres` are None.
+
+    Raises
+    ------
+    TeacherError
+        A group is empty, names what is no class of the teacher, shares a class with another group, or has the
+        name of a class outside it.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher([[0.2, 0.5, 0.3]], classes=["ja", "zh-cn", "zh-tw"], name="detector")
+    >>> joint = join_classes(teacher, {"zh": ["zh-cn", "zh-tw"]})
+    >>> joint.classes.tolist(), np.exp(joint.predict_logits([0])).round(2).tolist()
+    (['ja', 'zh'], [[0.2, 0.8]])
+    """
+    return Joined(teacher, *_joint(teacher, groups))
+
+
+class Joined(Relabelled):
+    """A teacher some of whose columns are taken together.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    classes : (c,) array
+        The joint classes.
+    columns : (k,) array of int
+        The joint class of each of the teacher's own.
+    """
+
+    class_weights = None  # no layer gives a logsumexp of logits
+    class_centres = None
+
+    def __init__(self, teacher: Teacher, classes: NDArray[Any], columns: NDArray[np.intp]) -> None:
+        super().__init__(teacher, teacher.name, classes)
+        self._columns = columns
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return the logarithms of the joint classes' probabilities (n, c)."""
+        return self._join(super().predict_logits(X))
+
+    @property
+    def observe(self) -> Any:
+        """Logits and embeddings of one pass, where the teacher gives both; missing where it does not."""
+        found = self._teacher.observe  # type: ignore[attr-defined]
+
+        def joined(X: Any) -> Observed:
+            seen = self._called(found, X)
+            return Observed(self._join(seen.logits), seen.embeddings)
+
+        return joined
+
+    @property
+    def randomised(self) -> Any:
+        """The same joint classes of the teacher with random weights, where it has such a twin."""
+        found = self._teacher.randomised  # type: ignore[attr-defined]
+
+        def joined(seed: int) -> Joined | None:
+            twin = self._called(found, seed)
+            return None if twin is None else Joined(twin, self.classes, self._columns)
+
+        return joined
+
+    @property
+    def fingerprint(self) -> str | None:
+        """That of the teacher, and of which columns are one; None where the teacher has none."""
+        own = getattr(self._teacher, "fingerprint", None)
+        if own is None:
+            return None
+        return hashlib.blake2b(f"joined {self._columns.tolist()} {own}".encode(), digest_size=32).hexdigest()
+
+    def _join(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        log_proba = log_softmax(logits, axis=1)
+        joint = np.empty((len(logits), len(self.classes)))
+        for place in range(joint.shape[1]):
+            members = np.flatnonzero(self._columns == place)
+            single = len(members) == 1
+            joint[:, place] = log_proba[:, members[0]] if single else logsumexp(log_proba[:, members], axis=1)
+        return joint
+
+
+def _joint(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the joint classes (c,) and the joint class (k,) of each of the teacher's own."""
+    classes = teacher.classes.tolist()
+    joint: dict[Any, Any] = {}
+    for name, given in groups.items():
+        members = _members(teacher, name, given)
+        twice = [member for member in members if member in joint]
+        if twice:
+            raise TeacherError(
+                teacher.name,
+                f"has the class {twice[0]!r} in two groups, {joint[twice[0]]!r} and {name!r}. Drop one.",
+            )
+        joint.update(dict.fromkeys(members, name))
+    kept = [value for value in classes if value in groups and joint.get(value) != value]
+    if kept:
+        raise TeacherError(
+            teacher.name,
+            f"has a class {kept[0]!r} that is not in the group of that name. Add it to the group, or rename "
+            "the group.",
+        )
+    named = [joint.get(value, value) for value in classes]
+    found = list(dict.fromkeys(named))
+    try:
+        listed = np.asarray(class_list(found))
+    except LabelSpaceError as error:
+        raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
+    return listed, np.array([found.index(value) for value in named], dtype=np.intp)
+
+
+def _members(teacher: Teacher, name: Any, given: Sequence[Any]) -> list[Any]:
+    """Return the classes of one group, or say what is wrong with them."""
+    try:
+        members = class_list(given, f"The group {name!r}")
+    except (LabelSpaceError, TypeError) as error:
+        raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
+    known = set(teacher.classes.tolist())
+    unknown = [member for member in members if member not in known]
+    if unknown:
+        raise TeacherError(
+            teacher.name,
+            f"has no class {shorten(map(repr, unknown), 5)}, which the group {name!r} names; its classes are "
+            f"{shorten(teacher.classes, 5)}.",
+        )
+    return members

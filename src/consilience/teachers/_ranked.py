@@ -1,0 +1,156 @@
+"""Ranked answers: pairs (class, score) for each row, in place of a column per class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.exceptions import TeacherError
+from consilience.labels import shorten
+from consilience.teachers._outputs import NEGATIVE_SLACK, Output
+
+
+def is_ranked(raw: Any) -> bool:
+    """Tell whether a function gave an answer per row: pairs, a dictionary, or nothing.
+
+    The first row that says something decides: a row of an array of scores holds numbers.
+
+    Examples
+    --------
+    >>> is_ranked([None, [("en", 0.9), ("de", 0.1)]]), is_ranked([{"en": 0.9}]), is_ranked([[0.9, 0.1]])
+    (True, True, False)
+    """
+    answers = _listed(raw)
+    if answers is None:
+        return False
+    for answer in answers:
+        if isinstance(answer, Mapping):
+            return True
+        if answer is None or (_is_sequence(answer) and len(answer) == 0):
+            continue
+        # what is neither a pair nor a score is said to be so when the answer is read
+        return _is_sequence(answer) and (isinstance(answer[0], str | np.void) or _is_sequence(answer[0]))
+    return len(answers) > 0
+
+
+def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output) -> NDArray[np.float64]:
+    """Return ranked answers as scores (n, k), a row of NaN where there is no answer.
+
+    Classes that an answer does not name get probability 0, the lowest of its logits or the highest of its
+    costs. Probabilities that sum to less than one are those of the best few: they are scaled to one.
+
+    Parameters
+    ----------
+    raw : sequence of n answers
+        Each a sequence of pairs (class, score), a mapping from class to score, or None.
+    classes : (k,) array
+    rows : int
+        n, as many as X has.
+    name : str
+        The teacher's name, for messages.
+    output : {"probabilities", "logits", "costs"}
+        What the scores are.
+    """
+    if output == "auto":
+        raise TeacherError(
+            name,
+            "returned ranked answers, and some classes do not show what the scores are. "
+            "Pass output='probabilities', 'logits' or 'costs'.",
+        )
+    answers = _listed(raw) or []
+    if len(answers) != rows:
+        raise TeacherError(name, f"returned {len(answers)} answers for {rows} rows of X.")
+    column = {value: j for j, value in enumerate(classes.tolist())}
+    scores = np.full((rows, len(column)), np.nan)
+    for row, answer in enumerate(answers):
+        found = _checked(answer, row, column, name)
+        if not found:
+            continue
+        values = np.array(list(found.values()))
+        if output != "probabilities" and len(values) == 1 < len(column):
+            raise TeacherError(
+                name,
+                f"named one class in row {row}, {next(iter(found))!r}, and its {output} say nothing of it "
+                "without another's. Name more classes, give probabilities, or None to abstain.",
+            )
+        scores[row] = {"probabilities": 0.0, "costs": values.max()}.get(output, values.min())
+        scores[row, [column[value] for value in found]] = values
+    return _scaled(scores, name) if output == "probabilities" else scores
+
+
+def _scaled(proba: NDArray[np.float64], name: str) -> NDArray[np.float64]:
+    """Scale partial probabilities to one; what is no probability stays as it is, for the reader to refuse."""
+    sums = proba.sum(axis=1)
+    empty = np.flatnonzero(np.abs(proba).max(axis=1, initial=0.0) == 0)
+    if len(empty):
+        raise TeacherError(
+            name, f"gave no class a probability above 0 in row {empty[0]}. Give None where it abstains."
+        )
+    partial = (sums > 0) & (sums < 1) & (proba >= -NEGATIVE_SLACK).all(axis=1)
+    proba[partial] /= sums[partial, None]
+    return proba
+
+
+def _checked(answer: Any, row: int, column: Mapping[Any, int], name: str) -> dict[Any, float]:
+    """Return one answer as a dictionary of known classes and finite scores, or say what is wrong with it."""
+    found: dict[Any, float] = {}
+    for pair in _pairs(answer, row, name):
+        if not _is_pair(pair):
+            raise TeacherError(
+                name,
+                f"gave {pair!r} in row {row}, which is no pair (class, score). An answer is a list of such "
+                "pairs, a dictionary, or None.",
+            )
+        value, score = pair
+        if value not in column:
+            raise TeacherError(
+                name,
+                f"named the class {value!r} in row {row}, which is none of its {len(column)} classes "
+                f"({shorten(column, 5)}). Give classes= every name it may use.",
+            )
+        if value in found:
+            raise TeacherError(
+                name, f"named the class {value!r} more than once in row {row}. Name each class once."
+            )
+        if not isinstance(score, int | float | np.number) or not np.isfinite(score):
+            raise TeacherError(
+                name, f"gave {value!r} the score {score!r} in row {row}. Scores are finite numbers."
+            )
+        found[value] = float(score)
+    return found
+
+
+def _pairs(answer: Any, row: int, name: str) -> Sequence[Any]:
+    if answer is None:
+        return ()
+    if isinstance(answer, Mapping):
+        return list(answer.items())
+    if not _is_sequence(answer):
+        raise TeacherError(
+            name,
+            f"gave a {type(answer).__name__} in row {row}. An answer is a list of pairs (class, score), a "
+            "dictionary, or None.",
+        )
+    pairs: Sequence[Any] = answer.tolist() if isinstance(answer, np.ndarray) else answer
+    return pairs
+
+
+def _listed(raw: Any) -> Sequence[Any] | None:
+    """Return the entries of a list, or of a column of objects; None for what is no sequence of answers."""
+    if isinstance(raw, list | tuple):
+        return raw
+    if getattr(raw, "ndim", None) == 1 and str(getattr(raw, "dtype", "")) == "object":
+        entries: list[Any] = raw.tolist()
+        return entries
+    return None
+
+
+def _is_sequence(value: Any) -> bool:
+    return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
+
+
+def _is_pair(value: Any) -> bool:
+    return _is_sequence(value) and len(value) == 2

@@ -1,0 +1,188 @@
+"""Other names for a teacher's classes, and several of them as one."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+
+from consilience import Unifier
+from consilience.engine import observe
+from consilience.exceptions import TeacherError
+from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes
+
+X = np.random.default_rng(0).normal(size=(12, 3))
+CLASSES = ["ja", "nb", "nn", "no"]
+
+
+def say(rows: Any) -> np.ndarray:
+    return np.column_stack([rows, rows[:, 0] - rows[:, 1]]) * 3
+
+
+def teacher(**options: Any) -> Any:
+    return as_teacher(say, CLASSES, "nordic", output="logits", **options)
+
+
+def test_renamed_classes_and_nothing_else() -> None:
+    own = teacher(fingerprint="v1", embed=lambda rows: rows)
+    found = rename_classes(own, {"ja": "jpn", "nn": "nno"})
+    assert isinstance(found, Teacher)
+    assert found.name == "nordic"
+    assert found.classes.tolist() == ["jpn", "nb", "nno", "no"]
+    np.testing.assert_array_equal(found.predict_logits(X), own.predict_logits(X))
+    assert found.fingerprint == own.fingerprint  # what a store keeps of it stays known
+    np.testing.assert_array_equal(found.embed(X), X)
+
+
+@pytest.mark.parametrize(
+    ("aliases", "says"),
+    [
+        ({"jp": "jpn"}, r"has no class 'jp', which aliases rename; its classes are ja, nb, nn, no\. Drop"),
+        ({"nb": "no"}, r"aliases make 'nb', 'no' of 'nordic' one class, 'no'.*join_classes"),
+        ({"nb": "nor", "nn": "nor"}, "aliases make 'nb', 'nn' of 'nordic' one class, 'nor'"),
+        ({"nb": "nn", "nn": "nb"}, "aliases go round in a circle"),
+        ({"ja": 3}, "aliases rename 'ja' to 3, which is numbers"),
+    ],
+)
+def test_aliases_are_used_and_join_nothing(aliases: dict, says: str) -> None:
+    with pytest.raises(TeacherError, match=says) as caught:
+        rename_classes(teacher(), aliases)
+    assert str(caught.value).startswith("Teacher 'nordic' ")
+
+
+@given(arrays(float, (5, 4), elements=st.floats(-1000, 1000)))
+@settings(max_examples=60, deadline=None)
+def test_joint_probabilities_add(logits: np.ndarray) -> None:
+    own = as_teacher(logits, CLASSES, output="logits")
+    found = join_classes(own, {"nor": ["nb", "no"]})
+    assert found.classes.tolist() == ["ja", "nor", "nn"]
+    p = softmax(logits, axis=1)
+    joint = np.column_stack([p[:, 0], p[:, 1] + p[:, 3], p[:, 2]])
+    np.testing.assert_allclose(np.exp(found.predict_logits(range(5))), joint, atol=1e-12)
+
+
+def test_joining_nothing_leaves_the_probabilities() -> None:
+    found = join_classes(teacher(), {})
+    np.testing.assert_allclose(softmax(found.predict_logits(X), axis=1), softmax(say(X), axis=1))
+
+
+def test_the_order_of_a_group_does_not_matter_and_its_name_may_be_a_member() -> None:
+    first = join_classes(teacher(fingerprint="v1"), {"no": ["nb", "no", "nn"]})
+    second = join_classes(teacher(fingerprint="v1"), {"no": ["nn", "no", "nb"]})
+    assert first.classes.tolist() == second.classes.tolist() == ["ja", "no"]
+    np.testing.assert_array_equal(first.predict_logits(X), second.predict_logits(X))
+    assert first.fingerprint == second.fingerprint
+
+
+def test_abstentions_stay() -> None:
+    logits = np.zeros((3, 4))
+    logits[1] = np.nan
+    found = join_classes(as_teacher(logits, CLASSES, output="logits"), {"nor": ["nb", "no"]})
+    assert found.batched is False
+    assert np.isnan(found.predict_logits(range(3))).all(axis=1).tolist() == [False, True, False]
+
+
+def test_the_fingerprint_tells_what_is_joined() -> None:
+    own = teacher(fingerprint="v1")
+    joint = [join_classes(own, groups) for groups in ({}, {"no": ["nb", "no"]}, {"no": ["nb", "no", "nn"]})]
+    assert len({own.fingerprint, *(found.fingerprint for found in joint)}) == 4
+    assert join_classes(teacher(), {"no": ["nb", "no"]}).fingerprint is None
+
+
+def test_a_store_keeps_the_joint_classes_apart(tmp_path: Path) -> None:
+    own = teacher(fingerprint="v1")
+    joint = join_classes(own, {"no": ["nb", "no"]})
+    for found in (own, joint, own, joint):
+        seen = observe(found, X, store=tmp_path / "scores", embeddings=False)
+        np.testing.assert_array_equal(seen.logits, found.predict_logits(X))
+
+
+def test_a_joint_teacher_sees_what_its_teacher_sees_but_has_no_last_layer() -> None:
+    y = np.arange(12) % 4
+    model = LogisticRegression().fit(X, np.array(CLASSES)[y])
+    own = as_teacher(model)
+    joint = join_classes(own, {"nor": ["nb", "no"]})
+    seen = joint.observe(X)
+    np.testing.assert_array_equal(seen.logits, joint.predict_logits(X))
+    np.testing.assert_array_equal(seen.embeddings, own.embed(X))
+    np.testing.assert_array_equal(joint.embed(X), own.embed(X))
+    assert own.class_weights is not None
+    assert joint.class_weights is None
+    assert joint.class_centres is None
+
+
+def test_a_teacher_without_optional_members_stays_one() -> None:
+    class Plain:
+        name, classes = "plain", np.array(CLASSES)
+
+        def predict_logits(self, rows: Any) -> np.ndarray:
+            return say(rows)
+
+    joint = join_classes(Plain(), {"nor": ["nb", "no"]})
+    for member in ("observe", "embed", "randomised", "settle"):
+        assert not hasattr(joint, member)
+    assert joint.fingerprint is None
+    assert observe(joint, X).logits.shape == (12, 3)
+
+
+def test_random_twins_are_joined_too() -> None:
+    torch = pytest.importorskip("torch")
+    own = as_teacher(torch.nn.Linear(3, 4), CLASSES)
+    twin = join_classes(own, {"nor": ["nb", "no"]}).randomised(0)
+    assert twin.classes.tolist() == ["ja", "nor", "nn"]
+    assert twin.predict_logits(X).shape == (12, 3)
+    assert (
+        join_classes(as_teacher(torch.nn.Linear(3, 4), CLASSES, embed=lambda x: x), {}).randomised(0) is None
+    )
+
+
+def test_errors_are_in_the_teachers_name_and_joint_teachers_can_be_sent() -> None:
+    def broken(rows: Any) -> Any:
+        raise RuntimeError("out of ink")
+
+    found = join_classes(as_teacher(broken, CLASSES, "pen"), {"nor": ["nb", "no"]})
+    with pytest.raises(TeacherError, match=r"Teacher 'pen' failed on .*out of ink"):
+        found.predict_logits(X)
+    sent = pickle.loads(pickle.dumps(join_classes(teacher(), {"nor": ["nb", "no"]})))  # noqa: S301 - our own
+    np.testing.assert_array_equal(
+        sent.predict_logits(X), join_classes(teacher(), {"nor": ["nb", "no"]}).predict_logits(X)
+    )
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        (
+            {"nor": ["nb", "nx"]},
+            r"has no class 'nx', which the group 'nor' names; its classes are ja, nb, nn",
+        ),
+        ({"nor": []}, "The group 'nor' is empty"),
+        ({"nor": "nb"}, "The group 'nor' is the text 'nb'"),
+        ({"nor": 3}, "cannot be joined so"),
+        ({"nor": ["nb", "nb"]}, "names nb more than once"),
+        ({"a": ["nb", "no"], "b": ["no", "nn"]}, "has the class 'no' in two groups, 'a' and 'b'"),
+        ({"ja": ["nb", "no"]}, "has a class 'ja' that is not in the group of that name"),
+        ({1: ["nb", "no"]}, "mixes numbers and text"),
+    ],
+)
+def test_groups_are_checked(groups: dict, says: str) -> None:
+    with pytest.raises(TeacherError, match=says) as caught:
+        join_classes(teacher(), groups)
+    assert str(caught.value).startswith("Teacher 'nordic' ")
+
+
+def test_both_together_bring_class_names_into_one_space() -> None:
+    first = rename_classes(
+        join_classes(teacher(), {"no": ["nb", "no"]}), {"ja": "jpn", "nn": "nno", "no": "nob"}
+    )
+    second = as_teacher(say, ["nob", "swe", "dan", "jpn"], "other", output="logits")
+    unified = Unifier([first, second], "logistic", random_state=0).fit(X)
+    assert unified.classes_.tolist() == ["dan", "jpn", "nno", "nob", "swe"]
