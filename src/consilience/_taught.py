@@ -17,12 +17,21 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from consilience._optional import installed
+from consilience._progress import Progress, silent
 from consilience._validation import check_choice, take_rows
 from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
 from consilience.export import finish, write_model
 from consilience.kernels.expansion import sharpen
-from consilience.students import STUDENTS, ExpansionStudent, Loss, is_torch_student, named_student
+from consilience.students import (
+    STUDENTS,
+    ExpansionStudent,
+    LearnsSoftLabels,
+    Loss,
+    SoftLabelStudent,
+    is_torch_student,
+    named_student,
+)
 from consilience.teachers import Teacher, as_teacher
 
 
@@ -60,30 +69,36 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the classifier as one ONNX file, and its card next to it.
+        """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
 
-        The model takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and ``label`` (n,); the
-        class names are in its metadata. ``as_teacher(path)`` makes it a teacher again.
+        The file is an ONNX model: it takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and
+        ``label`` (n,); the class names are in its metadata. A student that learns soft labels by itself, such
+        as `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead.
 
         Parameters
         ----------
         path : path
-            A file name that ends in ``.onnx``, in a folder that exists.
+            A file name that ends in ``.onnx`` (or ``.npz``, see above), in a folder that exists.
         """
         self._check_fitted()
         target = Path(path)
-        if target.suffix != ".onnx":
-            raise InvalidInputError(
-                f"save writes ONNX; give a file name that ends in .onnx, not {target.name!r}."
-            )
-        if not target.parent.is_dir():
-            raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
+        own = isinstance(self.student_, SoftLabelStudent)
+        self._check_target(target, ".npz" if own else ".onnx")
         origin = self._origin()
-        columns = getattr(self.student_, "columns_", np.arange(len(self.classes_)))
+        details = {**origin.about, "teachers": [teacher.name for teacher in self.teachers_]}
+        if own:
+            self.student_.estimator_.save(
+                target,
+                classes=self.classes_,
+                temperature=self._learnt_at(),
+                description=origin.description,
+                details=details,
+            )
+            return target
         model = finish(
             self.student_.to_onnx(self._example),
             classes=self.classes_,
-            columns=columns,
+            columns=getattr(self.student_, "columns_", np.arange(len(self.classes_))),
             temperature=self._learnt_at(),
             scores=self.student_.scores,
             metadata={"producer": "consilience", **origin.about},
@@ -95,10 +110,24 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
             output="probabilities",
             sha256=file_sha256(target),
             description=origin.description,
-            details={**origin.about, "teachers": [teacher.name for teacher in self.teachers_]},
+            details=details,
         )
         write_card(card_path(target), card)
         return target
+
+    def _check_target(self, target: Path, ending: str) -> None:
+        """Raise unless the student can be saved under this name."""
+        if ending == ".npz":
+            kind = type(self.student_.estimator_).__name__
+            if not hasattr(self.student_.estimator_, "save"):
+                raise InvalidInputError(f"The student {kind} has no method save, so that it stays in memory.")
+            what = f"The student {kind} is saved as .npz"
+        else:
+            what = "save writes ONNX"
+        if target.suffix != ending:
+            raise InvalidInputError(f"{what}; give a file name that ends in {ending}, not {target.name!r}.")
+        if not target.parent.is_dir():
+            raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
 
     @abstractmethod
     def _learnt_at(self) -> float:
@@ -143,8 +172,15 @@ def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     seconds[name] = time.perf_counter() - started
 
 
-def make_student(student: Any, *, threshold: float, random_state: Any, loss: Loss = "cross-entropy") -> Any:
-    """Return an unfitted ExpansionStudent or TorchStudent; parameters as in `Unifier`."""
+def make_student(
+    student: Any,
+    *,
+    threshold: float,
+    random_state: Any,
+    loss: Loss = "cross-entropy",
+    progress: Progress | None = None,
+) -> Any:
+    """Return an unfitted ExpansionStudent, SoftLabelStudent or TorchStudent; parameters as in `Unifier`."""
     if student is None:
         student = "torch" if installed("torch") and installed("skorch") else "mlp"
     if isinstance(student, str) and student != "torch":
@@ -155,6 +191,10 @@ def make_student(student: Any, *, threshold: float, random_state: Any, loss: Los
             raise InvalidInputError(
                 f"student={type(student).__name__} has no predict_proba; "
                 "set probability=True, or wrap it in CalibratedClassifierCV."
+            )
+        if isinstance(student, LearnsSoftLabels):
+            return SoftLabelStudent(
+                student, loss=loss, random_state=random_state, progress=progress or silent
             )
         return ExpansionStudent(student, threshold=threshold, loss=loss, random_state=random_state)
     if isinstance(student, type) and hasattr(student, "predict_proba"):

@@ -251,7 +251,12 @@ class CrossTaskDistiller(TaughtClassifier):
             )
 
     def _make_student(self) -> Any:
-        student = make_student(self.student, threshold=self.threshold, random_state=self.random_state)
+        student = make_student(
+            self.student,
+            threshold=self.threshold,
+            random_state=self.random_state,
+            progress=self.progress,
+        )
         if student.scores == "probabilities" and self.loss not in ("sinkhorn", "kd", "none"):
             raise InvalidInputError(
                 f"loss={self.loss!r} needs a torch student; use 'sinkhorn', or student='torch'."

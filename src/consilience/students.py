@@ -1,9 +1,9 @@
-"""Students from scikit-learn: any classifier learns soft labels by weighted expansion."""
+"""Students without torch: any classifier learns soft labels by weighted expansion, and some by themselves."""
 
 from __future__ import annotations
 
 import warnings
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from consilience._optional import is_instance_of
+from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_number, n_rows, take_rows
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.export import sklearn_to_onnx
@@ -166,6 +167,103 @@ class ExpansionStudent(BaseEstimator):
         """Return the classifier as an ONNX model with one output, probabilities (n, k)."""
         check_is_fitted(self, "estimator_")
         return sklearn_to_onnx(self.estimator_, X_example)
+
+
+@runtime_checkable
+class LearnsSoftLabels(Protocol):
+    """A classifier that learns soft labels by itself, such as `consilience.text.NgramClassifier`.
+
+    Optional member: ``save(path, *, classes, temperature, description, details)`` writes an ``.npz`` file
+    that `consilience.as_teacher` reads; without it, nothing that this student became can be saved.
+    """
+
+    def fit_soft_labels(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        *,
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None,
+        loss: Loss,
+        progress: Progress,
+    ) -> Any:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,); classes are 0 to L - 1."""
+        ...
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, L)."""
+        ...
+
+
+class SoftLabelStudent(BaseEstimator):
+    """Fit a classifier that learns soft labels by itself, without expansion.
+
+    Parameters
+    ----------
+    estimator : LearnsSoftLabels
+        It is cloned, never changed.
+    loss : {"cross-entropy", "collision"}
+        What it minimises.
+    random_state : int, RandomState or None
+        Seeds every ``random_state`` of the estimator that is None.
+    progress : callable
+        Handed to the estimator.
+
+    Attributes
+    ----------
+    estimator_ : LearnsSoftLabels
+        The fitted one; its classes are positions among the L classes.
+    columns_ : (L,) array of int
+        0 to L - 1: it learns them all.
+    n_iter_ : int or None
+        Its own ``n_iter_``, where it has one.
+    """
+
+    scores = "probabilities"
+
+    def __init__(
+        self,
+        estimator: LearnsSoftLabels,
+        *,
+        loss: Loss = "cross-entropy",
+        random_state: Any = None,
+        progress: Progress = silent,
+    ) -> None:
+        self.estimator = estimator
+        self.loss = loss
+        self.random_state = random_state
+        self.progress = progress
+
+    def fit(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> SoftLabelStudent:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
+        check_choice("loss", self.loss, LOSSES)
+        estimator = _seeded(clone(self.estimator), check_random_state(self.random_state))
+        self.estimator_ = estimator.fit_soft_labels(
+            X,
+            Q,
+            class_weights=class_weights,
+            row_weights=row_weights,
+            loss=self.loss,
+            progress=self.progress,
+        )
+        self.columns_ = np.arange(Q.shape[1])
+        self.n_iter_ = _iterations(estimator)
+        return self
+
+    def predict_scores(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, L)."""
+        check_is_fitted(self, "estimator_")
+        return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+
+    def predict_all(self, X: Any, n_classes: int) -> NDArray[np.float64]:
+        """Return probabilities (n, L) over all L classes."""
+        return self.predict_scores(X)
 
 
 STUDENTS = {

@@ -253,7 +253,11 @@ class Unifier(TaughtClassifier):
     def _make_student(self) -> Any:
         """Return the unfitted student, as an ExpansionStudent or a TorchStudent."""
         student = make_student(
-            self.student, threshold=self.threshold, loss=self.loss, random_state=self.random_state
+            self.student,
+            threshold=self.threshold,
+            loss=self.loss,
+            random_state=self.random_state,
+            progress=self.progress,
         )
         if self.train == "backprop" and student.scores == "probabilities":
             raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")
