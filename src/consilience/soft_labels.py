@@ -24,6 +24,7 @@ from consilience.kernels.factorisation import (
     mf_p_probabilities,
 )
 from consilience.kernels.packed import Floats, Ints, Layout, make_layout, softmax_by_component
+from consilience.kernels.walk import walk_logits
 from consilience.labels import LabelSpace, connected_classes
 
 Method = Literal["sd", "ce", "mf-p", "mf-lv", "mf-lf"]
@@ -38,6 +39,7 @@ class _Settings:
     tol: float
     max_iter: int
     lam: float
+    off_set: bool
 
 
 class _Solution(NamedTuple):
@@ -47,6 +49,8 @@ class _Solution(NamedTuple):
 
 
 def _solve_ce(logits: Floats, layout: Layout, s: _Settings) -> _Solution:
+    if s.off_set:
+        return _exact(walk_logits(logits, layout, s.temperature))
     return _Solution(*ce_logits(logits, layout, s.temperature, s.tol, s.max_iter))
 
 
@@ -62,10 +66,12 @@ def _solve_mf_lv(logits: Floats, layout: Layout, s: _Settings) -> _Solution:
 
 
 def _solve_mf_lf(logits: Floats, layout: Layout, s: _Settings) -> _Solution:
-    rows = len(logits)
-    return _Solution(
-        mf_lf_logits(logits, layout, s.temperature), np.zeros(rows), np.zeros(rows, dtype=np.intp)
-    )
+    return _exact(mf_lf_logits(logits, layout, s.temperature))
+
+
+def _exact(U: Floats) -> _Solution:
+    """Return unified logits (k, L) that are found without iterations."""
+    return _Solution(U, np.zeros(len(U)), np.zeros(len(U), dtype=np.intp))
 
 
 _SOLVERS: dict[str, Callable[[Floats, Layout, _Settings], _Solution]] = {
@@ -94,6 +100,7 @@ def estimate_soft_labels(
     tol: float | None = None,
     max_iter: int | None = None,
     lam: float = 0.01,
+    off_set: bool = False,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """Estimate probabilities over all classes from what each teacher says of its own.
@@ -120,6 +127,10 @@ def estimate_soft_labels(
         Most iterations: 200 for ``"ce"``, 3000 for ``"mf-p"`` and ``"mf-lv"``.
     lam : float
         Regularisation of ``"mf-lv"``, lambda of eq. (15).
+    off_set : bool
+        Off-set weighting, for ``"ce"`` only: a teacher has as much say on a row as the estimate gives mass to
+        its own classes there. What a teacher says of a row that none of its classes fits is noise; plain
+        ``"ce"`` gives it a full vote. See Notes.
     progress : callable
         Called with ("soft labels", rows done, rows in all).
 
@@ -135,6 +146,18 @@ def estimate_soft_labels(
     ConvergenceWarning
         With the number of rows that stopped before `tol`.
 
+    Notes
+    -----
+    With `off_set`, q minimises eq. (9) with each teacher's term weighted by w_i = q(L_i), its own value held
+    fixed in the weights: the fixed point of solving for q and weighting anew. There ``N_l q(l) = sum over the
+    teachers that know l of q(L_i) p_i(l)``, with N_l the number of them, which is linear in q and solved
+    exactly: w is the stationary distribution of a walk that draws a class from the teacher it is at, and
+    goes on to any teacher that knows that class. It is also the step of an EM: let a teacher answer by
+    q given L_i with probability q(L_i), and in the same proportions though the row is none of its classes
+    with probability 1 - q(L_i); then q(L_i) is the responsibility of the former. (What EM adds to the
+    step, w log q(L_i) + (1 - w) log(1 - q(L_i)), is stationary at q(L_i) = w and moves no fixed point.)
+    Teachers that agree are believed as by ``"ce"``: for p_i that are conditionals of one q both give that q.
+
     Examples
     --------
     >>> space = LabelSpace([["cat", "dog"], ["dog", "bird"]])
@@ -149,6 +172,7 @@ def estimate_soft_labels(
         tol=default_tol if tol is None else check_number("tol", tol, above=0),
         max_iter=default_max_iter if max_iter is None else check_count("max_iter", max_iter),
         lam=check_number("lam", lam, above=0),
+        off_set=check_off_set(off_set, method),
     )
     packed = check_packed_logits(logits, space)
     layout = make_layout(space.columns, space.offsets, space.n_classes)
@@ -169,6 +193,14 @@ def estimate_soft_labels(
             stacklevel=2,
         )
     return Q
+
+
+def check_off_set(off_set: object, method: str) -> bool:
+    """Return `off_set`, or raise unless it is True or False, and False for methods other than ce."""
+    check_choice("off_set", off_set, (True, False))
+    if off_set and method != "ce":
+        raise InvalidInputError(f"off_set=True weights the terms of method='ce'; method is {method!r}.")
+    return bool(off_set)
 
 
 def _estimate_chunk(

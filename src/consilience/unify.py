@@ -22,13 +22,14 @@ from consilience._validation import (
     n_rows,
     take_rows,
 )
+from consilience.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.engine import score
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.kernels.entropy import responsibilities, weigh
 from consilience.kernels.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.pseudo_labels import collision_pseudo_labels
-from consilience.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
+from consilience.soft_labels import METHODS, Method, balance_weights, check_off_set, estimate_soft_labels
 from consilience.store import as_store
 from consilience.students import LOSSES, Loss
 
@@ -84,6 +85,14 @@ class Unifier(TaughtClassifier):
         labels is learnt anew. Every class keeps its share of the rows: an equal one with balancing, that of
         the soft labels without. It doubles the time of training. Only with ``train="estimate"`` and
         ``loss="cross-entropy"``.
+    calibrate : {None, "agreement"}
+        Whether each teacher's logits are divided by a temperature of its own first, estimated from how often
+        the others agree with it: see `consilience.calibration.agreement_temperatures`. For teachers of which
+        some are surer of themselves than others, such as models of different makers.
+    off_set : bool
+        Off-set weighting: a teacher's say on a row is the estimated mass of its own classes there; see
+        `estimate_soft_labels`. Only with ``method="ce"`` and ``train="estimate"``. For teachers that know a
+        small part of the classes each.
     aliases : mapping, optional
         Other names of classes: ``{"automobile": "car"}``.
     disconnected : {"warn", "error", "ignore"}
@@ -114,11 +123,13 @@ class Unifier(TaughtClassifier):
         The balancing weights, where balancing is on.
     pseudo_labels_ : (n, L) array or None
         With `self_label`, the fair pseudo-labels; NaN in rows that the student does not see.
+    temperatures_ : (N,) array
+        By what each teacher's logits were divided: 1 without `calibrate`.
     label_space_ : LabelSpace
     teachers_ : list of Teacher
     student_ : the fitted student
     seconds_ : dict
-        How long scoring, soft labels and training took.
+        How long scoring, calibration, soft labels and training took.
     n_abstentions_ : (N,) array of int
         On how many rows each teacher abstained.
     n_iter_ : int or None
@@ -148,6 +159,8 @@ class Unifier(TaughtClassifier):
         loss: Loss = "cross-entropy",
         *,
         self_label: bool = False,
+        calibrate: Literal["agreement"] | None = None,
+        off_set: bool = False,
         aliases: Mapping[Any, Any] | None = None,
         disconnected: Disconnected = "warn",
         smoothing: float = 0.001,
@@ -165,6 +178,8 @@ class Unifier(TaughtClassifier):
         self.temperature = temperature
         self.loss = loss
         self.self_label = self_label
+        self.calibrate = calibrate
+        self.off_set = off_set
         self.aliases = aliases
         self.disconnected = disconnected
         self.smoothing = smoothing
@@ -224,6 +239,8 @@ class Unifier(TaughtClassifier):
         check_choice("balance", self.balance, ("auto", True, False))
         check_choice("loss", self.loss, LOSSES)
         check_choice("self_label", self.self_label, (True, False))
+        check_choice("calibrate", self.calibrate, (None, "agreement"))
+        check_off_set(self.off_set, self.method)
         check_number("temperature", self.temperature, above=0)
         check_number("smoothing", self.smoothing, at_least=0)
         if self.smoothing >= 1:
@@ -247,8 +264,9 @@ class Unifier(TaughtClassifier):
                 raise InvalidInputError(
                     f"train='backprop' has the method's own loss; use train='estimate' with {self.loss!r}."
                 )
-            if self.balance is True:
-                raise InvalidInputError("balance=True needs soft labels; use train='estimate' with it.")
+            for name in ("balance", "off_set"):
+                if getattr(self, name) is True:
+                    raise InvalidInputError(f"{name}=True needs soft labels; use train='estimate' with it.")
 
     def _make_student(self) -> Any:
         """Return the unfitted student, as an ExpansionStudent or a TorchStudent."""
@@ -304,10 +322,21 @@ class Unifier(TaughtClassifier):
                 CoverageWarning,
                 stacklevel=3,
             )
+        packed = self._calibrated(packed)
         if self.smoothing:
             with keep_torch_threads():
                 packed = floor_blocks(packed, space.offsets, float(self.smoothing))
         return _Scored(packed, labels, covered)
+
+    def _calibrated(self, packed: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Divide each teacher's logits by its temperature, where that is wanted."""
+        space = self.label_space_
+        self.temperatures_ = np.ones(space.n_teachers)
+        if self.calibrate is None:
+            return packed
+        with self._step("calibration"):
+            self.temperatures_ = agreement_temperatures(packed, space, progress=self.progress or silent)
+            return divide_by_temperatures(packed, self.temperatures_, space)
 
     def _soft_labels(self, scored: _Scored) -> NDArray[np.float64]:
         with self._step("soft labels"):
@@ -316,6 +345,7 @@ class Unifier(TaughtClassifier):
                 self.label_space_,
                 self.method,
                 temperature=self.temperature,
+                off_set=self.off_set,
                 progress=self.progress or silent,
             )
             pinned = scored.labels >= 0
@@ -414,4 +444,8 @@ class Unifier(TaughtClassifier):
 
     def _origin(self) -> Origin:
         about = {"method": self.method, "train": self.train, "temperature": f"{self.temperature:g}"}
+        if self.calibrate is not None:
+            about["calibrate"] = self.calibrate
+        if self.off_set:
+            about["off_set"] = "True"
         return Origin(f"Unified from {len(self.teachers_)} teachers.", about)

@@ -1,0 +1,156 @@
+"""Calibrate teachers against each other: a temperature for each, from rows without labels."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._optional import keep_torch_threads
+from consilience._progress import Progress, silent
+from consilience._validation import check_count, check_packed_logits
+from consilience.exceptions import CoverageWarning
+from consilience.kernels.temperature import fit_temperature
+from consilience.labels import LabelSpace, shorten
+from consilience.soft_labels import estimate_soft_labels
+
+__all__ = ["agreement_temperatures", "divide_by_temperatures"]
+
+Floats = NDArray[np.float64]
+
+# How sure the first consensus takes each teacher to be of its decision.
+VOTE = 0.9
+# Weight of the row in which every class is as right: Laplace's rule, see `fit_temperature`.
+PRIOR = 1.0
+# A teacher that can be compared with the others on less than so many rows keeps its own temperature.
+LEAST_ROWS = 10.0
+
+
+def agreement_temperatures(
+    logits: ArrayLike,
+    space: LabelSpace,
+    *,
+    rounds: int = 3,
+    max_rows: int = 5000,
+    progress: Progress = silent,
+) -> Floats:
+    """Estimate the temperature of each teacher from how often the others agree with it.
+
+    A teacher that is surer than it is often right outvotes the others where it is wrong. No label is needed
+    to see that: where the others decide for one of its classes, a calibrated teacher has given that class the
+    probability with which they do so. T_i minimises, over rows r,
+
+        sum_r c_r CE(y_r, softmax(z_ir / T_i)) + CE of one more row in which every class is as right
+
+    where y_r is the class that the others' soft labels (`estimate_soft_labels` with ``"ce"`` and `off_set`,
+    at their present temperatures) make most probable, c_r the probability they give it, and rows count
+    whose y_r is a class of teacher i. The first soft labels are made of votes, each teacher 90 % sure of its
+    decision; then all temperatures are estimated, soft labels are made anew, and so on for some rounds.
+
+    Decisions, not soft labels, are what a teacher is compared to: soft labels of teachers that are all unsure
+    agree best, and the temperatures would grow without end.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed logits, teacher after teacher. A teacher that abstains on a row has NaN in its whole block.
+    space : LabelSpace
+        Where each teacher's columns lie.
+    rounds : int
+        How often all temperatures are estimated.
+    max_rows : int
+        Of more rows than this, evenly spaced ones are used.
+    progress : callable
+        Called with ("calibration", estimates done, estimates in all).
+
+    Returns
+    -------
+    (N,) array
+        T_i, by which teacher i's logits are to be divided. It does not depend on the order of teachers, and
+        a teacher whose logits are multiplied by a factor has its T_i multiplied by it. 1 for a teacher that
+        can be compared with the others on less than ten rows (in weight), or whose logits never differ.
+
+    Warns
+    -----
+    CoverageWarning
+        With the names of teachers that could not be compared.
+
+    Examples
+    --------
+    >>> space = LabelSpace([["a", "b", "c"]] * 3)
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.eye(3)[rng.integers(3, size=2000)]
+    >>> honest = [2 * (truth + rng.normal(size=truth.shape) / 2**0.5) for _ in range(3)]
+    >>> boast = [1, 1, 5] * np.stack(honest, axis=2)  # the third multiplies its logits by five
+    >>> T = agreement_temperatures(np.concatenate(list(boast.transpose(2, 0, 1)), axis=1), space)
+    >>> (T / T[0]).round()
+    array([1., 1., 5.])
+    """
+    check_count("rounds", rounds)
+    check_count("max_rows", max_rows)
+    packed = check_packed_logits(logits, space)
+    if len(packed) > max_rows:
+        packed = packed[np.linspace(0, len(packed) - 1, max_rows).astype(np.intp)]
+    active = ~np.isnan(packed[:, space.offsets[:-1]])
+    present = _votes(packed, space)
+    for done in range(rounds):
+        estimates = np.empty(space.n_teachers)
+        for i in range(space.n_teachers):
+            estimates[i] = _estimate(i, packed, present, active, space)
+            progress("calibration", done * space.n_teachers + i + 1, rounds * space.n_teachers)
+        temperatures = np.where(np.isfinite(estimates), estimates, 1.0)
+        present = divide_by_temperatures(packed, temperatures, space)
+    if np.isnan(estimates).any():
+        names = shorten(np.asarray(space.names, dtype=object)[np.isnan(estimates)])
+        warnings.warn(
+            f"Calibration by agreement left {names} at temperature 1: on less than {LEAST_ROWS:g} rows do "
+            "the others decide for a class that it knows.",
+            CoverageWarning,
+            stacklevel=2,
+        )
+    return temperatures
+
+
+def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpace) -> Floats:
+    """Return packed logits (n, m) with each teacher's divided by its temperature (N,)."""
+    divided: Floats = logits / np.repeat(temperatures, np.diff(space.offsets))
+    return divided
+
+
+def _votes(packed: Floats, space: LabelSpace) -> Floats:
+    """Return packed logits at which every teacher gives its decision a probability of `VOTE`."""
+    votes = np.empty(packed.shape)
+    for i in range(space.n_teachers):
+        block = packed[:, space.block(i)]
+        top = block == block.max(axis=1, keepdims=True)
+        n_top = top.sum(axis=1, keepdims=True)
+        rest = block.shape[1] - n_top
+        odds = np.log(VOTE / (1 - VOTE) * np.maximum(rest, 1) / np.maximum(n_top, 1))
+        votes[:, space.block(i)] = np.where(np.isnan(block), np.nan, top * odds)
+    return votes
+
+
+def _estimate(i: int, packed: Floats, present: Floats, active: NDArray[np.bool_], space: LabelSpace) -> float:
+    """Return the temperature of teacher i: infinite where none matters, NaN with too few rows."""
+    others = np.arange(space.n_teachers) != i
+    heard = active[:, i] & active[:, others].any(axis=1)
+    if not heard.any():
+        return np.nan
+    masked = present[heard]
+    masked[:, space.block(i)] = np.nan
+    Q = estimate_soft_labels(masked, space, "ce", temperature=1.0, off_set=True)
+    # a class that none of the others knows has a share of the mass, and nobody's vote
+    known = active[heard].astype(np.float32) @ (space.mask & others).T.astype(np.float32) > 0
+    Q[~known] = 0.0
+    decision = Q.argmax(axis=1)
+    column = np.full(space.n_classes, -1, dtype=np.intp)
+    columns = space.columns[space.block(i)]
+    column[columns] = np.arange(len(columns))
+    use = np.flatnonzero(column[decision] >= 0)
+    sure = Q[use, decision[use]]
+    if sure.sum() < LEAST_ROWS:
+        return np.nan
+    block = packed[heard][use, space.block(i)]
+    with keep_torch_threads():
+        return fit_temperature(block, column[decision[use]], sure, PRIOR)
