@@ -274,6 +274,8 @@ def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
 
 def n_rows(X: Any) -> int:
     """Return the number of rows of an array, a sparse matrix, a data frame or a list."""
+    if isinstance(X, str | bytes):
+        raise InvalidInputError("X is a single text; give a list of texts.")
     shape = getattr(X, "shape", None)
     if shape is not None:
         if len(shape) == 0:

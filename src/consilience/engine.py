@@ -4,32 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._batches import FIRST, Batch, Pace, Scorer, asked
 from consilience._digests import row_digests
 from consilience._progress import Progress, silent
-from consilience._validation import check_block, check_count, n_rows, take_rows
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience._validation import check_count, n_rows, take_rows
+from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
 from consilience.store import ScoreStore, Segment, Shelf, as_store
 from consilience.teachers import Observed
-from consilience.teachers._features import read_features
 
 __all__ = ["Observed", "Scorer", "observe", "score"]
-
-
-class Scorer(Protocol):
-    """What the engine needs of a teacher; `consilience.teachers.Teacher` is one."""
-
-    name: str
-    classes: NDArray[Any]
-
-    def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, k); NaN rows where the teacher abstains."""
 
 
 def observe(
@@ -49,7 +38,8 @@ def observe(
     X : array, sparse matrix, data frame or list
         n rows.
     batch_size : int
-        Rows per call. A teacher with ``batched = False`` gets all rows at once.
+        Rows per call, at most: of a slow teacher so few that a call takes about two seconds. A teacher with
+        ``batched = False`` gets all rows at once.
     store : ScoreStore or path, optional
         Where outputs are kept: rows that it knows are not asked again, and new ones are added batch by
         batch. Teachers without a fingerprint, precomputed outputs, and rows that have no plain content (such
@@ -65,14 +55,15 @@ def observe(
         Its `embeddings` are None where the teacher has no features, or they are not wanted.
     """
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
-    table = _Table(rows, len(teacher.classes), embeddings)
+    table, pace = _Table(rows, len(teacher.classes), embeddings), Pace(size)
     shelf = _shelf(teacher, kept, X, size)
     digests = None if shelf is None else row_digests(X)
+    done = 0
     if shelf is None or digests is None:
-        for start, stop, batch in _batches(teacher, X, rows, size):
-            with _placed(start):
-                table.put(slice(start, stop), _ask(teacher, batch, stop - start, embeddings))
-            progress("scoring", stop, rows)
+        for batch, seen in asked(teacher, _slices(teacher, X, rows, pace), rows, pace, embeddings=embeddings):
+            table.put(batch.places, seen)
+            done += batch.count
+            progress("scoring", done, rows)
         return table.result()
     unique = _Unique(digests)
     for places, found in shelf.find(unique.digests, embeddings=embeddings):
@@ -82,10 +73,8 @@ def observe(
     if done:
         progress("scoring", done, rows)
     missing = np.sort(unique.first[~unique.known])
-    for start in range(0, len(missing), size):
-        part = missing[start : start + size]
-        with _placed(int(part[0])):
-            seen = _ask(teacher, take_rows(X, part), len(part), embeddings)
+    for batch, seen in asked(teacher, _picked(X, missing, pace), len(missing), pace, embeddings=embeddings):
+        part = batch.places
         shelf.add(Segment(digests[part], seen.logits, seen.embeddings), embeddings=embeddings)
         table.put(part, seen)
         done += int(unique.counts[unique.inverse[part]].sum())
@@ -159,7 +148,7 @@ def _shelf(teacher: Scorer, store: ScoreStore | None, X: Any, batch_size: int) -
     if store is None or not getattr(teacher, "batched", True):
         return None
     if hasattr(teacher, "settle"):  # on the rows that would decide without a store
-        teacher.settle(take_rows(X, slice(0, batch_size)))
+        teacher.settle(take_rows(X, slice(0, min(FIRST, batch_size))))
     fingerprint = getattr(teacher, "fingerprint", None)
     return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
 
@@ -183,7 +172,7 @@ def score(
     X : array, sparse matrix, data frame or list
         n rows.
     batch_size : int
-        Rows per call. A teacher with ``batched = False`` gets all rows at once.
+        Rows per call, at most, as in `observe`.
     store : ScoreStore or path, optional
         Where outputs are kept, as in `observe`.
     progress : callable
@@ -212,42 +201,18 @@ def _shifted(progress: Progress, done: int, total: int) -> Progress:
     return report
 
 
-def _batches(teacher: Scorer, X: Any, rows: int, batch_size: int) -> Iterator[tuple[int, int, Any]]:
-    """Yield the borders and rows of each batch; at least one, so that errors show without rows, too."""
-    size = batch_size if getattr(teacher, "batched", True) else max(rows, 1)
-    for start in range(0, max(rows, 1), size):
-        stop = min(start + size, rows)
-        yield start, stop, X if stop - start == rows else take_rows(X, slice(start, stop))
+def _slices(teacher: Scorer, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
+    """Yield the rows of X in order; at least one batch, so that errors show without rows, too."""
+    if rows == 0 or not getattr(teacher, "batched", True):
+        yield Batch(slice(0, rows), 0, rows, X)
+        return
+    for start, stop in pace.borders(rows):
+        part = X if stop - start == rows else take_rows(X, slice(start, stop))
+        yield Batch(slice(start, stop), start, stop - start, part)
 
 
-@contextmanager
-def _placed(start: int) -> Iterator[None]:
-    """Say in an error where its rows begin."""
-    try:
-        yield
-    except TeacherError as error:
-        if start:
-            problem = f"{error.problem} (Rows count from row {start} of X.)"
-            raise TeacherError(error.name, problem) from error.__cause__
-        raise
-
-
-def _ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
-    """Ask one teacher, and check what it says: any object may call itself a teacher."""
-    if embeddings and hasattr(teacher, "observe"):
-        seen = teacher.observe(X)
-        logits, features = np.asarray(seen.logits), seen.embeddings
-    else:
-        logits = np.asarray(teacher.predict_logits(X))
-        features = teacher.embed(X) if embeddings and hasattr(teacher, "embed") else None
-    if logits.shape != (rows, len(teacher.classes)):
-        raise TeacherError(
-            teacher.name,
-            f"returned logits of shape {logits.shape} for {rows} rows and {len(teacher.classes)} classes. "
-            "A teacher's predict_logits gives a row per row of X and a column per class.",
-        )
-    try:
-        check_block(logits, "logits")
-    except InvalidInputError as error:
-        raise TeacherError(teacher.name, f"cannot be used: its {error}") from None
-    return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
+def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
+    """Yield some rows of X in order."""
+    for start, stop in pace.borders(len(rows)):
+        part = rows[start:stop]
+        yield Batch(part, int(part[0]), len(part), take_rows(X, part))

@@ -65,6 +65,7 @@ def as_teacher(
     device: str | None = None,
     embed: Any = None,
     fingerprint: str | None = None,
+    n_jobs: int = 1,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -115,6 +116,9 @@ def as_teacher(
     fingerprint : str, optional
         A text that, with name and classes, stands for this very model, so that its outputs can be kept on
         disk; change it when the model changes. It is found by itself, from the content, but for functions.
+    n_jobs : int
+        In how many processes a slow function is asked when many rows are scored, as by `Unifier`. Each loads
+        what the function needs; it must be one that can be imported.
 
     Returns
     -------
@@ -146,11 +150,16 @@ def as_teacher(
         device,
         embed,
         fingerprint,
+        check_count("n_jobs", n_jobs),
     )
     make = _maker(obj, name)
     if device is not None and make not in (torch_teacher, onnx_teacher):
         raise TeacherError(
             name or type(obj).__name__, "has no device; device= is for torch and ONNX. Drop it."
+        )
+    if n_jobs > 1 and make is not callable_teacher:
+        raise TeacherError(
+            name or type(obj).__name__, "is asked in one process; n_jobs= is for functions. Drop it."
         )
     if output == "costs" and make in (torch_teacher, onnx_teacher, sklearn_teacher):
         raise TeacherError(

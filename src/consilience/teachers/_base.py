@@ -30,6 +30,7 @@ class Teacher(Protocol):
 
     - ``batched`` (bool, True where it is missing): whether `predict_logits` may be called with slices of X.
       Precomputed outputs say False and get the whole X at once.
+    - ``n_jobs`` (int, 1 where it is missing): in how many processes it is asked where rows take long.
     - ``embed(X)``: features (n, d), for ranking and class centres; missing where there are none.
     - ``observe(X)``: logits and embeddings of one pass, as an `Observed`.
     - ``class_weights``: the weights (k, d) of the last layer, which turn embeddings into logits up to a bias;
@@ -70,6 +71,7 @@ class Options:
     device: str | None = None
     embed: Any = None
     fingerprint: str | None = None
+    n_jobs: int = 1
 
 
 class Adapter(ABC):

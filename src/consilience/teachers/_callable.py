@@ -17,6 +17,7 @@ class CallableTeacher(Adapter):
     """A function f(X) -> (n, k), or a ranked answer per row."""
 
     _function: Callable[[Any], Any]
+    n_jobs = 1
 
     def _scores(self, X: Any, rows: int) -> Any:
         raw = self._function(X)
@@ -36,8 +37,10 @@ def callable_teacher(
         raise TeacherError(shown, "is a class. Give an instance: a fitted model or a function.")
     check_embed_function(options.embed, shown)
     found = given_classes(classes, shown, "a function")
+    if options.n_jobs > 1 and options.output == "auto":
+        raise TeacherError(shown, "has n_jobs above 1, where no batch decides for all: say output=, too.")
     teacher = CallableTeacher(shown, found, options)
-    teacher._function = function
+    teacher._function, teacher.n_jobs = function, options.n_jobs
     return teacher
 
 

@@ -1,0 +1,201 @@
+"""How a teacher is asked: in batches as large as it is quick, and in several processes where it says so."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from consilience._validation import check_block
+from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.teachers import Observed
+from consilience.teachers._features import read_features
+
+FIRST = 64
+"""Rows of the first batch, before anything is known of a teacher's speed."""
+PATIENCE = 2.0
+"""Seconds that a batch may take: so much work is lost with a run that is stopped, so long a bar stands."""
+WORTH = 10.0
+"""Seconds that rows must take in one process before others are started, which takes some, too."""
+
+
+class Scorer(Protocol):
+    """What the engine needs of a teacher; `consilience.teachers.Teacher` is one."""
+
+    name: str
+    classes: NDArray[Any]
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, k); NaN rows where the teacher abstains."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of X.
+
+    Attributes
+    ----------
+    places : slice or array of int
+        Where they are in X.
+    first : int
+        The first of them.
+    count : int
+        How many.
+    X : array, sparse matrix, data frame or list
+        The rows themselves.
+    """
+
+    places: Any
+    first: int
+    count: int
+    X: Any
+
+
+class Pace:
+    """How many rows a teacher is asked about at a time, by how long it took for those before.
+
+    Parameters
+    ----------
+    most : int
+        Rows of a batch at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._size = min(FIRST, most)
+        self.seconds_a_row = 0.0
+
+    def borders(self, rows: int) -> Iterator[tuple[int, int]]:
+        """Yield where each batch begins and ends."""
+        start = 0
+        while start < rows:
+            stop = min(start + self._size, rows)
+            yield start, stop
+            start = stop
+
+    def took(self, rows: int, seconds: float) -> None:
+        """Learn how long some rows took."""
+        # by powers of two, so that the batches of a quick teacher are always the same, to the last bit
+        self.seconds_a_row = seconds / max(rows, 1)
+        expected = self.seconds_a_row * self._size
+        factor = 8.0 if expected * 8 <= PATIENCE else 2.0 if expected * 2 <= PATIENCE else 1.0
+        if expected > PATIENCE:
+            factor = 0.5
+        self._size = max(1, min(int(self._size * factor), self._most))
+
+
+def asked(
+    teacher: Scorer, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
+) -> Iterator[tuple[Batch, Observed]]:
+    """Ask a teacher about batches of `rows` rows in all, and yield each with what it says, in any order.
+
+    The first is asked in this process. Where the teacher has ``n_jobs`` above one and the others would take
+    long, these are asked in as many processes.
+    """
+    n_jobs = int(getattr(teacher, "n_jobs", 1))
+    for batch in batches:
+        with _placed(batch):
+            seen, seconds = timed(teacher, batch.X, batch.count, embeddings)
+        pace.took(batch.count, seconds)
+        yield batch, seen
+        rows -= batch.count
+        if n_jobs > 1 and pace.seconds_a_row * rows > WORTH:
+            yield from _in_processes(teacher, batches, pace, n_jobs, embeddings)
+
+
+def _in_processes(
+    teacher: Scorer, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
+) -> Iterator[tuple[Batch, Observed]]:
+    _check_sendable(teacher, n_jobs)
+    # spawned, since a fork would take over locks that threads hold here
+    pool = ProcessPoolExecutor(n_jobs, multiprocessing.get_context("spawn"))
+    waiting: dict[Future[tuple[Observed, float]], Batch] = {}
+    try:
+        while True:
+            while len(waiting) < 2 * n_jobs and (batch := next(batches, None)) is not None:
+                job = pool.submit(alone, teacher, batch.X, batch.count, embeddings)
+                waiting[job] = batch
+            if not waiting:
+                return
+            for job in wait(waiting, return_when=FIRST_COMPLETED).done:
+                batch = waiting.pop(job)
+                with _placed(batch):
+                    seen, seconds = job.result()
+                pace.took(batch.count, seconds)
+                yield batch, seen
+    except BrokenProcessPool:
+        raise TeacherError(
+            teacher.name,
+            f"cannot be asked in {n_jobs} processes: one of them ended. A script that starts processes has "
+            "its calls under if __name__ == '__main__':, and each of them needs memory for the model. "
+            "Else make the teacher with n_jobs=1.",
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def alone(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Ask a teacher in a process of its own, with one thread: there are as many processes as wanted."""
+    with threadpool_limits(1):
+        return timed(teacher, X, rows, embeddings)
+
+
+def timed(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Return what a teacher says of some rows, and the seconds it took."""
+    start = time.perf_counter()
+    seen = ask(teacher, X, rows, embeddings)
+    return seen, time.perf_counter() - start
+
+
+def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
+    """Ask one teacher, and check what it says: any object may call itself a teacher."""
+    if embeddings and hasattr(teacher, "observe"):
+        seen = teacher.observe(X)
+        logits, features = np.asarray(seen.logits), seen.embeddings
+    else:
+        logits = np.asarray(teacher.predict_logits(X))
+        features = teacher.embed(X) if embeddings and hasattr(teacher, "embed") else None
+    if logits.shape != (rows, len(teacher.classes)):
+        raise TeacherError(
+            teacher.name,
+            f"returned logits of shape {logits.shape} for {rows} rows and {len(teacher.classes)} classes. "
+            "A teacher's predict_logits gives a row per row of X and a column per class.",
+        )
+    try:
+        check_block(logits, "logits")
+    except InvalidInputError as error:
+        raise TeacherError(teacher.name, f"cannot be used: its {error}") from None
+    return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
+
+
+def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
+    try:
+        ForkingPickler.dumps(teacher)
+    except Exception as error:  # whatever a model's parts raise
+        raise TeacherError(
+            teacher.name,
+            f"cannot be sent to {n_jobs} processes ({type(error).__name__}: {error}). Give a function that "
+            "can be imported, not a lambda or one inside another, or n_jobs=1.",
+        ) from error
+
+
+@contextmanager
+def _placed(batch: Batch) -> Iterator[None]:
+    """Say in an error where its rows begin."""
+    try:
+        yield
+    except TeacherError as error:
+        if batch.first:
+            problem = f"{error.problem} (Rows count from row {batch.first} of X.)"
+            raise TeacherError(error.name, problem) from error.__cause__
+        raise

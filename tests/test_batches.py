@@ -1,0 +1,210 @@
+"""How teachers are asked: batches by their pace, processes for slow ones, and texts that are known again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from consilience import InvalidInputError, TeacherError, _batches, as_teacher
+from consilience._batches import PATIENCE, Pace
+from consilience.engine import observe
+from consilience.store import ScoreStore
+from consilience.teachers import join_classes, rename_classes
+
+CLASSES = ["de", "en"]
+TEXTS = [f"text {i}" for i in range(40)]
+
+
+def say(text: str) -> dict[str, float]:
+    return {"en": len(text) / 10, "de": 1.0 - len(text) / 10}
+
+
+def sizes(pace: Pace, rows: int, seconds_a_row: float) -> list[int]:
+    found = []
+    for start, stop in pace.borders(rows):
+        found.append(stop - start)
+        pace.took(stop - start, (stop - start) * seconds_a_row)
+    return found
+
+
+def test_a_quick_teacher_gets_full_batches_soon() -> None:
+    assert sizes(Pace(4096), 10_000, 1e-6) == [64, 512, 4096, 4096, 1232]
+    assert sizes(Pace(20), 50, 1e-6) == [20, 20, 10]
+
+
+@pytest.mark.parametrize("seconds", [1e-3, 0.01, 0.1, 1.0, 60.0])
+def test_a_slow_teacher_is_never_silent_for_long(seconds: float) -> None:
+    rows = sizes(Pace(4096), 60_000, seconds)
+    assert sum(rows) == 60_000
+    settled = rows[10:-1]
+    assert max(settled) * seconds <= max(PATIENCE, seconds)
+    assert min(settled) * seconds >= min(PATIENCE / 4, 4096 * seconds)  # and not asked in crumbs either
+
+
+def test_a_model_that_loads_first_is_taken_for_slow_only_once() -> None:
+    pace = Pace(4096)
+    pace.took(64, 10.0)
+    assert sizes(pace, 9000, 1e-6) == [32, 256, 2048, 4096, 2568]
+
+
+class Clock:
+    """A time that passes only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, texts = Clock(), [f"text {i}" for i in range(2000)]
+    monkeypatch.setattr(_batches, "time", clock)
+    asked: list[str] = []
+
+    def slow(rows: list[str]) -> list[Any]:
+        for text in rows:
+            clock.now += 0.01
+            if clock.now > stop:
+                raise KeyboardInterrupt
+            asked.append(text)
+        return [say(text[:6]) for text in rows]
+
+    teacher = as_teacher(slow, CLASSES, output="logits", fingerprint="v1")
+    reports: list[tuple[float, int]] = []
+    stop = 15.0
+    with pytest.raises(KeyboardInterrupt):
+        observe(
+            teacher,
+            texts,
+            store=tmp_path / "s",
+            progress=lambda task, done, total: reports.append((clock.now, done)),
+        )
+    assert np.diff([0.0, *(moment for moment, _ in reports)]).max() <= PATIENCE
+    kept, stop = reports[-1][1], np.inf
+    assert kept >= len(asked) - PATIENCE / 0.01
+    asked.clear()
+    seen = observe(teacher, texts, store=tmp_path / "s")
+    assert asked == texts[kept:]
+    np.testing.assert_array_equal(seen.logits, teacher.predict_logits(texts))
+
+
+def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def function(texts: Any) -> list[Any]:
+        asked.extend(texts)
+        return [say(text) for text in texts]
+
+    own = as_teacher(function, CLASSES, output="probabilities", fingerprint="v1")
+    expected = own.predict_logits(TEXTS)
+    asked.clear()
+    for texts in (
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        pd.Series(TEXTS, index=range(40)[::-1]),
+    ):
+        found = observe(rename_classes(own, {"en": "eng"}), texts, store=tmp_path / "scores")
+        np.testing.assert_array_equal(found.logits, expected)
+    assert asked == TEXTS  # once
+    asked.clear()
+    changed = ["another", *TEXTS[1:]]
+    observe(own, changed, store=tmp_path / "scores")
+    assert asked == ["another"]
+    asked.clear()
+    observe(
+        as_teacher(function, CLASSES, output="probabilities", fingerprint="v2"),
+        TEXTS[:5],
+        store=tmp_path / "scores",
+    )
+    assert asked == TEXTS[:5]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_without_a_store_texts_reach_the_function_in_batches(kind: Any) -> None:
+    teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
+    found = observe(teacher, kind(TEXTS), batch_size=7).logits
+    np.testing.assert_array_equal(found, teacher.predict_logits(TEXTS))
+
+
+def test_a_single_text_is_no_list_of_texts() -> None:
+    teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
+    with pytest.raises(InvalidInputError, match="X is a single text; give a list of texts"):
+        teacher.predict_logits("hello")
+
+
+MODULE = """
+import os, time
+
+def answer(texts):
+    if "bad" in texts:
+        return [{"xx": 1.0} for text in texts]
+    if "die" in texts:
+        os._exit(1)
+    return [{"en": float(os.getpid()), "de": float(len(text))} for text in texts]
+"""
+
+
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that another process can import; it says which process it is in."""
+    (tmp_path / "slow_answers.py").write_text(MODULE, encoding="utf8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(_batches, "WORTH", 0.0)
+    monkeypatch.setattr(_batches, "FIRST", 4)
+    yield import_module("slow_answers").answer
+    sys.modules.pop("slow_answers")
+
+
+def test_processes_share_the_rows_and_one_store(answer: Any, tmp_path: Path) -> None:
+    store = ScoreStore(tmp_path / "scores")
+    own = as_teacher(answer, CLASSES, output="logits", fingerprint="v1", n_jobs=2)
+    teacher = rename_classes(join_classes(own, {}), {"en": "eng"})  # which keep n_jobs
+    assert teacher.n_jobs == 2
+    reports: list[int] = []
+    seen = observe(
+        own, TEXTS, store=store, batch_size=4, progress=lambda task, done, total: reports.append(done)
+    )
+    assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]
+    pids = seen.logits[:, 1]
+    assert (pids[:4] == os.getpid()).all()
+    assert os.getpid() not in pids[4:]
+    assert reports == list(range(4, 41, 4))
+    again = observe(own, TEXTS[::-1], store=store)
+    np.testing.assert_array_equal(again.logits, seen.logits[::-1])
+
+
+def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
+    teacher = as_teacher(answer, CLASSES, "slow", output="logits", n_jobs=2)
+    with pytest.raises(TeacherError, match=r"'slow' named the class 'xx' .*Rows count from row 8 of X"):
+        observe(teacher, [*TEXTS[:9], "bad", *TEXTS[9:]], batch_size=4)
+    with pytest.raises(TeacherError, match=r"'slow' cannot be asked in 2 processes: one of them ended"):
+        observe(teacher, [*TEXTS, "die"], batch_size=4)
+    local = as_teacher(lambda texts: answer(texts), CLASSES, output="logits", n_jobs=2)
+    with pytest.raises(TeacherError, match=r"cannot be sent to 2 processes .* not a lambda"):
+        observe(local, TEXTS, batch_size=4)
+
+
+def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_batches, "WORTH", 10.0)
+    seen = observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
+    assert (seen.logits[:, 1] == os.getpid()).all()
+
+
+def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
+    with pytest.raises(TeacherError, match="n_jobs= is for functions"):
+        as_teacher([[0.5, 0.5]], CLASSES, n_jobs=2)
+    with pytest.raises(TeacherError, match="say output=, too"):
+        as_teacher(lambda texts: texts, CLASSES, n_jobs=2)
+    with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
+        as_teacher(lambda texts: texts, CLASSES, n_jobs=0)
