@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
+import unicodedata
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,6 @@ from consilience.card import Card, card_path, file_sha256, find_card, write_card
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.bags import bag_inputs
 from consilience.kernels.ngrams import Bounds, Codes, hash_ngrams
-from consilience.kernels.threads import threads_for
 from consilience.labels import class_list, shorten
 
 VERSION_KEY = "consilience_text"
@@ -33,7 +32,21 @@ MAX_BUCKETS = 2**28
 BATCH_SIZE = 1024
 
 _ARRAYS = {"embeddings": "e", "weights": "f", "bias": "f", "classes": "", "settings": "U"}
-_NO_WORDS = re.compile(r"[\d_\s]+")
+
+
+class _Borders(dict[int, str]):
+    """What each character becomes, for `str.translate`: a table that grows with the characters it meets."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = unicodedata.category(character)
+        if kind[0] == "Z" or kind in ("Cc", "Nd") or character == "_":
+            self[code] = " "
+        elif kind[0] in "PS":
+            self[code] = f" {character} "  # a word of its own
+        else:
+            self[code] = character
+        return self[code]
 
 
 @dataclass(frozen=True)
@@ -82,19 +95,22 @@ class TextModel:
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, L) of a list of texts."""
+        return self.logits_of(self.embed(X))
+
+    def logits_of(self, embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return logits (n, L) of what enters the last layer (n, d)."""
+        return np.asarray(embeddings @ self.weights + self.bias, dtype=np.float64)
+
+    def embed(self, X: Any) -> NDArray[np.float32]:
+        """Return what enters the last layer (n, d)."""
         texts = as_texts(X)
-        logits = np.empty((len(texts), len(self.classes)))
+        embeddings = np.empty((len(texts), self.embeddings.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), BATCH_SIZE):
             rows = slice(start, start + BATCH_SIZE)
-            logits[rows] = self.embed(texts[rows]) @ self.weights + self.bias
-        return logits
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return what enters the last layer (n, d)."""
-        packed = pack(texts, self.reading)
-        ids, bounds = hash_ngrams(*packed, *self.reading.ngram_range, len(self.embeddings))
-        with threads_for(0):
-            return bag_inputs(self.embeddings, ids, bounds)
+            packed = pack(texts[rows], self.reading)
+            ids, bounds = hash_ngrams(*packed, *self.reading.ngram_range, len(self.embeddings))
+            embeddings[rows] = bag_inputs(self.embeddings, ids, bounds)
+        return embeddings
 
     def named(self, classes: NDArray[Any], temperature: float) -> TextModel:
         """Return the model with other names of classes, and with logits `temperature` times as large."""
@@ -131,13 +147,15 @@ def as_texts(X: Any) -> list[str]:
 
 
 def pack(texts: Sequence[str], reading: Reading) -> Packed:
-    """Return the code points of texts, with single spaces around words and without digits.
+    """Return the code points of texts: words with single spaces around them, digits left out.
+
+    Punctuation marks and symbols are words of their own.
 
     Examples
     --------
-    >>> codes, bounds = pack(["Ab 12 c", ""], Reading((1, 5), lowercase=True, max_chars=100))
+    >>> codes, bounds = pack(["Ab, 12 c", ""], Reading((1, 5), lowercase=True, max_chars=100))
     >>> "".join(map(chr, codes)), bounds.tolist()
-    (' ab c ', [0, 6, 6])
+    (' ab , c ', [0, 8, 8])
     """
     words = list(_normalised(texts, reading))
     joined = "".join(words)
@@ -147,10 +165,11 @@ def pack(texts: Sequence[str], reading: Reading) -> Packed:
 
 
 def _normalised(texts: Sequence[str], reading: Reading) -> Iterator[str]:
+    borders = _Borders()
     for text in texts:
         start = text[: reading.max_chars]
-        inner = _NO_WORDS.sub(" ", start.lower() if reading.lowercase else start).strip(" ")
-        yield f" {inner} " if inner else ""
+        words = (start.lower() if reading.lowercase else start).translate(borders).split()
+        yield f" {' '.join(words)} " if words else ""
 
 
 def write_model(

@@ -48,10 +48,10 @@ Targets = Callable[[NDArray[np.intp]], NDArray[np.float32]]
 class NgramClassifier(ClassifierMixin, BaseEstimator):
     r"""Classify texts by their character n-grams.
 
-    Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors; the mean of a
-    text's vectors is the input of a softmax layer. Digits count as spaces. Both layers are trained with Adam
-    at a learning rate that falls to 0. This is fastText's classifier [Joulin et al. 2017] with n-grams
-    alone, and with soft labels.
+    Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors; the sum of a
+    text's vectors, over the root of their number, is the input of a softmax layer. Punctuation marks are
+    words of their own, and digits count as spaces. The learning rate falls to 0. This is fastText's
+    classifier [Joulin et al. 2017] with n-grams alone, with other steps, and with soft labels.
 
     Parameters
     ----------
@@ -96,11 +96,11 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        ngram_range: tuple[int, int] = (1, 5),
+        ngram_range: tuple[int, int] = (1, 4),
         n_buckets: int = 2**18,
         dim: int = 64,
         max_epochs: int = 10,
-        lr: float = 0.005,
+        lr: float = 0.02,
         batch_size: int = 256,
         dropout: float = 0.3,
         lowercase: bool = True,
@@ -280,7 +280,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         progress: Progress,
     ) -> None:
         """Fit both layers; `targets` gives the soft labels of some rows times all weights (B, L)."""
-        from consilience.kernels.embedding_bag import Adam  # compiles: needed for training alone
+        from consilience.kernels.embedding_bag import Descent  # compiles: for training alone
 
         used = np.flatnonzero(row_weights > 0)
         if len(used) == 0:
@@ -292,7 +292,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         bound = 1 / np.sqrt(self.dim)
         W = random.uniform(-bound, bound, (int(self.dim), len(classes))).astype(np.float32)
         b = np.zeros(len(classes), dtype=np.float32)
-        optimiser = Adam(E, W, b)
+        descent = Descent(E, W, b)
         total, done = int(self.max_epochs) * len(used), 0
         self.losses_ = []
         for epoch in range(int(self.max_epochs)):
@@ -303,7 +303,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                 ids, bounds = self._ngrams(packed, rows, reading, random)
                 target = targets(rows)
                 with threads_for(0):
-                    loss += optimiser.step(ids, bounds, target, self.lr * (1 - done / total), collision)
+                    loss += descent.step(ids, bounds, target, self.lr * (1 - done / total), collision)
                 mass += float(target.sum())
                 done += len(rows)
             self.losses_.append(loss / max(mass, np.finfo(float).tiny))

@@ -10,12 +10,14 @@ from consilience.kernels.ngrams import Bounds, Ids
 
 Array = NDArray[np.float32]
 
-GAIN = np.float32(8.0)
-"""Factor of the mean: Adam moves each embedding by about lr, and a mean of many moves by less."""
-
 
 def bag_inputs(E: Array, ids: Ids, bounds: Bounds) -> Array:
-    """Return 8 times the mean (B, d) of the rows of E (n_buckets, d) in each bag; 0 for an empty one."""
+    r"""Return the sum of the rows of E (n_buckets, d) in each of B bags over the root of their number.
+
+    .. math:: h_i = |g_i|^{-1/2} \sum_{k \in g_i} E_k
+
+    With the mean instead, a long text would say no more than one word of it. An empty bag gives 0.
+    """
     # scipy has the loop in C; a compiler at run time would keep a saved model waiting
     ones = np.ones(len(ids), dtype=E.dtype)
     bags = csr_array((ones, ids, bounds.astype(np.int32)), shape=(len(bounds) - 1, len(E)))
@@ -24,4 +26,4 @@ def bag_inputs(E: Array, ids: Ids, bounds: Bounds) -> Array:
 
 def bag_scales(bounds: Bounds) -> Array:
     """Return the factor (B,) of the sum of each bag."""
-    return GAIN / np.maximum(np.diff(bounds), 1).astype(np.float32)
+    return (1 / np.sqrt(np.maximum(np.diff(bounds), 1))).astype(np.float32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from consilience._text_model import TextModel, is_text_model, read_model
 from consilience.card import file_sha256
@@ -23,6 +23,23 @@ class TextTeacher(Adapter):
 
     def _scores(self, X: Any, rows: int) -> Any:
         return self._model.predict_logits(X)
+
+    def _features(self, X: Any, rows: int) -> Any:
+        return self._model.embed(X) if self._embed is None else self._embed(X)
+
+    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
+        if self._embed is not None:
+            return super()._both(X, rows)
+        features = self._model.embed(X)
+        return self._model.logits_of(features), features
+
+    def _embeddable(self) -> bool:
+        return True
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) of the last layer, unless embed= is something else."""
+        return self._model.weights.T if self._embed is None else None
 
     def _model_fingerprint(self) -> str | None:
         return self._sha256
