@@ -12,7 +12,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience.exceptions import CoverageWarning
 from consilience.kernels.temperature import fit_temperature
-from consilience.labels import LabelSpace, shorten
+from consilience.labels import LabelSpace, connected_classes, shorten
 from consilience.soft_labels import estimate_soft_labels
 
 __all__ = ["agreement_temperatures", "divide_by_temperatures"]
@@ -23,6 +23,8 @@ Floats = NDArray[np.float64]
 VOTE = 0.9
 # Weight of the row in which every class is as right: Laplace's rule, see `fit_temperature`.
 PRIOR = 1.0
+# Margins of less than this are ties, but for rounding.
+TIE = 1e-9
 # A teacher that can be compared with the others on less than so many rows keeps its own temperature.
 LEAST_ROWS = 10.0
 
@@ -44,9 +46,10 @@ def agreement_temperatures(
         sum_r c_r CE(y_r, softmax(z_ir / T_i)) + CE of one more row in which every class is as right
 
     where y_r is the class that the others' soft labels (`estimate_soft_labels` with ``"ce"`` and `off_set`,
-    at their present temperatures) make most probable, c_r the probability they give it, and rows count
-    whose y_r is a class of teacher i. The first soft labels are made of votes, each teacher 90 % sure of its
-    decision; then all temperatures are estimated, soft labels are made anew, and so on for some rounds.
+    at their present temperatures) make most probable, c_r by how much it is more probable than the second
+    (so that ties decide nothing), and rows count whose y_r is a class of teacher i. The first soft labels are
+    made of votes, each teacher 90 % sure of its decision; then all temperatures are estimated, soft labels
+    are made anew, and so on for some rounds.
 
     Decisions, not soft labels, are what a teacher is compared to: soft labels of teachers that are all unsure
     agree best, and the temperatures would grow without end.
@@ -140,17 +143,28 @@ def _estimate(i: int, packed: Floats, present: Floats, active: NDArray[np.bool_]
     masked = present[heard]
     masked[:, space.block(i)] = np.nan
     Q = estimate_soft_labels(masked, space, "ce", temperature=1.0, off_set=True)
-    # a class that none of the others knows has a share of the mass, and nobody's vote
+    # a class that none of the others knows has a share of the mass, and nobody's vote; so have other groups
     known = active[heard].astype(np.float32) @ (space.mask & others).T.astype(np.float32) > 0
-    Q[~known] = 0.0
+    group = connected_classes(space.columns, space.offsets, space.n_classes)
+    columns = space.columns[space.block(i)]
+    Q[~known | (group != group[columns[0]])] = 0.0
     decision = Q.argmax(axis=1)
     column = np.full(space.n_classes, -1, dtype=np.intp)
-    columns = space.columns[space.block(i)]
     column[columns] = np.arange(len(columns))
-    use = np.flatnonzero(column[decision] >= 0)
-    sure = Q[use, decision[use]]
-    if sure.sum() < LEAST_ROWS:
+    sure = _margins(Q)
+    use = np.flatnonzero((column[decision] >= 0) & (sure > TIE))
+    if sure[use].sum() < LEAST_ROWS:
         return np.nan
     block = packed[heard][use, space.block(i)]
     with keep_torch_threads():
-        return fit_temperature(block, column[decision[use]], sure, PRIOR)
+        return fit_temperature(block, column[decision[use]], sure[use], PRIOR)
+
+
+def _margins(Q: Floats) -> Floats:
+    """Return by how much the largest of each row is above the second, as a part of the row's sum."""
+    total = Q.sum(axis=1)
+    if Q.shape[1] == 1:
+        return np.asarray(total > 0, dtype=np.float64)
+    largest = np.partition(Q, -2, axis=1)
+    margins: Floats = np.divide(largest[:, -1] - largest[:, -2], total, out=np.zeros(len(Q)), where=total > 0)
+    return margins

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,15 +19,18 @@ from consilience.labels import LabelSpace, connected_classes
 from consilience.soft_labels import METHODS, Method, estimate_soft_labels
 
 Floats = NDArray[np.float64]
+Way = Method | Literal["off-set"]
 
 bounded = settings(
     max_examples=25, deadline=None, derandomize=True, database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )  # fmt: skip
-every_method = pytest.mark.parametrize("method", METHODS)
-between_components = pytest.mark.parametrize("method", [method for method in METHODS if method != "sd"])
+# "off-set" is ce with off-set weighting
+WAYS = (*METHODS, "off-set")
+every_method = pytest.mark.parametrize("method", WAYS)
+between_components = pytest.mark.parametrize("method", [method for method in WAYS if method != "sd"])
 # The factorisations stop by a change of 1e-3, not at a minimum; rounding alone moves what they stop at.
-ATOL = {"sd": 1e-13, "ce": 1e-7, "mf-lf": 1e-9, "mf-p": 1e-6, "mf-lv": 1e-6}
+ATOL = {"sd": 1e-13, "ce": 1e-7, "mf-lf": 1e-9, "mf-p": 1e-6, "mf-lv": 1e-6, "off-set": 1e-11}
 SHORT = {"mf-p": 500, "mf-lv": 500}
 
 
@@ -54,9 +57,11 @@ def cases(draw: st.DrawFn, identical: bool = False, abstain: bool = True, scale:
 
 
 def soft_labels(
-    lists: list[list[int]], logits: Floats, temperature: float, method: Method, lam: float = 0.01
+    lists: list[list[int]], logits: Floats, temperature: float, method: Way, lam: float = 0.01
 ) -> Floats:
     space = LabelSpace(lists, disconnected="ignore")
+    if method == "off-set":
+        return estimate_soft_labels(logits, space, "ce", temperature=temperature, off_set=True)
     with warnings.catch_warnings():
         if method in ("mf-p", "mf-lv"):  # weakly linked teachers take alternating least squares for ever
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -73,7 +78,7 @@ def blocks(lists: list[list[int]]) -> list[slice]:
 @every_method
 @bounded
 @given(case=cases())
-def test_rows_lie_on_the_simplex(method: Method, case: Case) -> None:
+def test_rows_lie_on_the_simplex(method: Way, case: Case) -> None:
     Q = soft_labels(*case, method)
     assert (Q >= 0).all()
     np.testing.assert_allclose(Q.sum(axis=1), 1.0, atol=1e-12)
@@ -82,7 +87,7 @@ def test_rows_lie_on_the_simplex(method: Method, case: Case) -> None:
 @every_method
 @bounded
 @given(case=cases(), seed=st.integers(0, 99))
-def test_order_of_classes_does_not_matter(method: Method, case: Case, seed: int) -> None:
+def test_order_of_classes_does_not_matter(method: Way, case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     known = np.unique(np.concatenate(case.lists))
     # new names, and each teacher's columns in a new order
@@ -101,7 +106,7 @@ def test_order_of_classes_does_not_matter(method: Method, case: Case, seed: int)
 @every_method
 @bounded
 @given(case=cases(), seed=st.integers(0, 99))
-def test_order_of_teachers_does_not_matter(method: Method, case: Case, seed: int) -> None:
+def test_order_of_teachers_does_not_matter(method: Way, case: Case, seed: int) -> None:
     order = np.random.default_rng(seed).permutation(len(case.lists))
     logits = np.concatenate([case.logits[:, blocks(case.lists)[i]] for i in order], axis=1)
     moved = soft_labels([case.lists[i] for i in order], logits, case.temperature, method)
@@ -111,7 +116,7 @@ def test_order_of_teachers_does_not_matter(method: Method, case: Case, seed: int
 @every_method
 @bounded
 @given(case=cases())
-def test_rows_do_not_know_each_other(method: Method, case: Case) -> None:
+def test_rows_do_not_know_each_other(method: Way, case: Case) -> None:
     Q = soft_labels(*case, method)
     backwards = soft_labels(case.lists, case.logits[::-1], case.temperature, method)[::-1]
     # matrix products of other shapes round otherwise; nothing else may differ
@@ -124,7 +129,7 @@ def test_rows_do_not_know_each_other(method: Method, case: Case) -> None:
 @every_method
 @bounded
 @given(case=cases(), seed=st.integers(0, 99))
-def test_shifting_a_teachers_logits_changes_nothing(method: Method, case: Case, seed: int) -> None:
+def test_shifting_a_teachers_logits_changes_nothing(method: Way, case: Case, seed: int) -> None:
     shift = np.random.default_rng(seed).uniform(-50, 50, size=(len(case.logits), len(case.lists)))
     shifted = case.logits + np.repeat(shift, [len(values) for values in case.lists], axis=1)
     moved = soft_labels(case.lists, shifted, case.temperature, method)
@@ -134,7 +139,7 @@ def test_shifting_a_teachers_logits_changes_nothing(method: Method, case: Case, 
 @every_method
 @bounded
 @given(case=cases(abstain=False), data=st.data())
-def test_an_abstaining_teacher_is_as_good_as_absent(method: Method, case: Case, data: st.DataObject) -> None:
+def test_an_abstaining_teacher_is_as_good_as_absent(method: Way, case: Case, data: st.DataObject) -> None:
     lists = [*case.lists, data.draw(st.lists(st.integers(0, 7), min_size=1, unique=True))]
     logits = np.hstack([case.logits, np.full((len(case.logits), len(lists[-1])), np.nan)])
     Q = soft_labels(lists, logits, case.temperature, method)
@@ -162,13 +167,14 @@ def test_identical_label_sets_are_plain_distillation(case: Case) -> None:
     mean_z = softmax(sorted_logits.mean(axis=0) / case.temperature, axis=1)
     np.testing.assert_allclose(soft_labels(*case, "sd"), mean_p, atol=1e-12)
     np.testing.assert_allclose(soft_labels(*case, "ce"), mean_p, atol=1e-7)
+    np.testing.assert_allclose(soft_labels(*case, "off-set"), mean_p, atol=1e-12)
     np.testing.assert_allclose(soft_labels(*case, "mf-lf"), mean_z, atol=1e-12)
 
 
 @pytest.mark.parametrize(("method", "atol"), [*ATOL.items()])
 @bounded
 @given(case=cases(abstain=False, scale=4.0), copies=st.integers(1, 4))
-def test_teachers_that_agree_are_believed(method: Method, atol: float, case: Case, copies: int) -> None:
+def test_teachers_that_agree_are_believed(method: Way, atol: float, case: Case, copies: int) -> None:
     values, block = case.lists[0], blocks(case.lists)[0]
     logits = case.logits[:, block]
     Q = soft_labels([values] * copies, np.tile(logits, copies), case.temperature, method, lam=1e-6)
@@ -180,7 +186,7 @@ def test_teachers_that_agree_are_believed(method: Method, atol: float, case: Cas
 @between_components
 @bounded
 @given(case=cases())
-def test_a_component_has_mass_in_proportion_to_its_size(method: Method, case: Case) -> None:
+def test_a_component_has_mass_in_proportion_to_its_size(method: Way, case: Case) -> None:
     Q = soft_labels(*case, method)
     space = LabelSpace(case.lists, disconnected="ignore")
     for q, z in zip(Q, case.logits, strict=True):

@@ -1,0 +1,112 @@
+"""Off-set weighting against what it is defined by: weighted ce, solved by scipy and weighted anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+from consilience.kernels.packed import make_layout
+from consilience.kernels.walk import stationary, walk_logits
+from consilience.labels import LabelSpace
+from consilience.soft_labels import estimate_soft_labels
+
+Floats = NDArray[np.float64]
+
+
+def random_lists(rng: np.random.Generator, n_classes: int, sizes: list[int]) -> list[list[int]]:
+    return [sorted(rng.choice(n_classes, size, replace=False).tolist()) for size in sizes]
+
+
+def weighted_ce(start: Floats, weights: Floats, blocks: list[tuple[list[int], Floats]]) -> Floats:
+    """Minimise eq. (9) with a weight per teacher."""
+
+    def objective(u: Floats) -> tuple[float, Floats]:
+        value, gradient = 0.0, np.zeros_like(u)
+        for w, (values, p) in zip(weights, blocks, strict=True):
+            value -= w * float(p @ (u[values] - logsumexp(u[values])))
+            gradient[values] += w * (softmax(u[values]) - p)
+        return value, gradient
+
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options={"gtol": 1e-11, "ftol": 1e-16})
+    return found.x
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_where_weighting_anew_ends(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    lists = [[0, 1, 2, 3], *random_lists(rng, 8, [4, 5, 3]), [3, 4, 5, 6, 7]]
+    space = LabelSpace(lists)
+    logits = 1.5 * rng.normal(size=(1, space.n_columns))
+    if seed == 2:
+        logits[0, space.block(2)] = np.nan
+    Q = estimate_soft_labels(logits, space, "ce", temperature=2.0, off_set=True)
+    place = {name: i for i, name in enumerate(space.classes.tolist())}
+    for q, z in zip(Q, logits, strict=True):
+        spoken = [i for i in range(space.n_teachers) if np.isfinite(z[space.block(i)]).all()]
+        blocks = [([place[c] for c in lists[i]], softmax(z[space.block(i)] / 2.0)) for i in spoken]
+        u = np.zeros(space.n_classes)
+        mass = np.ones(len(blocks))
+        for _ in range(100):
+            u = weighted_ce(u, mass, blocks)
+            before, mass = mass, np.array([softmax(u)[values].sum() for values, _ in blocks])
+            if np.abs(mass - before).max() < 1e-8:
+                break
+        np.testing.assert_allclose(q, softmax(u), atol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [0.5, 3.0, 30.0])
+def test_it_solves_its_linear_equations(scale: float) -> None:
+    """Check N_l q(l) = sum of q(L_i) p_i(l) in every class."""
+    rng = np.random.default_rng(1)
+    space = LabelSpace(random_lists(rng, 30, [12, 20, 9, 15, 25]), disconnected="error")
+    logits = scale * rng.normal(size=(50, space.n_columns))
+    Q = estimate_soft_labels(logits, space, "ce", temperature=1.0, off_set=True)
+    right = np.zeros_like(Q)
+    for i in range(space.n_teachers):
+        own = space.columns[space.block(i)]
+        right[:, own] += Q[:, own].sum(axis=1, keepdims=True) * softmax(logits[:, space.block(i)], axis=1)
+    np.testing.assert_allclose(space.mask.sum(axis=1) * Q, right, rtol=1e-9, atol=1e-40)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_consistent_teachers_give_back_q(seed: int) -> None:
+    """Proposition 1 holds with off-set weighting as well."""
+    rng = np.random.default_rng(seed)
+    space = LabelSpace([[0, 1, 2], *random_lists(rng, 8, [4, 5, 6]), list(range(5, 8)), [2, 5]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    u = 3.0 * rng.normal(size=(4, space.n_classes))
+    Z = u[:, space.columns] + rng.normal(size=(4, 6))[:, layout.block_of]
+    np.testing.assert_allclose(softmax(walk_logits(Z, layout, 1.0), axis=1), softmax(u, axis=1), rtol=1e-9)
+
+
+def test_stationary_against_the_eigenvector() -> None:
+    rng = np.random.default_rng(0)
+    ways = rng.random((7, 7)) ** 4
+    ways /= ways.sum(axis=1, keepdims=True)
+    values, vectors = np.linalg.eig(ways.T)
+    expected = np.real(vectors[:, np.argmax(np.real(values))])
+    mass = np.empty(7)
+    stationary(ways.copy(), mass)
+    np.testing.assert_allclose(mass / mass.sum(), expected / expected.sum(), rtol=1e-10)
+
+
+def test_a_long_chain_of_weak_links_neither_overflows_nor_vanishes() -> None:
+    """Let logits fall by 40 from teacher to teacher, towards the first and towards the last."""
+    for pair in ([0.0, -40.0], [-40.0, 0.0]):
+        space = LabelSpace([[i, i + 1] for i in range(30)])
+        Q = estimate_soft_labels(np.tile(pair, (1, 30)), space, "ce", temperature=1.0, off_set=True)
+        assert np.isfinite(Q).all()
+        assert Q[0, 0 if pair[0] == 0 else -1] == pytest.approx(1.0, abs=1e-12)
+        ratio = Q[0, :2] if pair[0] == 0 else Q[0, :-3:-1]
+        assert np.log(ratio[0] / ratio[1]) == pytest.approx(40.0, rel=1e-9)
+
+
+def test_ties_of_logits_as_large_as_floats_go() -> None:
+    space = LabelSpace([[0, 1, 2], [1, 2, 3]])
+    Q = estimate_soft_labels(
+        np.array([[1e308, 1e308, -1e308, 1e308, 0.0, -1e308]]), space, "ce", temperature=1.0, off_set=True
+    )
+    np.testing.assert_allclose(Q[0], [0.5, 0.5, 0, 0], atol=1e-40)
