@@ -74,7 +74,7 @@ class Packed(NamedTuple):
     bounds: Bounds  # (n + 1,) where each text begins, and the end
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextModel:
     """Logits of texts: a softmax layer on the sum of the embeddings of a text's n-grams.
 
@@ -125,7 +125,7 @@ def as_texts(X: Any) -> list[str]:
     --------
     >>> as_texts(["a", 2])
     Traceback (most recent call last):
-    consilience.exceptions.InvalidInputError: X has 2 in row 1, a int; expected a list of texts (str).
+    consilience.exceptions.InvalidInputError: X has 2 in row 1, of type int; expected a list of texts (str).
     """
     expected = "expected a list of texts (str)"
     if isinstance(X, str | bytes):
@@ -141,7 +141,7 @@ def as_texts(X: Any) -> list[str]:
         if not isinstance(text, str):
             hint = " Decode bytes first: text.decode()." if isinstance(text, bytes) else ""
             raise InvalidInputError(
-                f"X has {shorten([repr(text)[:50]])} in row {row}, a {type(text).__name__}; {expected}.{hint}"
+                f"X has {repr(text)[:50]} in row {row}, of type {type(text).__name__}; {expected}.{hint}"
             )
     return texts
 
@@ -220,6 +220,8 @@ def write_model(
 
 def is_text_model(path: str | os.PathLike[str]) -> bool:
     """Tell whether an .npz file says that it is a model of texts; only its list of contents is read."""
+    if not Path(path).is_file():  # a pipe would keep us waiting
+        return False
     try:
         with zipfile.ZipFile(path) as archive:
             return f"{VERSION_KEY}.npy" in archive.namelist()
@@ -311,5 +313,5 @@ def _read_settings(text: NDArray[Any]) -> Reading:
     (lo, hi), lowercase, most = (settings[key] for key in ("ngram_range", "lowercase", "max_chars"))
     whole = all(type(value) is int for value in (lo, hi, most))
     if not whole or not 1 <= lo <= hi <= MAX_LENGTH or most < 1 or type(lowercase) is not bool:
-        raise ValueError(f"its settings are {shorten([str(text)[:100]])}")
+        raise ValueError(f"its settings are {str(text)[:100]}")
     return Reading((lo, hi), lowercase, most)

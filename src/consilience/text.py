@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -36,13 +36,29 @@ from consilience._validation import (
     check_number,
 )
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.ngrams import drop_ngrams, hash_ngrams, take_texts
+from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import threads_for
 from consilience.labels import class_list
 
 __all__ = ["NgramClassifier"]
 
-Targets = Callable[[NDArray[np.intp]], NDArray[np.float32]]
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What is to be learnt, checked."""
+
+    texts: list[str]
+    labels: Any  # (n, L) soft labels, an array or a CSR matrix
+    classes: NDArray[Any]  # (L,)
+    class_weights: NDArray[np.float64]  # (L,)
+    row_weights: NDArray[np.float64]  # (n,)
+
+    def targets(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the soft labels of some rows times all weights; rows weigh 1 on average."""
+        taken = self.labels[rows].toarray() if issparse(self.labels) else self.labels[rows]
+        scale = np.count_nonzero(self.row_weights) / self.row_weights.sum()
+        weights = scale * self.row_weights[rows, None] * self.class_weights
+        return np.asarray(taken * weights, dtype=np.float32)
 
 
 class NgramClassifier(ClassifierMixin, BaseEstimator):
@@ -102,7 +118,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         max_epochs: int = 10,
         lr: float = 0.02,
         batch_size: int = 256,
-        dropout: float = 0.3,
+        dropout: float = 0.5,
         lowercase: bool = True,
         max_chars: int = 1000,
         random_state: Any = None,
@@ -132,10 +148,9 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         classes, codes = check_labels(y, len(texts))
         weights = _check_weights("sample_weight", sample_weight, len(texts))
         onehot = csr_array(
-            (weights.astype(np.float32), codes.astype(np.int32), np.arange(len(texts) + 1)),
-            shape=(len(texts), len(classes)),
+            (np.ones(len(texts)), codes, np.arange(len(texts) + 1)), shape=(len(texts), len(classes))
         )
-        self._train(texts, lambda rows: onehot[rows].toarray(), classes, reading, weights, False, silent)
+        self._train(_Task(texts, onehot, classes, np.ones(len(classes)), weights), reading, False, silent)
         return self
 
     def fit_soft_labels(
@@ -175,14 +190,10 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         names = np.arange(L) if classes is None else np.asarray(class_list(classes))
         if len(names) != L:
             raise InvalidInputError(f"classes has {len(names)} names and Q has {L} columns.")
-        by_class = _check_weights("class_weights", class_weights, L).astype(np.float32)
+        by_class = _check_weights("class_weights", class_weights, L)
         by_row = _check_weights("row_weights", row_weights, len(texts))
-
-        def targets(rows: NDArray[np.intp]) -> NDArray[np.float32]:
-            taken = labels[rows].toarray() if issparse(labels) else labels[rows]
-            return np.asarray(taken * by_row[rows, None], dtype=np.float32) * by_class
-
-        self._train(texts, targets, names, reading, by_row, loss == "collision", progress)
+        task = _Task(texts, labels, names, by_class, by_row)
+        self._train(task, reading, loss == "collision", progress)
         return self
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
@@ -196,7 +207,8 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each text."""
-        return np.asarray(self.classes_[self.predict_logits(X).argmax(axis=1)])
+        best = self.predict_logits(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
 
     def save(
         self,
@@ -246,6 +258,11 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         loaded.model_, loaded.classes_ = model, model.classes
         return loaded
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
     def _check_params(self) -> Reading:
         """Raise unless the parameters can be used; return those that concern reading."""
         try:
@@ -269,52 +286,41 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         check_choice("lowercase", self.lowercase, (True, False))
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
-    def _train(
-        self,
-        texts: list[str],
-        targets: Targets,
-        classes: NDArray[Any],
-        reading: Reading,
-        row_weights: NDArray[np.float64],
-        collision: bool,
-        progress: Progress,
-    ) -> None:
-        """Fit both layers; `targets` gives the soft labels of some rows times all weights (B, L)."""
+    def _train(self, task: _Task, reading: Reading, collision: bool, progress: Progress) -> None:
         from consilience.kernels.embedding_bag import Descent  # compiles: for training alone
 
-        used = np.flatnonzero(row_weights > 0)
+        used = np.flatnonzero(task.row_weights > 0)
         if len(used) == 0:
             raise InvalidInputError("X has no texts of weight above 0; the model needs some to learn from.")
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
-        random = np.random.default_rng(int(seed))
-        packed = pack(texts, reading)
-        E = np.zeros((int(self.n_buckets), int(self.dim)), dtype=np.float32)
-        bound = 1 / np.sqrt(self.dim)
-        W = random.uniform(-bound, bound, (int(self.dim), len(classes))).astype(np.float32)
-        b = np.zeros(len(classes), dtype=np.float32)
+        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        packed = pack(task.texts, reading)
+        dim, L = int(self.dim), len(task.classes)
+        E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # so that n-grams never seen say nothing
+        W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
+        b = np.zeros(L, dtype=np.float32)
         descent = Descent(E, W, b)
-        total, done = int(self.max_epochs) * len(used), 0
+        epochs, done = int(self.max_epochs), 0
         self.losses_ = []
-        for epoch in range(int(self.max_epochs)):
-            loss, mass = 0.0, 0.0
-            order = random.permutation(used)
-            for start in range(0, len(used), int(self.batch_size)):
-                rows = order[start : start + int(self.batch_size)]
-                ids, bounds = self._ngrams(packed, rows, reading, random)
-                target = targets(rows)
-                with threads_for(0):
-                    loss += descent.step(ids, bounds, target, self.lr * (1 - done / total), collision)
-                mass += float(target.sum())
-                done += len(rows)
-            self.losses_.append(loss / max(mass, np.finfo(float).tiny))
-            progress("training", epoch + 1, int(self.max_epochs))
-        self.model_ = TextModel(E, W, b, classes, reading)
-        self.classes_ = classes
-        self.n_iter_ = int(self.max_epochs)
+        with threads_for(int(self.batch_size) * dim * L):
+            for epoch in range(epochs):
+                loss, mass = 0.0, 0.0
+                order = random.permutation(used)
+                for start in range(0, len(used), int(self.batch_size)):
+                    rows = order[start : start + int(self.batch_size)]
+                    target = task.targets(rows)
+                    lr = self.lr * (1 - done / (epochs * len(used)))
+                    loss += descent.step(*self._ngrams(packed, rows, reading, random), target, lr, collision)
+                    mass += float(target.sum())
+                    done += len(rows)
+                self.losses_.append(loss / max(mass, np.finfo(float).tiny))
+                progress("training", epoch + 1, epochs)
+        self.model_ = TextModel(E, W, b, task.classes, reading)
+        self.classes_ = task.classes
+        self.n_iter_ = epochs
 
     def _ngrams(
         self, packed: Packed, rows: NDArray[np.intp], reading: Reading, random: np.random.Generator
-    ) -> Any:
+    ) -> tuple[Ids, Bounds]:
         """Return the n-grams of some texts, a random part of them left out."""
         ids, bounds = hash_ngrams(*take_texts(*packed, rows), *reading.ngram_range, int(self.n_buckets))
         if self.dropout:
@@ -327,9 +333,8 @@ def _check_soft_labels(Q: Any, rows: int) -> Any:
     """Return soft labels (n, L) as an array or a CSR matrix, or say what is wrong with them."""
     if issparse(Q):
         labels = csr_array(Q)
-        check_distributions("Q", np.column_stack([labels.data.clip(max=1), 1 - labels.data.clip(max=1)]))
-        sums = labels.sum(axis=1)
-        check_distributions("Q", np.column_stack([sums, 1 - sums]))
+        if not (labels.data >= 0).all() or (np.abs(labels.sum(axis=1) - 1) > 1e-3).any():
+            raise InvalidInputError("Q has rows that are no probabilities, from 0 to 1 with the sum 1.")
     else:
         labels = check_distributions("Q", Q)
     if labels.ndim != 2 or labels.shape[0] != rows:
@@ -341,12 +346,12 @@ def _check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[n
     """Return weights (count,), ones by default, or say what is wrong with them."""
     if values is None:
         return np.ones(count)
-    weights = as_numbers(name, values, f"expected {count} numbers of at least 0").astype(np.float64)
-    if weights.shape != (count,) or not ((weights >= 0) & np.isfinite(weights)).all():
-        raise InvalidInputError(
-            f"{name} has shape {weights.shape}, and entries that are negative or not finite; expected "
-            f"({count},), of at least 0."
-            if weights.shape == (count,)
-            else f"{name} has shape {weights.shape}; expected ({count},)."
-        )
+    expected = f"expected ({count},), numbers of at least 0"
+    weights = as_numbers(name, values, expected).astype(np.float64)
+    if weights.shape != (count,):
+        raise InvalidInputError(f"{name} has shape {weights.shape}; {expected}.")
+    wrong = ~((weights >= 0) & np.isfinite(weights))
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        raise InvalidInputError(f"{name} has {weights[place]} at {place}; {expected}.")
     return weights

@@ -20,7 +20,7 @@ def bag_inputs(E: Array, ids: Ids, bounds: Bounds) -> Array:
     """
     # scipy has the loop in C; a compiler at run time would keep a saved model waiting
     ones = np.ones(len(ids), dtype=E.dtype)
-    bags = csr_array((ones, ids, bounds.astype(np.int32)), shape=(len(bounds) - 1, len(E)))
+    bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, len(E)))
     return np.asarray(bags @ E) * bag_scales(bounds)[:, None]
 
 
