@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.calibration import LEAST_ROWS, PRIOR, agreement_temperatures, divide_by_temperatures
+from consilience.calibration import LEAST_ROWS, PRIOR, SURE, agreement_temperatures, divide_by_temperatures
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.labels import LabelSpace
 
@@ -87,7 +87,8 @@ def test_two_teachers_of_hard_labels_are_as_sure_as_they_agree() -> None:
     other = np.where(np.arange(n) < agree, one, (one + 1) % 3)
     logits = np.hstack([9.0 * np.eye(3)[one], 2.0 * np.eye(4)[other]])
     T = agreement_temperatures(logits, LabelSpace([["a", "b", "c"], ["a", "b", "c", "only here"]]), rounds=1)
-    for z, width, sure in ((9 / T[0], 3, 0.9 - 0.1 / 3), (2 / T[1], 4, 0.9 - 0.1 / 2)):
+    sure = SURE  # of the other's decision, beyond its other classes, in the first round
+    for z, width in ((9 / T[0], 3), (2 / T[1], 4)):
         expected = (agree * sure + PRIOR / width) / (n * sure + PRIOR)
         assert softmax([z, *[0] * (width - 1)])[0] == pytest.approx(expected, rel=1e-6)
 

@@ -110,6 +110,25 @@ def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["q.card.json", "q.npy"]
 
 
+def test_unify_calibrates_and_weights(folder: Path, tmp_path: Path) -> None:
+    arguments = [
+        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
+        "--soft-labels", tmp_path / "q.npy", "--method", "ce", "--calibrate", "--off-set",
+    ]  # fmt: skip
+    view = json.loads(run(*arguments, "--json").stdout)
+    assert view["calibrated"]
+    assert view["off_set"]
+    temperatures = [teacher["temperature"] for teacher in view["teachers"]]
+    assert min(temperatures) > 0
+    assert 1.0 not in temperatures
+    shown = run(*arguments).stdout
+    assert "ce, off-set weighting, calibrated" in shown
+    assert all(f"{temperature:.2f}" in shown for temperature in temperatures)
+    plain = run(*arguments[:-2]).stdout
+    assert "temperature" not in plain
+    assert "calibrated" not in plain
+
+
 def test_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
     labels = tmp_path / "y.csv"
     labels.write_text("label\nvirginica\n" + '""\n' * 149)
@@ -175,6 +194,10 @@ BAD = {
     "missing data": (
         ["unify", "-t", "early.onnx", "--data", "no.npy", "--soft-labels", "q.npy"],
         "does not exist",
+    ),
+    "off-set without ce": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--off-set"],
+        "off_set=True weights the terms of --method 'ce'",
     ),
     "wrong out": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.pkl"], "--out writes .onnx"),
     "no folder": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "no/u.onnx"], "Make it first"),

@@ -31,6 +31,8 @@ from consilience import (
     balance_weights,
     estimate_soft_labels,
 )
+from consilience.calibration import agreement_temperatures
+from consilience.card import read_card
 from consilience.export import OPSET
 from consilience.nn import TorchStudent
 from consilience.unify import NotFittedError
@@ -162,6 +164,53 @@ def test_self_labelling_trains_on_fair_labels_too(student: str, balance: bool, d
     assert np.abs(twice.predict_proba(digits["X"]) - once.predict_proba(digits["X"])).max() > 0.01
     accuracy = [unified.score(digits["X_test"], digits["y_test"]) for unified in (once, twice)]
     assert accuracy[1] > accuracy[0] - 0.02, accuracy
+
+
+def boast(logits: Any, digits: Any) -> Any:
+    """Return what the teachers say if the second is five times as sure of it, and the third a fifth."""
+    return logits * np.repeat([1.0, 5.0, 0.2], [len(site.classes_) for site in digits["teachers"]])
+
+
+@pytest.mark.parametrize("off_set", [True, False])
+def test_calibration_undoes_boasting(off_set: bool, digits: Any) -> None:
+    unifier = Unifier(
+        digits["teachers"], method="ce", temperature=1.0, calibrate="agreement", off_set=off_set
+    )
+    logits = unifier.score_teachers(digits["X"])
+    honest = unifier.estimate(digits["X"], logits=logits)
+    temperatures = unifier.temperatures_
+    np.testing.assert_allclose(temperatures, agreement_temperatures(logits, unifier.label_space_))
+    corrected = unifier.estimate(digits["X"], logits=boast(logits, digits))
+    np.testing.assert_allclose(unifier.temperatures_, temperatures * [1.0, 5.0, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(corrected, honest, atol=1e-6)
+    unifier.set_params(calibrate=None)
+    assert np.abs(unifier.estimate(digits["X"], logits=boast(logits, digits)) - honest).max() > 0.1
+    assert unifier.temperatures_.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("train", ["estimate", "backprop"])
+def test_a_student_learns_from_calibrated_teachers(train: Any, digits: Any, tmp_path: Path) -> None:
+    options = {"method": "ce", "train": train, "random_state": 0, "calibrate": "agreement"}
+    unifier = Unifier(digits["teachers"], quick(), off_set=train == "estimate", **options)
+    logits = unifier.score_teachers(digits["X"])
+    proba = unifier.fit(digits["X"], logits=logits).predict_proba(digits["X_test"])
+    boasted = unifier.fit(digits["X"], logits=boast(logits, digits)).predict_proba(digits["X_test"])
+    np.testing.assert_allclose(boasted, proba, atol=1e-3)
+    assert unifier.score(digits["X_test"], digits["y_test"]) > 0.85
+    assert "calibration" in unifier.seconds_
+    unifier.save(tmp_path / "unified.onnx")
+    details = read_card(tmp_path / "unified.card.json").details
+    assert details["calibrate"] == "agreement"
+    assert details.get("off_set") == ("True" if train == "estimate" else None)
+
+
+def test_off_set_weighting_is_that_of_estimate_soft_labels(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], method="ce", off_set=True, smoothing=0)
+    logits = unifier.score_teachers(digits["X"])
+    Q = unifier.estimate(digits["X"], logits=logits)
+    space = unifier.label_space_
+    np.testing.assert_array_equal(Q, estimate_soft_labels(logits, space, "ce", off_set=True))
+    assert np.abs(Q - estimate_soft_labels(logits, space, "ce")).max() > 0.01
 
 
 def test_self_labelling_keeps_known_labels_and_leaves_out_rows_nobody_speaks_of(digits: Any) -> None:
@@ -402,6 +451,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"train": "backprop", "method": "sd"}, "'sd' has no backprop form"),
     ({"train": "backprop", "balance": True}, "balance=True needs soft labels"),
     ({"train": "backprop", "student": "forest"}, "needs a torch student"),
+    ({"calibrate": True}, "calibrate=True is unknown; use None or 'agreement'"),
+    ({"calibrate": "agreament"}, "Did you mean 'agreement'"),
+    ({"off_set": 1}, "off_set=1 is unknown"),
+    ({"off_set": True}, "off_set=True weights the terms of method='ce'; method is 'mf-lf'"),
+    ({"off_set": True, "method": "ce", "train": "backprop"}, "off_set=True needs soft labels"),
 ]
 
 

@@ -167,9 +167,20 @@ def unifier_view(
         right = (space.encode(unifier.predict(test[0])) == truth)[known]
     return {
         "teachers": [
-            {"name": name, "kind": kind, "n_classes": len(classes), "abstentions": int(abstentions)}
-            for name, kind, classes, abstentions in zip(
-                space.names, kinds, space.class_lists, unifier.n_abstentions_, strict=True
+            {
+                "name": name,
+                "kind": kind,
+                "n_classes": len(classes),
+                "abstentions": int(abstentions),
+                "temperature": float(temperature),
+            }
+            for name, kind, classes, abstentions, temperature in zip(
+                space.names,
+                kinds,
+                space.class_lists,
+                unifier.n_abstentions_,
+                unifier.temperatures_,
+                strict=True,
             )
         ],
         "n_classes": space.n_classes,
@@ -179,6 +190,8 @@ def unifier_view(
         "method": unifier.method,
         "train": unifier.train,
         "temperature": unifier.temperature,
+        "calibrated": unifier.calibrate is not None,
+        "off_set": unifier.off_set,
         "seed": unifier.random_state,
         "student": None if student is None else student_name(student),
         "balanced": student is not None and unifier.class_weights_ is not None,
@@ -198,15 +211,18 @@ def student_name(student: Any) -> str:
 def show_unified(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience unify``."""
     out = console()
-    table = plain_table("teacher", "file", ">classes", ">abstains on")
+    calibrated = view["calibrated"]
+    table = plain_table("teacher", "file", ">classes", ">abstains on", *[">temperature"] * calibrated)
     for teacher in view["teachers"]:
         abstains = f"{teacher['abstentions']} of {view['n_rows']} rows"
-        table.add_row(escape(teacher["name"]), escape(teacher["kind"]), str(teacher["n_classes"]), abstains)
+        cells = [escape(teacher["name"]), escape(teacher["kind"]), str(teacher["n_classes"]), abstains]
+        table.add_row(*cells, *[f"{teacher['temperature']:.2f}"] * calibrated)
     out.print(table)
+    notes = {"off-set weighting": view["off_set"], "calibrated": calibrated, "balanced": view["balanced"]}
     facts = {
         "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
         "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
-        "method": view["method"] + (", balanced" if view["balanced"] else ""),
+        "method": ", ".join([view["method"], *(note for note, holds in notes.items() if holds)]),
         "student": view["student"] or "none: only soft labels were asked for",
         "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
         "accuracy": None

@@ -19,8 +19,8 @@ __all__ = ["agreement_temperatures", "divide_by_temperatures"]
 
 Floats = NDArray[np.float64]
 
-# How sure the first consensus takes each teacher to be of its decision.
-VOTE = 0.9
+# How sure every teacher is of its decisions, on average, for the first soft labels.
+SURE = 0.9
 # Weight of the row in which every class is as right: Laplace's rule, see `fit_temperature`.
 PRIOR = 1.0
 # Margins of less than this are ties, but for rounding.
@@ -47,9 +47,9 @@ def agreement_temperatures(
 
     where y_r is the class that the others' soft labels (`estimate_soft_labels` with ``"ce"`` and `off_set`,
     at their present temperatures) make most probable, c_r by how much it is more probable than the second
-    (so that ties decide nothing), and rows count whose y_r is a class of teacher i. The first soft labels are
-    made of votes, each teacher 90 % sure of its decision; then all temperatures are estimated, soft labels
-    are made anew, and so on for some rounds.
+    (so that ties decide nothing), and rows count whose y_r is a class of teacher i. For the
+    first soft labels each teacher is made as sure of its decisions as the others, 90 % on average; then all
+    temperatures are estimated, soft labels are made anew, and so on for some rounds.
 
     Decisions, not soft labels, are what a teacher is compared to: soft labels of teachers that are all unsure
     agree best, and the temperatures would grow without end.
@@ -63,7 +63,7 @@ def agreement_temperatures(
     rounds : int
         How often all temperatures are estimated.
     max_rows : int
-        Of more rows than this, evenly spaced ones are used.
+        Of more rows than this on which two teachers speak, evenly spaced ones are used.
     progress : callable
         Called with ("calibration", estimates done, estimates in all).
 
@@ -93,17 +93,19 @@ def agreement_temperatures(
     check_count("rounds", rounds)
     check_count("max_rows", max_rows)
     packed = check_packed_logits(logits, space)
-    if len(packed) > max_rows:
-        packed = packed[np.linspace(0, len(packed) - 1, max_rows).astype(np.intp)]
+    rows = np.flatnonzero((~np.isnan(packed[:, space.offsets[:-1]])).sum(axis=1) >= 2)  # others tell nothing
+    if len(rows) > max_rows:
+        rows = rows[np.linspace(0, len(rows) - 1, max_rows).astype(np.intp)]
+    packed = packed[rows]
     active = ~np.isnan(packed[:, space.offsets[:-1]])
-    present = _votes(packed, space)
+    start = temperatures = _equally_sure(packed, active, space)
     for done in range(rounds):
+        present = divide_by_temperatures(packed, temperatures, space)
         estimates = np.empty(space.n_teachers)
         for i in range(space.n_teachers):
             estimates[i] = _estimate(i, packed, present, active, space)
             progress("calibration", done * space.n_teachers + i + 1, rounds * space.n_teachers)
-        temperatures = np.where(np.isfinite(estimates), estimates, 1.0)
-        present = divide_by_temperatures(packed, temperatures, space)
+        temperatures = np.where(np.isfinite(estimates), estimates, start)
     if np.isnan(estimates).any():
         names = shorten(np.asarray(space.names, dtype=object)[np.isnan(estimates)])
         warnings.warn(
@@ -112,7 +114,7 @@ def agreement_temperatures(
             CoverageWarning,
             stacklevel=2,
         )
-    return temperatures
+    return np.where(np.isfinite(estimates), estimates, 1.0)
 
 
 def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpace) -> Floats:
@@ -121,17 +123,17 @@ def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpa
     return divided
 
 
-def _votes(packed: Floats, space: LabelSpace) -> Floats:
-    """Return packed logits at which every teacher gives its decision a probability of `VOTE`."""
-    votes = np.empty(packed.shape)
+def _equally_sure(packed: Floats, active: NDArray[np.bool_], space: LabelSpace) -> Floats:
+    """Return the temperatures (N,) at which every teacher is about as sure of its decisions: `SURE`."""
+    temperatures = np.ones(space.n_teachers)
     for i in range(space.n_teachers):
-        block = packed[:, space.block(i)]
-        top = block == block.max(axis=1, keepdims=True)
-        n_top = top.sum(axis=1, keepdims=True)
-        rest = block.shape[1] - n_top
-        odds = np.log(VOTE / (1 - VOTE) * np.maximum(rest, 1) / np.maximum(n_top, 1))
-        votes[:, space.block(i)] = np.where(np.isnan(block), np.nan, top * odds)
-    return votes
+        block = packed[active[:, i], space.block(i)]
+        if len(block):
+            # as if its decision were right in that many rows, and any class in the others
+            prior = len(block) * (1 - SURE) / SURE
+            T = fit_temperature(block, block.argmax(axis=1), np.ones(len(block)), prior)
+            temperatures[i] = T if np.isfinite(T) else 1.0
+    return temperatures
 
 
 def _estimate(i: int, packed: Floats, present: Floats, active: NDArray[np.bool_], space: LabelSpace) -> float:

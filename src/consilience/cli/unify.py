@@ -62,6 +62,16 @@ def unify(
     train: Annotated[str, typer.Option(help="estimate, or backprop (torch student).")] = "estimate",
     balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes or no.")] = "auto",
     temperature: Annotated[float, typer.Option(help="Softens the teachers' outputs.")] = 3.0,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Give each teacher a temperature by how the others agree with it."),
+    ] = False,
+    off_set: Annotated[
+        bool,
+        typer.Option(
+            "--off-set", help="With --method ce: a teacher's say on a row is the mass of its classes there."
+        ),
+    ] = False,
     classes: Classes = None,
     aliases: Aliases = None,
     threshold: Annotated[
@@ -84,13 +94,14 @@ def unify(
     """
     from consilience import _console, _files
     from consilience._validation import check_choice, check_count, check_number
-    from consilience.soft_labels import METHODS
+    from consilience.soft_labels import METHODS, check_off_set
     from consilience.unify import Unifier
 
     check_choice("student", student, STUDENTS)
     check_choice("balance", balance, _BALANCE)
     check_choice("method", method, METHODS)
     check_choice("train", train, ("estimate", "backprop"))
+    check_off_set(off_set, method)
     check_number("temperature", temperature, above=0)
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
@@ -106,6 +117,8 @@ def unify(
             train,  # type: ignore[arg-type]
             _BALANCE[balance],
             temperature,
+            calibrate="agreement" if calibrate else None,
+            off_set=off_set,
             aliases=_files.read_aliases(aliases),
             threshold=threshold,
             cache=cache,
