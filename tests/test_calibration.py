@@ -109,14 +109,11 @@ def test_rows_on_which_one_abstains_do_not_count_for_it() -> None:
     lonely = np.full((100, space.n_columns), np.nan)
     lonely[:50, space.block(1)] = 50 * np.eye(5)[np.arange(50) % 5]  # the second speaks, alone
     np.testing.assert_allclose(agreement_temperatures(np.vstack([logits, lonely]), space), T, rtol=1e-9)
-    logits[150:, space.block(0)] = np.nan
-    changed = agreement_temperatures(logits, space)
-    assert np.isfinite(changed).all()
-    logits[150:, space.block(0)] = np.nan
-    logits[150:, space.block(3)] += 30 * np.eye(4)[0]  # changes what the others say, where it is silent
-    assert agreement_temperatures(logits, space, rounds=1)[0] == pytest.approx(
-        agreement_temperatures(logits[:150], space, rounds=1)[0], rel=1e-9
-    )
+    silent = logits.copy()
+    silent[150:, space.block(0)] = np.nan
+    half = agreement_temperatures(silent, space)[0]
+    assert half == pytest.approx(agreement_temperatures(logits[:150], space)[0], rel=0.05)
+    assert half != pytest.approx(T[0], rel=0.05)
 
 
 def test_nobody_to_compare_with_leaves_one() -> None:
