@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,18 +66,18 @@ def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output
     column = {value: j for j, value in enumerate(classes.tolist())}
     scores = np.full((rows, len(column)), np.nan)
     for row, answer in enumerate(answers):
-        found = _checked(answer, row, column, name)
-        if not found:
+        pairs = _pairs(answer, row, name)
+        if len(pairs) == 0:
             continue
-        values = np.array(list(found.values()))
+        named, values = _columns(pairs, column) or _complain(pairs, row, column, name)
         if output != "probabilities" and len(values) == 1 < len(column):
             raise TeacherError(
                 name,
-                f"named one class in row {row}, {next(iter(found))!r}, and its {output} say nothing of it "
+                f"named one class in row {row}, {pairs[0][0]!r}, and its {output} say nothing of it "
                 "without another's. Name more classes, give probabilities, or None to abstain.",
             )
         scores[row] = {"probabilities": 0.0, "costs": values.max()}.get(output, values.min())
-        scores[row, [column[value] for value in found]] = values
+        scores[row, named] = values
     return _scaled(scores, name) if output == "probabilities" else scores
 
 
@@ -94,10 +94,24 @@ def _scaled(proba: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     return proba
 
 
-def _checked(answer: Any, row: int, column: Mapping[Any, int], name: str) -> dict[Any, float]:
-    """Return one answer as a dictionary of known classes and finite scores, or say what is wrong with it."""
-    found: dict[Any, float] = {}
-    for pair in _pairs(answer, row, name):
+def _columns(pairs: Sequence[Any], column: Mapping[Any, int]) -> tuple[list[int], NDArray[Any]] | None:
+    """Return the columns and scores of one answer, or None where something is wrong with it.
+
+    In whole arrays, since answers of hundreds of classes would else take longer to read than to make.
+    """
+    try:
+        names, scores = zip(*pairs, strict=True)
+        columns, values = [column[name] for name in names], np.array(scores)
+    except (KeyError, TypeError, ValueError):
+        return None
+    right = len(set(columns)) == len(columns) and values.dtype.kind in "fiu" and np.isfinite(values).all()
+    return (columns, values) if right else None
+
+
+def _complain(pairs: Sequence[Any], row: int, column: Mapping[Any, int], name: str) -> NoReturn:
+    """Say what is wrong with an answer."""
+    found: set[Any] = set()
+    for pair in pairs:
         if not _is_pair(pair):
             raise TeacherError(
                 name,
@@ -119,8 +133,8 @@ def _checked(answer: Any, row: int, column: Mapping[Any, int], name: str) -> dic
             raise TeacherError(
                 name, f"gave {value!r} the score {score!r} in row {row}. Scores are finite numbers."
             )
-        found[value] = float(score)
-    return found
+        found.add(value)
+    raise TeacherError(name, f"gave scores of several kinds in row {row}. Scores are finite numbers.")
 
 
 def _pairs(answer: Any, row: int, name: str) -> Sequence[Any]:
