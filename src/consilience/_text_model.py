@@ -293,7 +293,7 @@ def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
     try:
         classes = np.asarray(class_list(arrays["classes"]))
         reading = _read_settings(arrays["settings"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError) as error:
         raise refuse(str(error).rstrip(".")) from error
     if arrays["classes"].ndim != 1 or W.shape != (E.shape[1], len(classes)) or b.shape != (len(classes),):
         raise refuse(f"{E.shape}, {W.shape} and {b.shape} do not fit together with {len(classes)} classes")
@@ -309,9 +309,13 @@ def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
 
 
 def _read_settings(text: NDArray[Any]) -> Reading:
-    settings = json.loads(str(text))
-    (lo, hi), lowercase, most = (settings[key] for key in ("ngram_range", "lowercase", "max_chars"))
+    shown = repr(str(text)[:100])
+    try:
+        settings = json.loads(str(text))
+        (lo, hi), lowercase, most = (settings[key] for key in ("ngram_range", "lowercase", "max_chars"))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"its settings are {shown}") from error
     whole = all(type(value) is int for value in (lo, hi, most))
     if not whole or not 1 <= lo <= hi <= MAX_LENGTH or most < 1 or type(lowercase) is not bool:
-        raise ValueError(f"its settings are {str(text)[:100]}")
+        raise ValueError(f"its settings are {shown}")
     return Reading((lo, hi), lowercase, most)

@@ -21,6 +21,7 @@ from sklearn.svm import LinearSVC
 
 from consilience.exceptions import TeacherError
 from consilience.teachers import Teacher, as_teacher
+from consilience.text import NgramClassifier
 
 CLASSES = ["ant", "bee", "cow"]
 N = 40
@@ -212,6 +213,13 @@ def parquet_case(tmp_path: Path) -> Case:
     return Case(as_teacher(tmp_path / "table.parquet"), X, proba, "table")
 
 
+def text_case(tmp_path: Path) -> Case:
+    _, y = data()
+    X = np.array([f"{label} {i % 7}" for i, label in enumerate(y)])
+    model = NgramClassifier(n_buckets=200, dim=4, max_epochs=2, random_state=0).fit(X, y)
+    return Case(as_teacher(model.save(tmp_path / "words.npz")), X, model.predict_proba(X), "words", 5e-3)
+
+
 def label_case(tmp_path: Path) -> Case:
     X, y = data()
     proba = np.where(y[:, None] == np.array(CLASSES), 0.7 + 0.1, 0.1)
@@ -237,6 +245,7 @@ CASES: list[Callable[[Path], Case]] = [
     npz_case,
     npz_features_case,
     parquet_case,
+    text_case,
     label_case,
 ]
 
@@ -323,6 +332,7 @@ WIDTHS = {
     "onnx_network": 5,
     "onnx_torch": 4,
     "onnx_fixed_batch": 4,
+    "text": 4,
 }
 ANONYMOUS = {"callable", "array", "logit_array", "npy", "npz", "npz_features", "parquet", "label"}
 

@@ -1,0 +1,66 @@
+"""Saved models of texts as teachers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import TeacherError, as_teacher
+from consilience.card import card_path
+from consilience.text import NgramClassifier
+
+TEXTS, LABELS = ["ka ka", "lo lo", "mi"] * 4, ["a", "b", "c"] * 4
+
+
+@pytest.fixture(scope="module")
+def model() -> NgramClassifier:
+    return NgramClassifier(n_buckets=500, dim=5, max_epochs=3, random_state=0).fit(TEXTS, LABELS)
+
+
+def test_a_file_says_which_of_the_two_it_is(model: NgramClassifier, tmp_path: Path) -> None:
+    teacher = as_teacher(model.save(tmp_path / "model.npz"))
+    assert teacher.name == "model"
+    assert teacher.predict_logits(["lo", "mi ka"]).shape == (2, 3)
+    np.savez(tmp_path / "outputs.npz", proba=np.full((2, 3), 1 / 3), classes=["a", "b", "c"])
+    assert as_teacher(tmp_path / "outputs.npz").predict_logits([0, 1]).shape == (2, 3)
+
+
+def test_the_fingerprint_is_of_the_file(model: NgramClassifier, tmp_path: Path) -> None:
+    first = as_teacher(model.save(tmp_path / "model.npz"))
+    other = as_teacher(model.save(tmp_path / "other.npz", temperature=1.5))
+    again = as_teacher(model.save(tmp_path / "again.npz"))
+    assert first.fingerprint == again.fingerprint != other.fingerprint
+
+
+def test_what_cannot_be_used_is_refused(model: NgramClassifier, tmp_path: Path) -> None:
+    path = model.save(tmp_path / "model.npz")
+    with pytest.raises(TeacherError, match="gives logits; drop output='labels'"):
+        as_teacher(path, output="labels")
+    with pytest.raises(TeacherError, match="classes= names 2"):
+        as_teacher(path, classes=["x", "y"])
+    with pytest.raises(TeacherError, match="give a function of X"):
+        as_teacher(path, embed="layer")
+    with pytest.raises(ValueError, match="X has 1 in row 0, of type int; expected a list of texts"):
+        as_teacher(path).predict_logits([1])
+    card_path(path).unlink()
+    with np.load(path) as archive:
+        arrays = {**archive, "bias": np.zeros(2, np.float32)}
+    np.savez(path, **arrays)
+    with pytest.raises(TeacherError, match=r"'model' cannot be used: model\.npz is no model of texts"):
+        as_teacher(path)
+
+
+def test_a_model_in_memory_is_a_teacher_too(model: NgramClassifier) -> None:
+    teacher = as_teacher(model)
+    assert teacher.classes.tolist() == ["a", "b", "c"]
+    proba = np.exp(teacher.predict_logits(["ka", "lo mi"]))
+    np.testing.assert_allclose(proba, model.predict_proba(["ka", "lo mi"]), rtol=1e-6)
+
+
+def test_a_function_may_embed_instead(model: NgramClassifier, tmp_path: Path) -> None:
+    teacher = as_teacher(model.save(tmp_path / "model.npz"), embed=lambda X: [[len(x)] for x in X])
+    assert teacher.embed(["ka", "k"]).tolist() == [[2.0], [1.0]]
+    assert teacher.class_weights is None
+    np.testing.assert_array_equal(teacher.observe(["ka"]).logits, teacher.predict_logits(["ka"]))
