@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 import warnings
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from consilience.exceptions import TeacherError
-from consilience.teachers import Teacher, as_teacher
+from consilience.teachers import Teacher, as_teacher, join_classes
 from consilience.text import NgramClassifier
 
 CLASSES = ["ant", "bee", "cow"]
@@ -175,6 +176,27 @@ def callable_case(tmp_path: Path) -> Case:
     return Case(as_teacher(score, CLASSES), X, model.predict_proba(X), "score")
 
 
+def ranked(model: Any, X: np.ndarray) -> list[list[tuple[str, float]]]:
+    proba = model.predict_proba(X)
+    return [sorted(zip(CLASSES, row, strict=True), key=lambda pair: -pair[1]) for row in proba.tolist()]
+
+
+def ranked_case(tmp_path: Path) -> Case:
+    model, X = logistic()
+    function = functools.partial(ranked, model)
+    return Case(as_teacher(function, CLASSES, output="probabilities"), X, model.predict_proba(X), "ranked")
+
+
+def joined_case(tmp_path: Path) -> Case:
+    X, y = data()
+    names = np.where((y == "bee") & (X[:, 0] > 0), "bumblebee", y)
+    model = RandomForestClassifier(5, max_depth=2, random_state=0).fit(X, names)
+    proba = model.predict_proba(X)
+    joint = np.column_stack([proba[:, 0], proba[:, 1] + proba[:, 2], proba[:, 3]])
+    teacher = join_classes(as_teacher(model, name="hive"), {"bee": ["bee", "bumblebee"]})
+    return Case(teacher, X, joint, "hive", 1e-5)
+
+
 def array_case(tmp_path: Path) -> Case:
     model, X = logistic()
     return Case(as_teacher(model.predict_proba(X), CLASSES), X, model.predict_proba(X), "array")
@@ -239,6 +261,8 @@ CASES: list[Callable[[Path], Case]] = [
     onnx_torch_case,
     onnx_fixed_batch_case,
     callable_case,
+    ranked_case,
+    joined_case,
     array_case,
     logit_array_case,
     npy_case,
@@ -334,7 +358,7 @@ WIDTHS = {
     "onnx_fixed_batch": 4,
     "text": 4,
 }
-ANONYMOUS = {"callable", "array", "logit_array", "npy", "npz", "npz_features", "parquet", "label"}
+ANONYMOUS = {"callable", "ranked", "array", "logit_array", "npy", "npz", "npz_features", "parquet", "label"}
 
 
 @pytest.fixture
