@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import InvalidInputError, TeacherError, _batches, as_teacher
+from consilience import InvalidInputError, TeacherError, Unifier, _batches, as_teacher
 from consilience._batches import PATIENCE, Pace
 from consilience.engine import observe
 from consilience.store import ScoreStore
@@ -208,3 +208,31 @@ def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
         as_teacher(lambda texts: texts, CLASSES, n_jobs=2)
     with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
         as_teacher(lambda texts: texts, CLASSES, n_jobs=0)
+
+
+def test_another_method_asks_no_teacher_about_a_text_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def first(texts: Any) -> list[Any]:
+        asked.extend(texts)
+        return [say(text) for text in texts]
+
+    def second(texts: Any) -> list[Any]:
+        asked.extend(texts)
+        return [{"fr": float(len(text)), "nl": 2.0, "en": 5.0} for text in texts]
+
+    def estimate(method: str, version: str = "v1") -> np.ndarray:
+        teachers = [
+            as_teacher(first, CLASSES, "first", output="probabilities", fingerprint="v1"),
+            as_teacher(second, ["en", "fr", "nl"], "second", output="costs", fingerprint=version),
+        ]
+        teachers[1] = join_classes(teachers[1], {"other": ["fr", "nl"]})
+        return Unifier(teachers, method=method, cache=tmp_path / "scores").estimate(TEXTS)
+
+    soft = estimate("ce")
+    assert sorted(asked) == sorted(TEXTS * 2)
+    assert soft.shape == (40, 3)
+    estimate("mf-lf")
+    assert len(asked) == 80
+    estimate("ce", "v2")
+    assert asked[80:] == TEXTS  # only the changed one
