@@ -215,7 +215,8 @@ def read_json(data: bytes) -> list[Message]:
     while left:
         value = left.pop()
         if isinstance(value, str):
-            found.append(("", value))
+            if not _TAG.fullmatch(value):  # names of languages and the like
+                found.append(("", value))
         elif isinstance(value, list):
             left.extend(reversed(value))
         elif isinstance(value, dict):

@@ -140,7 +140,9 @@ def _gather(parts: Iterable[str], longest: int) -> Iterator[str]:
         yield held
 
 
-def pieces(messages: Iterable[str], *, shortest: int = SHORTEST, longest: int = LONGEST) -> Iterator[str]:
+def pieces(
+    messages: Iterable[str], *, shortest: int = SHORTEST, longest: int = LONGEST, join: bool = True
+) -> Iterator[str]:
     """Yield sentence-sized pieces of the messages of one file.
 
     Parameters
@@ -149,11 +151,14 @@ def pieces(messages: Iterable[str], *, shortest: int = SHORTEST, longest: int = 
         As they stand in the file, in its order: neighbours are joined where they are short.
     shortest, longest : int
         What is shorter, even joined, is left out; what is longer is cut.
+    join : bool
+        Whether short messages are joined.
     """
     held: list[str] = []
     for message in messages:
         for piece in cut(clean(message), longest):
-            if width(piece) < JOINED and not (width(piece) >= shortest and piece[-1] in _ENDS):
+            whole = width(piece) >= JOINED or (width(piece) >= shortest and piece[-1] in _ENDS)
+            if join and not whole:
                 if piece in held or not any(map(str.isalpha, piece)):
                     continue
                 held.append(piece)

@@ -18,9 +18,11 @@ from examples.language_identification.catalogues import Catalogue, Message, grou
 from examples.language_identification.cleaning import LONGEST, SHORTEST, pieces
 from numpy.typing import NDArray
 
+from consilience._atomic import replacing
 from consilience.exceptions import InvalidInputError
 
 PER_CATALOGUE = 40
+NAMES_ONLY = ("pycountry",)  # names of countries and currencies, which look alike in all languages
 RUN = 16  # messages: neighbours are joined within a run
 SPARE = 2  # so many times the rows wanted are drawn of a catalogue, since others may have the same
 
@@ -101,14 +103,14 @@ def gather(
     Parameters
     ----------
     rows : int, optional
-        At most so many: the limit per catalogue is lowered until they fit, so that small catalogues, often of
-        rare languages, stay whole. All by default.
+        At most so many: packages give the same number each, and so do the catalogues of a package; what has
+        less, such as catalogues of rare languages, stays whole. All by default.
     per_catalogue : int
         At most so many rows of one catalogue, drawn at random.
     shortest, longest : int
         Characters of a row.
     packages : sequence of str, optional
-        Only these packages; an empty sequence for none.
+        Only these packages; an empty sequence for none. By default all but `NAMES_ONLY`.
     wheels : path, optional
         A folder of wheels that are read, too, without being installed.
     transfer : sequence of paths
@@ -121,6 +123,8 @@ def gather(
     """
     own = [_read_own(path, shortest, longest) for path in transfer]
     found = [] if transfer and packages is None else installed(packages)
+    if packages is None:
+        found = [one for one in found if one.package not in NAMES_ONLY]
     found += in_wheels(wheels) if wheels is not None else []
     if not found and not own:
         raise InvalidInputError(
@@ -138,26 +142,37 @@ def gather(
     return _put_together([*own, *read], taken, seed)
 
 
-def read_text(path: Path) -> list[str]:
-    """Return the lines of a text file; of a .tsv the last column; .gz is unpacked.
+def read_text(path: Path, *, last_column: bool = True) -> list[str]:
+    """Return the lines of a text file in UTF-8; .gz is unpacked.
 
-    A file that is not UTF-8 raises `InvalidInputError`.
+    Parameters
+    ----------
+    path : path
+    last_column : bool
+        Whether of a .tsv file only the last column is returned: there text stands beside other things.
     """
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        lines = data.decode("utf-8-sig").splitlines()
+        lines = data.decode("utf-8-sig").replace("\r\n", "\n").split("\n")
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InvalidInputError(f"{path} is no .gz file: {error}.") from error
-    if ".tsv" in path.suffixes:
+    if last_column and ".tsv" in path.suffixes:
         lines = [line.rsplit("\t", 1)[-1] for line in lines]
     return lines
 
 
+def write_text(path: Path, rows: Sequence[str]) -> None:
+    """Write a row per line, packed where the file's name ends in .gz."""
+    data = "".join(f"{row}\n" for row in rows).encode()
+    with replacing(path) as file:
+        file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
 def _read_own(path: Path, shortest: int, longest: int) -> _Read:
     lines = [line for line in read_text(path) if line.strip()]
-    found = _unique(pieces(lines, shortest=shortest, longest=longest))
+    found = _unique(pieces(lines, shortest=shortest, longest=longest, join=False))
     if not found:
         raise InvalidInputError(f"{path} holds no text of {shortest} characters or more.")
     return _Read(str(path), found, len(lines))
@@ -221,28 +236,40 @@ def _sample(
     own: Sequence[_Read], read: Sequence[_Read], rows: int | None, per_catalogue: int, seed: int
 ) -> list[list[str]]:
     """Draw rows of each file, and none twice: first come the smallest catalogues, which can spare least."""
-    rng = np.random.default_rng(seed)
-    shuffled = [one.rows or [] for one in (*own, *read)]
+    files = [*own, *read]
     seen: set[str] = set()
-    kept: list[list[str]] = [[] for _ in shuffled]
-    order = sorted(range(len(shuffled)), key=lambda i: (i >= len(own), len(shuffled[i]), i))
-    for i in order:
-        limit = len(shuffled[i]) if i < len(own) else per_catalogue
-        for row in shuffled[i]:
-            if len(kept[i]) >= limit:
-                break
-            if row not in seen:
-                seen.add(row)
-                kept[i].append(row)
+    kept: list[list[str]] = [[] for _ in files]
+    for i in sorted(range(len(files)), key=lambda i: (i >= len(own), len(files[i].rows or ()), i)):
+        new = [row for row in files[i].rows or () if row not in seen]
+        kept[i] = new if i < len(own) else new[:per_catalogue]
+        seen.update(kept[i])
     if rows is None:
         return kept
-    cap = level(np.array([len(one) for one in kept]), rows)
-    fitting = [one[:cap] for one in kept]
-    spare = [(i, row) for i, one in enumerate(kept) for row in one[cap : cap + 1]]
-    for place in rng.permutation(len(spare))[: max(0, rows - sum(map(len, fitting)))]:
-        i, row = spare[place]
-        fitting[i].append(row)
-    return fitting
+    # twice the same rule: packages share the rows, and the catalogues of a package its part of them
+    rng = np.random.default_rng(seed)
+    by_source: dict[str, list[int]] = {}
+    for i, one in enumerate(files):
+        by_source.setdefault(one.source, []).append(i)
+    parts = [np.array([len(kept[i]) for i in mine], dtype=np.intp) for mine in by_source.values()]
+    shares = share(np.array([part.sum() for part in parts], dtype=np.intp), rows, rng)
+    for mine, part, total in zip(by_source.values(), parts, shares.tolist(), strict=True):
+        for i, count in zip(mine, share(part, total, rng).tolist(), strict=True):
+            kept[i] = kept[i][:count]
+    return kept
+
+
+def share(counts: NDArray[np.intp], total: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    """Return how many each gives of what it has, `total` in all: the same number, or all where it has less.
+
+    What is left over by rounding is drawn.
+
+    >>> share(np.array([1, 5, 9]), 9, np.random.default_rng(0))
+    array([1, 4, 4])
+    """
+    given = np.minimum(counts, level(counts, total))
+    more = np.flatnonzero(counts > given)
+    given[rng.permutation(more)[: max(0, total - int(given.sum()))]] += 1
+    return given
 
 
 def _shuffled(found: Sequence[str], rng: np.random.Generator) -> list[str]:

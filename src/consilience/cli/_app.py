@@ -68,14 +68,19 @@ class _OneSentence(TyperGroup):
                 _fail(_sentence(error))
 
 
-app = typer.Typer(
-    cls=_OneSentence,
-    add_completion=False,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-)
+def new_app() -> typer.Typer:
+    """Return a command line without commands that behaves as this one does; examples make theirs with it."""
+    return typer.Typer(
+        cls=_OneSentence,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+
+
+app = new_app()
 
 
 def main() -> None:

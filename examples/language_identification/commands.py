@@ -1,0 +1,312 @@
+"""The commands of the example; they parse, call and print.
+
+Whatever is slow to import is imported inside the commands, so that ``--help`` and ``identify`` answer at
+once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from consilience.cli._app import Json, Quiet, Seed, new_app
+from consilience.exceptions import InvalidInputError
+
+app = new_app()
+
+_LONGEST_LINE = 2**20  # bytes: what goes on without end is cut
+
+Transfer = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Text of your own instead: plain, or the last column of a .tsv; .gz or not. Repeat.",
+    ),
+]
+Wheels = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Read the wheels in this folder, too, without installing them."),
+]
+PerCatalogue = Annotated[int, typer.Option(help="At most so many rows of one message catalogue.")]
+Cache = Annotated[
+    Path,
+    typer.Option(metavar="DIR", help="Folder that keeps what identifiers say, so that none is asked twice."),
+]
+Model = Annotated[Path, typer.Option(metavar="FILE.npz", help="The unified model.")]
+Jobs = Annotated[int, typer.Option(help="Processes for the identifiers that are slow.")]
+
+
+@app.callback()
+def _common() -> None:
+    """One language identifier of 281 languages out of six.
+
+    \b
+    Example: five minutes
+        python -m examples.language_identification unify --rows 5000 --out small.npz
+        echo "Wo ist der Bahnhof?" | python -m examples.language_identification identify --model small.npz
+    """
+
+
+@app.command()
+def texts(
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows there, one per line; .gz is packed.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="At most so many rows; all by default.")] = None,
+    per_catalogue: PerCatalogue = 40,
+    transfer: Transfer = None,
+    wheels: Wheels = None,
+    samples: Annotated[int, typer.Option(help="Print so many of them.")] = 5,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Gather unlabelled text from the packages that are installed, and show where it comes from.
+
+    \b
+    Example:
+        python -m examples.language_identification texts --rows 20000 --out rows.txt
+    """
+    from examples.language_identification import views
+    from examples.language_identification.texts import write_text
+
+    from consilience._console import progress_bars
+
+    with progress_bars(quiet=quiet) as progress:
+        found = _gather(rows, per_catalogue, transfer, wheels, seed, progress)
+    if out is not None:
+        write_text(out, found.rows)
+    views.show_texts(found, samples=samples)
+
+
+@app.command()
+def unify(
+    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where the unified model goes.")] = Path(
+        "lid.npz"
+    ),
+    rows: Annotated[int | None, typer.Option(help="At most so many rows of text.")] = 60_000,
+    per_catalogue: PerCatalogue = 40,
+    transfer: Transfer = None,
+    wheels: Wheels = None,
+    method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
+    calibrate: Annotated[bool, typer.Option(help="A temperature for each identifier, by agreement.")] = True,
+    off_set: Annotated[bool, typer.Option(help="With ce: who does not know the language has no say.")] = True,
+    temperature: Annotated[float, typer.Option(help="Softens all outputs.")] = 1.0,
+    epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = 10,
+    dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = 64,
+    cache: Cache = Path("lid-scores"),
+    jobs: Jobs = 1,
+    seed: Seed = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make one identifier out of six, from unlabelled text.
+
+    What the identifiers say is kept in --cache: a run that was stopped goes on where it was, and one with
+    another method asks none of them again.
+
+    \b
+    Example:
+        python -m examples.language_identification unify
+        python -m examples.language_identification unify --rows 5000 --method mf-lf --out small.npz
+        python -m examples.language_identification unify --transfer mine.txt --transfer more.tsv.gz
+    """
+    from examples.language_identification import views
+    from examples.language_identification.identifiers import identifiers
+    from examples.language_identification.model import Settings, train
+
+    from consilience import _files
+    from consilience._console import progress_bars, show_json
+    from consilience._validation import check_choice, check_count, check_number
+    from consilience.soft_labels import METHODS
+
+    check_choice("method", method, METHODS)
+    check_number("temperature", temperature, above=0)
+    for name, value in (("epochs", epochs), ("dim", dim), ("jobs", jobs)):
+        check_count(name, value)
+    _files.check_target(out, (".npz",), "--out")
+    settings = Settings(
+        method,  # type: ignore[arg-type]
+        calibrate,
+        off_set,
+        temperature,
+        epochs=epochs,
+        dim=dim,
+        seed=seed,
+    )
+    start = time.perf_counter()
+    with progress_bars(quiet=quiet) as progress:
+        teachers = identifiers(n_jobs=jobs)
+        found = _gather(rows, per_catalogue, transfer, wheels, seed, progress)
+        gathered = time.perf_counter() - start
+        unifier = train(found.rows, teachers, settings, cache=cache, progress=progress)
+        unifier.save(out)
+    view = views.unified_view(unifier, len(found.rows), {"text": gathered})
+    view |= {"model": str(out), "bytes": out.stat().st_size, "cache": str(cache)}
+    (show_json if as_json else views.show_unified)(view)
+
+
+@app.command()
+def evaluate(
+    data: Annotated[Path, typer.Argument(metavar="DATA.tsv[.gz]", help="Lines of code, tab, text.")],
+    model: Model = Path("lid.npz"),
+    rows: Annotated[str, typer.Option(help="So many sentences, drawn at random, or all.")] = "all",
+    per_language: Annotated[
+        bool, typer.Option("--per-language", help="A table by language, worst first.")
+    ] = False,
+    speed: Annotated[bool, typer.Option(help="Measure texts per second, too.")] = True,
+    cache: Cache = Path("lid-scores"),
+    jobs: Jobs = 1,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there, too.")
+    ] = None,
+    seed: Seed = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Compare the unified model with the six, their vote and their consensus on labelled sentences.
+
+    \b
+    Example:
+        python -m examples.language_identification evaluate tatoeba.tsv.gz --rows 3000 --per-language
+    """
+    from examples.language_identification import comparison, views
+    from examples.language_identification.identifiers import identifiers
+    from examples.language_identification.model import open_model
+
+    from consilience import _files
+    from consilience._console import progress_bars
+
+    wanted = _count_or_all(rows)
+    _files.check_target(json_file, (".json",), "--json")
+    unified = open_model(model)
+    sentences = comparison.read_sentences(data, wanted, seed)
+    with progress_bars(quiet=quiet) as progress:
+        teachers = identifiers(n_jobs=jobs)
+        found = comparison.compare(sentences, teachers, unified, cache=cache, progress=progress)
+        rates: dict[str, float] = {}
+        if speed:
+            asked = {one.name: one for one in identifiers()} | {comparison.UNIFIED: unified}
+            rates = comparison.texts_per_second(asked, sentences.texts, progress=progress)
+    view = views.evaluation_view(found, rates) | {"data": data.name, "seed": seed}
+    if json_file is not None:
+        json_file.write_text(json.dumps(view, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    views.show_evaluation(view, per_language=per_language)
+
+
+@app.command()
+def identify(
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; lines of stdin otherwise.")] = None,
+    model: Model = Path("lid.npz"),
+    top: Annotated[int, typer.Option(help="So many languages of each text.")] = 3,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+) -> None:
+    """Say which language a text is in.
+
+    \b
+    Example:
+        echo "Wo ist der Bahnhof?" | python -m examples.language_identification identify
+        python -m examples.language_identification identify "Dov'è la stazione?" --top 1
+    """
+    from examples.language_identification import views
+    from examples.language_identification.model import identify as ask
+    from examples.language_identification.model import open_model
+
+    from consilience._validation import check_count
+
+    check_count("top", top)
+    unified = open_model(model)
+    show = views.print_guesses if as_json else views.show_guesses
+    with _reader_may_leave():
+        for lines in [text] if text else _stdin_lines():
+            asked = [" ".join(line.split()) for line in lines]
+            for line, guesses in zip(asked, ask(unified, asked, top), strict=True):
+                if line or as_json:
+                    show(line, guesses)
+            sys.stdout.flush()
+
+
+@app.command()
+def languages(
+    as_json: Json = False,
+) -> None:
+    """List all languages, and who knows them.
+
+    \b
+    Example:
+        python -m examples.language_identification languages
+    """
+    from examples.language_identification import views
+
+    view = views.languages_view()
+    if as_json:
+        print(json.dumps(view, indent=1, ensure_ascii=False))
+    else:
+        views.show_languages(view)
+
+
+def _gather(
+    rows: int | None,
+    per_catalogue: int,
+    transfer: list[Path] | None,
+    wheels: Path | None,
+    seed: int,
+    progress: Any,
+) -> Any:
+    from examples.language_identification.texts import gather
+
+    from consilience._validation import check_count
+
+    check_count("per_catalogue", per_catalogue)
+    check_count("seed", seed, at_least=0)
+    if rows is not None:
+        check_count("rows", rows)
+    return gather(
+        rows=rows,
+        per_catalogue=per_catalogue,
+        transfer=transfer or (),
+        wheels=wheels,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def _count_or_all(rows: str) -> int | None:
+    if rows == "all":
+        return None
+    if not rows.isdecimal() or int(rows) == 0:
+        raise InvalidInputError(f"--rows {rows} must be a whole number of at least 1, or all.")
+    return int(rows)
+
+
+def _stdin_lines() -> Iterator[list[str]]:
+    """Yield the lines of stdin, as many together as have come; bad bytes are replaced."""
+    if sys.stdin.isatty():
+        print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
+    source = cast(io.BufferedReader, sys.stdin.buffer)
+    rest = b""
+    while chunk := source.read1(2**16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        if len(rest) > _LONGEST_LINE:
+            lines, rest = [*lines, rest], b""
+        if lines:
+            yield [line.decode("utf-8", "replace") for line in lines]
+    if rest:
+        yield [rest.decode("utf-8", "replace")]
+
+
+@contextlib.contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    """End quietly where the reader of our output has seen enough, as head does."""
+    try:
+        yield
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None

@@ -1,0 +1,147 @@
+"""The unified model beside its teachers on labelled sentences: answers, and texts per second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from examples.language_identification.evaluation import NOTHING, Evaluation, evaluate, plurality
+from examples.language_identification.languages import canonical
+from examples.language_identification.texts import read_text
+from numpy.typing import NDArray
+
+from consilience._progress import Progress, silent
+from consilience.exceptions import InvalidInputError
+from consilience.labels import LabelSpace
+from consilience.teachers import Teacher
+
+UNIFIED = "unified model"
+SPEED_ROWS = 200
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Labelled sentences.
+
+    Attributes
+    ----------
+    codes : tuple of str
+        Languages by their ISO 639-3 name.
+    texts : tuple of str
+    """
+
+    codes: tuple[str, ...]
+    texts: tuple[str, ...]
+
+
+def read_sentences(path: Path, rows: int | None = None, seed: int = 0) -> Sentences:
+    """Read lines of ``code<TAB>text``, of a .tsv or .tsv.gz file.
+
+    Parameters
+    ----------
+    path : path
+    rows : int, optional
+        At most so many, drawn at random; all by default.
+    seed : int
+        Of the draw.
+    """
+    pairs = []
+    for number, line in enumerate(read_text(path, last_column=False), start=1):
+        if line.strip():
+            code, tab, text = line.partition("\t")
+            if not tab or not code.strip() or " " in code.strip():
+                raise InvalidInputError(f"Line {number} of {path} is not a code, a tab and a text.")
+            pairs.append((canonical(code), text))
+    if not pairs:
+        raise InvalidInputError(f"{path} has no sentences.")
+    if rows is not None and rows < len(pairs):
+        chosen = np.sort(np.random.default_rng(seed).permutation(len(pairs))[:rows])
+        pairs = [pairs[i] for i in chosen.tolist()]
+    codes, texts = zip(*pairs, strict=True)
+    return Sentences(codes, texts)
+
+
+def compare(
+    sentences: Sentences,
+    teachers: Sequence[Teacher],
+    model: Teacher | None,
+    *,
+    cache: Path | None = None,
+    progress: Progress = silent,
+) -> Evaluation:
+    """Return how good each teacher, their vote, their consensus and the unified model are.
+
+    Parameters
+    ----------
+    sentences : Sentences
+    teachers : sequence of Teacher
+    model : Teacher, optional
+        The unified one; without it, the consensus is looked at language by language.
+    cache : path, optional
+        A folder that keeps what the teachers say.
+    progress : callable
+        Called with (task, done, total).
+    """
+    from consilience.unify import Unifier
+
+    texts = list(sentences.texts)
+    plain = Unifier(teachers, method="ce", temperature=1.0, cache=cache, progress=progress)
+    packed = plain.score_teachers(texts)
+    space = plain.label_space_
+    answers, sure = _decisions(packed, space)
+    answers["plurality vote"] = plurality(list(answers.values()), sure)
+    silent_rows = np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
+    for name, weighted in (("consensus (ce)", False), ("consensus (ce), calibrated and off-set", True)):
+        consensus = plain if not weighted else Unifier(
+            teachers, method="ce", temperature=1.0, calibrate="agreement", off_set=True, progress=progress
+        )  # fmt: skip
+        best = space.classes[consensus.estimate(texts, logits=packed).argmax(axis=1)].astype(object)
+        best[silent_rows] = NOTHING
+        answers[name] = best
+    if model is not None:
+        answers[UNIFIED] = model.classes[model.predict_logits(texts).argmax(axis=1)]
+    known = dict(zip(space.names, (one.tolist() for one in space.class_lists), strict=True))
+    return evaluate(sentences.codes, answers, known, look_at=list(answers)[-1])
+
+
+def _decisions(packed: NDArray[np.float64], space: LabelSpace) -> tuple[dict[str, Any], NDArray[np.float64]]:
+    """Return each teacher's best class for each row, and how probable it says that this is."""
+    answers: dict[str, Any] = {}
+    sure = np.zeros((space.n_teachers, len(packed)))
+    for i, name in enumerate(space.names):
+        block = packed[:, space.block(i)]
+        speaks = ~np.isnan(block[:, 0])
+        said = np.full(len(packed), NOTHING, dtype=object)
+        said[speaks] = space.class_lists[i][block[speaks].argmax(axis=1)]
+        shifted = block[speaks] - block[speaks].max(axis=1, keepdims=True)
+        sure[i, speaks] = 1 / np.exp(shifted).sum(axis=1)
+        answers[name] = said
+    return answers, sure
+
+
+def texts_per_second(
+    asked: Mapping[str, Teacher], texts: Sequence[str], *, progress: Progress = silent
+) -> dict[str, float]:
+    """Return how many texts each handles in a second, one after the other and each alone.
+
+    Parameters
+    ----------
+    asked : mapping of name to Teacher
+    texts : sequence of str
+        The first `SPEED_ROWS` are asked about.
+    progress : callable
+        Called with ("timing", systems done, systems in all).
+    """
+    sample = list(texts[:SPEED_ROWS])
+    found = {}
+    for done, (name, teacher) in enumerate(asked.items(), start=1):
+        teacher.predict_logits(sample[:1])  # loads its model
+        start = time.perf_counter()
+        teacher.predict_logits(sample)
+        found[name] = len(sample) / (time.perf_counter() - start)
+        progress("timing", done, len(asked))
+    return found

@@ -1,0 +1,137 @@
+"""The unified model: made of the identifiers and of text, and asked about a text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from examples.language_identification.languages import name_of
+
+from consilience._progress import Progress, silent
+from consilience.exceptions import InvalidInputError
+from consilience.teachers import Teacher, as_teacher
+
+if TYPE_CHECKING:
+    from consilience.soft_labels import Method
+    from consilience.unify import Unifier
+
+MODEL = Path("lid.npz")
+CACHE = Path("lid-scores")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the model is made.
+
+    Attributes
+    ----------
+    method, calibrate, off_set, temperature, balance
+        As `consilience.Unifier` has them.
+    epochs, dim, buckets_log2, longest_ngram
+        Of the student, `consilience.text.NgramClassifier`; the number of buckets is a power of 2.
+    seed : int
+    """
+
+    method: Method = "ce"
+    calibrate: bool = True
+    off_set: bool = True
+    temperature: float = 1.0
+    balance: Literal["auto"] | bool = "auto"
+    epochs: int = 10
+    dim: int = 64
+    buckets_log2: int = 18
+    longest_ngram: int = 4
+    seed: int = 0
+
+
+DEFAULT = Settings()
+
+
+def train(
+    rows: Sequence[str],
+    teachers: Sequence[Teacher],
+    settings: Settings = DEFAULT,
+    *,
+    cache: Path | None = None,
+    progress: Progress = silent,
+) -> Unifier:
+    """Return one classifier of all the teachers' languages, taught by them on unlabelled text.
+
+    Parameters
+    ----------
+    rows : sequence of str
+    teachers : sequence of Teacher
+    settings : Settings
+    cache : path, optional
+        A folder that keeps what the teachers say: another run asks them only about text that is new.
+    progress : callable
+        Called with (task, done, total).
+    """
+    from consilience.text import NgramClassifier
+    from consilience.unify import Unifier
+
+    student = NgramClassifier(
+        ngram_range=(1, settings.longest_ngram),
+        n_buckets=2**settings.buckets_log2,
+        dim=settings.dim,
+        max_epochs=settings.epochs,
+        random_state=settings.seed,
+    )
+    unifier = Unifier(
+        teachers,
+        student,
+        method=settings.method,
+        temperature=settings.temperature,
+        balance=settings.balance,
+        calibrate="agreement" if settings.calibrate else None,
+        off_set=settings.off_set and settings.method == "ce",
+        cache=cache,
+        progress=progress,
+        random_state=settings.seed,
+    )
+    return unifier.fit(list(rows))
+
+
+def open_model(path: Path) -> Teacher:
+    """Return a saved model, which is a teacher like any other."""
+    if not path.is_file():
+        raise InvalidInputError(
+            f"There is no model {path}. Make it with the command unify, or say with --model where it is."
+        )
+    return as_teacher(path)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A language that a text may be in.
+
+    Attributes
+    ----------
+    code : str
+        Of ISO 639-3.
+    name : str
+    probability : float
+    """
+
+    code: str
+    name: str
+    probability: float
+
+
+def identify(model: Teacher, texts: Sequence[str], top: int = 3) -> list[list[Guess]]:
+    """Return the most probable languages of each text, the best first; none for a text without letters."""
+    lettered = [i for i, text in enumerate(texts) if any(map(str.isalpha, text))]
+    found: list[list[Guess]] = [[] for _ in texts]
+    if not lettered:
+        return found
+    logits = model.predict_logits([texts[i] for i in lettered])
+    proba = np.exp(logits - logits.max(axis=1, keepdims=True))
+    proba /= proba.sum(axis=1, keepdims=True)
+    for i, row in zip(lettered, proba, strict=True):
+        for k in np.argsort(-row, kind="stable")[:top].tolist():
+            code = str(model.classes[k])
+            found[i].append(Guess(code, name_of(code), float(row[k])))
+    return found

@@ -1,0 +1,182 @@
+"""What the commands print: tables on stdout, drawn from the same mappings that ``--json`` writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from examples.language_identification.comparison import UNIFIED
+from examples.language_identification.evaluation import CEILING, GROUPS, Evaluation
+from examples.language_identification.languages import CODES, classes_of, name_of
+from examples.language_identification.model import Guess
+from examples.language_identification.texts import Texts
+from rich.markup import escape
+
+from consilience._console import console, facts_table, plain_table
+
+
+def show_texts(texts: Texts, *, samples: int = 0) -> None:
+    """Draw where text comes from, and some of it."""
+    out = console()
+    table = plain_table("from", ">files", ">broken", ">messages", ">rows taken")
+    for source in texts.sources:
+        figures = (source.files, source.broken, source.messages, source.rows)
+        table.add_row(escape(source.name), *(f"{figure:,}" for figure in figures))
+    out.print(table)
+    out.print(
+        f"\n[bold]{len(texts.rows):,} rows of text.[/] The names of files are no labels: nobody reads them."
+    )
+    for row in texts.rows[:samples]:
+        out.print(f"  {escape(row)}", no_wrap=True, overflow="ellipsis")
+
+
+def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Return what a unifier did, ready for JSON.
+
+    Parameters
+    ----------
+    unifier : Unifier
+        After `fit`.
+    n_rows : int
+    seconds : mapping
+        Of steps before it.
+    """
+    space = unifier.label_space_
+    return {
+        "teachers": [
+            {"name": name, "n_classes": len(classes), "abstentions": int(silent), "temperature": float(T)}
+            for name, classes, silent, T in zip(
+                space.names, space.class_lists, unifier.n_abstentions_, unifier.temperatures_, strict=True
+            )
+        ],
+        "n_rows": n_rows,
+        "n_classes": space.n_classes,
+        "method": unifier.method,
+        "off_set": unifier.off_set,
+        "seconds": {**seconds, **unifier.seconds_},
+    }
+
+
+def show_unified(view: Mapping[str, Any]) -> None:
+    """Draw what `unified_view` gives, with the model's file and its size."""
+    out = console()
+    table = plain_table("teacher", ">languages", ">abstains on", ">temperature")
+    for one in view["teachers"]:
+        figures = (f"{one['n_classes']}", f"{one['abstentions']:,} rows", f"{one['temperature']:.2f}")
+        table.add_row(escape(one["name"]), *figures)
+    out.print(table)
+    out.print()
+    facts = {
+        "languages": str(view["n_classes"]),
+        "rows": f"{view['n_rows']:,}",
+        "method": view["method"] + (", off-set weighting" if view["off_set"] else ""),
+        "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
+        "model": f"{view['model']}, {view['bytes'] / 1e6:.1f} MB",
+        "scores kept in": view["cache"],
+    }
+    out.print(facts_table(facts))
+
+
+def evaluation_view(evaluation: Evaluation, speed: Mapping[str, float]) -> dict[str, Any]:
+    """Return an evaluation and the speed of the systems, ready for JSON."""
+    view = evaluation.to_dict()
+    view["texts_per_second"] = dict(speed)
+    teachers = [rate for name, rate in speed.items() if name != UNIFIED]
+    if teachers:
+        view["texts_per_second_of_all_teachers"] = 1 / sum(1 / rate for rate in teachers)
+    return view
+
+
+def show_evaluation(view: Mapping[str, Any], *, per_language: bool) -> None:
+    """Draw what `evaluation_view` gives."""
+    out = console()
+    groups = [group for group in view["groups"] if group["name"] != "none"]
+    speed = view["texts_per_second"]
+    heads = [f">{_HEADS[group['name']]}" for group in groups]
+    table = plain_table("", ">knows", ">accuracy", ">macro", *heads, *([">texts/s"] if speed else []))
+    for system in view["systems"]:
+        cells = [
+            str(system["languages"] or ""),
+            _percent(system["accuracy"]),
+            _percent(system["macro"]),
+            *(_percent(system["by_group"][group["name"]]) for group in groups),
+        ]
+        if speed:
+            cells.append(f"{speed[system['name']]:,.0f}" if system["name"] in speed else "")
+        style = {UNIFIED: "bold", CEILING: "dim"}.get(system["name"])
+        table.add_row(escape(system["name"]), *cells, style=style)
+    out.print(table)
+    out.print()
+    for group in groups:
+        sentences = f"{group['rows']:,} sentences in {group['languages']} languages"
+        out.print(f"{_HEADS[group['name']]}: {sentences} that {_KNOWN[group['name']]}.")
+    out.print(
+        f"{view['uncovered']:,} of {view['rows']:,} sentences are in languages that no teacher knows; "
+        "they count as errors.",
+        soft_wrap=True,
+    )
+    if speed.get(UNIFIED) and "texts_per_second_of_all_teachers" in view:
+        ratio = speed[UNIFIED] / view["texts_per_second_of_all_teachers"]
+        out.print(f"The unified model is {ratio:,.0f} times as fast as the teachers one after the other.")
+    if per_language:
+        out.print()
+        _show_languages(view["by_language"])
+
+
+_HEADS = dict(zip(GROUPS, ("by all", "by some", "by one", "by none"), strict=True))
+_KNOWN = dict(
+    zip(GROUPS, ("all teachers know", "some know", "one teacher knows", "no teacher knows"), strict=True)
+)
+
+
+def _show_languages(languages: Sequence[Mapping[str, Any]]) -> None:
+    table = plain_table("", "language", ">rows", ">known by", ">accuracy", ">best teacher", "taken for")
+    for one in languages:
+        taken = ", ".join(f"{code or 'nothing'} {_percent(share)}" for code, share in one["confusions"])
+        figures = (str(one["rows"]), str(one["teachers"]), _percent(one["accuracy"]))
+        table.add_row(
+            one["code"], escape(name_of(one["code"])), *figures, _percent(one["best_teacher"]), taken
+        )
+    console().print(table)
+
+
+def show_guesses(text: str, guesses: Sequence[Guess]) -> None:
+    """Print a text and the languages that it may be in."""
+    out = console()
+    out.print(f"[bold]{escape(text)}[/]", soft_wrap=True)
+    for guess in guesses:
+        out.print(f"  {guess.probability:6.1%}  {guess.code}  {escape(guess.name)}", soft_wrap=True)
+    if not guesses:
+        out.print("  no letters, and so no language")
+
+
+def print_guesses(text: str, guesses: Sequence[Guess]) -> None:
+    """Print the same as one line of JSON."""
+    print(json.dumps({"text": text, "languages": [asdict(guess) for guess in guesses]}, ensure_ascii=False))
+
+
+def languages_view() -> list[dict[str, Any]]:
+    """Return every language, its name, and which identifiers know it."""
+    known = {name: set(classes_of(name)) for name in CODES}
+    return [
+        {"code": code, "name": name_of(code), "known_by": [name for name in known if code in known[name]]}
+        for code in sorted(set().union(*known.values()))
+    ]
+
+
+def show_languages(view: Sequence[Mapping[str, Any]]) -> None:
+    """Draw what `languages_view` gives."""
+    table = plain_table("", "language", *CODES)
+    for one in view:
+        marks = ("✓" if name in one["known_by"] else "" for name in CODES)
+        table.add_row(one["code"], escape(one["name"]), *marks)
+    out = console()
+    out.print(table)
+    shared = sum(len(one["known_by"]) == len(CODES) for one in view)
+    out.print(f"\n{len(view)} languages; {shared} of them are known to all {len(CODES)} identifiers.")
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"
