@@ -29,6 +29,7 @@ from consilience._text_model import (
     write_model,
 )
 from consilience.card import card_path, read_card
+from consilience.text import NgramClassifier
 
 READING = Reading((1, 3), lowercase=True, max_chars=50)
 
@@ -93,7 +94,7 @@ def test_a_changed_file_is_told_by_its_card(saved: Path) -> None:
     data[300] ^= 1
     saved.write_bytes(bytes(data))
     with pytest.raises(InvalidInputError, match="sha256"):
-        read_model(saved)
+        NgramClassifier.load(saved)
     card_path(saved).unlink()
     with pytest.raises(InvalidInputError, match="CRC"):
         read_model(saved)
@@ -199,7 +200,7 @@ def test_what_unpacks_to_more_than_its_size_is_refused(saved: Path) -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="No such file"):
-        read_model(tmp_path / "none.npz")
+        NgramClassifier.load(tmp_path / "none.npz")
     with pytest.raises(InvalidInputError, match="not a regular file"):
         read_model(tmp_path)
     os.mkfifo(tmp_path / "pipe.npz")

@@ -174,6 +174,20 @@ def test_any_student_with_fit_soft_labels_learns_by_itself(teachers: list[Any]) 
     assert not isinstance(ExpansionStudent(Uniform()), LearnsSoftLabels)
 
 
+@pytest.mark.parametrize("X", [TEXTS[:40], np.array(TEXTS[:40])], ids=["list", "array"])
+def test_texts_need_no_choice_of_student(teachers: list[Any], X: Any) -> None:
+    assert isinstance(Unifier(teachers).fit(X).student_.estimator_, NgramClassifier)
+
+
+def test_the_name_of_the_student_of_texts(teachers: list[Any]) -> None:
+    assert isinstance(Unifier(teachers, "ngrams").fit(TEXTS[:40]).student_.estimator_, NgramClassifier)
+    with pytest.raises(InvalidInputError, match="Did you mean 'ngrams'"):
+        Unifier(teachers, "ngram").fit(TEXTS[:40])
+    unsure = as_teacher(np.full((40, 2), 0.5), ["a", "b"])
+    with pytest.raises(InvalidInputError, match=r"X has shape \(40, 2\); expected a list of texts"):
+        Unifier([unsure], "ngrams").fit(np.zeros((40, 2)))
+
+
 def test_the_class_instead_of_an_instance_is_refused(teachers: list[Any]) -> None:
     with pytest.raises(InvalidInputError, match="student is the class NgramClassifier; give an instance"):
         Unifier(teachers, NgramClassifier).fit(TEXTS)

@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from consilience._optional import installed
 from consilience._progress import Progress, silent
+from consilience._text_model import holds_texts
 from consilience._validation import check_choice, take_rows
 from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
@@ -179,12 +180,21 @@ def make_student(
     random_state: Any,
     loss: Loss = "cross-entropy",
     progress: Progress | None = None,
+    X: Any = None,
 ) -> Any:
-    """Return an unfitted ExpansionStudent, SoftLabelStudent or TorchStudent; parameters as in `Unifier`."""
+    """Return an unfitted ExpansionStudent, SoftLabelStudent or TorchStudent; parameters as in `Unifier`.
+
+    X is what it will learn from: it tells which student None is.
+    """
     if student is None:
-        student = "torch" if installed("torch") and installed("skorch") else "mlp"
-    if isinstance(student, str) and student != "torch":
-        check_choice("student", student, ("torch", *STUDENTS))
+        network = "torch" if installed("torch") and installed("skorch") else "mlp"
+        student = "ngrams" if holds_texts(X) else network
+    if isinstance(student, str) and student == "ngrams":
+        from consilience.text import NgramClassifier
+
+        student = NgramClassifier()
+    elif isinstance(student, str) and student != "torch":
+        check_choice("student", student, ("torch", "ngrams", *STUDENTS))
         student = named_student(student)
     if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
         if not hasattr(student, "predict_proba"):

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._atomic import replacing
-from consilience._validation import n_rows
-from consilience.card import Card, card_path, file_sha256, find_card, write_card
+from consilience._validation import n_rows, take_rows
+from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.bags import bag_inputs
 from consilience.kernels.ngrams import Bounds, Codes, hash_ngrams
@@ -116,6 +116,20 @@ class TextModel:
         """Return the model with other names of classes, and with logits `temperature` times as large."""
         scale = np.float32(temperature)
         return replace(self, weights=self.weights * scale, bias=self.bias * scale, classes=classes)
+
+
+def holds_texts(X: Any) -> bool:
+    """Tell whether X looks like a list of texts, by its first entry.
+
+    Examples
+    --------
+    >>> holds_texts(["a", "b"]), holds_texts(np.array(["a"])), holds_texts([[1.0]]), holds_texts("a")
+    (True, True, False, False)
+    """
+    if isinstance(X, str | bytes) or len(getattr(X, "shape", (0,))) != 1:
+        return False
+    first = take_rows(X, slice(0, 1)) if isinstance(X, list | tuple) or hasattr(X, "shape") else ()
+    return any(isinstance(text, str) for text in first)
 
 
 def as_texts(X: Any) -> list[str]:
@@ -232,7 +246,8 @@ def is_text_model(path: str | os.PathLike[str]) -> bool:
 def read_model(path: str | os.PathLike[str]) -> TextModel:
     """Read a model that `write_model` wrote, or say what is wrong with the file.
 
-    Everything is checked before it is used: a stranger's file can give wrong answers and nothing worse.
+    Everything is checked before it is used: a stranger's file can give wrong answers and nothing worse. The
+    card is the caller's to compare, by `find_card`.
     """
     source = Path(path)
     try:
@@ -242,7 +257,6 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
         raise InvalidInputError(f"{source} cannot be read: {reason}.") from error
     if not stat.S_ISREG(status.st_mode):
         raise InvalidInputError(f"{source} cannot be read: it is not a regular file.")
-    find_card(source)  # raises where the checksum is that of another file
     try:
         arrays = _read_arrays(source)
     except InvalidInputError:
@@ -297,15 +311,10 @@ def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
         raise refuse(str(error).rstrip(".")) from error
     if arrays["classes"].ndim != 1 or W.shape != (E.shape[1], len(classes)) or b.shape != (len(classes),):
         raise refuse(f"{E.shape}, {W.shape} and {b.shape} do not fit together with {len(classes)} classes")
+    E, W, b = (np.ascontiguousarray(values, dtype=np.float32) for values in (E, W, b))
     if not all(np.isfinite(values).all() for values in (E, W, b)):
         raise refuse("it has weights that are not finite")
-    return TextModel(
-        E.astype(np.float32),
-        W.astype(np.float32, copy=False),
-        b.astype(np.float32, copy=False),
-        classes,
-        reading,
-    )
+    return TextModel(E, W, b, classes, reading)
 
 
 def _read_settings(text: NDArray[Any]) -> Reading:

@@ -193,7 +193,7 @@ class CrossTaskDistiller(TaughtClassifier):
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         task = Task(X, *read_labels(y, n_rows(X)))
-        student = self._make_student()
+        student = self._make_student(X)
         self._check_rows(X, student)
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
@@ -250,12 +250,13 @@ class CrossTaskDistiller(TaughtClassifier):
                 "cost='superclass' needs superclasses=, and superclasses= is for it alone."
             )
 
-    def _make_student(self) -> Any:
+    def _make_student(self, X: Any) -> Any:
         student = make_student(
             self.student,
             threshold=self.threshold,
             random_state=self.random_state,
             progress=self.progress,
+            X=X,
         )
         if student.scores == "probabilities" and self.loss not in ("sinkhorn", "kd", "none"):
             raise InvalidInputError(

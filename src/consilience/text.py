@@ -35,6 +35,7 @@ from consilience._validation import (
     check_labels,
     check_number,
 )
+from consilience.card import find_card
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import threads_for
@@ -245,6 +246,8 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return a model that `save` wrote; its checksum is compared with the card's, where there is one."""
+        if Path(path).is_file():
+            find_card(path)  # raises where the checksum is that of another file
         model = read_model(path)
         n_buckets, dim = model.embeddings.shape
         reading = model.reading

@@ -63,7 +63,8 @@ class Unifier(TaughtClassifier):
     student : classifier, torch.nn.Module, factory, name or None
         A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
         ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
-        options. None takes a two-layer network: in torch where it is installed, else in scikit-learn.
+        options; for texts, ``"ngrams"`` or a `consilience.text.NgramClassifier`. None takes ``"ngrams"`` for
+        texts, and a two-layer network else: in torch where it is installed, or in scikit-learn.
     method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"}
         How soft labels are estimated; see `estimate_soft_labels`.
     train : {"estimate", "backprop"}
@@ -203,7 +204,7 @@ class Unifier(TaughtClassifier):
             What the teachers say of X, from `score_teachers`: to compare methods, score once.
         """
         self._check_params()
-        student = self._make_student()
+        student = self._make_student(X)
         scored = self._prepare(X, y, logits)
         self.soft_labels_: NDArray[np.float64] | None = None
         self.class_weights_: NDArray[np.float64] | None = None
@@ -268,14 +269,15 @@ class Unifier(TaughtClassifier):
                 if getattr(self, name) is True:
                     raise InvalidInputError(f"{name}=True needs soft labels; use train='estimate' with it.")
 
-    def _make_student(self) -> Any:
-        """Return the unfitted student, as an ExpansionStudent or a TorchStudent."""
+    def _make_student(self, X: Any) -> Any:
+        """Return the unfitted student of rows like X; see `make_student`."""
         student = make_student(
             self.student,
             threshold=self.threshold,
             loss=self.loss,
             random_state=self.random_state,
             progress=self.progress,
+            X=X,
         )
         if self.train == "backprop" and student.scores == "probabilities":
             raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")

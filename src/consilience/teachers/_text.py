@@ -66,6 +66,7 @@ def text_teacher(
     except InvalidInputError as error:
         raise TeacherError(shown, f"cannot be used: {error}") from error
     teacher = TextTeacher(shown, own_or_given(model.classes, classes, shown), options, output="logits")
-    teacher._model, teacher._sha256 = model, file_sha256(source)
+    known = None if card is None else card.sha256  # which was compared with the file
+    teacher._model, teacher._sha256 = model, (known or file_sha256(source)).lower()
     teacher.class_centres = centres_of(card)
     return teacher
