@@ -85,10 +85,11 @@ class Pace:
 
     def took(self, rows: int, seconds: float) -> None:
         """Learn how long some rows took."""
-        # by powers of two, so that the batches of a quick teacher are always the same, to the last bit
+        # By powers of two, so that the batches of a quick teacher are always the same. A batch grows only to
+        # what leaves room, since the next rows may take several times as long as these.
         self.seconds_a_row = seconds / max(rows, 1)
         expected = self.seconds_a_row * self._size
-        factor = 8.0 if expected * 8 <= PATIENCE else 2.0 if expected * 2 <= PATIENCE else 1.0
+        factor = 8.0 if expected * 64 <= PATIENCE else 2.0 if expected * 4 <= PATIENCE else 1.0
         if expected > PATIENCE:
             factor = 0.5
         self._size = max(1, min(int(self._size * factor), self._most))
@@ -122,7 +123,8 @@ def _in_processes(
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
         while True:
-            while len(waiting) < 2 * n_jobs and (batch := next(batches, None)) is not None:
+            # one more than there are processes: what is handed over cannot be called back from them
+            while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
                 job = pool.submit(alone, teacher, batch.X, batch.count, embeddings)
                 waiting[job] = batch
             if not waiting:
