@@ -17,7 +17,7 @@ from typing import Any
 import numba
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import assessment, clustering, collision, measures, store, transport
+from benchmarks.speed import assessment, clustering, collision, measures, store, texts, transport
 from benchmarks.speed.measures import Options, Result
 
 RESULTS = Path(__file__).parent / "results" / "speed.jsonl"
@@ -28,6 +28,7 @@ MEASURES = (
     | store.MEASURES
     | transport.MEASURES
     | assessment.MEASURES
+    | texts.MEASURES
 )
 PACKAGES = ("consilience", "numpy", "scipy", "numba", "torch", "scikit-learn")
 
