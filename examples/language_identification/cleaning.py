@@ -30,10 +30,11 @@ _GONE = (
     ("{", re.compile(r"\{%.*?%\}|\{\{[^{}]*\}\}|\$?\{[^{}]*\}", re.S)),  # templates and fields
     ("<", re.compile(r"</?[^<>]*>")),  # tags, and rules of sentence templates
     ("/", re.compile(r"\b[a-z]+://\S+|(?<!\S)[^\s/]*/[^\s/]*/\S*")),  # addresses and paths
-    ("\\", re.compile(r"\\[nrt\"']|(?<!\S)[^\s\\]*\\\S*")),
+    ("\\", re.compile(r"\\[nrt\"']")),
+    ("\\", re.compile(r"(?<!\S)[^\s\\]*\\\S*")),
     (".", re.compile(r"\bwww\.\S+")),
     ("@", re.compile(r"[\w.+-]*@[\w.-]*")),
-    ("%", re.compile(r"%\([^)]*\)[#0\- +]*\d*(?:\.\d+)?[a-zA-Z]|%\d+\$[a-zA-Z]")),
+    ("%", re.compile(r"%\([^)]*\)[#0\- +]*\d*(?:\.\d+)?[a-zA-Z]|%\d+\$[\d.]*[a-zA-Z]")),
     ("%", re.compile(r"%[#0\-+]?\d*(?:\.\d+)?[a-zA-Z%]|%\d")),
     ("$", re.compile(r"%?\$[A-Za-z0-9_]+")),
     ("`", re.compile(r"(?::\w+:)?`+[^`]*`+")),  # code

@@ -215,21 +215,19 @@ def identify(
         echo "Wo ist der Bahnhof?" | python -m examples.language_identification identify
         python -m examples.language_identification identify "Dov'è la stazione?" --top 1
     """
-    from examples.language_identification import views
-    from examples.language_identification.model import identify as ask
-    from examples.language_identification.model import open_model
+    from examples.language_identification import model as unified
 
     from consilience._validation import check_count
 
     check_count("top", top)
-    unified = open_model(model)
-    show = views.print_guesses if as_json else views.show_guesses
+    asked = unified.open_model(model)
+    written = unified.as_json if as_json else unified.as_lines
     with _reader_may_leave():
         for lines in [text] if text else _stdin_lines():
-            asked = [" ".join(line.split()) for line in lines]
-            for line, guesses in zip(asked, ask(unified, asked, top), strict=True):
-                if line or as_json:
-                    show(line, guesses)
+            rows = [" ".join(line.split()) for line in lines]
+            for row, guesses in zip(rows, unified.identify(asked, rows, top), strict=True):
+                if row or as_json:
+                    print(written(row, guesses))
             sys.stdout.flush()
 
 

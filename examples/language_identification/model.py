@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -135,3 +136,15 @@ def identify(model: Teacher, texts: Sequence[str], top: int = 3) -> list[list[Gu
             code = str(model.classes[k])
             found[i].append(Guess(code, name_of(code), float(row[k])))
     return found
+
+
+def as_lines(text: str, guesses: Sequence[Guess]) -> str:
+    """Return a text and the languages that it may be in, for people."""
+    lines = [f"  {guess.probability:6.1%}  {guess.code}  {guess.name}" for guess in guesses]
+    return "\n".join([text, *(lines or ["  no letters, and so no language"])])
+
+
+def as_json(text: str, guesses: Sequence[Guess]) -> str:
+    """Return the same as one line of JSON."""
+    found = {"text": text, "languages": [asdict(guess) for guess in guesses]}
+    return json.dumps(found, ensure_ascii=False)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from examples.language_identification.comparison import UNIFIED
 from examples.language_identification.evaluation import CEILING, GROUPS, Evaluation
 from examples.language_identification.languages import CODES, classes_of, name_of
-from examples.language_identification.model import Guess
 from examples.language_identification.texts import Texts
 from rich.markup import escape
 
@@ -140,21 +137,6 @@ def _show_languages(languages: Sequence[Mapping[str, Any]]) -> None:
             one["code"], escape(name_of(one["code"])), *figures, _percent(one["best_teacher"]), taken
         )
     console().print(table)
-
-
-def show_guesses(text: str, guesses: Sequence[Guess]) -> None:
-    """Print a text and the languages that it may be in."""
-    out = console()
-    out.print(f"[bold]{escape(text)}[/]", soft_wrap=True)
-    for guess in guesses:
-        out.print(f"  {guess.probability:6.1%}  {guess.code}  {escape(guess.name)}", soft_wrap=True)
-    if not guesses:
-        out.print("  no letters, and so no language")
-
-
-def print_guesses(text: str, guesses: Sequence[Guess]) -> None:
-    """Print the same as one line of JSON."""
-    print(json.dumps({"text": text, "languages": [asdict(guess) for guess in guesses]}, ensure_ascii=False))
 
 
 def languages_view() -> list[dict[str, Any]]:

@@ -1,0 +1,93 @@
+"""Figures on labelled sentences, against cases worked out by hand and against scikit-learn."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from examples.language_identification.evaluation import CEILING, Group, evaluate, plurality
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
+
+from consilience.exceptions import InvalidInputError
+
+TRUTH = ["deu", "deu", "deu", "fra", "ita", "tlh"]
+KNOWN = {"A": {"deu", "fra", "ita"}, "B": {"deu", "fra"}, "C": {"deu"}}
+ANSWERS = {
+    "A": ["deu", "fra", "fra", "fra", "ita", "deu"],
+    "B": ["deu", "deu", "fra", "fra", "fra", "deu"],
+    "C": ["deu", "", "", "deu", "", "deu"],
+    "vote": ["deu", "deu", "fra", "fra", "ita", "deu"],
+}
+
+
+def test_figures_by_hand() -> None:
+    found = evaluate(TRUTH, ANSWERS, KNOWN, look_at="vote")
+    assert (found.rows, found.languages, found.uncovered) == (6, 4, 1)
+    assert found.groups == (
+        Group("all teachers", 3, 1),
+        Group("some", 1, 1),
+        Group("one", 1, 1),
+        Group("none", 1, 1),
+    )
+    systems = {system.name: system for system in found.systems}
+    assert list(systems) == ["A", "B", "C", "vote", CEILING]
+    assert systems["A"].accuracy == pytest.approx(3 / 6)
+    assert systems["A"].macro == pytest.approx((1 / 3 + 1 + 1 + 0) / 4)
+    assert systems["A"].by_group == {"all teachers": pytest.approx(1 / 3), "some": 1, "one": 1, "none": 0}
+    assert systems["C"].accuracy == pytest.approx(1 / 6)  # silence is an error
+    assert systems["vote"].accuracy == pytest.approx(4 / 6)
+    assert systems[CEILING].accuracy == pytest.approx(4 / 6)
+    assert [systems[name].languages for name in systems] == [3, 2, 1, None, 3]
+
+
+def test_languages_by_hand_the_worst_first() -> None:
+    found = evaluate(TRUTH, ANSWERS, KNOWN, look_at="vote").by_language
+    assert [one.code for one in found] == ["tlh", "deu", "fra", "ita"]
+    klingon, german = found[:2]
+    assert (klingon.teachers, klingon.accuracy, klingon.best_teacher) == (0, 0, 0)
+    assert klingon.confusions == (("deu", 1.0),)
+    assert (german.rows, german.teachers) == (3, 3)
+    assert german.accuracy == pytest.approx(2 / 3)
+    assert german.best_teacher == pytest.approx(2 / 3)
+    assert german.confusions == (("fra", pytest.approx(1 / 3)),)
+    assert evaluate(TRUTH, ANSWERS, KNOWN, look_at="C").by_language[0].code == "fra"
+
+
+def test_all_of_it_is_json() -> None:
+    view = evaluate(TRUTH, ANSWERS, KNOWN, look_at="A").to_dict()
+    assert json.loads(json.dumps(view))["groups"][0] == {"name": "all teachers", "rows": 3, "languages": 1}
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(InvalidInputError, match="B has 1 answers for 6 sentences"):
+        evaluate(TRUTH, {"A": TRUTH, "B": ["deu"]}, KNOWN, look_at="A")
+    with pytest.raises(InvalidInputError, match="no labelled sentence"):
+        evaluate([], {"A": []}, KNOWN, look_at="A")
+    with pytest.raises(InvalidInputError, match="look_at='Z'"):
+        evaluate(TRUTH, ANSWERS, KNOWN, look_at="Z")
+
+
+codes = st.sampled_from(["deu", "fra", "ita", "spa"])
+
+
+@given(st.lists(st.tuples(codes, codes, codes), min_size=1, max_size=30))
+def test_figures_are_those_of_scikit_learn(rows: list[tuple[str, str, str]]) -> None:
+    truth, first, second = zip(*rows, strict=True)
+    known = {"A": ["deu", "fra"], "B": ["fra", "ita", "spa"]}
+    found = evaluate(truth, {"A": first, "B": second}, known, look_at="A")
+    for system, said in zip(found.systems, (first, second), strict=False):
+        assert system.accuracy == pytest.approx(accuracy_score(truth, said))
+        if set(said) <= set(truth) and len(set(truth)) > 1:  # otherwise it warns
+            assert system.macro == pytest.approx(balanced_accuracy_score(truth, said))
+        sizes = [(group.rows / found.rows, system.by_group[group.name]) for group in found.groups]
+        assert sum(part * value for part, value in sizes) == pytest.approx(system.accuracy)
+    assert sum(one.rows for one in found.by_language) == len(rows)
+
+
+def test_ties_of_a_vote_go_to_the_surer_side() -> None:
+    votes = [["a", "a", "", ""], ["b", "a", "", "c"], ["c", "b", "", "b"], ["b", "b", "", ""]]
+    sure = np.array([[0.9, 0.9, 0, 0], [0.2, 0.8, 0, 0.5], [0.9, 0.7, 0, 0.6], [0.1, 0.9, 0, 0]])
+    assert plurality(votes, sure) == ["b", "a", "", "b"]

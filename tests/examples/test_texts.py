@@ -1,0 +1,134 @@
+"""Text is gathered evenly, the same for the same seed, and without what nobody translated."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from examples.language_identification.texts import gather, level, read_text, share, write_text
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consilience.exceptions import InvalidInputError
+
+WORDS = np.array(["wer", "reitet", "so", "spät", "durch", "nacht", "und", "wind", "vater", "kind"])
+
+
+def sentence(rng: np.random.Generator) -> str:
+    return " ".join(rng.choice(WORDS, 5)).capitalize() + "."
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A large package of five languages, and a small one with a broken file."""
+    folder = tmp_path_factory.mktemp("wheels")
+    rng = np.random.default_rng(0)
+    same = [sentence(rng) for _ in range(5)]
+    with zipfile.ZipFile(folder / "large-1-py3-none-any.whl", "w") as archive:
+        for tag in ("de", "en", "fr", "it", "nl"):
+            count = 6 if tag == "nl" else 300
+            archive.writestr(f"i18n/{tag}.json", json.dumps([*same, *(sentence(rng) for _ in range(count))]))
+    with zipfile.ZipFile(folder / "small-1-py3-none-any.whl", "w") as archive:
+        entries = "".join(f'msgid "{i}"\nmsgstr "{sentence(rng)}"\n\n' for i in range(7))
+        archive.writestr("de.po", entries + f'msgid "{same[0]} No"\nmsgstr "{same[0]} No"\n')
+        archive.writestr("fr.po", "no such format")
+    return folder
+
+
+def collect(wheels: Path, **options: object):
+    return gather(packages=[], wheels=wheels, **options)
+
+
+def test_catalogues_are_limited_and_counted(wheels: Path) -> None:
+    found = collect(wheels, per_catalogue=20)
+    large, small = found.sources
+    assert (large.name, large.files, large.broken, large.messages) == ("large", 5, 0, 1231)
+    assert (small.name, small.files, small.broken, small.messages) == ("small", 2, 1, 8)
+    assert 80 <= large.rows <= 100
+    assert small.rows == 7  # what equals its original is untranslated
+    assert len(found.rows) == len(set(found.rows)) == large.rows + small.rows
+
+
+def test_the_same_seed_gives_the_same_rows(wheels: Path) -> None:
+    assert collect(wheels, seed=3) == collect(wheels, seed=3)
+    assert set(collect(wheels, seed=3).rows) != set(collect(wheels, seed=4).rows)
+
+
+def test_fewer_rows_are_shared_evenly(wheels: Path) -> None:
+    found = collect(wheels, rows=24)
+    assert len(found.rows) == 24
+    assert [source.rows for source in found.sources] == [17, 7]
+    assert set(found.rows) <= set(collect(wheels).rows)
+
+
+def test_what_stands_in_english_is_untranslated(tmp_path: Path) -> None:
+    english = ["This nobody has translated yet.", "This has been translated."]
+    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as archive:
+        for tag in ("en", "de", "fr", "it", "nl"):
+            other = [english[0], f"Das hat jemand übersetzt: {tag}."]
+            archive.writestr(f"{tag}.json", json.dumps(english if tag == "en" else other))
+    rows = collect(tmp_path).rows
+    assert sum(row == english[0] for row in rows) == 1
+    assert sum("übersetzt" in row for row in rows) == 4
+
+
+def test_small_catalogues_are_cut_again_into_shorter_rows(tmp_path: Path) -> None:
+    long = "Jeder hat das Recht auf Leben, Freiheit und Sicherheit, und niemand darf gefoltert werden."
+    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as archive:
+        archive.writestr("a.po", f'msgid "x"\nmsgstr "{long}"\n')
+    rows = collect(tmp_path).rows
+    assert long in rows
+    assert len(rows) >= 4
+    assert all(row in long for row in rows)
+    assert collect(tmp_path, per_catalogue=1).rows == (long,)
+
+
+def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
+    plain, table, packed = tmp_path / "a.txt", tmp_path / "b.tsv", tmp_path / "c.tsv.gz"
+    plain.write_text(
+        "\ufeffEin erster Satz. Und ein zweiter!\r\n\nkurz\nKein Punkt am Ende\n", encoding="utf-8"
+    )
+    table.write_text("deu\tDer Text der Tabelle.\n", encoding="utf-8")
+    packed.write_bytes(gzip.compress("1\tfra\tUne phrase en français.".encode()))
+    found = gather(transfer=[plain, table, packed], per_catalogue=1)
+    assert sorted(found.rows) == [
+        "Der Text der Tabelle.",
+        "Ein erster Satz.",
+        "Kein Punkt am Ende",
+        "Und ein zweiter!",
+        "Une phrase en français.",
+    ]
+    assert [Path(source.name).name for source in found.sources] == ["a.txt", "b.tsv", "c.tsv.gz"]
+
+
+def test_what_is_written_is_read_again(tmp_path: Path, wheels: Path) -> None:
+    rows = collect(wheels).rows
+    for name in ("rows.txt", "rows.txt.gz"):
+        write_text(tmp_path / name, rows)
+        assert set(gather(transfer=[tmp_path / name]).rows) == set(rows)
+        assert [line for line in read_text(tmp_path / name) if line] == list(rows)
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "b.gz").write_bytes(b"not packed")
+    (tmp_path / "c.txt").write_text("42\n\n")
+    for name, words in (("a.txt", "UTF-8"), ("b.gz", "no .gz file"), ("c.txt", "holds no text")):
+        with pytest.raises(InvalidInputError, match=words):
+            gather(transfer=[tmp_path / name])
+    with pytest.raises(InvalidInputError, match="No package with message catalogues"):
+        gather(packages=[])
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 200))
+def test_shares_are_level_and_fill_the_total(counts: list[int], total: int) -> None:
+    have = np.array(counts, dtype=np.intp)
+    given_ = share(have, total, np.random.default_rng(0))
+    assert (given_ <= have).all()
+    assert given_.sum() == min(total, have.sum())
+    limit = level(have, total)
+    assert ((given_ >= np.minimum(have, limit)) & (given_ <= limit + 1)).all()
