@@ -76,7 +76,7 @@ def lid_176() -> Ask:
         model = fasttext.load_model(str(path))
 
     def ask(text: str) -> Sequence[tuple[str, float]] | None:
-        labels, scores = model.predict(" ".join(text.split()), k=-1, threshold=-1.0)  # of one line
+        labels, scores = model.predict(text.replace("\n", " "), k=-1, threshold=-1.0)  # of one line
         return [(label.removeprefix("__label__"), float(p)) for label, p in zip(labels, scores, strict=True)]
 
     return ask
