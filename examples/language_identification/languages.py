@@ -200,8 +200,8 @@ def aliases_of(name: str) -> dict[str, str]:
     """
     joint = VARIANTS.get(name, {})
     members = {code for group in joint.values() for code in group}
-    codes = [code for code in CODES[name] if code not in members]
-    renamed = {code: ALIASES[name].get(code, iso_name(code)) for code in codes}
+    renamed = {code: iso_name(code) for code in CODES[name] if code not in members}
+    renamed |= ALIASES[name]  # whole, so that `rename_classes` refuses one that is not used
     return {code: new for code, new in renamed.items() if new != code}
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.exceptions import InvalidInputError, MissingDependencyError
+from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.teachers import Teacher
 
@@ -25,7 +25,7 @@ from examples.language_identification.identifiers import (
     identifier,
     identifiers,
 )
-from examples.language_identification.languages import CODES, check, classes_of
+from examples.language_identification.languages import ALIASES, CODES, check, classes_of
 
 ROOT = Path(__file__).parents[2]
 SENTENCES = {
@@ -119,6 +119,18 @@ def test_fingerprints_differ_and_last() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == str(prints), done.stderr
+
+
+def test_an_alias_that_is_not_used_or_joins_two_classes_makes_no_teacher(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    need("lingua")
+    monkeypatch.setitem(ALIASES, "lingua", {"xyz": "deu"})
+    with pytest.raises(TeacherError, match="'lingua' has no class 'xyz', which aliases rename"):
+        identifier("lingua")
+    monkeypatch.setitem(ALIASES, "lingua", {"nno": "nob"})
+    with pytest.raises(TeacherError, match="aliases make 'nno', 'nob' of 'lingua' one class"):
+        identifier("lingua")
 
 
 def test_another_version_is_another_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
