@@ -87,9 +87,14 @@ def test_two_teachers_of_hard_labels_are_as_sure_as_they_agree() -> None:
     other = np.where(np.arange(n) < agree, one, (one + 1) % 3)
     logits = np.hstack([9.0 * np.eye(3)[one], 2.0 * np.eye(4)[other]])
     T = agreement_temperatures(logits, LabelSpace([["a", "b", "c"], ["a", "b", "c", "only here"]]), rounds=1)
-    sure = SURE  # of the other's decision, beyond its other classes, in the first round
-    for z, width in ((9 / T[0], 3), (2 / T[1], 4)):
-        expected = (agree * sure + PRIOR / width) / (n * sure + PRIOR)
+    for z, width, others in ((9 / T[0], 3, 4), (2 / T[1], 4, 3)):
+        # in the first round both give their decision SURE and their share of the rest
+        top, right = SURE + (1 - SURE) / width, SURE + (1 - SURE) / others
+        wrong = (1 - right) / width
+        fits, fails = right * top, right * (1 - SURE) / width
+        said = SURE * agree * fits / (fits + wrong)
+        against = SURE * (n - agree) * fails / (fails + wrong)
+        expected = (said + PRIOR / width) / (said + against + PRIOR)
         assert softmax([z, *[0] * (width - 1)])[0] == pytest.approx(expected, rel=1e-6)
 
 
@@ -147,7 +152,7 @@ def test_a_sample_of_the_rows_is_enough_and_progress_is_told() -> None:
     sample = agreement_temperatures(
         logits, space, max_rows=1000, rounds=2, progress=lambda *event: told.append(event)
     )
-    np.testing.assert_allclose(sample, T, rtol=0.15)
+    np.testing.assert_allclose(sample, T, rtol=0.25)
     assert (sample != T).any()
     assert told == [("calibration", done, 8) for done in range(1, 9)]
 

@@ -6,6 +6,7 @@ import warnings
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from consilience._optional import keep_torch_threads
 from consilience._progress import Progress, silent
@@ -41,15 +42,20 @@ def agreement_temperatures(
 
     A teacher that is surer than it is often right outvotes the others where it is wrong. No label is needed
     to see that: where the others decide for one of its classes, a calibrated teacher has given that class the
-    probability with which they do so. T_i minimises, over rows r,
+    probability with which they do so. With p_i = softmax(z_i / T_i) over its K_i classes, T_i maximises, over
+    rows r,
 
-        sum_r c_r CE(y_r, softmax(z_ir / T_i)) + CE of one more row in which every class is as right
+        sum_r m_r log(c_r p_i(y_r) + (1 - c_r) / K_i) + one row's worth of sum_k log p_i(k) / K_i
 
     where y_r is the class that the others' soft labels (`estimate_soft_labels` with ``"ce"`` and `off_set`,
-    at their present temperatures) make most probable, c_r by how much it is more probable than the second
-    (so that ties decide nothing), and rows count whose y_r is a class of teacher i. For the
-    first soft labels each teacher is made as sure of its decisions as the others, 90 % on average; then all
-    temperatures are estimated, soft labels are made anew, and so on for some rounds.
+    at their present temperatures) make most probable, c_r its probability there, m_r how much more probable
+    it is than the second (so that ties decide nothing), and rows count whose y_r is a class of teacher i. The
+    others may be wrong: with probability 1 - c_r, and then y_r may be any class. The last term is
+    Laplace's rule: right n times out of n is not never wrong.
+
+    For the first soft labels each teacher is made as sure of its decisions as the others, 90 % on average.
+    Each round then takes one EM step for all temperatures (rows weigh m_r times the probability, by p_i as it
+    is, that y_r is right), and makes soft labels anew.
 
     Decisions, not soft labels, are what a teacher is compared to: soft labels of teachers that are all unsure
     agree best, and the temperatures would grow without end.
@@ -153,13 +159,16 @@ def _estimate(i: int, packed: Floats, present: Floats, active: NDArray[np.bool_]
     decision = Q.argmax(axis=1)
     column = np.full(space.n_classes, -1, dtype=np.intp)
     column[columns] = np.arange(len(columns))
-    sure = _margins(Q)
-    use = np.flatnonzero((column[decision] >= 0) & (sure > TIE))
-    if sure[use].sum() < LEAST_ROWS:
+    weight = _margins(Q)
+    use = np.flatnonzero((column[decision] >= 0) & (weight > TIE))
+    codes = column[decision[use]]
+    right = Q[use, decision[use]] / Q[use].sum(axis=1)
+    fits = right * softmax(present[heard][use, space.block(i)], axis=1)[np.arange(len(use)), codes]
+    weight = weight[use] * fits / (fits + np.maximum(1 - right, TIE) / len(columns))
+    if weight.sum() < LEAST_ROWS:
         return np.nan
-    block = packed[heard][use, space.block(i)]
     with keep_torch_threads():
-        return fit_temperature(block, column[decision[use]], sure[use], PRIOR)
+        return fit_temperature(packed[heard][use, space.block(i)], codes, weight, PRIOR)
 
 
 def _margins(Q: Floats) -> Floats:
