@@ -17,6 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from consilience import InvalidInputError
+from consilience.kernels.embedding_bag import Descent
 from consilience.text import NgramClassifier
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
@@ -112,6 +113,32 @@ def test_a_seed_reproduces_and_another_does_not() -> None:
     first = small(max_epochs=2).fit(texts, y).predict_logits(texts)
     np.testing.assert_array_equal(small(max_epochs=2).fit(texts, y).predict_logits(texts), first)
     assert (small(max_epochs=2, random_state=1).fit(texts, y).predict_logits(texts) != first).any()
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[tuple[int, float]]:
+    """Return the n-grams and the learning rate of each step of a training on 60 texts."""
+    seen = []
+
+    class Watched(Descent):
+        def step(self, ids: Any, bounds: Any, target: Any, lr: float, collision: bool) -> float:
+            seen.append((len(ids), lr))
+            return super().step(ids, bounds, target, lr, collision)
+
+    monkeypatch.setattr("consilience.kernels.embedding_bag.Descent", Watched)
+    small(**options).fit(*language(60))
+    return seen
+
+
+def test_the_learning_rate_falls_to_zero_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = [lr for _, lr in steps_of(monkeypatch, lr=0.3, max_epochs=2, batch_size=20)]
+    np.testing.assert_allclose(rates, 0.3 * np.array([6, 5, 4, 3, 2, 1]) / 6)
+
+
+def test_dropout_leaves_out_its_part_of_the_ngrams(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_of_them, _ = steps_of(monkeypatch, dropout=0.0, max_epochs=1)[0]
+    for dropout in (0.25, 0.75):
+        kept, _ = steps_of(monkeypatch, dropout=dropout, max_epochs=1)[0]
+        assert kept / all_of_them == pytest.approx(1 - dropout, abs=0.03)
 
 
 def test_progress_is_told_of_each_epoch() -> None:
