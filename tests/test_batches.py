@@ -177,8 +177,8 @@ def test_processes_share_the_rows_and_one_store(answer: Any, tmp_path: Path) -> 
     )
     assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]
     pids = seen.logits[:, 1]
-    assert (pids[:4] == os.getpid()).all()
-    assert os.getpid() not in pids[4:]
+    assert (pids[:8] == os.getpid()).all()  # the second batch tells the pace, without the time to load
+    assert os.getpid() not in pids[8:]
     assert reports == list(range(4, 41, 4))
     again = observe(own, TEXTS[::-1], store=store)
     np.testing.assert_array_equal(again.logits, seen.logits[::-1])

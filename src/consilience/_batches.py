@@ -100,17 +100,18 @@ def asked(
 ) -> Iterator[tuple[Batch, Observed]]:
     """Ask a teacher about batches of `rows` rows in all, and yield each with what it says, in any order.
 
-    The first is asked in this process. Where the teacher has ``n_jobs`` above one and the others would take
-    long, these are asked in as many processes.
+    The first two are asked in this process: the first may have to load a model, and the second tells the pace.
+    Where the teacher has ``n_jobs`` above one and the others would take long, these are asked in as many
+    processes.
     """
     n_jobs = int(getattr(teacher, "n_jobs", 1))
-    for batch in batches:
+    for count, batch in enumerate(batches):
         with _placed(batch):
             seen, seconds = timed(teacher, batch.X, batch.count, embeddings)
         pace.took(batch.count, seconds)
         yield batch, seen
         rows -= batch.count
-        if n_jobs > 1 and pace.seconds_a_row * rows > WORTH:
+        if n_jobs > 1 and count > 0 and pace.seconds_a_row * rows > WORTH:
             yield from _in_processes(teacher, batches, pace, n_jobs, embeddings)
 
 
