@@ -100,7 +100,7 @@ def asked(
 ) -> Iterator[tuple[Batch, Observed]]:
     """Ask a teacher about batches of `rows` rows in all, and yield each with what it says, in any order.
 
-    The first two are asked in this process: the first may have to load a model, and the second tells the pace.
+    The first two are asked in this process: the first may have to load a model, the second tells the pace.
     Where the teacher has ``n_jobs`` above one and the others would take long, these are asked in as many
     processes.
     """
