@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import centres, cluster, distil, records, render_assess, self_label
+from benchmarks.papers import calibration, centres, cluster, distil, languages, records, render_assess, self_label
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
@@ -146,6 +146,11 @@ def self_label_table() -> str:
     return self_label.render(list(records.read(self_label.RESULTS)))
 
 
+def calibration_tables() -> str:
+    """Return what calibration by agreement and off-set weighting gain."""
+    return calibration.render(list(records.read(calibration.RESULTS)))
+
+
 def ncm_table() -> str:
     """Return how well class centres and weights do for the model (SCTD, Table 2)."""
     published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
@@ -185,9 +190,16 @@ def coarse_table() -> str:
     return render_assess.render_coarse(records.read(render_assess.COARSE_RESULTS))
 
 
+def languages_table() -> str:
+    """Return how good the language identifier of the example is, beside its teachers."""
+    return languages.render(list(records.read(languages.RESULTS)))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
+    "examples/language_identification/README.md": {"languages": languages_table},
+    "docs/unify.md": {"calibration": calibration_tables},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
     "docs/rank.md": {
         "assess": assess_table,

@@ -1,0 +1,51 @@
+"""The measurement of the language example records what its README shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("rich")
+pytest.importorskip("pycountry")
+
+from benchmarks.papers import languages
+from examples.language_identification.texts import Source, Texts
+
+from consilience import as_teacher
+from consilience.teachers import Teacher
+
+TEXTS = {"deu": "wir haben nicht die straße", "fra": "nous avons été le garçon"}
+
+
+def fake(name: str, *known: str) -> Teacher:
+    def ask(texts: list[str]) -> list[list[tuple[str, float]]]:
+        return [[(one, 0.9 if TEXTS[one][:4] in text else 0.1) for one in known] for text in texts]
+
+    return as_teacher(ask, classes=known, name=name, output="probabilities", fingerprint=name)
+
+
+def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = tuple(f"{text} {i}" for i in range(30) for text in TEXTS.values())
+    teachers = [fake("north", "deu", "fra"), fake("south", "fra", "deu")]
+    monkeypatch.setattr(languages, "identifiers", lambda n_jobs=1: teachers)
+    monkeypatch.setattr(languages, "IDENTIFIERS", {})
+    monkeypatch.setattr(
+        languages, "gather", lambda **options: Texts(rows, (Source("pack", 1, 0, len(rows), len(rows)),))
+    )
+    monkeypatch.chdir(tmp_path)
+    Path("lid").mkdir()
+    lines = [f"{code}\t{text} {i}" for i in range(20) for code, text in TEXTS.items()]
+    Path("lid/tatoeba.tsv").write_text("\n".join([*lines, "tlh\tnuqneH"]), encoding="utf-8")
+    monkeypatch.setattr(languages, "SENTENCES", Path("lid/tatoeba.tsv"))
+    languages.main(["--data-dir", ".", "--results", "r.jsonl", "--dim", "4", "--epochs", "5"])
+    (record,) = [json.loads(line) for line in Path("r.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert {"commit", "command", "versions", "date", "seed"} <= record.keys()
+    assert record["made"]["n_rows"] == 60
+    table = languages.render([{"old": True}, record])
+    assert "| **unified model** |" in table
+    assert "41 sentences of Tatoeba in 3 languages (40 in 2 languages known to all)" in table
+    assert "1 are in languages that none of the six knows" in table
+    assert "`python -m benchmarks.papers.languages" in table
+    assert languages.render([]) == "Not measured yet."
