@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import Any, Literal
 
-from examples.language_identification.languages import CODES, VARIANTS, aliases_of, needed
+from examples.language_identification.languages import CODES, MACROS, VARIANTS, aliases_of, needed
 from threadpoolctl import threadpool_limits
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError
-from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes
+from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes, split_classes
 
 # an answer: pairs of an identifier's own code and a score, or None where it refuses the text
 Ask = Callable[[str], Sequence[tuple[str, float]] | None]
@@ -162,7 +162,8 @@ def identifier(name: str, n_jobs: int = 1) -> Teacher:
     )
     if name in VARIANTS:
         teacher = join_classes(teacher, VARIANTS[name])
-    return rename_classes(teacher, aliases_of(name))
+    teacher = rename_classes(teacher, aliases_of(name))
+    return split_classes(teacher, MACROS[name]) if name in MACROS else teacher
 
 
 def answers(name: str, texts: Iterable[str]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Other names for a teacher's classes, and several of them as one."""
+"""Other names for a teacher's classes, several of them as one, and one as several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from consilience import Unifier
 from consilience.engine import observe
 from consilience.exceptions import TeacherError
-from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes
+from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes, split_classes
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 CLASSES = ["ja", "nb", "nn", "no"]
@@ -186,3 +186,48 @@ def test_both_together_bring_class_names_into_one_space() -> None:
     second = as_teacher(say, ["nob", "swe", "dan", "jpn"], "other", output="logits")
     unified = Unifier([first, second], "logistic", random_state=0).fit(X)
     assert unified.classes_.tolist() == ["dan", "jpn", "nno", "nob", "swe"]
+
+
+def test_each_of_a_split_class_is_as_probable_against_others_as_the_whole() -> None:
+    own = teacher(fingerprint="v1", embed=lambda rows: rows)
+    found = split_classes(own, {"nn": ["hognorsk", "samnorsk"]})
+    assert isinstance(found, Teacher)
+    assert found.classes.tolist() == ["ja", "nb", "hognorsk", "samnorsk", "no"]
+    before, after = own.predict_logits(X), found.predict_logits(X)
+    np.testing.assert_array_equal(after, before[:, [0, 1, 2, 2, 3]])
+    seen = observe(found, X)
+    np.testing.assert_array_equal(seen.logits, after)
+    np.testing.assert_array_equal(seen.embeddings, X)
+    assert found.fingerprint not in (None, own.fingerprint)
+    assert found.fingerprint != split_classes(own, {"nb": ["a", "b"]}).fingerprint
+    assert found.class_weights is None
+
+
+def test_others_decide_within_a_split_class() -> None:
+    zoo = as_teacher(np.log([[0.05, 0.95]]), ["cat", "bird"], "zoo", output="logits")
+    aviary = as_teacher(np.log([[0.3, 0.7]]), ["owl", "wren"], "aviary", output="logits")
+    split = split_classes(zoo, {"bird": ["owl", "wren"]})
+    unifier = Unifier([split, aviary], "logistic", method="ce", temperature=1.0, smoothing=0)
+    cat, owl, wren = unifier.estimate([[0]])[0]
+    assert cat < owl < wren  # whole, "bird" would tie with what the aviary says of its own
+
+
+@pytest.mark.parametrize(
+    ("groups", "says"),
+    [
+        ({"sv": ["a", "b"]}, "has no class 'sv' to split; its classes are ja, nb, nn, no"),
+        ({"nn": []}, "cannot be split so: The group 'nn' is empty"),
+        ({"nn": ["nb", "x"]}, "cannot be split so: classes names nb more than once"),
+        ({"nn": [1, 2]}, "cannot be split so"),
+    ],
+)
+def test_what_cannot_be_split(groups: dict, says: str) -> None:
+    with pytest.raises(TeacherError, match=says):
+        split_classes(teacher(), groups)
+
+
+def test_silence_stays_silence_when_a_class_is_split() -> None:
+    silent = as_teacher([[np.nan, np.nan], [0.2, 0.8]], ["cat", "bird"], "zoo", output="probabilities")
+    found = split_classes(silent, {"bird": ["owl", "wren"]}).predict_logits([0, 1])
+    assert np.isnan(found[0]).all()
+    assert np.isfinite(found[1]).all()

@@ -18,7 +18,7 @@ from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers._base import BATCH_SIZE, Options, Teacher, relabel
 from consilience.teachers._callable import callable_teacher
-from consilience.teachers._classes import join_classes, rename_classes
+from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, check_floor, check_smoothing
@@ -32,7 +32,7 @@ from consilience.teachers._sklearn import is_estimator, sklearn_teacher
 from consilience.teachers._text import text_or_outputs
 from consilience.teachers._torch import torch_teacher
 
-__all__ = ["Observed", "Teacher", "as_teacher", "join_classes", "rename_classes"]
+__all__ = ["Observed", "Teacher", "as_teacher", "join_classes", "rename_classes", "split_classes"]
 
 Maker = Callable[[Any, ArrayLike | None, str | None, Options], Teacher]
 

@@ -1,8 +1,9 @@
-"""Other names for a teacher's classes, and several of its classes as one."""
+"""Other names for a teacher's classes, several of its classes as one, and one as several."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,60 +98,121 @@ def join_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teach
     return Joined(teacher, *_joint(teacher, groups))
 
 
-class Joined(Relabelled):
-    """A teacher some of whose columns are taken together.
+def split_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
+    """Return a teacher whose class stands for several that it does not tell apart.
+
+    A teacher that knows "bird" says something about "owl" and "wren", too, where others know these: each of
+    the group G gets the logit of the class it replaces, z(g). Against every other class it is then as
+    probable as g was, and within G the teacher has no opinion: others decide.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    groups : mapping
+        From a class of the teacher to the classes it covers.
+
+    Returns
+    -------
+    Teacher
+        With the classes of a group at the place of the one they replace. Rows on which the teacher abstains
+        stay abstentions. It has the teacher's embedding, but no last layer of its own: `class_weights` and
+        `class_centres` are None.
+
+    Raises
+    ------
+    TeacherError
+        A group is empty, replaces what is no class of the teacher, or names a class that it has already.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher([[0.2, 0.8]], classes=["cat", "bird"], name="zoo")
+    >>> finer = split_classes(teacher, {"bird": ["owl", "wren"]})
+    >>> finer.classes.tolist(), np.exp(finer.predict_logits([0])).round(2).tolist()
+    (['cat', 'owl', 'wren'], [[0.2, 0.8, 0.8]])
+    """
+    columns = {value: i for i, value in enumerate(teacher.classes.tolist())}
+    unknown = [name for name in groups if name not in columns]
+    if unknown:
+        raise TeacherError(
+            teacher.name,
+            f"has no class {shorten(map(repr, unknown), 5)} to split; its classes are "
+            f"{shorten(teacher.classes, 5)}.",
+        )
+    finer = [(name, column) for value, column in columns.items() for name in groups.get(value, [value])]
+    empty = [name for name, members in groups.items() if not len(members)]
+    try:
+        if empty:
+            raise LabelSpaceError(f"The group {empty[0]!r} is empty.")
+        classes = np.asarray(class_list([name for name, _ in finer]))
+    except (LabelSpaceError, TypeError) as error:
+        raise TeacherError(teacher.name, f"cannot be split so: {error}") from None
+    return Split(teacher, classes, np.array([column for _, column in finer], dtype=np.intp))
+
+
+class Regrouped(Relabelled, ABC):
+    """A teacher whose columns are taken together, or repeated.
 
     Parameters
     ----------
     teacher : Teacher
     classes : (c,) array
-        The joint classes.
-    columns : (k,) array of int
-        The joint class of each of the teacher's own.
+        The new classes.
+    columns : array of int
+        What becomes of the columns; see the subclasses.
     """
 
-    class_weights = None  # no layer gives a logsumexp of logits
+    class_weights = None  # no layer gives the new logits
     class_centres = None
 
     def __init__(self, teacher: Teacher, classes: NDArray[Any], columns: NDArray[np.intp]) -> None:
         super().__init__(teacher, teacher.name, classes)
         self._columns = columns
 
+    @abstractmethod
+    def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the logits (n, c) of the new classes."""
+
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return the logarithms of the joint classes' probabilities (n, c)."""
-        return self._join(super().predict_logits(X))
+        """Return the logits (n, c) of the new classes."""
+        return self._regroup(super().predict_logits(X))
 
     @property
     def observe(self) -> Any:
         """Logits and embeddings of one pass, where the teacher gives both; missing where it does not."""
         found = self._teacher.observe  # type: ignore[attr-defined]
 
-        def joined(X: Any) -> Observed:
+        def regrouped(X: Any) -> Observed:
             seen = self._called(found, X)
-            return Observed(self._join(seen.logits), seen.embeddings)
+            return Observed(self._regroup(seen.logits), seen.embeddings)
 
-        return joined
+        return regrouped
 
     @property
     def randomised(self) -> Any:
-        """The same joint classes of the teacher with random weights, where it has such a twin."""
+        """The same classes of the teacher with random weights, where it has such a twin."""
         found = self._teacher.randomised  # type: ignore[attr-defined]
 
-        def joined(seed: int) -> Joined | None:
+        def regrouped(seed: int) -> Regrouped | None:
             twin = self._called(found, seed)
-            return None if twin is None else Joined(twin, self.classes, self._columns)
+            return None if twin is None else type(self)(twin, self.classes, self._columns)
 
-        return joined
+        return regrouped
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the teacher, and of which columns are one; None where the teacher has none."""
+        """That of the teacher, and of what becomes of its columns; None where the teacher has none."""
         own = getattr(self._teacher, "fingerprint", None)
         if own is None:
             return None
-        return hashlib.blake2b(f"joined {self._columns.tolist()} {own}".encode(), digest_size=32).hexdigest()
+        facts = f"{type(self).__name__.lower()} {self._columns.tolist()} {own}"
+        return hashlib.blake2b(facts.encode(), digest_size=32).hexdigest()
 
-    def _join(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+
+class Joined(Regrouped):
+    """Some columns are taken together: `columns` (k,) has the new class of each of the teacher's own."""
+
+    def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         log_proba = log_softmax(logits, axis=1)
         joint = np.empty((len(logits), len(self.classes)))
         for place in range(joint.shape[1]):
@@ -158,6 +220,13 @@ class Joined(Relabelled):
             single = len(members) == 1
             joint[:, place] = log_proba[:, members[0]] if single else logsumexp(log_proba[:, members], axis=1)
         return joint
+
+
+class Split(Regrouped):
+    """Some columns are repeated: `columns` (c,) has the teacher's own column of each new class."""
+
+    def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
+        return logits[:, self._columns]
 
 
 def _joint(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> tuple[NDArray[Any], NDArray[np.intp]]:
