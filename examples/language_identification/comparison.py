@@ -95,7 +95,7 @@ def compare(
     answers, sure = _decisions(packed, space)
     answers["plurality vote"] = plurality(list(answers.values()), sure)
     silent_rows = np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
-    for name, weighted in (("consensus (ce)", False), ("consensus (ce), calibrated and off-set", True)):
+    for name, weighted in (("plain ce", False), ("calibrated ce", True)):
         consensus = plain if not weighted else Unifier(
             teachers, method="ce", temperature=1.0, calibrate="agreement", off_set=True, progress=progress
         )  # fmt: skip
@@ -105,7 +105,10 @@ def compare(
     if model is not None:
         answers[UNIFIED] = model.classes[model.predict_logits(texts).argmax(axis=1)]
     known = dict(zip(space.names, (one.tolist() for one in space.class_lists), strict=True))
-    return evaluate(sentences.codes, answers, known, look_at=list(answers)[-1])
+    sizes = {name: len(space.classes) for name in ("plurality vote", "plain ce", "calibrated ce")}
+    if model is not None:
+        sizes[UNIFIED] = len(model.classes)
+    return evaluate(sentences.codes, answers, known, look_at=list(answers)[-1], n_classes=sizes)
 
 
 def _decisions(packed: NDArray[np.float64], space: LabelSpace) -> tuple[dict[str, Any], NDArray[np.float64]]:
@@ -139,7 +142,7 @@ def texts_per_second(
     sample = list(texts[:SPEED_ROWS])
     found = {}
     for done, (name, teacher) in enumerate(asked.items(), start=1):
-        teacher.predict_logits(sample[:1])  # loads its model
+        teacher.predict_logits(sample)  # loads its model, which lingua does language by language
         start = time.perf_counter()
         teacher.predict_logits(sample)
         found[name] = len(sample) / (time.perf_counter() - start)
