@@ -114,6 +114,16 @@ def test_backprop_learns_without_soft_labels(method: Any, digits: Any) -> None:
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
 
 
+def test_the_root_of_balancing_lies_between_it_and_none(digits: Any) -> None:
+    fits = {
+        balance: Unifier(digits["teachers"], "logistic", balance=balance, random_state=0).fit(digits["X"])
+        for balance in (True, "sqrt", False)
+    }
+    np.testing.assert_allclose(fits["sqrt"].class_weights_ ** 2, fits[True].class_weights_)
+    spread = [fits[b].predict_proba(digits["X"]).mean(axis=0).std() for b in (True, "sqrt", False)]
+    assert spread[0] < spread[1] < spread[2]
+
+
 def test_balance_auto_follows_the_label_sets(digits: Any) -> None:
     assert Unifier(digits["teachers"], "logistic").fit(digits["X"]).class_weights_ is not None
     same = [digits["teachers"][0]] * 2
@@ -450,6 +460,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"student": RidgeClassifier()}, "RidgeClassifier has no predict_proba"),
     ({"train": "backprop", "method": "sd"}, "'sd' has no backprop form"),
     ({"train": "backprop", "balance": True}, "balance=True needs soft labels"),
+    ({"train": "backprop", "balance": "sqrt"}, "balance='sqrt' needs soft labels"),
     ({"train": "backprop", "student": "forest"}, "needs a torch student"),
     ({"calibrate": True}, "calibrate=True is unknown; use None or 'agreement'"),
     ({"calibrate": "agreament"}, "Did you mean 'agreement'"),

@@ -70,9 +70,11 @@ class Unifier(TaughtClassifier):
     train : {"estimate", "backprop"}
         Estimate soft labels, then train on them; or train a torch student on the method's own loss
         (Sec. 3.5.1: CE-BP, MF-P-BP, MF-LV-BP, MF-LF-BP).
-    balance : {"auto", True, False}
+    balance : {"auto", True, "sqrt", False}
         Weight each class by the inverse of its mean soft label (Sec. 3.5.2). ``"auto"`` does so when label
-        sets differ, and not when they are all equal: the paper's finding. Only with ``train="estimate"``.
+        sets differ, and not when they are all equal: the paper's finding. ``"sqrt"`` takes the root of these
+        weights: for many classes, of which some hardly occur and would otherwise be learnt from the noise in
+        the labels of other rows. Only with ``train="estimate"``.
     temperature : float
         T of eq. (2), for the teachers' outputs and the student's alike. Probabilities are given at T = 1.
     loss : {"cross-entropy", "collision"}
@@ -155,7 +157,7 @@ class Unifier(TaughtClassifier):
         student: Any = None,
         method: Method = "mf-lf",
         train: Literal["estimate", "backprop"] = "estimate",
-        balance: Literal["auto"] | bool = "auto",
+        balance: Literal["auto", "sqrt"] | bool = "auto",
         temperature: float = 3.0,
         loss: Loss = "cross-entropy",
         *,
@@ -237,7 +239,7 @@ class Unifier(TaughtClassifier):
     def _check_params(self) -> None:
         check_choice("method", self.method, METHODS)
         check_choice("train", self.train, ("estimate", "backprop"))
-        check_choice("balance", self.balance, ("auto", True, False))
+        check_choice("balance", self.balance, ("auto", True, "sqrt", False))
         check_choice("loss", self.loss, LOSSES)
         check_choice("self_label", self.self_label, (True, False))
         check_choice("calibrate", self.calibrate, (None, "agreement"))
@@ -265,9 +267,9 @@ class Unifier(TaughtClassifier):
                 raise InvalidInputError(
                     f"train='backprop' has the method's own loss; use train='estimate' with {self.loss!r}."
                 )
-            for name in ("balance", "off_set"):
-                if getattr(self, name) is True:
-                    raise InvalidInputError(f"{name}=True needs soft labels; use train='estimate' with it.")
+            for name, value in (("balance", self.balance), ("off_set", self.off_set)):
+                if value in (True, "sqrt"):
+                    raise InvalidInputError(f"{name}={value!r} needs soft labels; use train='estimate'.")
 
     def _make_student(self, X: Any) -> Any:
         """Return the unfitted student of rows like X; see `make_student`."""
@@ -359,10 +361,11 @@ class Unifier(TaughtClassifier):
         Q = self.soft_labels_ = self._soft_labels(scored)
         seen, X_seen = (Q, X) if scored.covered.all() else (Q[scored.covered], take_rows(X, scored.covered))
         weights = np.ones(space.n_classes)
-        if self.balance is True or (self.balance == "auto" and not space.identical):
-            self.class_weights_ = balance_weights(seen)
+        if self.balance in (True, "sqrt") or (self.balance == "auto" and not space.identical):
+            full = balance_weights(seen)
+            self.class_weights_ = np.sqrt(full) if self.balance == "sqrt" else full
             # the mean weight of a row is then one, and learning rates mean what they mean without
-            weights = self.class_weights_ / np.count_nonzero(self.class_weights_)
+            weights = self.class_weights_ / (self.class_weights_ * seen.mean(axis=0)).sum()
         with self._step("training"):
             self._teach(student, X_seen, seen, weights)
             if self.self_label:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-_BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "no": False}
+_BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "sqrt": "sqrt", "no": False}
 
 
 @app.command()
@@ -60,7 +60,7 @@ def unify(
     student: Student = "auto",
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "mf-lf",
     train: Annotated[str, typer.Option(help="estimate, or backprop (torch student).")] = "estimate",
-    balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes or no.")] = "auto",
+    balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes, sqrt or no.")] = "auto",
     temperature: Annotated[float, typer.Option(help="Softens the teachers' outputs.")] = 3.0,
     calibrate: Annotated[
         bool,
