@@ -72,7 +72,11 @@ class ScoreReader:
                 "a row per sample and a column per class.",
             )
         if scores.shape[0] != n_rows:
-            raise TeacherError(self.name, f"returned {scores.shape[0]} rows for {n_rows} rows of X.")
+            raise TeacherError(
+                self.name,
+                f"returned {scores.shape[0]} rows for {n_rows} rows of X. It is asked about some rows at a time; "
+                "outputs of all rows are given as an array.",
+            )
         if scores.shape[1] != self.n_classes:
             columns = "1 column" if scores.shape[1] == 1 else f"{scores.shape[1]} columns"
             classes = "1 class" if self.n_classes == 1 else f"{self.n_classes} classes"
