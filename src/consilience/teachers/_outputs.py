@@ -74,7 +74,7 @@ class ScoreReader:
         if scores.shape[0] != n_rows:
             raise TeacherError(
                 self.name,
-                f"returned {scores.shape[0]} rows for {n_rows} rows of X. It is asked about some rows at a time; "
+                f"returned {scores.shape[0]} rows for {n_rows} rows of X. It is asked about some at a time; "
                 "outputs of all rows are given as an array.",
             )
         if scores.shape[1] != self.n_classes:
