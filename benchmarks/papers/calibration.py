@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.papers import records
-from benchmarks.papers.sources import LOADERS, Source, load, split
+from benchmarks.papers.sources import LOADERS, Source, load, parts, split
 from benchmarks.papers.uhc import Setting, train_teachers
 from consilience import Unifier, as_teacher
 from consilience.datasets import SIZES, random_classes
@@ -44,6 +44,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "both": {"off_set": True, "calibrate": "agreement"},
 }
 METHODS = ("ce", "mf-lf")
+MOST_ROWS = 5000  # of the transfer set
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,12 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_trial(source: Source, data: str, seed: int) -> dict[str, float]:
     """Return the accuracy of soft labels for each method and way, on teachers of each kind."""
-    rows = split(source, seed, 5000)
+    rows = split(source, seed, MOST_ROWS)
+    y = source.y[parts(source, seed, MOST_ROWS)[0]]  # which no teacher and no method sees
     trial = random_classes(rows.y_train, **SIZES[source.sizes], random_state=seed)
     setting = Setting(data, "random", (), crowd="mixed")
     teachers = train_teachers(source, rows, trial, setting, seed)
     blocks = [teacher.logits(rows.X_transfer) for teacher in teachers]
-    y = transfer_labels(source, seed, len(rows.X_transfer))
     known = np.isin(y, trial.classes)
     accuracy = {}
     for kind, factors in FACTORS.items():
@@ -84,12 +85,6 @@ def run_trial(source: Source, data: str, seed: int) -> dict[str, float]:
                 right = unifier.classes_[Q.argmax(axis=1)] == y
                 accuracy[_key(kind, method, way)] = round(float(right[known].mean()), 5)
     return accuracy
-
-
-def transfer_labels(source: Source, seed: int, count: int) -> NDArray[np.intp]:
-    """Return the labels of the transfer set that `split` makes, which no teacher and no method sees."""
-    order = np.random.RandomState(seed).permutation(len(source.y))
-    return source.y[order[: int(source.transfer * len(order))][:count]]
 
 
 def render(trials: Sequence[Mapping[str, Any]]) -> str:

@@ -63,15 +63,20 @@ def load(name: str, folder: str | None = None) -> Source:
 
 def split(source: Source, seed: int, most_transfer: int) -> Rows:
     """Shuffle the rows and split them; the transfer set has at most `most_transfer` rows."""
-    order = np.random.RandomState(seed).permutation(len(source.y))
-    n_transfer, n_test = int(source.transfer * len(order)), int(source.test * len(order))
-    transfer, test, train = np.split(order, [n_transfer, n_transfer + n_test])
+    transfer, test, train = parts(source, seed, most_transfer)
     if source.X_test is None or source.y_test is None:
         X_test, y_test = source.X[test], source.y[test]
     else:
         X_test, y_test = source.X_test, source.y_test
-    transfer = transfer[:most_transfer]
     return Rows(source.X[train], source.y[train], source.X[transfer], X_test, y_test)
+
+
+def parts(source: Source, seed: int, most_transfer: int) -> tuple[NDArray[np.intp], ...]:
+    """Return which rows of X are for transfer, test and training; see `split`."""
+    order = np.random.RandomState(seed).permutation(len(source.y))
+    n_transfer, n_test = int(source.transfer * len(order)), int(source.test * len(order))
+    transfer, test, train = np.split(order, [n_transfer, n_transfer + n_test])
+    return transfer[:most_transfer], test, train
 
 
 def _digits(folder: Path) -> Source:
