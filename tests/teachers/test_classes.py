@@ -219,6 +219,7 @@ def test_others_decide_within_a_split_class() -> None:
         ({"nn": []}, "cannot be split so: The group 'nn' is empty"),
         ({"nn": ["nb", "x"]}, "cannot be split so: classes names nb more than once"),
         ({"nn": [1, 2]}, "cannot be split so"),
+        ({"nn": "xy"}, "cannot be split so: The group 'nn' is the text 'xy'"),
     ],
 )
 def test_what_cannot_be_split(groups: dict, says: str) -> None:

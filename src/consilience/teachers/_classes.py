@@ -139,11 +139,9 @@ def split_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teac
             f"has no class {shorten(map(repr, unknown), 5)} to split; its classes are "
             f"{shorten(teacher.classes, 5)}.",
         )
-    finer = [(name, column) for value, column in columns.items() for name in groups.get(value, [value])]
-    empty = [name for name, members in groups.items() if not len(members)]
     try:
-        if empty:
-            raise LabelSpaceError(f"The group {empty[0]!r} is empty.")
+        covered = {name: class_list(given, f"The group {name!r}") for name, given in groups.items()}
+        finer = [(name, column) for value, column in columns.items() for name in covered.get(value, [value])]
         classes = np.asarray(class_list([name for name, _ in finer]))
     except (LabelSpaceError, TypeError) as error:
         raise TeacherError(teacher.name, f"cannot be split so: {error}") from None
