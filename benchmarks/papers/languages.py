@@ -19,10 +19,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from examples.language_identification import comparison, views
+from examples.language_identification import CACHE, PER_CATALOGUE, ROWS, comparison, views
 from examples.language_identification.identifiers import IDENTIFIERS, identifiers
-from examples.language_identification.model import CACHE, Settings, open_model, train
-from examples.language_identification.texts import PER_CATALOGUE, gather
+from examples.language_identification.model import Settings, open_model, train
+from examples.language_identification.texts import gather
 
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
@@ -103,7 +103,7 @@ _KNOWN = {"all teachers": "known to all", "some": "to some", "one": "to one", "n
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.languages", description=__doc__)
     parser.add_argument("--data-dir", type=Path, help=f"the data folder; default ${DATA_VARIABLE}")
-    parser.add_argument("--rows", type=int, help="rows of unlabelled text; all by default")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of unlabelled text")
     parser.add_argument("--per-catalogue", type=int, default=PER_CATALOGUE)
     parser.add_argument("--sentences", type=int, help="labelled sentences, drawn at random; all by default")
     parser.add_argument("--method", default=Settings.method)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
+from examples.language_identification import CACHE, MODEL, PER_CATALOGUE, ROWS
 
 from consilience.cli._app import Json, Quiet, Seed, new_app
 from consilience.exceptions import InvalidInputError
@@ -62,7 +63,7 @@ def texts(
         Path | None, typer.Option(metavar="FILE", help="Write the rows there, one per line; .gz is packed.")
     ] = None,
     rows: Annotated[int | None, typer.Option(help="At most so many rows; all by default.")] = None,
-    per_catalogue: PerCatalogue = 40,
+    per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
     wheels: Wheels = None,
     samples: Annotated[int, typer.Option(help="Print so many of them.")] = 5,
@@ -92,8 +93,8 @@ def unify(
     out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where the unified model goes.")] = Path(
         "lid.npz"
     ),
-    rows: Annotated[int | None, typer.Option(help="At most so many rows of text.")] = 60_000,
-    per_catalogue: PerCatalogue = 40,
+    rows: Annotated[int | None, typer.Option(help="At most so many rows of text.")] = ROWS,
+    per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
     wheels: Wheels = None,
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
@@ -102,7 +103,7 @@ def unify(
     temperature: Annotated[float, typer.Option(help="Softens all outputs.")] = 1.0,
     epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = 10,
     dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = 64,
-    cache: Cache = Path("lid-scores"),
+    cache: Cache = CACHE,
     jobs: Jobs = 1,
     seed: Seed = 0,
     as_json: Json = False,
@@ -157,13 +158,13 @@ def unify(
 @app.command()
 def evaluate(
     data: Annotated[Path, typer.Argument(metavar="DATA.tsv[.gz]", help="Lines of code, tab, text.")],
-    model: Model = Path("lid.npz"),
+    model: Model = MODEL,
     rows: Annotated[str, typer.Option(help="So many sentences, drawn at random, or all.")] = "all",
     per_language: Annotated[
         bool, typer.Option("--per-language", help="A table by language, worst first.")
     ] = False,
     speed: Annotated[bool, typer.Option(help="Measure texts per second, too.")] = True,
-    cache: Cache = Path("lid-scores"),
+    cache: Cache = CACHE,
     jobs: Jobs = 1,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there, too.")
@@ -204,7 +205,7 @@ def evaluate(
 @app.command()
 def identify(
     text: Annotated[list[str] | None, typer.Argument(help="Texts; lines of stdin otherwise.")] = None,
-    model: Model = Path("lid.npz"),
+    model: Model = MODEL,
     top: Annotated[int, typer.Option(help="So many languages of each text.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:

@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from consilience.soft_labels import Method
     from consilience.unify import Unifier
 
-MODEL = Path("lid.npz")
-CACHE = Path("lid-scores")
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 import numpy as np
+from examples.language_identification import PER_CATALOGUE
 from examples.language_identification.catalogues import Catalogue, Message, grouped, in_wheels, installed
 from examples.language_identification.cleaning import LONGEST, SHORTEST, pieces
 from numpy.typing import NDArray
@@ -21,7 +22,6 @@ from numpy.typing import NDArray
 from consilience._atomic import replacing
 from consilience.exceptions import InvalidInputError
 
-PER_CATALOGUE = 40
 NAMES_ONLY = ("pycountry",)  # names of countries and currencies, which look alike in all languages
 RUN = 16  # messages: neighbours are joined within a run
 SPARE = 2  # so many times the rows wanted are drawn of a catalogue, since others may have the same

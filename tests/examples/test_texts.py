@@ -59,10 +59,10 @@ def test_the_same_seed_gives_the_same_rows(wheels: Path) -> None:
 
 
 def test_fewer_rows_are_shared_evenly(wheels: Path) -> None:
-    found = collect(wheels, rows=24)
+    found = collect(wheels, rows=24, per_catalogue=40)
     assert len(found.rows) == 24
     assert [source.rows for source in found.sources] == [17, 7]
-    assert set(found.rows) <= set(collect(wheels).rows)
+    assert set(found.rows) <= set(collect(wheels, per_catalogue=40).rows)
 
 
 def test_what_stands_in_english_is_untranslated(tmp_path: Path) -> None:
