@@ -16,7 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.papers import calibration, centres, cluster, distil, languages, records, render_assess, self_label
+from benchmarks.papers import (
+    calibration,
+    centres,
+    cluster,
+    distil,
+    languages,
+    records,
+    render_assess,
+    self_label,
+)
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
