@@ -144,7 +144,7 @@ def unify(
         seed=seed,
     )
     start = time.perf_counter()
-    with progress_bars(quiet=quiet) as progress:
+    with _going_on_later(cache), progress_bars(quiet=quiet) as progress:
         teachers = identifiers(n_jobs=jobs)
         found = _gather(rows, per_catalogue, transfer, wheels, seed, progress)
         gathered = time.perf_counter() - start
@@ -189,7 +189,7 @@ def evaluate(
     _files.check_target(json_file, (".json",), "--json")
     unified = open_model(model)
     sentences = comparison.read_sentences(data, wanted, seed)
-    with progress_bars(quiet=quiet) as progress:
+    with _going_on_later(cache), progress_bars(quiet=quiet) as progress:
         teachers = identifiers(n_jobs=jobs)
         found = comparison.compare(sentences, teachers, unified, cache=cache, progress=progress)
         rates: dict[str, float] = {}
@@ -299,6 +299,17 @@ def _stdin_lines() -> Iterator[list[str]]:
             yield [line.decode("utf-8", "replace") for line in lines]
     if rest:
         yield [rest.decode("utf-8", "replace")]
+
+
+@contextlib.contextmanager
+def _going_on_later(cache: Path) -> Iterator[None]:
+    """Say on Ctrl-C that nothing is lost."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = f"What the identifiers said so far is kept in {cache}: the same command goes on from there."
+        print(f"Stopped. {kept}", file=sys.stderr)
+        raise
 
 
 @contextlib.contextmanager
