@@ -30,9 +30,10 @@ Transfer = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="Text of your own instead: plain, or the last column of a .tsv; .gz or not. Repeat.",
+        help="Text of your own besides: plain, or the last column of a .tsv; .gz or not. Repeat.",
     ),
 ]
+Packages = Annotated[bool, typer.Option(help="Read the text of installed packages.")]
 Wheels = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Read the wheels in this folder, too, without installing them."),
@@ -62,9 +63,12 @@ def texts(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the rows there, one per line; .gz is packed.")
     ] = None,
-    rows: Annotated[int | None, typer.Option(help="At most so many rows; all by default.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="At most so many rows of the packages; all by default.")
+    ] = None,
     per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
+    packages: Packages = True,
     wheels: Wheels = None,
     samples: Annotated[int, typer.Option(help="Print so many of them.")] = 5,
     seed: Seed = 0,
@@ -82,7 +86,7 @@ def texts(
     from consilience._console import progress_bars
 
     with progress_bars(quiet=quiet) as progress:
-        found = _gather(rows, per_catalogue, transfer, wheels, seed, progress)
+        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
     if out is not None:
         write_text(out, found.rows)
     views.show_texts(found, samples=samples)
@@ -93,9 +97,10 @@ def unify(
     out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where the unified model goes.")] = Path(
         "lid.npz"
     ),
-    rows: Annotated[int | None, typer.Option(help="At most so many rows of text.")] = ROWS,
+    rows: Annotated[int | None, typer.Option(help="At most so many rows of the packages' text.")] = ROWS,
     per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
+    packages: Packages = True,
     wheels: Wheels = None,
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
     calibrate: Annotated[bool, typer.Option(help="A temperature for each identifier, by agreement.")] = True,
@@ -146,7 +151,7 @@ def unify(
     start = time.perf_counter()
     with _going_on_later(cache), progress_bars(quiet=quiet) as progress:
         teachers = identifiers(n_jobs=jobs)
-        found = _gather(rows, per_catalogue, transfer, wheels, seed, progress)
+        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
         gathered = time.perf_counter() - start
         unifier = train(found.rows, teachers, settings, cache=cache, progress=progress)
         unifier.save(out)
@@ -255,6 +260,7 @@ def _gather(
     rows: int | None,
     per_catalogue: int,
     transfer: list[Path] | None,
+    packages: bool,
     wheels: Path | None,
     seed: int,
     progress: Any,
@@ -271,6 +277,7 @@ def _gather(
         rows=rows,
         per_catalogue=per_catalogue,
         transfer=transfer or (),
+        packages=None if packages else (),
         wheels=wheels,
         seed=seed,
         progress=progress,

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from examples.language_identification import PER_CATALOGUE
 from examples.language_identification.catalogues import Catalogue, Message, grouped, in_wheels, installed
-from examples.language_identification.cleaning import LONGEST, SHORTEST, pieces
+from examples.language_identification.cleaning import LONGEST, SHORTEST, cut, pieces, width
 from numpy.typing import NDArray
 
 from consilience._atomic import replacing
@@ -98,13 +98,13 @@ def gather(
     seed: int = 0,
     progress: Callable[[str, int, int], None] = lambda task, done, total: None,
 ) -> Texts:
-    """Return text from catalogues of installed packages, or from files.
+    """Return text from catalogues of installed packages, and from files.
 
     Parameters
     ----------
     rows : int, optional
-        At most so many: packages give the same number each, and so do the catalogues of a package; what has
-        less, such as catalogues of rare languages, stays whole. All by default.
+        At most so many of the packages: these give the same number each, and so do the catalogues of a
+        package; what has less, such as catalogues of rare languages, stays whole. All by default.
     per_catalogue : int
         At most so many rows of one catalogue, drawn at random.
     shortest, longest : int
@@ -114,15 +114,15 @@ def gather(
     wheels : path, optional
         A folder of wheels that are read, too, without being installed.
     transfer : sequence of paths
-        Text files of one's own; see `read_text`. Their rows all count, whatever the limit per catalogue, and
-        packages are then read only where `packages` or `wheels` name them.
+        Text files of one's own, besides; see `read_text`. Lines are rows, and long ones are cut. All of them
+        count, whatever the limits.
     seed : int
         The same text, limits and seed give the same rows.
     progress : callable
         Called with (task, done, total).
     """
-    own = [_read_own(path, shortest, longest) for path in transfer]
-    found = [] if transfer and packages is None else installed(packages)
+    own = [_read_own(path, longest) for path in transfer]
+    found = installed(packages)
     if packages is None:
         found = [one for one in found if one.package not in NAMES_ONLY]
     found += in_wheels(wheels) if wheels is not None else []
@@ -170,11 +170,13 @@ def write_text(path: Path, rows: Sequence[str]) -> None:
         file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def _read_own(path: Path, shortest: int, longest: int) -> _Read:
-    lines = [line for line in read_text(path) if line.strip()]
-    found = _unique(pieces(lines, shortest=shortest, longest=longest, join=False))
+def _read_own(path: Path, longest: int) -> _Read:
+    """Read a user's text: nothing is cleaned away, since the model will see such text as it is."""
+    lines = [" ".join(line.split()) for line in read_text(path) if line.strip()]
+    rows = [row for line in lines for row in ([line] if width(line) <= longest else cut(line, longest))]
+    found = _unique(row for row in rows if any(map(str.isalpha, row)))
     if not found:
-        raise InvalidInputError(f"{path} holds no text of {shortest} characters or more.")
+        raise InvalidInputError(f"{path} holds no text.")
     return _Read(str(path), found, len(lines))
 
 
@@ -248,7 +250,7 @@ def _sample(
     # twice the same rule: packages share the rows, and the catalogues of a package its part of them
     rng = np.random.default_rng(seed)
     by_source: dict[str, list[int]] = {}
-    for i, one in enumerate(files):
+    for i, one in enumerate(read, start=len(own)):
         by_source.setdefault(one.source, []).append(i)
     parts = [np.array([len(kept[i]) for i in mine], dtype=np.intp) for mine in by_source.values()]
     shares = share(np.array([part.sum() for part in parts], dtype=np.intp), rows, rng)

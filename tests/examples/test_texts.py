@@ -94,22 +94,31 @@ def test_own_files_are_text_of_any_kind(tmp_path: Path) -> None:
     )
     table.write_text("deu\tDer Text der Tabelle.\n", encoding="utf-8")
     packed.write_bytes(gzip.compress("1\tfra\tUne phrase en français.".encode()))
-    found = gather(transfer=[plain, table, packed], per_catalogue=1)
+    found = gather(transfer=[plain, table, packed], packages=(), rows=1, per_catalogue=1)
     assert sorted(found.rows) == [
         "Der Text der Tabelle.",
-        "Ein erster Satz.",
+        "Ein erster Satz. Und ein zweiter!",
         "Kein Punkt am Ende",
-        "Und ein zweiter!",
         "Une phrase en français.",
+        "kurz",
     ]
     assert [Path(source.name).name for source in found.sources] == ["a.txt", "b.tsv", "c.tsv.gz"]
+
+
+def test_own_text_comes_besides_that_of_packages_and_long_lines_are_cut(tmp_path: Path, wheels: Path) -> None:
+    own = tmp_path / "own.txt"
+    own.write_text("Ein eigener Satz, der kurz ist.\n" + "Noch ein Satz von vielen. " * 20, encoding="utf-8")
+    both = gather(transfer=[own], packages=(), wheels=wheels, rows=3)
+    assert {"Ein eigener Satz, der kurz ist.", "Noch ein Satz von vielen."} < set(both.rows)
+    assert both.sources[0].name == str(own)
+    assert sum(source.rows for source in both.sources[1:]) == 3
 
 
 def test_what_is_written_is_read_again(tmp_path: Path, wheels: Path) -> None:
     rows = collect(wheels).rows
     for name in ("rows.txt", "rows.txt.gz"):
         write_text(tmp_path / name, rows)
-        assert set(gather(transfer=[tmp_path / name]).rows) == set(rows)
+        assert set(gather(transfer=[tmp_path / name], packages=()).rows) == set(rows)
         assert [line for line in read_text(tmp_path / name) if line] == list(rows)
 
 
@@ -119,7 +128,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("42\n\n")
     for name, words in (("a.txt", "UTF-8"), ("b.gz", "no .gz file"), ("c.txt", "holds no text")):
         with pytest.raises(InvalidInputError, match=words):
-            gather(transfer=[tmp_path / name])
+            gather(transfer=[tmp_path / name], packages=())
     with pytest.raises(InvalidInputError, match="No package with message catalogues"):
         gather(packages=[])
 
