@@ -3,10 +3,15 @@
 Run from the root of the repository, with the versions of constraints.txt installed::
 
     python -m benchmarks.papers.languages --data-dir ../shared/data
+    python -m benchmarks.papers.languages --data-dir ../shared/data --own-text others
+    python -m benchmarks.papers.languages --data-dir ../shared/data --own-text same
     python -m benchmarks.render
 
 The sentences are Tatoeba's, in ``lid/tatoeba.tsv.gz`` of the data folder: lines of a code, a tab and a text.
-Every run appends a line to ``results/languages.jsonl``. What the six say is kept in ``--cache``.
+What the model may read of them, never with a label, is ``--own-text``: ``none`` of them, only what packages
+hold; ``others``: half of the sentences, and the model is asked about the other half, both ways round; or the
+``same``: all the sentences it is asked about, as when a pile of text is to be sorted. Every run appends a
+line to ``results/languages.jsonl``. What the six say is kept in ``--cache``.
 """
 
 from __future__ import annotations
@@ -19,17 +24,25 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from examples.language_identification import CACHE, PER_CATALOGUE, ROWS, comparison, views
 from examples.language_identification.identifiers import IDENTIFIERS, identifiers
 from examples.language_identification.model import Settings, open_model, train
 from examples.language_identification.texts import gather
+from numpy.typing import NDArray
 
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
 from consilience._console import progress_bars
+from consilience.teachers import Teacher
 
 RESULTS = records.FOLDER / "languages.jsonl"
 SENTENCES = Path("lid") / "tatoeba.tsv.gz"
+OWN_TEXT = {
+    "none": "unified, from packages' text alone",
+    "others": "unified, and other sentences' text",
+    "same": "unified, and these sentences' text",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -45,56 +58,111 @@ def main(arguments: Sequence[str] | None = None) -> None:
             rows=options.rows, per_catalogue=options.per_catalogue, seed=options.seed, progress=progress
         )
         teachers = identifiers(n_jobs=options.jobs)
-        unifier = train(found.rows, teachers, settings, cache=options.cache, progress=progress)
-        path = unifier.save(Path(temporary) / "lid.npz")
-        model = open_model(path)
+        parts = _parts(sentences.texts, options.own_text, options.seed)
+        models = []
+        for i, part in enumerate(parts):
+            rows = list(dict.fromkeys([*found.rows, *part]))
+            unifier = train(rows, teachers, settings, cache=options.cache, progress=progress)
+            path = unifier.save(Path(temporary) / f"lid-{i}.npz")
+            models.append(open_model(path))
+        model = models[0] if len(models) == 1 else HeldOut(models, parts)
         result = comparison.compare(sentences, teachers, model, cache=options.cache, progress=progress)
-        asked = {one.name: one for one in identifiers()} | {comparison.UNIFIED: model}
+        asked = {one.name: one for one in identifiers()} | {comparison.UNIFIED: models[0]}
         speed = comparison.texts_per_second(asked, sentences.texts, progress=progress)
         size = path.stat().st_size
     view = views.evaluation_view(result, speed)
-    made = views.unified_view(unifier, len(found.rows), {})
+    made = views.unified_view(unifier, len(rows), {})
     view |= {"made": made | {"bytes": size, "sources": [one.name for one in found.sources]}}
-    records.append(options.results, {"experiment": "languages", "seed": options.seed} | view | about)
+    about |= {"experiment": "languages", "own_text": options.own_text, "seed": options.seed}
+    records.append(options.results, view | about)
     views.show_evaluation(view, per_language=False)
 
 
+class HeldOut:
+    """A teacher of which every text is asked to a model that has not read it.
+
+    Parameters
+    ----------
+    models : sequence of Teacher
+        Of the same classes.
+    read : sequence of sequences of str
+        What each of them has read.
+    """
+
+    name = comparison.UNIFIED
+
+    def __init__(self, models: Sequence[Teacher], read: Sequence[Sequence[str]]) -> None:
+        self.classes = models[0].classes
+        self._models, self._read = models, [frozenset(part) for part in read]
+
+    def predict_logits(self, X: Sequence[str]) -> NDArray[np.float64]:
+        """Return logits (n, k)."""
+        logits = np.full((len(X), len(self.classes)), np.nan)
+        for model, read in zip(self._models, self._read, strict=True):
+            unread = [i for i, text in enumerate(X) if text not in read]
+            logits[unread] = model.predict_logits([X[i] for i in unread])
+        return logits
+
+
+def _parts(texts: Sequence[str], own_text: str, seed: int) -> list[list[str]]:
+    """Return the texts that each model to be made reads besides those of packages."""
+    distinct = list(dict.fromkeys(texts))
+    if own_text == "none":
+        return [[]]
+    if own_text == "same":
+        return [distinct]
+    order = np.random.default_rng(seed).permutation(len(distinct)).tolist()
+    half = len(distinct) // 2
+    return [[distinct[i] for i in sorted(part)] for part in (order[:half], order[half:])]
+
+
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the last full measurement as Markdown."""
-    if not results:
+    """Return the last measurements as Markdown: the six and their votes once, each unified model a line."""
+    last = {view["own_text"]: view for view in results if "own_text" in view}
+    if not last:
         return "Not measured yet."
-    view = results[-1]
-    groups = [group for group in view["groups"] if group["name"] != "none"]
-    speed = view["texts_per_second"]
-    head = [
-        "",
-        "languages",
-        "accuracy",
-        "mean over languages",
-        *(_KNOWN[one["name"]] for one in groups),
-        "texts/s",
-    ]
+    views_shown = [last[own] for own in OWN_TEXT if own in last]
+    base = views_shown[-1]
+    groups = [group for group in base["groups"] if group["name"] != "none"]
+    names = [group["name"] for group in groups]
+    head = ["", "languages", "accuracy", "mean over languages", *(_KNOWN[name] for name in names), "texts/s"]
     lines = [head, ["---"] * len(head)]
-    for system in view["systems"]:
-        figures = [system["accuracy"], system["macro"], *(system["by_group"][one["name"]] for one in groups)]
-        rate = f"{speed[system['name']]:,.0f}" if system["name"] in speed else ""
-        cells = [system["name"], str(system["languages"] or ""), *(f"{value:.3f}" for value in figures), rate]
-        lines.append(
-            [f"**{cell}**" if cell and system["name"] == comparison.UNIFIED else cell for cell in cells]
-        )
+    for system in base["systems"]:
+        if system["name"] != comparison.UNIFIED:
+            lines.append(_cells(system["name"], system, base["texts_per_second"], names))
+            continue
+        for view in views_shown:
+            (unified,) = (one for one in view["systems"] if one["name"] == comparison.UNIFIED)
+            cells = _cells(OWN_TEXT[view["own_text"]], unified, view["texts_per_second"], names)
+            lines.append([f"**{cell}**" if cell else cell for cell in cells])
     table = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
-    made, ratio = view["made"], speed[comparison.UNIFIED] / view["texts_per_second_of_all_teachers"]
     counts = ", ".join(
         f"{one['rows']:,} in {one['languages']} languages {_KNOWN[one['name']]}" for one in groups
     )
+    ratios = [
+        view["texts_per_second"][comparison.UNIFIED] / view["texts_per_second_of_all_teachers"]
+        for view in views_shown
+    ]
     words = (
-        f"{view['rows']:,} sentences of Tatoeba in {view['languages']} languages ({counts}); "
-        f"{view['uncovered']:,} are in languages that none of the six knows, and count as errors of all. "
-        f"The model learnt from {made['n_rows']:,} rows of unlabelled text, has {made['bytes'] / 1e6:.0f} MB "
-        f"and is {ratio:,.0f} times as fast as the six one after the other."
+        f"{base['rows']:,} sentences of Tatoeba in {base['languages']} languages ({counts}); "
+        f"{base['uncovered']:,} are in languages that none of the six knows, and count as errors of all. "
+        f"A model has {base['made']['bytes'] / 1e6:.0f} MB and is at least {min(ratios):,.0f} times as fast "
+        "as the six one after the other."
     )
-    source = f"Commit {view['commit'][:12]}; seed {view['seed']}; `{view['command']}`."
-    return f"{table}\n\n{words}\n\n{source}"
+    sources = "\n".join(
+        f"- {OWN_TEXT[view['own_text']]}: {view['made']['n_rows']:,} rows of text, seed {view['seed']}, "
+        f"commit {view['commit'][:12]}, `{view['command']}`"
+        for view in views_shown
+    )
+    return f"{table}\n\n{words}\n\n{sources}"
+
+
+def _cells(
+    name: str, system: Mapping[str, Any], speed: Mapping[str, float], groups: Sequence[str]
+) -> list[str]:
+    figures = [system["accuracy"], system["macro"], *(system["by_group"][group] for group in groups)]
+    rate = f"{speed[system['name']]:,.0f}" if system["name"] in speed else ""
+    return [name, str(system["languages"] or ""), *(f"{value:.3f}" for value in figures), rate]
 
 
 _KNOWN = {"all teachers": "known to all", "some": "to some", "one": "to one", "none": "to none"}
@@ -103,7 +171,8 @@ _KNOWN = {"all teachers": "known to all", "some": "to some", "one": "to one", "n
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.languages", description=__doc__)
     parser.add_argument("--data-dir", type=Path, help=f"the data folder; default ${DATA_VARIABLE}")
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of unlabelled text")
+    parser.add_argument("--own-text", choices=tuple(OWN_TEXT), default="none", help="see above")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of the packages' unlabelled text")
     parser.add_argument("--per-catalogue", type=int, default=PER_CATALOGUE)
     parser.add_argument("--sentences", type=int, help="labelled sentences, drawn at random; all by default")
     parser.add_argument("--method", default=Settings.method)

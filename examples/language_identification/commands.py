@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from examples.language_identification import CACHE, MODEL, PER_CATALOGUE, ROWS
+from examples.language_identification import CACHE, DIM, EPOCHS, MODEL, PER_CATALOGUE, ROWS, TEMPERATURE
 
 from consilience.cli._app import Json, Quiet, Seed, new_app
 from consilience.exceptions import InvalidInputError
@@ -105,9 +105,9 @@ def unify(
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
     calibrate: Annotated[bool, typer.Option(help="A temperature for each identifier, by agreement.")] = True,
     off_set: Annotated[bool, typer.Option(help="With ce: who does not know the language has no say.")] = True,
-    temperature: Annotated[float, typer.Option(help="Softens all outputs.")] = 1.0,
-    epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = 10,
-    dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = 64,
+    temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1, sharpens.")] = TEMPERATURE,
+    epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = EPOCHS,
+    dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = DIM,
     cache: Cache = CACHE,
     jobs: Jobs = 1,
     seed: Seed = 0,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from examples.language_identification import DIM, EPOCHS, TEMPERATURE
 from examples.language_identification.languages import name_of
 
 from consilience._progress import Progress, silent
@@ -28,7 +29,7 @@ class Settings:
     ----------
     method, calibrate, off_set, temperature, balance
         As `consilience.Unifier` has them.
-    epochs, dim, buckets_log2, longest_ngram
+    epochs, dim, buckets_log2, longest_ngram, dropout
         Of the student, `consilience.text.NgramClassifier`; the number of buckets is a power of 2.
     seed : int
     """
@@ -36,12 +37,13 @@ class Settings:
     method: Method = "ce"
     calibrate: bool = True
     off_set: bool = True
-    temperature: float = 1.0
-    balance: Literal["auto"] | bool = "auto"
-    epochs: int = 10
-    dim: int = 64
-    buckets_log2: int = 18
+    temperature: float = TEMPERATURE
+    balance: Literal["auto", "sqrt"] | bool = "sqrt"
+    epochs: int = EPOCHS
+    dim: int = DIM
+    buckets_log2: int = 17
     longest_ngram: int = 4
+    dropout: float = 0.7  # the text has few words of each language: none may be learnt by heart
     seed: int = 0
 
 
@@ -76,6 +78,7 @@ def train(
         n_buckets=2**settings.buckets_log2,
         dim=settings.dim,
         max_epochs=settings.epochs,
+        dropout=settings.dropout,
         random_state=settings.seed,
     )
     unifier = Unifier(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("rich")
@@ -36,16 +37,39 @@ def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.Monk
     )
     monkeypatch.chdir(tmp_path)
     Path("lid").mkdir()
-    lines = [f"{code}\t{text} {i}" for i in range(20) for code, text in TEXTS.items()]
+    lines = [f"{code}\t{text} nr {i}" for i in range(20) for code, text in TEXTS.items()]
     Path("lid/tatoeba.tsv").write_text("\n".join([*lines, "tlh\tnuqneH"]), encoding="utf-8")
     monkeypatch.setattr(languages, "SENTENCES", Path("lid/tatoeba.tsv"))
-    languages.main(["--data-dir", ".", "--results", "r.jsonl", "--dim", "4", "--epochs", "5"])
-    (record,) = [json.loads(line) for line in Path("r.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert {"commit", "command", "versions", "date", "seed"} <= record.keys()
-    assert record["made"]["n_rows"] == 60
-    table = languages.render([{"old": True}, record])
-    assert "| **unified model** |" in table
+    for own, made_of in (("none", 60), ("others", 80), ("same", 101)):
+        languages.main(
+            ["--data-dir", ".", "--results", "r.jsonl", "--dim", "4", "--epochs", "5", "--own-text", own]
+        )
+        record = json.loads(Path("r.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+        assert {"commit", "command", "versions", "date", "seed"} <= record.keys()
+        assert abs(record["made"]["n_rows"] - made_of) <= (1 if own == "others" else 0)
+    found = [json.loads(line) for line in Path("r.jsonl").read_text(encoding="utf-8").splitlines()]
+    table = languages.render([{"old": True}, *found])
+    assert table.count("| **unified, ") == 3
     assert "41 sentences of Tatoeba in 3 languages (40 in 2 languages known to all)" in table
     assert "1 are in languages that none of the six knows" in table
-    assert "`python -m benchmarks.papers.languages" in table
+    assert table.count("`python -m benchmarks.papers.languages") == 3
     assert languages.render([]) == "Not measured yet."
+
+
+def test_held_out_texts_are_asked_to_who_has_not_read_them() -> None:
+    texts = [f"{text} {i}" for i in range(5) for text in TEXTS.values()]
+    parts = languages._parts([*texts, texts[0]], "others", seed=0)
+    assert sorted(parts[0] + parts[1]) == sorted(texts)
+    asked: list[tuple[int, str]] = []
+
+    def model(number: int) -> Teacher:
+        def ask(rows: list[str]) -> list[list[float]]:
+            asked.extend((number, row) for row in rows)
+            return [[float(number), 0.0]] * len(rows)
+
+        return as_teacher(ask, classes=["deu", "fra"], name="m", output="logits")
+
+    logits = languages.HeldOut([model(1), model(2)], parts).predict_logits(texts)
+    assert all(text not in parts[number - 1] for number, text in asked)
+    assert len(asked) == len(texts)
+    np.testing.assert_array_equal(logits[:, 0], [2.0 if text in parts[0] else 1.0 for text in texts])
