@@ -87,6 +87,21 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="not finite in half precision"):
         write_model(tmp_path / "model.npz", broken, description="", details={})
     assert os.listdir(tmp_path) == []
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(InvalidInputError, match=r"folder.npz' is a folder; give the name of a file"):
+        write_model(tmp_path / "folder.npz", model(), description="", details={})
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"), [({"details": {"a": object()}}, "not plain JSON"), ({"description": 5}, "be a text")]
+)
+def test_a_card_that_cannot_be_written_leaves_the_model_before(
+    saved: Path, changed: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        write_model(saved, model(30), **{"description": "", "details": {}, **changed})
+    assert NgramClassifier.load(saved).n_buckets == 20
+    assert sorted(os.listdir(saved.parent)) == ["model.card.json", "model.npz"]
 
 
 def test_a_changed_file_is_told_by_its_card(saved: Path) -> None:
@@ -110,8 +125,29 @@ def test_any_byte_changed_gives_the_model_or_one_sentence(
     np.savez(buffer, **arrays)
     data = bytearray(buffer.getvalue())
     data[place % len(data)] = value
+    _check_bytes(data, tmp_path_factory)
+
+
+@pytest.mark.parametrize("part", ["header", "entry", "directory"])
+def test_every_bit_of_the_parts_that_say_what_follows(
+    part: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, **_arrays())
+    whole = buffer.getvalue()
+    # a header that is no Python, an entry of another kind, an archive that calls itself encrypted
+    start = {"header": whole.find(b"{'descr"), "entry": 0, "directory": whole.find(b"PK\x01\x02")}[part]
+    for place in range(start, start + 40):
+        for bit in range(0, 8, 1 if place < start + 12 else 5):
+            data = bytearray(whole)
+            data[place] ^= 1 << bit
+            _check_bytes(data, tmp_path_factory)
+
+
+def _check_bytes(data: bytearray, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = tmp_path_factory.mktemp("changed", numbered=True) / "model.npz"
     path.write_bytes(bytes(data))
+    is_text_model(path)
     with suppress(InvalidInputError):  # any other error would be the stranger's to choose
         assert np.isfinite(read_model(path).predict_logits(["abc d"])).all()
 

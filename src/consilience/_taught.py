@@ -20,7 +20,7 @@ from consilience._optional import installed
 from consilience._progress import Progress, silent
 from consilience._text_model import holds_texts
 from consilience._validation import check_choice, take_rows
-from consilience.card import Card, card_path, file_sha256, write_card
+from consilience.card import Card, carded
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
 from consilience.export import finish, write_model
 from consilience.kernels.expansion import sharpen
@@ -104,16 +104,15 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
             scores=self.student_.scores,
             metadata={"producer": "consilience", **origin.about},
         )
-        write_model(model, target)
         card = Card(
             name=target.stem,
             classes=tuple(self.classes_.tolist()),
             output="probabilities",
-            sha256=file_sha256(target),
             description=origin.description,
             details=details,
         )
-        write_card(card_path(target), card)
+        with carded(target, card):
+            write_model(model, target)
         return target
 
     def _check_target(self, target: Path, ending: str) -> None:
@@ -129,6 +128,8 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
             raise InvalidInputError(f"{what}; give a file name that ends in {ending}, not {target.name!r}.")
         if not target.parent.is_dir():
             raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
+        if target.is_dir():
+            raise InvalidInputError(f"{str(target)!r} is a folder; give the name of a file.")
 
     @abstractmethod
     def _learnt_at(self) -> float:

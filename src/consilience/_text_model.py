@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from consilience._atomic import replacing
 from consilience._validation import n_rows, take_rows
-from consilience.card import Card, card_path, file_sha256, write_card
+from consilience.card import Card, carded
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.bags import bag_inputs
 from consilience.kernels.ngrams import Bounds, Codes, hash_ngrams
@@ -197,6 +197,8 @@ def write_model(
         )
     if not target.parent.is_dir():
         raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
+    if target.is_dir():
+        raise InvalidInputError(f"{str(target)!r} is a folder; give the name of a file.")
     with np.errstate(over="ignore"):
         half = model.embeddings.astype(np.float16)
     if not all(np.isfinite(values).all() for values in (half, model.weights, model.bias)):
@@ -209,7 +211,9 @@ def write_model(
         "lowercase": bool(reading.lowercase),
         "max_chars": int(reading.max_chars),
     }
-    with replacing(target) as file:
+    names = class_list(model.classes)
+    card = Card(target.stem, tuple(names), "logits", description=description, details=details)
+    with carded(target, card), replacing(target) as file:
         np.savez(
             file,
             allow_pickle=False,
@@ -217,18 +221,9 @@ def write_model(
             embeddings=half,
             weights=model.weights,
             bias=model.bias,
-            classes=np.asarray(class_list(model.classes)),
+            classes=np.asarray(names),
             settings=np.array(json.dumps(settings)),
         )
-    card = Card(
-        name=target.stem,
-        classes=tuple(class_list(model.classes)),
-        output="logits",
-        sha256=file_sha256(target),
-        description=description,
-        details=details,
-    )
-    write_card(card_path(target), card)
     return target
 
 
@@ -239,7 +234,7 @@ def is_text_model(path: str | os.PathLike[str]) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return f"{VERSION_KEY}.npy" in archive.namelist()
-    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+    except Exception:  # zipfile raises all kinds, for a bit that was flipped
         return False
 
 
@@ -261,17 +256,9 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
         arrays = _read_arrays(source)
     except InvalidInputError:
         raise
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        MemoryError,
-        NotImplementedError,
-        zipfile.BadZipFile,
-    ) as e:
-        reason = " ".join(str(e).split()).rstrip(".") or type(e).__name__
-        raise InvalidInputError(f"{source.name} is no model of texts that can be read: {reason}.") from e
+    except Exception as error:  # numpy and zipfile raise all kinds, for a bit that was flipped
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise InvalidInputError(f"{source.name} is no model of texts that can be read: {reason}.") from error
     return _checked(arrays, source.name)
 
 

@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -125,7 +126,24 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
     >>> read_card(path).classes
     ('crow', 'wren')
     """
-    target = Path(path)
+    data = _encoded(card)
+    with replacing(Path(path)) as file:
+        file.write(data)
+
+
+@contextmanager
+def carded(model_path: Path, card: Card) -> Iterator[None]:
+    """Write a model's file in the block; its card follows, with the checksum of that file.
+
+    What is wrong with the card shows before the block: an older file of that name is then still whole.
+    """
+    _encoded(card)
+    yield
+    write_card(card_path(model_path), replace(card, sha256=file_sha256(model_path)))
+
+
+def _encoded(card: Card) -> bytes:
+    """Return the content of a card's file, or say what is wrong with it."""
     content: dict[str, Any] = {"consilience_card": VERSION}
     content.update((key, getattr(card, key)) for key in _KEYS)
     content["details"] = dict(card.details)
@@ -141,8 +159,7 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
         raise InvalidInputError(
             f"The card {card.name!r} takes {len(data)} bytes; at most {MAX_BYTES} are read."
         )
-    with replacing(target) as file:
-        file.write(data)
+    return data
 
 
 def read_card(path: str | os.PathLike[str]) -> Card:
