@@ -18,7 +18,7 @@ SHORTEST, LONGEST = 10, 120
 JOINED = 25
 """Messages shorter than this are joined with the next of their file."""
 
-# The patterns of what is no text, each with characters without which it need not be tried: most messages are
+# The patterns of what is no text, each with what a message must hold for it to be tried: most messages are
 # plain, and there are a million of them. In this order: forms of a word, links, choices, then what goes.
 _KEPT = (  # replaced by their first group
     # {{PLURAL:%d|page|pages}}: the last form
@@ -32,7 +32,7 @@ _GONE = (
     ("/", re.compile(r"\b[a-z]+://\S+|(?<!\S)[^\s/]*/[^\s/]*/\S*")),  # addresses and paths
     ("\\", re.compile(r"\\[nrt\"']")),
     ("\\", re.compile(r"(?<!\S)[^\s\\]*\\\S*")),
-    (".", re.compile(r"\bwww\.\S+")),
+    ("www.", re.compile(r"\bwww\.\S+")),
     ("@", re.compile(r"[\w.+-]*@[\w.-]*")),
     ("%", re.compile(r"%\([^)]*\)[#0\- +]*\d*(?:\.\d+)?[a-zA-Z]|%\d+\$[\d.]*[a-zA-Z]")),
     ("%", re.compile(r"%[#0\-+]?\d*(?:\.\d+)?[a-zA-Z%]|%\d")),
@@ -42,9 +42,10 @@ _GONE = (
     ("_", re.compile(r"\b[A-Za-z]+(?:_[A-Za-z0-9]+)+\b")),  # names of variables
     ("(", re.compile(r"\([&_]?[A-Z]\)")),  # accelerators in scripts that have no such keys
     ("'", re.compile(r"'{2,}")),
-    ("*#=~", re.compile(r"[*#=~]{2,}")),
+    ("", re.compile(r"[*#=~]{2,}")),
 )
 _ACCELERATOR = re.compile(r"[&_](?=\w)")
+_PERHAPS_WIDE = re.compile("[\u1100-\U0010ffff]")  # before these, no character is
 _SPACES = re.compile(r"[\s\u200b\ufeff\x00-\x1f]+")
 _EDGES = " \t-–—:;,|/*+=<>[]{}\"'«»“”„#~•·_"  # noqa: RUF001
 
@@ -62,7 +63,7 @@ def clean(message: str) -> str:
     while "|" in text and (shorter := _CHOICE.sub(r"\1", text)) != text:
         text = shorter
     for needed, pattern in _GONE:
-        if any(character in text for character in needed):
+        if needed in text:
             text = pattern.sub(" ", text)
     text = _ACCELERATOR.sub("", text).replace("[", " ").replace("]", " ")
     if text.count("(") != text.count(")"):
@@ -77,7 +78,7 @@ def is_text(piece: str) -> bool:
     >>> is_text("Hello there"), is_text("3.14 / 2.71 = a")
     (True, False)
     """
-    solid = sum(not character.isspace() for character in piece)
+    solid = len("".join(piece.split()))
     letters = sum(map(str.isalpha, piece))
     if letters <= 0.75 * solid:  # vowel signs of many scripts are marks, and no letters to Python
         letters += sum(unicodedata.category(character)[0] == "M" for character in piece)
@@ -86,9 +87,9 @@ def is_text(piece: str) -> bool:
 
 def width(piece: str) -> int:
     """Return how many characters a piece has, ideographs and their like counted twice."""
-    if not piece or max(piece) < "\u1100":  # the first wide ones
+    if piece.isascii():
         return len(piece)
-    return len(piece) + sum(unicodedata.east_asian_width(character) == "W" for character in piece)
+    return len(piece) + sum(unicodedata.east_asian_width(one) == "W" for one in _PERHAPS_WIDE.findall(piece))
 
 
 _ENDS = ".!?…։؟۔।॥።፧፨။།៕។᙮᠃⸮܀。！？｡"  # noqa: RUF001
