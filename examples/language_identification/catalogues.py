@@ -8,6 +8,7 @@ ValueError.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import struct
@@ -150,12 +151,16 @@ def read_mo(data: bytes) -> list[Message]:
     if max(originals, translations) + 8 * count > len(data):
         raise ValueError("the tables of the .mo file lie outside of it")
     entries = []
+    total = 0
     for i in range(count):
         pair = []
         for table in (originals, translations):
             length, start = struct.unpack_from(f"{order}2I", data, table + 8 * i)
             if start + length > len(data):
                 raise ValueError("a message of the .mo file lies outside of it")
+            total += length
+            if total > MOST_BYTES:  # a small file can name the same bytes a million times
+                raise ValueError("the messages of the .mo file overlap")
             pair.append(data[start : start + length])
         entries.append(pair)
     coding = next((_charset(text.decode("latin-1")) for key, text in entries if not key), "utf-8")
@@ -164,10 +169,11 @@ def read_mo(data: bytes) -> list[Message]:
         for key, text in entries
         if key
         for original in [_decode(key, coding).split("\x04")[-1].split("\0")[0]]
-        for form in _decode(text, coding).split("\0")
+        for form in _decode(text, coding).split("\0", _MOST_FORMS)
     ]
 
 
+_MOST_FORMS = 8  # of a word's number: Arabic has six
 _PO_LINE = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr)(?:\[\d+\])?\s*(".*")')
 
 
@@ -175,16 +181,17 @@ def read_po(data: bytes) -> list[Message]:
     """Read a plain gettext catalogue; the header and fuzzy, obsolete and empty entries are left out."""
     text = _decode(data, _charset(data[:4096].decode("latin-1")))
     found: list[Message] = []
-    for entry in _po_entries(text):
+    for fields in _po_entries(text):
+        entry = [(name, "".join(lines)) for name, lines in fields]
         original = next((value for name, value in entry if name == "msgid"), "")
         if original and ("fuzzy", "") not in entry:
             found.extend((original, value) for name, value in entry if name == "msgstr" and value)
     return found
 
 
-def _po_entries(text: str) -> Iterator[list[tuple[str, str]]]:
-    """Yield the fields of each entry and their values, and ("fuzzy", "") for those that nobody checked."""
-    entry: list[tuple[str, str]] = []
+def _po_entries(text: str) -> Iterator[list[tuple[str, list[str]]]]:
+    """Yield the fields of each entry and their values by line, and "fuzzy" for those that nobody checked."""
+    entry: list[tuple[str, list[str]]] = []
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         match = _PO_LINE.fullmatch(line)
         begins = line.startswith("#") or (match is not None and match[1] in ("msgctxt", "msgid"))
@@ -192,12 +199,11 @@ def _po_entries(text: str) -> Iterator[list[tuple[str, str]]]:
             yield entry
             entry = []
         if match:
-            entry.append((match[1], _unquote(match[2])))
+            entry.append((match[1], [_unquote(match[2])]))
         elif line.startswith("#,") and "fuzzy" in line:
-            entry.append(("fuzzy", ""))
+            entry.append(("fuzzy", []))
         elif len(line) > 1 and line[0] == line[-1] == '"' and entry:
-            name, value = entry[-1]
-            entry[-1] = (name, value + _unquote(line))
+            entry[-1][1].append(_unquote(line))
         elif line and not line.startswith("#"):
             raise ValueError(f"line {number} is not of a .po file")
     if entry:
@@ -225,19 +231,21 @@ def read_json(data: bytes) -> list[Message]:
 
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
-_FIELD = re.compile(rf"^\s*(\w+)\s*:\s*({_QUOTED}(?:\s*{_QUOTED})*)", re.M)
+_FIELD = re.compile(rf"^[ \t]*(\w+)[ \t]*:\s*({_QUOTED}(?:\s*{_QUOTED})*)", re.M)
+_SAMPLES = re.compile(r"^sample_text[ \t]*(?::[ \t]*)?\{", re.M)
 _STRING = re.compile(_QUOTED)
 
 
 def read_textproto(data: bytes) -> list[Message]:
     """Read the sample texts of a language in Google Fonts' data; those of one word are left out."""
     text = data.decode("utf-8")
-    block = re.search(r"^sample_text\s*:?\s*\{(.*?)^\}", text, re.M | re.S)
-    if block is None:
+    begins = _SAMPLES.search(text)
+    ends = text.find("\n}", begins.end()) if begins else -1
+    if begins is None or ends < 0:
         return []
     return [
         ("", "".join(_unquote(part) for part in _STRING.findall(value)))
-        for name, value in _FIELD.findall(block[1])
+        for name, value in _FIELD.findall(text, begins.end(), ends)
         if not name.startswith(("masthead", "poster"))
     ]
 
@@ -273,6 +281,8 @@ def _charset(header: str) -> str:
 
 def _decode(data: bytes, coding: str) -> str:
     try:
+        if codecs.lookup(coding).name in ("idna", "punycode"):  # of names of hosts; slow on anything longer
+            raise ValueError(f"{coding} is no character set")
         return data.decode(coding)
     except LookupError as error:  # a codec that there is not
         raise ValueError(str(error)) from error

@@ -6,6 +6,7 @@ import gettext
 import io
 import json
 import struct
+import time
 import zipfile
 from pathlib import Path
 
@@ -210,3 +211,36 @@ def test_installed_packages_are_found_by_what_they_installed(
     with pytest.raises(OSError, match="missing"):
         found[1].messages()
     assert catalogues.installed([]) == []
+
+
+SAMPLES = b"sample_text {\n"
+OVERLAPPING = (
+    b"\xde\x12\x04\x95"
+    + struct.pack("<4I", 0, 20_000, 20, 20)
+    + struct.pack("<2I", 200_000, 20 + 8 * 20_000) * 20_000
+    + b"y" * 200_000
+)
+
+
+@pytest.mark.parametrize(
+    ("read", "data"),
+    [
+        (read_textproto, SAMPLES * 100_000),
+        (read_textproto, SAMPLES + b"\n" * 1_000_000 + b"\n}"),
+        (read_textproto, b"sample_text" + b" " * 1_000_000),
+        (read_textproto, SAMPLES + b"a" + b" " * 1_000_000 + b"\n}"),
+        (read_textproto, SAMPLES + b' a: "x"' + b"\n" * 1_000_000 + b"\n}"),
+        (read_po, b'msgid "a"\nmsgstr ""\n' + b'"abcdefgh"\n' * 200_000),
+        (read_po, b"#charset=punycode\n#" + b"-" + b"a" * 1_000_000),
+        (read_mo, OVERLAPPING),
+        (read_mo, write_mo({"a": "\0" * 2_000_000})),
+    ],
+)
+def test_hostile_files_take_neither_time_nor_memory(read, data: bytes) -> None:
+    start = time.perf_counter()
+    try:
+        found = read(data)
+    except ValueError:
+        found = []
+    assert time.perf_counter() - start < 3
+    assert len(found) < 10
