@@ -15,26 +15,31 @@ from collections.abc import Iterable, Iterator
 SHORTEST, LONGEST = 10, 120
 """Pieces have so many characters; an ideograph counts for two."""
 
+MOST_CHARACTERS = 20_000
+"""Of a message; the rest is no message of a program, and not to be trusted."""
+
 JOINED = 25
 """Messages shorter than this are joined with the next of their file."""
 
 # The patterns of what is no text, each with what a message must hold for it to be tried: most messages are
 # plain, and there are a million of them. In this order: forms of a word, links, choices, then what goes.
+# None looks on beyond where it could begin again, or only so far: a hostile file would take minutes.
 _KEPT = (  # replaced by their first group
     # {{PLURAL:%d|page|pages}}: the last form
     ("{", re.compile(r"\{\{\s*(?:PLURAL|GENDER)\s*:[^|{}]*\|(?:[^{}|]*\|)*([^{}|]*)\}\}", re.I)),
-    ("[", re.compile(r"\[\[(?:[^\]|]*\|)?([^\]|]*)\]\]")),  # [[target|words]]
+    ("[", re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")),  # [[target|words]]
 )
+_NESTED = 20  # choices within choices
 _CHOICE = re.compile(r"\(([^()|]*)\|[^()]*\)")  # of sentence templates: the first alternative
 _GONE = (
-    ("{", re.compile(r"\{%.*?%\}|\{\{[^{}]*\}\}|\$?\{[^{}]*\}", re.S)),  # templates and fields
+    ("{", re.compile(r"\{%(?:(?!\{%).)*?%\}|\{\{[^{}]*\}\}|\$?\{[^{}]*\}", re.S)),  # templates and fields
     ("<", re.compile(r"</?[^<>]*>")),  # tags, and rules of sentence templates
     ("/", re.compile(r"\b[a-z]+://\S+|(?<!\S)[^\s/]*/[^\s/]*/\S*")),  # addresses and paths
     ("\\", re.compile(r"\\[nrt\"']")),
     ("\\", re.compile(r"(?<!\S)[^\s\\]*\\\S*")),
     ("www.", re.compile(r"\bwww\.\S+")),
-    ("@", re.compile(r"[\w.+-]*@[\w.-]*")),
-    ("%", re.compile(r"%\([^)]*\)[#0\- +]*\d*(?:\.\d+)?[a-zA-Z]|%\d+\$[\d.]*[a-zA-Z]")),
+    ("@", re.compile(r"[\w.+-]{0,64}@[\w.-]*")),
+    ("%", re.compile(r"%\([^()]*\)[#0\- +]{0,5}\d{0,5}(?:\.\d+)?[a-zA-Z]|%\d+\$[\d.]*[a-zA-Z]")),
     ("%", re.compile(r"%[#0\-+]?\d*(?:\.\d+)?[a-zA-Z%]|%\d")),
     ("$", re.compile(r"%?\$[A-Za-z0-9_]+")),
     ("`", re.compile(r"(?::\w+:)?`+[^`]*`+")),  # code
@@ -44,6 +49,7 @@ _GONE = (
     ("'", re.compile(r"'{2,}")),
     ("", re.compile(r"[*#=~]{2,}")),
 )
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _ACCELERATOR = re.compile(r"[&_](?=\w)")
 _PERHAPS_WIDE = re.compile("[\u1100-\U0010ffff]")  # before these, no character is
 _SPACES = re.compile(r"[\s\u200b\ufeff\x00-\x1f]+")
@@ -53,14 +59,20 @@ _EDGES = " \t-–—:;,|/*+=<>[]{}\"'«»“”„#~•·_"  # noqa: RUF001
 def clean(message: str) -> str:
     """Return a message without placeholders, markup, addresses and accelerators, on one line.
 
+    Nothing is left of one with half a surrogate pair, as JSON may have it: that is no text, and in no file.
+
     >>> clean("<b>&Open</b> %(count)d files in {folder}…")
     'Open files in …'
     """
-    text = html.unescape(message) if "&" in message else message
+    if _LONE_SURROGATE.search(message):
+        return ""
+    text = _unescape(message[:MOST_CHARACTERS])
     for needed, pattern in _KEPT:
         if needed in text:
             text = pattern.sub(r"\1", text)
-    while "|" in text and (shorter := _CHOICE.sub(r"\1", text)) != text:
+    for _ in range(_NESTED):
+        if "|" not in text or (shorter := _CHOICE.sub(r"\1", text)) == text:
+            break
         text = shorter
     for needed, pattern in _GONE:
         if needed in text:
@@ -70,6 +82,14 @@ def clean(message: str) -> str:
         text = text.replace("(", " ").replace(")", " ")
     text = unicodedata.normalize("NFC", text)
     return _SPACES.sub(" ", text).strip(_EDGES)
+
+
+def _unescape(message: str) -> str:
+    """Undo the entities of HTML; none where one of them is a number that no character has."""
+    try:
+        return html.unescape(message) if "&" in message else message
+    except ValueError:  # thousands of digits
+        return message
 
 
 def is_text(piece: str) -> bool:

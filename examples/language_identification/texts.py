@@ -220,7 +220,7 @@ def _draw(messages: Sequence[str], limits: _Limits, rng: np.random.Generator) ->
 def _messages(one: Catalogue) -> list[Message] | None:
     try:
         return one.messages()
-    except (ValueError, OSError):
+    except (ValueError, OSError, MemoryError):
         return None
 
 

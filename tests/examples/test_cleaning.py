@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
-from examples.language_identification.cleaning import JOINED, clean, cut, is_text, pieces, width
+from examples.language_identification.cleaning import (
+    JOINED,
+    MOST_CHARACTERS,
+    clean,
+    cut,
+    is_text,
+    pieces,
+    width,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,3 +93,43 @@ def test_every_piece_is_sentence_sized_text(messages: list[str]) -> None:
         assert 10 <= width(piece) <= 120
         assert is_text(piece)
         assert "\n" not in piece
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "[[",
+        "[[a|",
+        "{%",
+        "{% a ",
+        "%(",
+        "%(a",
+        "%(a)0",
+        "a",
+        "a@",
+        "(a|",
+        "{{PLURAL:x|a|",
+        "a_",
+        "`",
+        "<",
+        "/a",
+    ],
+)
+def test_hostile_messages_take_no_time(part: str) -> None:
+    message = part * 100_000
+    start = time.perf_counter()
+    for hostile in (
+        message,
+        f"%(a){'0' * 100_000} @",
+        message[: MOST_CHARACTERS - 2] + " @",
+        "(a|" * 5000 + ")" * 5000,
+    ):
+        list(pieces([hostile]))
+    assert time.perf_counter() - start < 2
+
+
+def test_a_character_of_thousands_of_digits_and_half_a_character_harm_nobody() -> None:
+    assert "Satz" in clean(f"Ein Satz &#{'9' * 5000};")
+    assert list(pieces(["Ein ganz \ud800 langer Satz.", "Ein ganz kurzer Satz."])) == [
+        "Ein ganz kurzer Satz."
+    ]

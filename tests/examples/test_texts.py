@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from examples.language_identification.catalogues import READERS
 from examples.language_identification.texts import gather, level, read_text, share, write_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -131,6 +132,25 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
             gather(transfer=[tmp_path / name], packages=())
     with pytest.raises(InvalidInputError, match="No package with message catalogues"):
         gather(packages=[])
+
+
+def test_a_file_that_needs_more_memory_than_there_is_counts_as_broken(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(data: bytes) -> list[tuple[str, str]]:
+        raise MemoryError
+
+    monkeypatch.setitem(READERS, ".po", read)
+    assert collect(wheels).sources[1].broken == 2
+
+
+def test_half_a_character_does_not_become_a_row(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a-1-py3-none-any.whl", "w") as archive:
+        for tag in ("de", "fr", "it", "nl", "pl"):
+            archive.writestr(f"{tag}.json", f'["Ein halbes \\ud800 Zeichen.", "Ein ganzer Satz: {tag}."]')
+    rows = collect(tmp_path).rows
+    assert len(rows) == 5
+    write_text(tmp_path / "rows.txt", rows)
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(0, 200))
