@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience import InvalidInputError, TeacherError, Unifier, _batches, as_teacher
+from consilience import InvalidInputError, TeacherError, Unifier, _batches, as_teacher, engine
 from consilience._batches import PATIENCE, Pace
+from consilience._validation import take_rows
 from consilience.engine import observe
 from consilience.store import ScoreStore
 from consilience.teachers import join_classes, rename_classes
+from consilience.text import NgramClassifier
 
 CLASSES = ["de", "en"]
 TEXTS = [f"text {i}" for i in range(40)]
@@ -35,23 +40,53 @@ def sizes(pace: Pace, rows: int, seconds_a_row: float) -> list[int]:
 
 
 def test_a_quick_teacher_gets_full_batches_soon() -> None:
-    assert sizes(Pace(4096), 10_000, 1e-6) == [64, 512, 4096, 4096, 1232]
-    assert sizes(Pace(20), 50, 1e-6) == [20, 20, 10]
+    assert sizes(Pace(4096), 10_000, 1e-6) == [4, 64, 1024, 4096, 4096, 716]
+    assert sizes(Pace(20), 50, 1e-6) == [4, 20, 20, 6]
 
 
-@pytest.mark.parametrize("seconds", [1e-3, 0.01, 0.1, 1.0, 60.0])
+@pytest.mark.parametrize("seconds", [1e-3, 0.01, 0.2, 1.0, 60.0])
 def test_a_slow_teacher_is_never_silent_for_long(seconds: float) -> None:
     rows = sizes(Pace(4096), 60_000, seconds)
     assert sum(rows) == 60_000
     settled = rows[10:-1]
-    assert max(settled) * seconds <= max(PATIENCE, seconds)
+    assert rows[0] * seconds <= max(PATIENCE, 4 * seconds)  # nothing is known yet
+    assert max(rows[1:]) * seconds <= max(PATIENCE, seconds)
     assert min(settled) * seconds >= min(PATIENCE / 4, 4096 * seconds)  # and not asked in crumbs either
 
 
 def test_a_model_that_loads_first_is_taken_for_slow_only_once() -> None:
     pace = Pace(4096)
-    pace.took(64, 10.0)
-    assert sizes(pace, 9000, 1e-6) == [32, 256, 2048, 4096, 2568]
+    pace.took(4, 10.0)
+    assert sizes(pace, 9000, 1e-6) == [1, 16, 256, 4096, 4096, 535]
+
+
+def test_what_scores_are_is_decided_on_as_many_rows_as_ever(tmp_path: Path) -> None:
+    """The first rows alone look like probabilities."""
+    X = np.array([[0.5, 0.5]] * 10 + [[3.0, -1.0]] * 90)
+    for store in (None, tmp_path / "scores"):
+        teacher = as_teacher(lambda rows: rows, CLASSES, fingerprint="v1")
+        np.testing.assert_array_equal(observe(teacher, X, store=store).logits, X)
+
+
+def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> None:
+    def spell(texts: list[str]) -> list[Any]:
+        if "fail" in texts:
+            raise RuntimeError("out of ink")
+        return [{"xx": 1.0} if text == "bad" else say(text) for text in texts]
+
+    teacher = as_teacher(spell, CLASSES, output="probabilities", fingerprint="v1")
+    texts = [*TEXTS[:30], "bad", *TEXTS[30:]]
+    with pytest.raises(TeacherError, match="'xx' in row 30,"):
+        observe(teacher, texts)
+    observe(teacher, TEXTS[5:25], store=tmp_path / "scores")
+    with pytest.raises(TeacherError, match="'xx' in row 30,"):
+        observe(teacher, texts, store=tmp_path / "scores")
+    with pytest.raises(TeacherError, match=r"out of ink \(In a batch from row 28 to row 35 of X\.\)"):
+        observe(teacher, [*TEXTS[:30], "fail", *TEXTS[31:36]], store=tmp_path / "scores")
+    texts = [*TEXTS[:30], 5, *TEXTS[30:]]
+    model = NgramClassifier(n_buckets=8, dim=2, max_epochs=1).fit(["a", "b"], CLASSES)
+    with pytest.raises(InvalidInputError, match="X has 5 in row 30, of type int"):
+        observe(as_teacher(model), texts, batch_size=8)
 
 
 class Clock:
@@ -161,20 +196,33 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     (tmp_path / "slow_answers.py").write_text(MODULE, encoding="utf8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(_batches, "WORTH", 0.0)
-    monkeypatch.setattr(_batches, "FIRST", 4)
     yield import_module("slow_answers").answer
     sys.modules.pop("slow_answers")
 
 
-def test_processes_share_the_rows_and_one_store(answer: Any, tmp_path: Path) -> None:
+def test_processes_share_the_rows_and_one_store(
+    answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[int] = []
+
+    def taken(X: Any, rows: Any) -> Any:
+        handed.append(len(take_rows(X, rows)))
+        return take_rows(X, rows)
+
+    waiting: list[int] = []
     store = ScoreStore(tmp_path / "scores")
     own = as_teacher(answer, CLASSES, output="logits", fingerprint="v1", n_jobs=2)
     teacher = rename_classes(join_classes(own, {}), {"en": "eng"})  # which keep n_jobs
     assert teacher.n_jobs == 2
     reports: list[int] = []
-    seen = observe(
-        own, TEXTS, store=store, batch_size=4, progress=lambda task, done, total: reports.append(done)
-    )
+
+    def progress(task: str, done: int, total: int) -> None:
+        reports.append(done)
+        waiting.append(sum(handed[1:]) - done)  # the first look is settle's
+
+    monkeypatch.setattr(engine, "take_rows", taken)
+    seen = observe(own, TEXTS, store=store, batch_size=4, progress=progress)
+    assert max(waiting) <= 2 * 4  # what is handed over and not told is lost with a run that is stopped
     assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]
     pids = seen.logits[:, 1]
     assert (pids[:8] == os.getpid()).all()  # the second batch tells the pace, without the time to load
@@ -186,13 +234,53 @@ def test_processes_share_the_rows_and_one_store(answer: Any, tmp_path: Path) -> 
 
 def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
     teacher = as_teacher(answer, CLASSES, "slow", output="logits", n_jobs=2)
-    with pytest.raises(TeacherError, match=r"'slow' named the class 'xx' .*Rows count from row 8 of X"):
+    with pytest.raises(TeacherError, match=r"'slow' named the class 'xx' in row 8, which"):
         observe(teacher, [*TEXTS[:9], "bad", *TEXTS[9:]], batch_size=4)
     with pytest.raises(TeacherError, match=r"'slow' cannot be asked in 2 processes: one of them ended"):
         observe(teacher, [*TEXTS, "die"], batch_size=4)
     local = as_teacher(lambda texts: answer(texts), CLASSES, output="logits", n_jobs=2)
     with pytest.raises(TeacherError, match=r"cannot be sent to 2 processes .* not a lambda"):
         observe(local, TEXTS, batch_size=4)
+
+
+def unpack_nothing() -> Any:
+    raise AttributeError("Can't get attribute 'f' on <module '__main__'>")
+
+
+class Notebook:
+    """A function that no other process finds."""
+
+    __name__ = "f"
+
+    def __call__(self, texts: list[str]) -> list[Any]:
+        return [say(text) for text in texts]
+
+    def __reduce__(self) -> Any:
+        return unpack_nothing, ()
+
+
+def test_a_process_asks_with_one_thread_and_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_batches, "_received", {})
+    limits: list[Any] = []
+
+    @contextmanager
+    def limit(threads: int) -> Iterator[None]:
+        limits.append(threads)
+        yield
+        limits.append("end")
+
+    def watched(texts: list[str]) -> list[Any]:
+        limits.append("asked")
+        return [say(text) for text in texts]
+
+    monkeypatch.setattr(_batches, "threadpool_limits", limit)
+    _batches.receive(pickle.dumps(3), "slow")
+    _batches._received["teacher"] = as_teacher(watched, CLASSES, output="probabilities")
+    assert _batches.alone(TEXTS, 40, False)[0].logits.shape == (40, 2)
+    assert limits == [1, "asked", "end"]
+    _batches.receive(pickle.dumps(as_teacher(Notebook(), CLASSES, output="logits")), "slow")
+    with pytest.raises(TeacherError, match=r"'slow' cannot be loaded .* importable from a file: move it from"):
+        _batches.alone(TEXTS, 40, False)
 
 
 def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,12 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
+from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, Unifier, as_teacher, engine
 from consilience._digests import row_digests
 from consilience.engine import observe, score
 from consilience.store import ScoreStore, Segment, as_store
 
 X = np.random.default_rng(0).normal(size=(50, 3))
+
+
+@pytest.fixture(autouse=True)
+def _known_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are whole from the first on, as of a teacher whose speed is known."""
+    monkeypatch.setattr(engine, "FIRST", 64)
 
 
 class Counting:

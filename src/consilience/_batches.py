@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
+import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,12 +22,17 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers import Observed
 from consilience.teachers._features import read_features
 
-FIRST = 64
+FIRST = 4
 """Rows of the first batch, before anything is known of a teacher's speed."""
+SETTLE = 64
+"""Rows that decide what scores are, where only scores tell."""
 PATIENCE = 2.0
 """Seconds that a batch may take: so much work is lost with a run that is stopped, so long a bar stands."""
 WORTH = 10.0
 """Seconds that rows must take in one process before others are started, which takes some, too."""
+
+
+_ROW = re.compile(r"\bin row (\d+)")  # how errors name a row
 
 
 class Scorer(Protocol):
@@ -47,8 +53,6 @@ class Batch:
     ----------
     places : slice or array of int
         Where they are in X.
-    first : int
-        The first of them.
     count : int
         How many.
     X : array, sparse matrix, data frame or list
@@ -56,9 +60,12 @@ class Batch:
     """
 
     places: Any
-    first: int
     count: int
     X: Any
+
+    def place(self, row: int) -> int:
+        """Return where one of them is in X."""
+        return int(self.places.start + row if isinstance(self.places, slice) else self.places[row])
 
 
 class Pace:
@@ -68,11 +75,13 @@ class Pace:
     ----------
     most : int
         Rows of a batch at most.
+    first : int
+        Rows of the first.
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, first: int = FIRST) -> None:
         self._most = most
-        self._size = min(FIRST, most)
+        self._size = min(first, most)
         self.seconds_a_row = 0.0
 
     def borders(self, rows: int) -> Iterator[tuple[int, int]]:
@@ -85,14 +94,15 @@ class Pace:
 
     def took(self, rows: int, seconds: float) -> None:
         """Learn how long some rows took."""
+        self.seconds_a_row = seconds / max(rows, 1)
+        fit = PATIENCE / max(self.seconds_a_row, 1e-12)  # rows that take as long as a batch may
+        if self._size > fit:
+            self._size = max(1, int(fit))
+            return
         # By powers of two, so that the batches of a quick teacher are always the same. A batch grows only to
         # what leaves room, since the next rows may take several times as long as these.
-        self.seconds_a_row = seconds / max(rows, 1)
-        expected = self.seconds_a_row * self._size
-        factor = 8.0 if expected * 64 <= PATIENCE else 2.0 if expected * 4 <= PATIENCE else 1.0
-        if expected > PATIENCE:
-            factor = 0.5
-        self._size = max(1, min(int(self._size * factor), self._most))
+        factor = 16 if self._size * 64 <= fit else 2 if self._size * 4 <= fit else 1
+        self._size = min(self._size * factor, self._most)
 
 
 def asked(
@@ -118,15 +128,19 @@ def asked(
 def _in_processes(
     teacher: Scorer, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
-    _check_sendable(teacher, n_jobs)
-    # spawned, since a fork would take over locks that threads hold here
-    pool = ProcessPoolExecutor(n_jobs, multiprocessing.get_context("spawn"))
+    # each process gets the teacher once; spawned, since a fork would take over locks that threads hold here
+    pool = ProcessPoolExecutor(
+        n_jobs,
+        multiprocessing.get_context("spawn"),
+        initializer=receive,
+        initargs=(_packed(teacher, n_jobs), teacher.name),
+    )
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
         while True:
             # one more than there are processes: what is handed over cannot be called back from them
             while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
-                job = pool.submit(alone, teacher, batch.X, batch.count, embeddings)
+                job = pool.submit(alone, batch.X, batch.count, embeddings)
                 waiting[job] = batch
             if not waiting:
                 return
@@ -140,17 +154,34 @@ def _in_processes(
         raise TeacherError(
             teacher.name,
             f"cannot be asked in {n_jobs} processes: one of them ended. A script that starts processes has "
-            "its calls under if __name__ == '__main__':, and each of them needs memory for the model. "
+            "its calls under if __name__ == '__main__':, and each process needs memory for the model. "
             "Else make the teacher with n_jobs=1.",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def alone(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
-    """Ask a teacher in a process of its own, with one thread: there are as many processes as wanted."""
+_received: dict[str, Any] = {}  # in a process of a pool: the teacher, or why there is none
+
+
+def receive(packed: bytes, name: str) -> None:
+    """Take over the teacher that this process is to ask; what goes wrong is told with the first batch."""
+    try:
+        _received["teacher"] = pickle.loads(packed)  # noqa: S301 - made by the process that started this one
+    except Exception as error:
+        _received["error"] = TeacherError(
+            name,
+            f"cannot be loaded in another process ({type(error).__name__}: {error}). Its function has to be "
+            "importable from a file: move it from a notebook or a session into a module, or give n_jobs=1.",
+        )
+
+
+def alone(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Ask the teacher of this process, with one thread: there are as many processes as wanted."""
+    if "error" in _received:
+        raise _received["error"]
     with threadpool_limits(1):
-        return timed(teacher, X, rows, embeddings)
+        return timed(_received["teacher"], X, rows, embeddings)
 
 
 def timed(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
@@ -181,9 +212,10 @@ def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
     return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
 
 
-def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
+def _packed(teacher: Scorer, n_jobs: int) -> bytes:
+    """Return a teacher as bytes for other processes."""
     try:
-        ForkingPickler.dumps(teacher)
+        return pickle.dumps(teacher)
     except Exception as error:  # whatever a model's parts raise
         raise TeacherError(
             teacher.name,
@@ -194,11 +226,21 @@ def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
 
 @contextmanager
 def _placed(batch: Batch) -> Iterator[None]:
-    """Say in an error where its rows begin."""
+    """Name rows in an error as X counts them; those who complain know their own batch alone."""
     try:
         yield
     except TeacherError as error:
-        if batch.first:
-            problem = f"{error.problem} (Rows count from row {batch.first} of X.)"
-            raise TeacherError(error.name, problem) from error.__cause__
-        raise
+        raise TeacherError(error.name, _reworded(error.problem, batch)) from error.__cause__
+    except InvalidInputError as error:
+        if type(error) is not InvalidInputError:
+            raise
+        raise InvalidInputError(_reworded(str(error), batch)) from error.__cause__
+
+
+def _reworded(problem: str, batch: Batch) -> str:
+    found = _ROW.search(problem)
+    if found is not None and int(found[1]) < batch.count:
+        return f"{problem[: found.start(1)]}{batch.place(int(found[1]))}{problem[found.end(1) :]}"
+    if batch.count == 0 or batch.place(0) == 0:
+        return problem
+    return f"{problem} (In a batch from row {batch.place(0)} to row {batch.place(batch.count - 1)} of X.)"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._batches import FIRST, Batch, Pace, Scorer, asked
+from consilience._batches import FIRST, SETTLE, Batch, Pace, Scorer, asked
 from consilience._digests import row_digests
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, n_rows, take_rows
@@ -55,8 +55,8 @@ def observe(
         Its `embeddings` are None where the teacher has no features, or they are not wanted.
     """
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
-    table, pace = _Table(rows, len(teacher.classes), embeddings), Pace(size)
-    shelf = _shelf(teacher, kept, X, size)
+    table, shelf = _Table(rows, len(teacher.classes), embeddings), _shelf(teacher, kept, X, size)
+    pace = Pace(size, FIRST if getattr(teacher, "settled", True) else SETTLE)
     digests = None if shelf is None else row_digests(X)
     done = 0
     if shelf is None or digests is None:
@@ -148,7 +148,7 @@ def _shelf(teacher: Scorer, store: ScoreStore | None, X: Any, batch_size: int) -
     if store is None or not getattr(teacher, "batched", True):
         return None
     if hasattr(teacher, "settle"):  # on the rows that would decide without a store
-        teacher.settle(take_rows(X, slice(0, min(FIRST, batch_size))))
+        teacher.settle(take_rows(X, slice(0, min(SETTLE, batch_size))))
     fingerprint = getattr(teacher, "fingerprint", None)
     return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
 
@@ -204,15 +204,15 @@ def _shifted(progress: Progress, done: int, total: int) -> Progress:
 def _slices(teacher: Scorer, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
     """Yield the rows of X in order; at least one batch, so that errors show without rows, too."""
     if rows == 0 or not getattr(teacher, "batched", True):
-        yield Batch(slice(0, rows), 0, rows, X)
+        yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
         part = X if stop - start == rows else take_rows(X, slice(start, stop))
-        yield Batch(slice(start, stop), start, stop - start, part)
+        yield Batch(slice(start, stop), stop - start, part)
 
 
 def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of X in order."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, int(part[0]), len(part), take_rows(X, part))
+        yield Batch(part, len(part), take_rows(X, part))

@@ -39,7 +39,8 @@ class Teacher(Protocol):
     - ``find_head(X)``: look for the last layer, where only a pass shows it (torch); ``class_weights`` is then
       what there is.
     - ``settle(X)``: look at some rows, where only these show how to read the rest (``output="auto"``); called
-      before ``fingerprint`` is asked for.
+      before ``fingerprint`` is asked for. ``settled`` (bool, True where it is missing) tells whether that is
+      done; the first batch is larger where it is not.
     - ``randomised(seed)``: the same structure with random weights, a teacher (torch), or None.
     - ``fingerprint``: a text that changes whenever the model does, or None where that cannot be known;
       outputs are kept on disk under it.
@@ -167,8 +168,13 @@ class Adapter(ABC):
 
     def settle(self, X: Any) -> None:
         """Decide on some rows what scores are, where nothing else tells; the fingerprint depends on it."""
-        if self._reader.output == "auto":
+        if not self.settled:
             self.predict_logits(X)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what scores are."""
+        return self._reader.output != "auto"
 
     def _embed_rows(self, X: Any) -> NDArray[Any]:
         """Return features (n, d)."""
