@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from examples.language_identification.evaluation import NOTHING, Evaluation, evaluate, plurality
-from examples.language_identification.languages import canonical
+from examples.language_identification.languages import before_split, canonical
 from examples.language_identification.texts import read_text
 from numpy.typing import NDArray
 
@@ -104,7 +104,10 @@ def compare(
         answers[name] = best
     if model is not None:
         answers[UNIFIED] = model.classes[model.predict_logits(texts).argmax(axis=1)]
-    known = dict(zip(space.names, (one.tolist() for one in space.class_lists), strict=True))
+    known = {
+        name: list(before_split(name, one.tolist()))
+        for name, one in zip(space.names, space.class_lists, strict=True)
+    }
     sizes = {name: len(space.classes) for name in ("plurality vote", "plain ce", "calibrated ce")}
     if model is not None:
         sizes[UNIFIED] = len(model.classes)
@@ -112,14 +115,19 @@ def compare(
 
 
 def _decisions(packed: NDArray[np.float64], space: LabelSpace) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Return each teacher's best class for each row, and how probable it says that this is."""
+    """Return each teacher's best class for each row, and how probable it says that this is.
+
+    A macro-language that is split for the consensus is whole here: of members with the same score the first
+    would win, and the teacher be credited with, or blamed for, what it never said.
+    """
     answers: dict[str, Any] = {}
     sure = np.zeros((space.n_teachers, len(packed)))
     for i, name in enumerate(space.names):
-        block = packed[:, space.block(i)]
+        columns = before_split(name, space.class_lists[i].tolist())
+        block = packed[:, space.block(i)][:, list(columns.values())]
         speaks = ~np.isnan(block[:, 0])
         said = np.full(len(packed), NOTHING, dtype=object)
-        said[speaks] = space.class_lists[i][block[speaks].argmax(axis=1)]
+        said[speaks] = np.array(list(columns), dtype=object)[block[speaks].argmax(axis=1)]
         shifted = block[speaks] - block[speaks].max(axis=1, keepdims=True)
         sure[i, speaks] = 1 / np.exp(shifted).sum(axis=1)
         answers[name] = said

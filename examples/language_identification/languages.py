@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
@@ -217,6 +217,28 @@ def classes_of(name: str) -> list[str]:
     members = {code: joint for joint, group in VARIANTS.get(name, {}).items() for code in group}
     named = aliases_of(name)
     return sorted({members.get(code, named.get(code, code)) for code in CODES[name]})
+
+
+def before_split(name: str, classes: Iterable[str]) -> dict[str, int]:
+    """Return what an identifier itself names, with macro-languages whole, and the column of each.
+
+    Parameters
+    ----------
+    name : str
+        Any teacher; those without an entry in `MACROS` have their classes as they are.
+    classes : iterable of str
+        Its classes after `MACROS` were split, which gave each member the score of the whole.
+
+    Examples
+    --------
+    >>> before_split("heliport", ["bos", "deu", "hrv", "srp"])
+    {'hbs': 0, 'deu': 1}
+    """
+    whole = {member: macro for macro, group in MACROS.get(name, {}).items() for member in group}
+    columns: dict[str, int] = {}
+    for column, code in enumerate(classes):
+        columns.setdefault(whole.get(code, code), column)
+    return columns
 
 
 def check(

@@ -7,7 +7,7 @@ from typing import Any
 
 from examples.language_identification.comparison import UNIFIED
 from examples.language_identification.evaluation import CEILING, GROUPS, Evaluation
-from examples.language_identification.languages import CODES, classes_of, name_of
+from examples.language_identification.languages import CODES, before_split, classes_of, name_of
 from examples.language_identification.texts import Texts
 from rich.markup import escape
 
@@ -43,7 +43,12 @@ def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dic
     space = unifier.label_space_
     return {
         "teachers": [
-            {"name": name, "n_classes": len(classes), "abstentions": int(silent), "temperature": float(T)}
+            {
+                "name": name,
+                "n_classes": len(before_split(name, classes.tolist())),
+                "abstentions": int(silent),
+                "temperature": float(T),
+            }
             for name, classes, silent, T in zip(
                 space.names, space.class_lists, unifier.n_abstentions_, unifier.temperatures_, strict=True
             )

