@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import pickle
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -243,24 +243,8 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
         observe(local, TEXTS, batch_size=4)
 
 
-def unpack_nothing() -> Any:
-    raise AttributeError("Can't get attribute 'f' on <module '__main__'>")
-
-
-class Notebook:
-    """A function that no other process finds."""
-
-    __name__ = "f"
-
-    def __call__(self, texts: list[str]) -> list[Any]:
-        return [say(text) for text in texts]
-
-    def __reduce__(self) -> Any:
-        return unpack_nothing, ()
-
-
-def test_a_process_asks_with_one_thread_and_says_why_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_batches, "_received", {})
+def test_a_process_asks_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_batches, "_received", [])
     limits: list[Any] = []
 
     @contextmanager
@@ -274,13 +258,18 @@ def test_a_process_asks_with_one_thread_and_says_why_it_cannot(monkeypatch: pyte
         return [say(text) for text in texts]
 
     monkeypatch.setattr(_batches, "threadpool_limits", limit)
-    _batches.receive(pickle.dumps(3), "slow")
-    _batches._received["teacher"] = as_teacher(watched, CLASSES, output="probabilities")
+    _batches.receive(as_teacher(watched, CLASSES, output="probabilities"))
     assert _batches.alone(TEXTS, 40, False)[0].logits.shape == (40, 2)
     assert limits == [1, "asked", "end"]
-    _batches.receive(pickle.dumps(as_teacher(Notebook(), CLASSES, output="logits")), "slow")
-    with pytest.raises(TeacherError, match=r"'slow' cannot be loaded .* importable from a file: move it from"):
-        _batches.alone(TEXTS, 40, False)
+
+
+def test_a_function_of_a_notebook_is_told_to_move(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ModuleType("__main__")
+    session.answer = answer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "__main__", session)
+    monkeypatch.setattr(answer, "__module__", "__main__")
+    with pytest.raises(TeacherError, match=r"to be importable from a file, and belongs to a notebook"):
+        observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
 
 
 def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:

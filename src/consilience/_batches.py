@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 import re
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, Protocol
 
 import numpy as np
@@ -128,12 +129,13 @@ def asked(
 def _in_processes(
     teacher: Scorer, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
+    _check_sendable(teacher, n_jobs)
     # each process gets the teacher once; spawned, since a fork would take over locks that threads hold here
     pool = ProcessPoolExecutor(
         n_jobs,
         multiprocessing.get_context("spawn"),
         initializer=receive,
-        initargs=(_packed(teacher, n_jobs), teacher.name),
+        initargs=(teacher,),
     )
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
@@ -153,35 +155,26 @@ def _in_processes(
     except BrokenProcessPool:
         raise TeacherError(
             teacher.name,
-            f"cannot be asked in {n_jobs} processes: one of them ended. A script that starts processes has "
-            "its calls under if __name__ == '__main__':, and each process needs memory for the model. "
-            "Else make the teacher with n_jobs=1.",
+            f"cannot be asked in {n_jobs} processes: one of them ended. Its function has to be importable "
+            "from a file, a script that starts processes has its calls under if __name__ == '__main__':, and "
+            "each process needs memory for the model. Else make the teacher with n_jobs=1.",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-_received: dict[str, Any] = {}  # in a process of a pool: the teacher, or why there is none
+_received: list[Scorer] = []  # in a process of a pool: its teacher
 
 
-def receive(packed: bytes, name: str) -> None:
-    """Take over the teacher that this process is to ask; what goes wrong is told with the first batch."""
-    try:
-        _received["teacher"] = pickle.loads(packed)  # noqa: S301 - made by the process that started this one
-    except Exception as error:
-        _received["error"] = TeacherError(
-            name,
-            f"cannot be loaded in another process ({type(error).__name__}: {error}). Its function has to be "
-            "importable from a file: move it from a notebook or a session into a module, or give n_jobs=1.",
-        )
+def receive(teacher: Scorer) -> None:
+    """Take over the teacher that this process is to ask."""
+    _received[:] = [teacher]
 
 
 def alone(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
     """Ask the teacher of this process, with one thread: there are as many processes as wanted."""
-    if "error" in _received:
-        raise _received["error"]
     with threadpool_limits(1):
-        return timed(_received["teacher"], X, rows, embeddings)
+        return timed(_received[0], X, rows, embeddings)
 
 
 def timed(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
@@ -212,16 +205,21 @@ def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
     return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
 
 
-def _packed(teacher: Scorer, n_jobs: int) -> bytes:
-    """Return a teacher as bytes for other processes."""
+def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
     try:
-        return pickle.dumps(teacher)
+        sent = bytes(ForkingPickler.dumps(teacher))
     except Exception as error:  # whatever a model's parts raise
         raise TeacherError(
             teacher.name,
             f"cannot be sent to {n_jobs} processes ({type(error).__name__}: {error}). Give a function that "
             "can be imported, not a lambda or one inside another, or n_jobs=1.",
         ) from error
+    if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
+        raise TeacherError(
+            teacher.name,
+            f"cannot be sent to {n_jobs} processes: its function has to be importable from a file, and "
+            "belongs to a notebook or a session. Move it into a module, or give n_jobs=1.",
+        )
 
 
 @contextmanager
