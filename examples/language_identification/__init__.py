@@ -14,8 +14,5 @@ ROWS = 60_000
 PER_CATALOGUE = 200
 """At most so many of them come from one message catalogue."""
 
-TEMPERATURE = 0.5
-"""Of all outputs. Sharp: what 281 classes get of a soft label in small change is much."""
-
 EPOCHS, DIM = 10, 128
 """Passes of the student over the text, and the length of its n-gram vectors."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from examples.language_identification import CACHE, DIM, EPOCHS, MODEL, PER_CATALOGUE, ROWS, TEMPERATURE
+from examples.language_identification import CACHE, DIM, EPOCHS, MODEL, PER_CATALOGUE, ROWS
 
 from consilience.cli._app import Json, Quiet, Seed, new_app
 from consilience.exceptions import InvalidInputError
@@ -83,8 +83,13 @@ def texts(
     from examples.language_identification import views
     from examples.language_identification.texts import write_text
 
+    from consilience import _files
     from consilience._console import progress_bars
+    from consilience._validation import check_count
 
+    check_count("samples", samples, at_least=0)
+    if out is not None:
+        _files.check_target(out, (out.suffix.lower(),), "--out")  # any ending will do
     with progress_bars(quiet=quiet) as progress:
         found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
     if out is not None:
@@ -94,9 +99,7 @@ def texts(
 
 @app.command()
 def unify(
-    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where the unified model goes.")] = Path(
-        "lid.npz"
-    ),
+    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where the unified model goes.")] = MODEL,
     rows: Annotated[int | None, typer.Option(help="At most so many rows of the packages' text.")] = ROWS,
     per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
@@ -105,7 +108,7 @@ def unify(
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
     calibrate: Annotated[bool, typer.Option(help="A temperature for each identifier, by agreement.")] = True,
     off_set: Annotated[bool, typer.Option(help="With ce: who does not know the language has no say.")] = True,
-    temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1, sharpens.")] = TEMPERATURE,
+    temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1, sharpens.")] = 1.0,
     epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = EPOCHS,
     dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = DIM,
     cache: Cache = CACHE,
@@ -189,8 +192,10 @@ def evaluate(
 
     from consilience import _files
     from consilience._console import progress_bars
+    from consilience._validation import check_count
 
     wanted = _count_or_all(rows)
+    check_count("seed", seed, at_least=0)
     _files.check_target(json_file, (".json",), "--json")
     unified = open_model(model)
     sentences = comparison.read_sentences(data, wanted, seed)
@@ -228,11 +233,12 @@ def identify(
     check_count("top", top)
     asked = unified.open_model(model)
     written = unified.as_json if as_json else unified.as_lines
+    _print_what_can_be_printed(as_json)
     with _reader_may_leave():
-        for lines in [text] if text else _stdin_lines():
+        for lines in [_arguments(text)] if text else _stdin_lines():
             rows = [" ".join(line.split()) for line in lines]
             for row, guesses in zip(rows, unified.identify(asked, rows, top), strict=True):
-                if row or as_json:
+                if row or as_json or text:  # of stdin, empty lines are passed over
                     print(written(row, guesses))
             sys.stdout.flush()
 
@@ -290,6 +296,20 @@ def _count_or_all(rows: str) -> int | None:
     if not rows.isdecimal() or int(rows) == 0:
         raise InvalidInputError(f"--rows {rows} must be a whole number of at least 1, or all.")
     return int(rows)
+
+
+def _arguments(given: list[str]) -> list[str]:
+    """Return arguments as text; bytes that are none are replaced."""
+    return [one.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for one in given]
+
+
+def _print_what_can_be_printed(as_json: bool) -> None:
+    """Let no character stop the output: JSON is UTF-8, and elsewhere "?" stands for what has no code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        if as_json:
+            sys.stdout.reconfigure(encoding="utf-8")
+        else:
+            sys.stdout.reconfigure(errors="replace")
 
 
 def _stdin_lines() -> Iterator[list[str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-from examples.language_identification import DIM, EPOCHS, TEMPERATURE
+from examples.language_identification import DIM, EPOCHS
 from examples.language_identification.languages import name_of
 
 from consilience._progress import Progress, silent
@@ -37,7 +37,7 @@ class Settings:
     method: Method = "ce"
     calibrate: bool = True
     off_set: bool = True
-    temperature: float = TEMPERATURE
+    temperature: float = 1.0
     balance: Literal["auto", "sqrt"] | bool = "sqrt"
     epochs: int = EPOCHS
     dim: int = DIM
