@@ -106,7 +106,8 @@ def test_from_text_to_an_answer(folder: Path, counted: list[Counted]) -> None:
     assert (figures["rows"], figures["uncovered"]) == (61, 1)
     assert set(figures["texts_per_second"]) == {"north", "south", "unified model"}
     assert "Klingon" in result.stdout
-    assert "1 of 61 sentences are in languages that no teacher knows" in result.stdout
+    assert "that no teacher knows (tlh): 1 of 61 sentences, all counted as errors." in result.stdout
+    assert "by all: 20 sentences in 1 language that all teachers know." in result.stdout
     result = run("identify", "--top", "2", stdin="Wir haben nicht die straße\n".encode())
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
@@ -183,6 +184,33 @@ def test_identify_answers_whatever_it_is_given(model: Path) -> None:
     assert "deu" in run("identify", "--model", model, "ich und die").stdout
 
 
+def test_identify_answers_an_empty_argument_and_one_of_odd_bytes(model: Path) -> None:
+    result = run("identify", "--model", model, "", "ich und \udcff die")
+    assert result.exit_code == 0, result.output
+    assert "no letters, and so no language" in result.stdout
+    assert "ich und \ufffd die" in result.stdout
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_identify_prints_where_the_terminal_lacks_a_letter(model: Path, as_json: bool) -> None:
+    command = [sys.executable, "-m", "examples.language_identification", "identify", "--model", str(model)]
+    done = subprocess.run(
+        [*command, "schöne straße und die", *(["--json"] if as_json else [])], capture_output=True, cwd=ROOT,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"}, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "deu" in done.stdout.decode()
+    if as_json:
+        assert json.loads(done.stdout)["text"] == "schöne straße und die"
+
+
+def test_sentences_without_a_text_are_passed_over(folder: Path, counted: list[Counted], model: Path) -> None:
+    Path("some.tsv").write_text("code\ttext\ndeu\t\ndeu\t \ndeu\tWir haben\n", encoding="utf-8")
+    result = run("evaluate", "some.tsv", "--model", model, "--no-speed")
+    assert result.exit_code == 0, result.output
+    assert "knows (code): 1 of 2 sentences" in result.stdout
+
+
 def test_identify_loads_little(model: Path) -> None:
     code = (
         "import sys; from examples.language_identification.commands import app\n"
@@ -233,6 +261,11 @@ def test_the_folder_can_be_run_and_a_reader_may_leave(model: Path, tmp_path: Pat
         (("unify", "--no-packages", "--transfer", "own.txt", "--method", "mfp"), "Did you mean 'mf-p'?"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--epochs", "0"), "epochs"),
         (("texts", "--rows", "0"), "rows"),
+        (("texts", "--samples", "-1"), "samples"),
+        (("texts", "--out", "none/rows.txt"), "--out: the folder 'none' does not exist"),
+        (("texts", "--wheels", "none"), "There is no folder none with wheels."),
+        (("texts", "--wheels", "."), "The folder . holds no wheel"),
+        (("evaluate", "test.tsv", "--model", "MODEL", "--seed", "-1"), "seed"),
     ],
 )
 def test_bad_input_gets_one_sentence(
