@@ -75,8 +75,13 @@ def installed(packages: Sequence[str] | None = None) -> list[Catalogue]:
 
 def in_wheels(folder: Path) -> list[Catalogue]:
     """Return the catalogues of wheels in a folder, read where they lie: nothing is installed or unpacked."""
+    if not folder.is_dir():
+        raise InvalidInputError(f"There is no folder {folder} with wheels.")
+    wheels = sorted(folder.glob("*.whl"))
+    if not wheels:
+        raise InvalidInputError(f"The folder {folder} holds no wheel, that is, no file that ends in .whl.")
     found = []
-    for wheel in sorted(folder.glob("*.whl")):
+    for wheel in wheels:
         package = _normal(wheel.name.split("-")[0])
         try:
             with zipfile.ZipFile(wheel) as archive:

@@ -188,6 +188,13 @@ def test_wheels_are_read_where_they_lie(tmp_path: Path) -> None:
         catalogues.in_wheels(tmp_path)
 
 
+def test_a_folder_without_wheels_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="holds no wheel"):
+        catalogues.in_wheels(tmp_path)
+    with pytest.raises(InvalidInputError, match="no folder"):
+        catalogues.in_wheels(tmp_path / "none")
+
+
 def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogues, "MOST_BYTES", 10)
     with pytest.raises(ValueError, match="has 11 bytes"):
