@@ -39,7 +39,7 @@ class Sentences:
 
 
 def read_sentences(path: Path, rows: int | None = None, seed: int = 0) -> Sentences:
-    """Read lines of ``code<TAB>text``, of a .tsv or .tsv.gz file.
+    """Read lines of ``code<TAB>text``, of a .tsv or .tsv.gz file; those without a text are passed over.
 
     Parameters
     ----------
@@ -55,7 +55,8 @@ def read_sentences(path: Path, rows: int | None = None, seed: int = 0) -> Senten
             code, tab, text = line.partition("\t")
             if not tab or not code.strip() or " " in code.strip():
                 raise InvalidInputError(f"Line {number} of {path} is not a code, a tab and a text.")
-            pairs.append((canonical(code), text))
+            if text.strip():  # of a text that is not there nobody can tell the language
+                pairs.append((canonical(code), text))
     if not pairs:
         raise InvalidInputError(f"{path} has no sentences.")
     if rows is not None and rows < len(pairs):

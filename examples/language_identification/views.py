@@ -12,6 +12,7 @@ from examples.language_identification.texts import Texts
 from rich.markup import escape
 
 from consilience._console import console, facts_table, plain_table
+from consilience.labels import shorten
 
 
 def show_texts(texts: Texts, *, samples: int = 0) -> None:
@@ -22,9 +23,8 @@ def show_texts(texts: Texts, *, samples: int = 0) -> None:
         figures = (source.files, source.broken, source.messages, source.rows)
         table.add_row(escape(source.name), *(f"{figure:,}" for figure in figures))
     out.print(table)
-    out.print(
-        f"\n[bold]{len(texts.rows):,} rows of text.[/] The names of files are no labels: nobody reads them."
-    )
+    count = _counted(len(texts.rows), "row")
+    out.print(f"\n[bold]{count} of text.[/] The names of files are no labels: nobody reads them.")
     for row in texts.rows[:samples]:
         out.print(f"  {escape(row)}", no_wrap=True, overflow="ellipsis")
 
@@ -66,7 +66,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
     out = console()
     table = plain_table("teacher", ">languages", ">abstains on", ">temperature")
     for one in view["teachers"]:
-        figures = (f"{one['n_classes']}", f"{one['abstentions']:,} rows", f"{one['temperature']:.2f}")
+        figures = (f"{one['n_classes']}", _counted(one["abstentions"], "row"), f"{one['temperature']:.2f}")
         table.add_row(escape(one["name"]), *figures)
     out.print(table)
     out.print()
@@ -112,11 +112,13 @@ def show_evaluation(view: Mapping[str, Any], *, per_language: bool) -> None:
     out.print(table)
     out.print()
     for group in groups:
-        sentences = f"{group['rows']:,} sentences in {group['languages']} languages"
+        sentences = f"{_counted(group['rows'], 'sentence')} in {_counted(group['languages'], 'language')}"
         out.print(f"{_HEADS[group['name']]}: {sentences} that {_KNOWN[group['name']]}.")
+    unknown = [one["code"] for one in view["by_language"] if one["teachers"] == 0]
+    names = f" ({escape(shorten(unknown, 20))})" if unknown else ""
     out.print(
-        f"{view['uncovered']:,} of {view['rows']:,} sentences are in languages that no teacher knows; "
-        "they count as errors.",
+        f"In languages that no teacher knows{names}: {view['uncovered']:,} of "
+        f"{_counted(view['rows'], 'sentence')}, all counted as errors.",
         soft_wrap=True,
     )
     if speed.get(UNIFIED) and "texts_per_second_of_all_teachers" in view:
@@ -163,6 +165,10 @@ def show_languages(view: Sequence[Mapping[str, Any]]) -> None:
     out.print(table)
     shared = sum(len(one["known_by"]) == len(CODES) for one in view)
     out.print(f"\n{len(view)} languages; {shared} of them are known to all {len(CODES)} identifiers.")
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
 
 
 def _percent(value: float) -> str:
