@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.expansion import expand, resample, sharpen
-from consilience.students import STUDENTS, ExpansionStudent, named_student
+from consilience.students import STUDENTS, ExpansionStudent, SoftLabelStudent, named_student
 
 Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
 
@@ -188,6 +188,25 @@ def test_refitting_weights_rows_by_their_label() -> None:
 def test_a_misspelt_loss_is_named() -> None:
     with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
         ExpansionStudent(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
+def test_what_a_student_that_learns_soft_labels_gets(loss: Any) -> None:
+    given: dict[str, Any] = {}
+
+    class Careless(LogisticRegression):
+        def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> None:  # and returns nothing
+            given.update(options)
+            self.fit(X, Q.argmax(axis=1))
+
+    X, Q = np.array([[0.0], [1.0], [2.0]]), np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
+    student = SoftLabelStudent(Careless(), loss=loss).fit(
+        X, Q, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])
+    )
+    assert student.predict_scores(X).shape == (3, 2)
+    assert given["row_weights"].tolist() == [3.0, 4.0, 5.0]
+    assert given["class_weights"].tolist() == [1.0, 2.0]
+    assert given["loss"] == loss
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "collision"])

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
+from scipy.sparse import coo_array, csr_array
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from consilience import InvalidInputError
+from consilience import ConvergenceWarning, InvalidInputError
 from consilience.kernels.embedding_bag import Descent
 from consilience.text import NgramClassifier
 
@@ -171,12 +172,14 @@ def test_texts_without_a_known_ngram_get_the_logits_of_no_text(text: str) -> Non
     assert (model.predict_logits(["ka"])[0] != model.model_.bias).any()
 
 
-def test_what_is_beyond_max_chars_is_not_read(fitted: NgramClassifier) -> None:
+def test_what_is_beyond_max_chars_is_not_read(fitted: NgramClassifier, tmp_path: Path) -> None:
     long = "kato " * 200
     np.testing.assert_array_equal(
         fitted.predict_logits([long + "lolo" * 10**6]), fitted.predict_logits([long])
     )
     short = small(max_chars=4, max_epochs=1).fit(["kato mi", "lore se"], ["a", "b"])
+    short = NgramClassifier.load(short.save(tmp_path / "short.npz"))
+    assert short.max_chars == 4
     np.testing.assert_array_equal(short.predict_logits(["kato mi"]), short.predict_logits(["katovu"]))
 
 
@@ -261,6 +264,7 @@ HALF = np.full((2, 2), 0.5)
         (csr_array([[1.5, -0.5], [0.5, 0.5]]), {}, "Q has rows that are no probabilities"),
         (np.full((3, 2), 0.5), {}, r"Q has shape \(3, 2\) and X has 2 texts"),
         ([0.5, 0.5], {}, r"Q has shape \(2,\) and X has 2 texts"),
+        (coo_array([0.5, 0.5]), {}, r"Q has shape \(2,\) and X has 2 texts"),
         (HALF, {"classes": ["a"]}, "classes has 1 names and Q has 2 columns"),
         (HALF, {"class_weights": [1.0]}, r"class_weights has shape \(1,\); expected \(2,\)"),
         (HALF, {"row_weights": [1.0, -1.0]}, "row_weights has -1.0 at 1"),
@@ -272,6 +276,33 @@ HALF = np.full((2, 2), 0.5)
 def test_soft_labels_that_cannot_be_used(Q: Any, options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         small().fit_soft_labels(["ka", "lo"], Q, **options)
+
+
+def test_training_that_diverges_is_told_with_figures() -> None:
+    with pytest.raises(InvalidInputError, match=r"diverged in epoch 1 \(loss nan\); lower lr=1e\+20"):
+        small(lr=1e20).fit(*language(600))
+    with pytest.warns(
+        ConvergenceWarning, match=r"ended at a loss of .*, where no model has 1\.099; lower lr=1e"
+    ):
+        small(lr=1e10, max_epochs=1).fit(*language(600))
+
+
+@pytest.mark.parametrize("batch_size", [1, 30_000_000])
+def test_training_has_one_thread_however_large_a_batch(
+    batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    step = Descent.step
+
+    def watched(self: Descent, *args: Any) -> float:
+        threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return step(self, *args)
+
+    monkeypatch.setattr(Descent, "step", watched)
+    with threadpool_limits(2, "blas"):
+        assert max(pool["num_threads"] for pool in threadpool_info()) == 2  # else the test says nothing
+        small(max_epochs=1, batch_size=batch_size).fit(["ka", "lo"], ["a", "b"])
+    assert set(threads) == {1}
 
 
 def test_labels_that_cannot_be_used() -> None:

@@ -237,6 +237,8 @@ def test_what_unpacks_to_more_than_its_size_is_refused(saved: Path) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="No such file"):
         NgramClassifier.load(tmp_path / "none.npz")
+    with pytest.raises(InvalidInputError, match="path=5 must be the name of a file"):
+        NgramClassifier.load(5)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="not a regular file"):
         read_model(tmp_path)
     os.mkfifo(tmp_path / "pipe.npz")

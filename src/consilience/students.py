@@ -244,7 +244,7 @@ class SoftLabelStudent(BaseEstimator):
         """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
         check_choice("loss", self.loss, LOSSES)
         estimator = _seeded(clone(self.estimator), check_random_state(self.random_state))
-        self.estimator_ = estimator.fit_soft_labels(
+        estimator.fit_soft_labels(  # which may return anything
             X,
             Q,
             class_weights=class_weights,
@@ -252,6 +252,7 @@ class SoftLabelStudent(BaseEstimator):
             loss=self.loss,
             progress=self.progress,
         )
+        self.estimator_ = estimator
         self.columns_ = np.arange(Q.shape[1])
         self.n_iter_ = _iterations(estimator)
         return self

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -36,9 +38,9 @@ from consilience._validation import (
     check_number,
 )
 from consilience.card import find_card
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
-from consilience.kernels.threads import threads_for
+from consilience.kernels.threads import one_thread
 from consilience.labels import class_list
 
 __all__ = ["NgramClassifier"]
@@ -57,9 +59,12 @@ class _Task:
     def targets(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
         """Return the soft labels of some rows times all weights; rows weigh 1 on average."""
         taken = self.labels[rows].toarray() if issparse(self.labels) else self.labels[rows]
-        scale = np.count_nonzero(self.row_weights) / self.row_weights.sum()
-        weights = scale * self.row_weights[rows, None] * self.class_weights
+        weights = self._row_scale * self.row_weights[rows, None] * self.class_weights
         return np.asarray(taken * weights, dtype=np.float32)
+
+    @cached_property
+    def _row_scale(self) -> float:
+        return float(np.count_nonzero(self.row_weights) / self.row_weights.sum())
 
 
 class NgramClassifier(ClassifierMixin, BaseEstimator):
@@ -198,7 +203,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, L) in the order of `classes_`; of a text without letters, those of no text."""
+        """Return logits (n, L) in the order of `classes_`; of a text without an n-gram, those of no text."""
         check_is_fitted(self, "model_")
         return self.model_.predict_logits(X)
 
@@ -246,6 +251,8 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return a model that `save` wrote; its checksum is compared with the card's, where there is one."""
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidInputError(f"path={path!r} must be the name of a file.")
         if Path(path).is_file():
             find_card(path)  # raises where the checksum is that of another file
         model = read_model(path)
@@ -304,7 +311,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         descent = Descent(E, W, b)
         epochs, done = int(self.max_epochs), 0
         self.losses_ = []
-        with threads_for(int(self.batch_size) * dim * L):
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # which the loss tells
             for epoch in range(epochs):
                 loss, mass = 0.0, 0.0
                 order = random.permutation(used)
@@ -316,10 +323,27 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                     mass += float(target.sum())
                     done += len(rows)
                 self.losses_.append(loss / max(mass, np.finfo(float).tiny))
+                self._check_loss()
                 progress("training", epoch + 1, epochs)
+        if self.losses_[-1] > 2 * np.log(L) + 1:
+            warnings.warn(
+                f"Training ended at a loss of {self.losses_[-1]:.4g}, where no model has {np.log(L):.4g}; "
+                f"lower lr={self.lr!r}.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         self.model_ = TextModel(E, W, b, task.classes, reading)
         self.classes_ = task.classes
         self.n_iter_ = epochs
+
+    def _check_loss(self) -> None:
+        """Raise where training diverged, so that nothing more can be learnt."""
+        if not np.isfinite(self.losses_[-1]):
+            before = f", after {self.losses_[-2]:.4g}" if len(self.losses_) > 1 else ""
+            raise InvalidInputError(
+                f"Training diverged in epoch {len(self.losses_)} (loss {self.losses_[-1]}{before}); lower "
+                f"lr={self.lr!r}."
+            )
 
     def _ngrams(
         self, packed: Packed, rows: NDArray[np.intp], reading: Reading, random: np.random.Generator
@@ -336,7 +360,8 @@ def _check_soft_labels(Q: Any, rows: int) -> Any:
     """Return soft labels (n, L) as an array or a CSR matrix, or say what is wrong with them."""
     if issparse(Q):
         labels = csr_array(Q)
-        if not (labels.data >= 0).all() or (np.abs(labels.sum(axis=1) - 1) > 1e-3).any():
+        sums = labels.sum(axis=labels.ndim - 1)
+        if not (labels.data >= 0).all() or (np.abs(sums - 1) > 1e-3).any():
             raise InvalidInputError("Q has rows that are no probabilities, from 0 to 1 with the sum 1.")
     else:
         labels = check_distributions("Q", Q)

@@ -14,8 +14,11 @@ SMALL = 30_000_000
 
 def threads_for(multiplications: int) -> AbstractContextManager[Any]:
     """Return a context in which BLAS has one thread if a product is small, and its usual number otherwise."""
-    if multiplications >= SMALL:
-        return nullcontext()
+    return nullcontext() if multiplications >= SMALL else one_thread()
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Return a context in which BLAS has one thread."""
     limit: AbstractContextManager[Any] = _controller().limit(limits=1, user_api="blas")
     return limit
 
