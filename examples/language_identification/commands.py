@@ -7,6 +7,7 @@ once.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -119,8 +120,8 @@ def unify(
 ) -> None:
     """Make one identifier out of six, from unlabelled text.
 
-    What the identifiers say is kept in --cache: a run that was stopped goes on where it was, and one with
-    another method asks none of them again.
+    What the identifiers say is kept in --cache, and beside it the text that was gathered: a run that was
+    stopped goes on where it was, and one with another method asks none of them again.
 
     \b
     Example:
@@ -154,7 +155,7 @@ def unify(
     start = time.perf_counter()
     with _going_on_later(cache), progress_bars(quiet=quiet) as progress:
         teachers = identifiers(n_jobs=jobs)
-        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
+        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress, cache)
         gathered = time.perf_counter() - start
         unifier = train(found.rows, teachers, settings, cache=cache, progress=progress)
         unifier.save(out)
@@ -270,7 +271,10 @@ def _gather(
     wheels: Path | None,
     seed: int,
     progress: Any,
+    cache: Path | None = None,
 ) -> Any:
+    """Gather text; with a cache, what was gathered before is kept in a folder beside it."""
+    from examples.language_identification.kept import gather_once
     from examples.language_identification.texts import gather
 
     from consilience._validation import check_count
@@ -279,7 +283,11 @@ def _gather(
     check_count("seed", seed, at_least=0)
     if rows is not None:
         check_count("rows", rows)
-    return gather(
+    ask = gather
+    if cache is not None:
+        beside = cache.resolve()
+        ask = functools.partial(gather_once, beside.with_name(f"{beside.name}-texts"))
+    return ask(
         rows=rows,
         per_catalogue=per_catalogue,
         transfer=transfer or (),

@@ -122,9 +122,11 @@ def test_another_method_asks_nobody_again_and_new_text_only_about_itself(
     assert run(*UNIFY, "--cache", "kept").exit_code == 0
     asked = [one.asked for one in counted]
     assert min(asked) >= 200
+    assert len(list(Path("kept-texts").iterdir())) == 1
     result = run(*UNIFY, "--cache", "kept", "--method", "sd", "--no-calibrate")
     assert result.exit_code == 0, result.output
     assert [one.asked for one in counted] == asked
+    assert len(list(Path("kept-texts").iterdir())) == 1
     Path("more.txt").write_text("Das ist ein ganz neuer Satz.\n", encoding="utf-8")
     assert run(*UNIFY, "--cache", "kept", "--transfer", "more.txt").exit_code == 0
     assert [one.asked for one in counted] == [count + 1 for count in asked]

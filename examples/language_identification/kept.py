@@ -1,0 +1,95 @@
+"""Text that was gathered before is not gathered again: to read and clean a million messages takes a while.
+
+What is kept has a name made of all that the rows depend on, this code included, and so is never out of date.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+
+from examples.language_identification import PER_CATALOGUE, catalogues, cleaning
+from examples.language_identification import texts as texts_module
+from examples.language_identification.texts import Source, Texts, gather
+
+from consilience._atomic import replacing
+from consilience._progress import Progress, silent
+
+
+def gather_once(
+    folder: Path,
+    *,
+    rows: int | None = None,
+    per_catalogue: int = PER_CATALOGUE,
+    packages: Sequence[str] | None = None,
+    wheels: Path | None = None,
+    transfer: Sequence[Path] = (),
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Texts:
+    """Return what `texts.gather` returns, from `folder` where it was returned before.
+
+    Parameters
+    ----------
+    folder : path
+        Made where there is none. What is kept there goes by the names and versions of the packages, by
+        wheels' names, sizes and dates and by what one's own files hold. A package that is changed in place,
+        under the same version, is not noticed: delete the folder then.
+    rows, per_catalogue, packages, wheels, transfer, seed, progress
+        As in `texts.gather`.
+    """
+    limits = [rows, per_catalogue, None if packages is None else list(packages), seed]
+    name = hashlib.sha256(json.dumps([limits, _state(packages, wheels, transfer)]).encode()).hexdigest()
+    path = folder / f"{name[:32]}.json.gz"
+    kept = _read(path)
+    if kept is not None:
+        return kept
+    found = gather(
+        rows=rows,
+        per_catalogue=per_catalogue,
+        packages=packages,
+        wheels=wheels,
+        transfer=transfer,
+        seed=seed,
+        progress=progress,
+    )
+    with contextlib.suppress(OSError):  # where nothing can be written, it is gathered again
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(gzip.compress(json.dumps(asdict(found)).encode(), compresslevel=1))
+    return found
+
+
+def _state(
+    packages: Sequence[str] | None, wheels: Path | None, transfer: Sequence[Path]
+) -> list[list[list[object]]]:
+    """Return what decides which rows there are, besides limits and seed."""
+    code = [Path(str(module.__file__)) for module in (catalogues, cleaning, texts_module)]
+    there = [] if packages is not None and not packages else metadata.distributions()
+    in_folder = [] if wheels is None else sorted(wheels.glob("*.whl"))
+    return [
+        [[_digest(path)] for path in code],
+        [[name, version] for name, version in sorted((str(one.name), one.version) for one in there)],
+        [[str(path), path.stat().st_size, path.stat().st_mtime_ns] for path in in_folder],
+        [[str(path), _digest(path)] for path in transfer],
+    ]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _read(path: Path) -> Texts | None:
+    """Return what is kept, or None where there is nothing or a broken file; gzip has a checksum."""
+    try:
+        found = json.loads(gzip.decompress(path.read_bytes()))
+        return Texts(tuple(found["rows"]), tuple(Source(**one) for one in found["sources"]))
+    except (OSError, EOFError, zlib.error, ValueError, KeyError, TypeError):
+        return None
