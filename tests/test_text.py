@@ -282,7 +282,7 @@ def test_training_that_diverges_is_told_with_figures() -> None:
     with pytest.raises(InvalidInputError, match=r"diverged in epoch 1 \(loss nan\); lower lr=1e\+20"):
         small(lr=1e20).fit(*language(600))
     with pytest.warns(
-        ConvergenceWarning, match=r"ended at a loss of .*, where no model has 1\.099; lower lr=1e"
+        ConvergenceWarning, match=r"ended at a loss of .*, where no model has 1\.099; lower lr=1"
     ):
         small(lr=1e10, max_epochs=1).fit(*language(600))
 

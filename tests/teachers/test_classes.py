@@ -48,7 +48,10 @@ def test_renamed_classes_and_nothing_else() -> None:
         ({"jp": "jpn"}, r"has no class 'jp', which aliases rename; its classes are ja, nb, nn, no\. Drop"),
         ({"nb": "no"}, r"aliases make 'nb', 'no' of 'nordic' one class, 'no'.*join_classes"),
         ({"nb": "nor", "nn": "nor"}, "aliases make 'nb', 'nn' of 'nordic' one class, 'nor'"),
-        ({"nb": "nn", "nn": "nb"}, "aliases go round in a circle"),
+        ({"nb": "nn"}, "aliases make 'nb', 'nn' of 'nordic' one class, 'nn'"),
+        ([("nb", "nob")], "aliases is a list; give a mapping, from the teacher's name of a class to"),
+        ({"nb": None}, "cannot be renamed: aliases has the entry None of type NoneType"),
+        ({"nb": ["nob"]}, r"cannot be renamed: aliases has the entry \['nob'\] of type list"),
         ({"ja": 3}, "aliases rename 'ja' to 3, which is numbers"),
     ],
 )
@@ -56,6 +59,30 @@ def test_aliases_are_used_and_join_nothing(aliases: dict, says: str) -> None:
     with pytest.raises(TeacherError, match=says) as caught:
         rename_classes(teacher(), aliases)
     assert str(caught.value).startswith("Teacher 'nordic' ")
+
+
+def test_all_classes_are_renamed_at_once() -> None:
+    swapped = rename_classes(teacher(), {"nb": "nn", "nn": "nb", "ja": "ja"})
+    assert swapped.classes.tolist() == ["ja", "nn", "nb", "no"]
+    moved = rename_classes(teacher(), {"ja": "nb", "nb": "nn", "nn": "nno"})  # no chain is followed
+    assert moved.classes.tolist() == ["nb", "nn", "nno", "no"]
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "classes"),
+    [
+        (rename_classes, {"a": "x"}, ["x", "b"]),
+        (join_classes, {"x": ["a", "b"]}, ["x"]),
+        (split_classes, {"a": ["x", "y"]}, ["x", "y", "b"]),
+    ],
+)
+def test_a_model_that_is_no_teacher_yet_becomes_one(change: Any, given: dict, classes: list[str]) -> None:
+    model = LogisticRegression().fit(X, ["a", "b"] * 6)
+    assert change(model, given).classes.tolist() == classes
+    with pytest.raises(TeacherError, match="is a int, which is no classifier"):
+        change(5, given)
+    with pytest.raises(TeacherError, match="is a list; give a mapping, from"):
+        change(model, list(given.items()))
 
 
 @given(arrays(float, (5, 4), elements=st.floats(-1000, 1000)))
@@ -171,6 +198,9 @@ def test_errors_are_in_the_teachers_name_and_joint_teachers_can_be_sent() -> Non
         ({"a": ["nb", "no"], "b": ["no", "nn"]}, "has the class 'no' in two groups, 'a' and 'b'"),
         ({"ja": ["nb", "no"]}, "has a class 'ja' that is not in the group of that name"),
         ({1: ["nb", "no"]}, "mixes numbers and text"),
+        ({None: ["nb", "no"]}, "cannot be joined so: classes has the entry None"),
+        ({"nor": [["nb"], "no"]}, r"The group 'nor' has the entry \['nb'\] of type list"),
+        ({"nor": None}, "cannot be joined so: The group 'nor' is None"),
     ],
 )
 def test_groups_are_checked(groups: dict, says: str) -> None:

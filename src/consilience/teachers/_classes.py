@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,21 +12,22 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
 from consilience.exceptions import LabelSpaceError, TeacherError
-from consilience.labels import apply_aliases, class_list, resolve_aliases, shorten
+from consilience.labels import apply_aliases, class_list, shorten
 from consilience.teachers._base import Relabelled, Teacher
 from consilience.teachers._features import Observed
 
 
-def rename_classes(teacher: Teacher, aliases: Mapping[Any, Any]) -> Teacher:
+def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
     """Return a teacher whose classes have other names.
 
-    Aliases mean here what they mean for a `LabelSpace`: chains are followed to their end, and none may make
-    one class of two (`join_classes` does). They are all of this teacher's: one that is none of its classes is
-    an error, since it is a slip.
+    All are renamed at once, so that two classes may swap names: no chain is followed, unlike in a
+    `LabelSpace`. No two may become one class (`join_classes` does that). Aliases are all of this teacher's:
+    one that is none of its classes is an error, since it is a slip.
 
     Parameters
     ----------
     teacher : Teacher
+        Or whatever `as_teacher` takes without further options.
     aliases : mapping
         From the teacher's name of a class to the name it is to have; other classes keep theirs.
 
@@ -47,6 +48,9 @@ def rename_classes(teacher: Teacher, aliases: Mapping[Any, Any]) -> Teacher:
     >>> rename_classes(teacher, {"no": "nob", "da": "dan"}).classes.tolist()
     ['nob', 'dan']
     """
+    teacher = checked_teacher(
+        teacher, "aliases", aliases, "the teacher's name of a class to the name it is to have"
+    )
     classes = teacher.classes.tolist()
     unused = [alias for alias in aliases if alias not in set(classes)]
     if unused:
@@ -56,13 +60,15 @@ def rename_classes(teacher: Teacher, aliases: Mapping[Any, Any]) -> Teacher:
             f"{shorten(classes, 5)}. Drop what is not used.",
         )
     try:
-        renamed = apply_aliases(classes, resolve_aliases(aliases), teacher.name)
+        for new in aliases.values():
+            class_list([new], "aliases")  # None, or a list, is no name
+        renamed = apply_aliases(classes, aliases, teacher.name)
         return Relabelled(teacher, teacher.name, np.asarray(class_list(renamed)))
     except LabelSpaceError as error:
         raise TeacherError(teacher.name, f"cannot be renamed: {error}") from None
 
 
-def join_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
+def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     """Return a teacher that takes several of its classes for one, whose probabilities add.
 
     With p = softmax(z) over the teacher's own classes, a group G of them gets the logit
@@ -71,6 +77,7 @@ def join_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teach
     Parameters
     ----------
     teacher : Teacher
+        Or whatever `as_teacher` takes without further options.
     groups : mapping
         From the name of the joint class to the teacher's classes that become it; the name may be one of them.
 
@@ -95,10 +102,13 @@ def join_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teach
     >>> joint.classes.tolist(), np.exp(joint.predict_logits([0])).round(2).tolist()
     (['ja', 'zh'], [[0.2, 0.8]])
     """
+    teacher = checked_teacher(
+        teacher, "groups", groups, "the name of a joint class to a list of the teacher's classes"
+    )
     return Joined(teacher, *_joint(teacher, groups))
 
 
-def split_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
+def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     """Return a teacher whose class stands for several that it does not tell apart.
 
     A teacher that knows "bird" says something about "owl" and "wren", too, where others know these: each of
@@ -108,6 +118,7 @@ def split_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teac
     Parameters
     ----------
     teacher : Teacher
+        Or whatever `as_teacher` takes without further options.
     groups : mapping
         From a class of the teacher to the classes it covers.
 
@@ -131,6 +142,9 @@ def split_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teac
     >>> finer.classes.tolist(), np.exp(finer.predict_logits([0])).round(2).tolist()
     (['cat', 'owl', 'wren'], [[0.2, 0.8, 0.8]])
     """
+    teacher = checked_teacher(
+        teacher, "groups", groups, "a class of the teacher to a list of those it covers"
+    )
     columns = {value: i for i, value in enumerate(teacher.classes.tolist())}
     unknown = [name for name in groups if name not in columns]
     if unknown:
@@ -140,10 +154,10 @@ def split_classes(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> Teac
             f"{shorten(teacher.classes, 5)}.",
         )
     try:
-        covered = {name: class_list(given, f"The group {name!r}") for name, given in groups.items()}
+        covered = {name: _group(name, given) for name, given in groups.items()}
         finer = [(name, column) for value, column in columns.items() for name in covered.get(value, [value])]
         classes = np.asarray(class_list([name for name, _ in finer]))
-    except (LabelSpaceError, TypeError) as error:
+    except LabelSpaceError as error:
         raise TeacherError(teacher.name, f"cannot be split so: {error}") from None
     return Split(teacher, classes, np.array([column for _, column in finer], dtype=np.intp))
 
@@ -227,6 +241,19 @@ class Split(Regrouped):
         return logits[:, self._columns]
 
 
+def checked_teacher(source: Any, what: str, given: object, expected: str) -> Teacher:
+    """Return a teacher of whatever `as_teacher` takes; raise unless aliases or groups are a mapping."""
+    from consilience.teachers import as_teacher  # which is made of this module, too
+
+    teacher = as_teacher(source)
+    if not isinstance(given, Mapping):
+        raise TeacherError(
+            teacher.name,
+            f"cannot be changed: {what} is a {type(given).__name__}; give a mapping, from {expected}.",
+        )
+    return teacher
+
+
 def _joint(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """Return the joint classes (c,) and the joint class (k,) of each of the teacher's own."""
     classes = teacher.classes.tolist()
@@ -256,11 +283,17 @@ def _joint(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> tuple[NDArr
     return listed, np.array([found.index(value) for value in named], dtype=np.intp)
 
 
+def _group(name: Any, given: Any) -> list[Any]:
+    if not isinstance(given, Iterable):
+        raise LabelSpaceError(f"The group {name!r} is {given!r}; give a list of classes.")
+    return class_list(given, f"The group {name!r}")  # type: ignore[arg-type]
+
+
 def _members(teacher: Teacher, name: Any, given: Sequence[Any]) -> list[Any]:
     """Return the classes of one group, or say what is wrong with them."""
     try:
-        members = class_list(given, f"The group {name!r}")
-    except (LabelSpaceError, TypeError) as error:
+        members = _group(name, given)
+    except LabelSpaceError as error:
         raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
     known = set(teacher.classes.tolist())
     unknown = [member for member in members if member not in known]
