@@ -50,7 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     about = records.provenance("languages")
     about["versions"] |= {name: version(name) for one in IDENTIFIERS.values() for name in one.packages}
-    settings = Settings(method=options.method, epochs=options.epochs, dim=options.dim, seed=options.seed)
+    settings = Settings(
+        method=options.method,
+        self_label=options.self_label,
+        epochs=options.epochs,
+        dim=options.dim,
+        seed=options.seed,
+    )
     folder = options.data_dir or Path(os.environ.get(DATA_VARIABLE, "."))
     sentences = comparison.read_sentences(folder / SENTENCES, options.sentences, options.seed)
     with progress_bars() as progress, tempfile.TemporaryDirectory() as temporary:
@@ -176,6 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--per-catalogue", type=int, default=PER_CATALOGUE)
     parser.add_argument("--sentences", type=int, help="labelled sentences, drawn at random; all by default")
     parser.add_argument("--method", default=Settings.method)
+    parser.add_argument("--self-label", action="store_true", help="train again on fair pseudo-labels")
     parser.add_argument("--epochs", type=int, default=Settings.epochs)
     parser.add_argument("--dim", type=int, default=Settings.dim)
     parser.add_argument("--seed", type=int, default=0)

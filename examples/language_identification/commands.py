@@ -110,6 +110,9 @@ def unify(
     calibrate: Annotated[bool, typer.Option(help="A temperature for each identifier, by agreement.")] = True,
     off_set: Annotated[bool, typer.Option(help="With ce: who does not know the language has no say.")] = True,
     temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1, sharpens.")] = 1.0,
+    self_label: Annotated[
+        bool, typer.Option(help="Train again on what the student found, fairly shared; takes long.")
+    ] = False,
     epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = EPOCHS,
     dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = DIM,
     cache: Cache = CACHE,
@@ -148,6 +151,7 @@ def unify(
         calibrate,
         off_set,
         temperature,
+        self_label=self_label,
         epochs=epochs,
         dim=dim,
         seed=seed,

@@ -27,7 +27,7 @@ class Settings:
 
     Attributes
     ----------
-    method, calibrate, off_set, temperature, balance
+    method, calibrate, off_set, temperature, balance, self_label
         As `consilience.Unifier` has them.
     epochs, dim, buckets_log2, longest_ngram, dropout
         Of the student, `consilience.text.NgramClassifier`; the number of buckets is a power of 2.
@@ -39,6 +39,7 @@ class Settings:
     off_set: bool = True
     temperature: float = 1.0
     balance: Literal["auto", "sqrt"] | bool = "sqrt"
+    self_label: bool = False
     epochs: int = EPOCHS
     dim: int = DIM
     buckets_log2: int = 17
@@ -89,6 +90,7 @@ def train(
         balance=settings.balance,
         calibrate="agreement" if settings.calibrate else None,
         off_set=settings.off_set and settings.method == "ce",
+        self_label=settings.self_label,
         cache=cache,
         progress=progress,
         random_state=settings.seed,
