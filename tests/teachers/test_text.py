@@ -52,11 +52,21 @@ def test_what_cannot_be_used_is_refused(model: NgramClassifier, tmp_path: Path) 
         as_teacher(path)
 
 
-def test_a_model_in_memory_is_a_teacher_too(model: NgramClassifier) -> None:
-    teacher = as_teacher(model)
-    assert teacher.classes.tolist() == ["a", "b", "c"]
-    proba = np.exp(teacher.predict_logits(["ka", "lo mi"]))
-    np.testing.assert_allclose(proba, model.predict_proba(["ka", "lo mi"]), rtol=1e-6)
+def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: NgramClassifier, tmp_path: Path) -> None:
+    teacher, saved = as_teacher(model), as_teacher(model.save(tmp_path / "model.npz"))
+    assert (teacher.name, teacher.classes.tolist()) == ("NgramClassifier", ["a", "b", "c"])
+    texts = ["ka", "lo mi"]
+    np.testing.assert_array_equal(teacher.predict_logits(texts), model.predict_logits(texts))
+    np.testing.assert_array_equal(teacher.class_weights, saved.class_weights)
+    np.testing.assert_allclose(
+        teacher.embed(texts), saved.embed(texts), rtol=1e-2, atol=1e-3
+    )  # half precision
+    np.testing.assert_allclose(teacher.observe(texts).logits, saved.observe(texts).logits, atol=0.01)
+    again = NgramClassifier(n_buckets=500, dim=5, max_epochs=3, random_state=0).fit(TEXTS, LABELS)
+    other = NgramClassifier(n_buckets=500, dim=5, max_epochs=3, random_state=1).fit(TEXTS, LABELS)
+    assert teacher.fingerprint == as_teacher(again).fingerprint != as_teacher(other).fingerprint
+    with pytest.raises(TeacherError, match="is not fitted"):
+        as_teacher(NgramClassifier())
 
 
 def test_a_function_may_embed_instead(model: NgramClassifier, tmp_path: Path) -> None:

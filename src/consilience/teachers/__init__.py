@@ -29,7 +29,7 @@ from consilience.teachers._precomputed import (
     parquet_teacher,
 )
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
-from consilience.teachers._text import text_or_outputs
+from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
 
 __all__ = ["Observed", "Teacher", "as_teacher", "join_classes", "rename_classes", "split_classes"]
@@ -48,6 +48,7 @@ _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
     (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher), relabel),
     (lambda obj: is_instance_of(obj, "torch.nn", "Module"), torch_teacher),
     (is_array, array_teacher),
+    (is_ngram_classifier, ngram_teacher),
     (is_estimator, sklearn_teacher),
     (callable, callable_teacher),
 )
@@ -77,7 +78,7 @@ def as_teacher(
           the columns of several classes as they are;
         - a `torch.nn.Module` that returns logits (n, k);
         - a path to an ``.onnx`` file; what it may read besides is checked first;
-        - a path to an ``.npz`` file that `consilience.text.NgramClassifier` saved;
+        - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
         - a function ``f(X) -> (n, k)``; or one that gives each row a ranked answer: pairs (class, score) or a
           dictionary, of all classes or the best few, and None (or nothing) where it abstains;
         - precomputed outputs, a row per row of the transfer set: an array (n, k), hard labels (n,) that

@@ -1,12 +1,15 @@
-"""Saved models of texts as teachers."""
+"""Models of texts as teachers, saved or in memory."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from consilience._optional import is_instance_of
 from consilience._text_model import TextModel, is_text_model, read_model
 from consilience.card import file_sha256
 from consilience.exceptions import InvalidInputError, TeacherError
@@ -16,10 +19,10 @@ from consilience.teachers._precomputed import npz_teacher
 
 
 class TextTeacher(Adapter):
-    """A model that `consilience.text.NgramClassifier` saved."""
+    """A model of `consilience.text.NgramClassifier`."""
 
     _model: TextModel
-    _sha256: str
+    _sha256: str | None = None  # of its file
 
     def _scores(self, X: Any, rows: int) -> Any:
         return self._model.predict_logits(X)
@@ -42,7 +45,13 @@ class TextTeacher(Adapter):
         return self._model.weights.T if self._embed is None else None
 
     def _model_fingerprint(self) -> str | None:
-        return self._sha256
+        if self._sha256 is not None:
+            return self._sha256
+        content = hashlib.blake2b(repr(self._model.reading).encode(), digest_size=32)
+        for values in (self._model.embeddings, self._model.weights, self._model.bias):
+            content.update(repr(values.shape).encode())
+            content.update(np.ascontiguousarray(values).data)
+        return content.hexdigest()
 
 
 def text_or_outputs(
@@ -58,15 +67,34 @@ def text_teacher(
 ) -> Teacher:
     """Make a teacher of a saved model of texts; it gives logits."""
     source, shown, options, card = open_source(path, name, options)
-    if options.output not in ("auto", "logits"):
-        raise TeacherError(shown, f"is a model of texts and gives logits; drop output={options.output!r}.")
-    check_embed_function(options.embed, shown)
     try:
         model = read_model(source)
     except InvalidInputError as error:
         raise TeacherError(shown, f"cannot be used: {error}") from error
-    teacher = TextTeacher(shown, own_or_given(model.classes, classes, shown), options, output="logits")
+    teacher = _made(model, classes, shown, options)
     known = None if card is None else card.sha256  # which was compared with the file
-    teacher._model, teacher._sha256 = model, (known or file_sha256(source)).lower()
+    teacher._sha256 = (known or file_sha256(source)).lower()
     teacher.class_centres = centres_of(card)
+    return teacher
+
+
+def is_ngram_classifier(obj: Any) -> bool:
+    """Tell whether an object is a `consilience.text.NgramClassifier`."""
+    return is_instance_of(obj, "consilience.text", "NgramClassifier")
+
+
+def ngram_teacher(classifier: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
+    """Make a teacher of a fitted `consilience.text.NgramClassifier`, as of its file."""
+    shown = name or type(classifier).__name__
+    if not hasattr(classifier, "model_"):
+        raise TeacherError(shown, "is not fitted. Call fit before making a teacher of it.")
+    return _made(classifier.model_, classes, shown, options)
+
+
+def _made(model: TextModel, classes: ArrayLike | None, name: str, options: Options) -> TextTeacher:
+    if options.output not in ("auto", "logits"):
+        raise TeacherError(name, f"is a model of texts and gives logits; drop output={options.output!r}.")
+    check_embed_function(options.embed, name)
+    teacher = TextTeacher(name, own_or_given(model.classes, classes, name), options, output="logits")
+    teacher._model = model
     return teacher
