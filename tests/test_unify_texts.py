@@ -96,6 +96,18 @@ def test_collision_trains_a_student_that_is_surer(teachers: list[Any], unified: 
     assert entropy[0] < entropy[1]
 
 
+@pytest.mark.parametrize("name", ["logistic", "forest", "boosting", "mlp", "torch"])
+def test_students_of_numbers_are_refused_before_anybody_is_asked(name: str) -> None:
+    def ask(X: list[str]) -> np.ndarray:
+        pytest.fail("a teacher was asked")
+
+    teacher = as_teacher(ask, ["a", "b"], output="logits")
+    with pytest.raises(
+        InvalidInputError, match=f"student='{name}' learns from numbers.* student='ngrams', or"
+    ):
+        Unifier([teacher, teacher], name).fit(TEXTS)
+
+
 def test_backprop_is_refused(teachers: list[Any]) -> None:
     with pytest.raises(InvalidInputError, match="train='backprop' needs a torch student"):
         Unifier(teachers, student(), train="backprop").fit(TEXTS)
