@@ -192,8 +192,8 @@ def make_student(
         student = "ngrams" if holds_texts(X) else network
     if isinstance(student, str) and student in ("torch", *STUDENTS) and holds_texts(X):
         raise InvalidInputError(
-            f"student={student!r} learns from numbers, and X holds texts. Use student='ngrams', or a pipeline "
-            "of a vectoriser (such as TfidfVectorizer) and a classifier."
+            f"student={student!r} learns from numbers, and X holds texts. Use student='ngrams', or a "
+            "pipeline of a vectoriser (such as TfidfVectorizer) and a classifier."
         )
     if isinstance(student, str) and student == "ngrams":
         from consilience.text import NgramClassifier
