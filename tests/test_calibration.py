@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience.calibration import LEAST_ROWS, PRIOR, SURE, agreement_temperatures, divide_by_temperatures
-from consilience.exceptions import CoverageWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
 from consilience.labels import LabelSpace
 
 Floats = NDArray[np.float64]
@@ -102,7 +102,8 @@ def test_a_teacher_that_contradicts_the_others_is_muted() -> None:
     logits, truth = noisy_teachers([list(range(6))] * 4, rows=300)
     logits[:, :6] = 8.0 * np.eye(6)[(truth + 1) % 6]
     space = LabelSpace([list(range(6))] * 4)
-    T = agreement_temperatures(logits, space)
+    with pytest.warns(ConvergenceWarning, match=r"at their bound, of teacher 1 \(\d+\)"):
+        T = agreement_temperatures(logits, space)
     assert softmax(logits[:, :6] / T[0], axis=1).max() < 0.2
     assert (T[1:] < 3).all()
 
@@ -125,15 +126,34 @@ def test_nobody_to_compare_with_leaves_one() -> None:
     logits, _ = noisy_teachers()
     space = LabelSpace([*LISTS, [7, 8]], names=["a", "b", "c", "d", "far"], disconnected="ignore")
     with_far = np.hstack([logits, np.random.default_rng(0).normal(size=(150, 2))])
-    with pytest.warns(CoverageWarning, match="left far at temperature 1: on less than 10 rows"):
+    with pytest.warns(CoverageWarning, match=r"left far \(0\) at temperature 1: .*weigh .*; 10 is the"):
         T = agreement_temperatures(with_far, space)
     assert T[4] == 1.0
     np.testing.assert_allclose(T[:4], agreement_temperatures(logits, LabelSpace(LISTS)), rtol=1e-6)
-    with pytest.warns(CoverageWarning, match="left teacher 1 at"):
+    with pytest.warns(CoverageWarning, match=r"left teacher 1 \(0\) at"):
         assert agreement_temperatures(logits[:, :4], LabelSpace(LISTS[:1])).tolist() == [1.0]
     few = int(LEAST_ROWS) // 2
-    with pytest.warns(CoverageWarning, match="left teacher 1, teacher 2, teacher 3, teacher 4"):
+    with pytest.warns(CoverageWarning, match=r"left teacher 1 \([1-4]\.\d*\), teacher 2 .*, teacher 4 "):
         assert agreement_temperatures(logits[:few], LabelSpace(LISTS)).tolist() == [1.0] * 4
+
+
+def test_others_that_know_one_of_its_classes_decide_nothing() -> None:
+    """Whoever knows one class alone says it in every row."""
+    rng = np.random.default_rng(0)
+    logits = np.hstack([np.zeros((300, 1)), rng.normal(size=(300, 2))])
+    with pytest.warns(CoverageWarning, match=r"left teacher 2 \(0\) at"):
+        T = agreement_temperatures(logits, LabelSpace([["a"], ["a", "b"]]))
+    assert T.tolist() == [1.0, 1.0]
+    # nor does one of those others who speak in a row, the rest being silent there
+    packed, _ = noisy_teachers(rows=300)
+    space, wider = LabelSpace(LISTS), LabelSpace([*LISTS, [0]])
+    lonely = np.full((100, wider.n_columns), np.nan)
+    lonely[:, wider.block(0)] = rng.normal(size=(100, 4))
+    lonely[:, wider.block(4)] = 0.0
+    more = np.vstack([np.hstack([packed, np.full((300, 1), np.nan)]), lonely])
+    found = agreement_temperatures(more, wider)
+    np.testing.assert_allclose(found[1:4], agreement_temperatures(packed, space)[1:], rtol=0.02)
+    np.testing.assert_allclose(found[0], agreement_temperatures(packed, space)[0], rtol=0.1)
 
 
 def test_teachers_that_say_nothing_keep_one_without_a_warning() -> None:

@@ -111,9 +111,15 @@ def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None
 
 
 def test_unify_calibrates_and_weights(folder: Path, tmp_path: Path) -> None:
+    X, y = load_iris(
+        return_X_y=True
+    )  # a third one that knows all: the two share one class, which tells nothing
+    model = LogisticRegression(max_iter=1000).fit(X.astype(np.float32), NAMES[y])
+    (tmp_path / "all.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1].astype(np.float32)).SerializeToString())
     arguments = [
-        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
-        "--soft-labels", tmp_path / "q.npy", "--method", "ce", "--calibrate", "--off-set",
+        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "-t", tmp_path / "all.onnx",
+        "--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npy", "--method", "ce",
+        "--calibrate", "--off-set",
     ]  # fmt: skip
     view = json.loads(run(*arguments, "--json").stdout)
     assert view["calibrated"]

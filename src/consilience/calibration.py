@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,8 +13,8 @@ from scipy.special import softmax
 from consilience._optional import keep_torch_threads
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
-from consilience.exceptions import CoverageWarning
-from consilience.kernels.temperature import fit_temperature
+from consilience.exceptions import ConvergenceWarning, CoverageWarning
+from consilience.kernels.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace, connected_classes, shorten
 from consilience.soft_labels import estimate_soft_labels
 
@@ -49,8 +51,9 @@ def agreement_temperatures(
 
     where y_r is the class that the others' soft labels (`estimate_soft_labels` with ``"ce"`` and `off_set`,
     at their present temperatures) make most probable, c_r its probability there, m_r how much more probable
-    it is than the second (so that ties decide nothing), and rows count whose y_r is a class of teacher i. The
-    others may be wrong: with probability 1 - c_r, and then y_r may be any class. The last term is
+    it is than the second (so that ties decide nothing), and rows count whose y_r is a class of teacher i, if
+    the others that speak there know two of its classes at least: of one alone they decide nothing. The others
+    may be wrong: with probability 1 - c_r, and then y_r may be any class. The last term is
     Laplace's rule: right n times out of n is not never wrong.
 
     For the first soft labels each teacher is made as sure of its decisions as the others, 90 % on average.
@@ -77,13 +80,16 @@ def agreement_temperatures(
     -------
     (N,) array
         T_i, by which teacher i's logits are to be divided. It does not depend on the order of teachers, and
-        a teacher whose logits are multiplied by a factor has its T_i multiplied by it. 1 for a teacher that
-        can be compared with the others on less than ten rows (in weight), or whose logits never differ.
+        a teacher whose logits are multiplied by a factor has its T_i multiplied by it. 1 for a teacher whose
+        rows that can be compared with the others weigh less than ten, or whose logits never differ.
 
     Warns
     -----
     CoverageWarning
         With the names of teachers that could not be compared.
+    ConvergenceWarning
+        With those of teachers whose temperature is as high (or low) as it may be: one that is right no more
+        often than by chance, as far as the others know, is muted.
 
     Examples
     --------
@@ -107,20 +113,45 @@ def agreement_temperatures(
     start = temperatures = _equally_sure(packed, active, space)
     for done in range(rounds):
         present = divide_by_temperatures(packed, temperatures, space)
-        estimates = np.empty(space.n_teachers)
+        found = []
         for i in range(space.n_teachers):
-            estimates[i] = _estimate(i, packed, present, active, space)
+            found.append(_estimate(i, packed, present, active, space))
             progress("calibration", done * space.n_teachers + i + 1, rounds * space.n_teachers)
+        estimates = np.array([estimate.temperature for estimate in found])
         temperatures = np.where(np.isfinite(estimates), estimates, start)
-    if np.isnan(estimates).any():
-        names = shorten(np.asarray(space.names, dtype=object)[np.isnan(estimates)])
-        warnings.warn(
-            f"Calibration by agreement left {names} at temperature 1: on less than {LEAST_ROWS:g} rows do "
-            "the others decide for a class that it knows.",
-            CoverageWarning,
-            stacklevel=2,
-        )
+    _warn(found, space.names)
     return np.where(np.isfinite(estimates), estimates, 1.0)
+
+
+class _Estimate(NamedTuple):
+    """The temperature of one teacher in one round."""
+
+    temperature: float  # infinite where none matters, NaN with too few rows
+    weight: float  # of the rows that tell it, in all
+    at_bound: bool = False
+
+
+def _warn(estimates: Sequence[_Estimate], names: Sequence[str]) -> None:
+    """Say which teachers could not be compared, and whose temperature is at its bound."""
+    named = list(zip(names, estimates, strict=True))
+    left = [f"{name} ({found.weight:.3g})" for name, found in named if np.isnan(found.temperature)]
+    if left:
+        warnings.warn(
+            f"Calibration by agreement left {shorten(left)} at temperature 1: in brackets, what the rows "
+            f"weigh on which the others decide for a class that it knows, sure ones more; {LEAST_ROWS:g} is "
+            "the least. Give more rows, or teachers that share more classes.",
+            CoverageWarning,
+            stacklevel=3,
+        )
+    extreme = [f"{name} ({found.temperature:.4g})" for name, found in named if found.at_bound]
+    if extreme:
+        warnings.warn(
+            f"Calibration by agreement found temperatures at their bound, of {shorten(extreme)}: the others "
+            "agree with such a teacher no more often than by chance, or always. Look at what it says, and at "
+            "the names of its classes.",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
 
 
 def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpace) -> Floats:
@@ -142,12 +173,14 @@ def _equally_sure(packed: Floats, active: NDArray[np.bool_], space: LabelSpace) 
     return temperatures
 
 
-def _estimate(i: int, packed: Floats, present: Floats, active: NDArray[np.bool_], space: LabelSpace) -> float:
-    """Return the temperature of teacher i: infinite where none matters, NaN with too few rows."""
+def _estimate(
+    i: int, packed: Floats, present: Floats, active: NDArray[np.bool_], space: LabelSpace
+) -> _Estimate:
+    """Return the temperature of teacher i, where the others have the present ones."""
     others = np.arange(space.n_teachers) != i
     heard = active[:, i] & active[:, others].any(axis=1)
     if not heard.any():
-        return np.nan
+        return _Estimate(np.nan, 0.0)
     masked = present[heard]
     masked[:, space.block(i)] = np.nan
     Q = estimate_soft_labels(masked, space, "ce", temperature=1.0, off_set=True)
@@ -160,15 +193,18 @@ def _estimate(i: int, packed: Floats, present: Floats, active: NDArray[np.bool_]
     column = np.full(space.n_classes, -1, dtype=np.intp)
     column[columns] = np.arange(len(columns))
     weight = _margins(Q)
-    use = np.flatnonzero((column[decision] >= 0) & (weight > TIE))
+    told_apart = known[:, columns].sum(axis=1) >= min(2, len(columns))  # else there is nothing to decide
+    use = np.flatnonzero((column[decision] >= 0) & (weight > TIE) & told_apart)
     codes = column[decision[use]]
     right = Q[use, decision[use]] / Q[use].sum(axis=1)
     fits = right * softmax(present[heard][use, space.block(i)], axis=1)[np.arange(len(use)), codes]
     weight = weight[use] * fits / (fits + np.maximum(1 - right, TIE) / len(columns))
     if weight.sum() < LEAST_ROWS:
-        return np.nan
+        return _Estimate(np.nan, float(weight.sum()))
     with keep_torch_threads():
-        return fit_temperature(packed[heard][use, space.block(i)], codes, weight, PRIOR)
+        own = packed[heard][use, space.block(i)]
+        T = fit_temperature(own, codes, weight, PRIOR)
+    return _Estimate(T, float(weight.sum()), bool(np.isfinite(T)) and is_at_bound(own, T))
 
 
 def _margins(Q: Floats) -> Floats:

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, logsumexp
 
-from consilience.kernels.temperature import fit_temperature, tempered_moments
+from consilience.kernels.temperature import fit_temperature, is_at_bound, tempered_moments
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
@@ -47,8 +47,19 @@ def test_a_teacher_that_is_always_right_is_not_taken_as_never_wrong() -> None:
 
 def test_a_teacher_that_is_never_right_says_nothing() -> None:
     logits = 3.0 * np.eye(4)[np.arange(200) % 4]
+    assert not is_at_bound(logits, fit_temperature(logits, np.arange(200) % 4, np.ones(200), 1.0))
     T = fit_temperature(logits, (np.arange(200) + 1) % 4, np.ones(200), 1.0)
     np.testing.assert_allclose(np.exp(log_softmax(logits[0] / T)), 0.25, atol=1e-3)
+    assert is_at_bound(logits, T)
+
+
+@pytest.mark.parametrize("factor", [1e307, 1e-300])
+def test_no_size_of_logits_is_too_large_or_small(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.uniform(-10, 10, size=(60, 4))
+    codes = np.where(rng.random(60) < 0.8, logits.argmax(axis=1), rng.integers(4, size=60))
+    T = fit_temperature(logits, codes, np.ones(60), 1.0)
+    assert fit_temperature(factor * logits, codes, np.ones(60), 1.0) / factor == pytest.approx(T, rel=1e-6)
 
 
 def test_no_temperature_matters_where_logits_do_not_differ() -> None:

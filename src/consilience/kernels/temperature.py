@@ -9,7 +9,7 @@ from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.packed import Floats, Ints
 
 # Temperatures are looked for within this factor of how far a teacher's logits lie below its largest.
-_RANGE = 1e3
+RANGE = 1e3
 _MOST_STEPS = 100
 _TOL = 1e-9  # of log T
 
@@ -41,14 +41,12 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
         Infinite where every logit of a row is the same, in all rows: no temperature changes what it says. A
         teacher that is right no more often than by chance gets a thousand times the scale of its logits.
     """
-    z = logits - logits.max(axis=1, keepdims=True)
-    scale = -float(z.mean())
+    z, scale, unit = _scaled(logits)
     if scale == 0.0:
         return np.inf
-    z /= scale
     total = weight + prior / len(z)
     given = float(weight @ z[np.arange(len(z)), codes] + prior * z.mean())
-    low, high, beta = 1.0 / _RANGE, _RANGE, 1.0
+    low, high, beta = 1.0 / RANGE, RANGE, 1.0
     for _ in range(_MOST_STEPS):
         mean, variance = tempered_moments(z, total, beta)
         slope = mean - given
@@ -60,7 +58,24 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
         beta = step
         if done:
             break
-    return scale / beta
+    return min(scale / beta * unit, float(np.finfo(np.float64).max))
+
+
+def is_at_bound(logits: Floats, temperature: float) -> bool:
+    """Tell whether a temperature that `fit_temperature` found is as high, or as low, as it looks for."""
+    _, scale, unit = _scaled(logits)
+    beta = scale / (temperature / unit)
+    return not 1.001 / RANGE < beta < RANGE / 1.001
+
+
+def _scaled(logits: Floats) -> tuple[Floats, float, float]:
+    """Return how far logits lie below the largest of their row, over their mean; the mean; and its unit."""
+    # a power of two, which rounds nothing: neither differences nor their sum are then too large for a float
+    unit = float(2.0 ** (np.frexp(max(np.abs(logits).max(), np.finfo(np.float64).tiny))[1] - 1))
+    z = logits / unit
+    z -= z.max(axis=1, keepdims=True)
+    scale = -float(z.mean())
+    return z / (scale or 1.0), scale, unit
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
