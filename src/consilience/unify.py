@@ -105,7 +105,8 @@ class Unifier(TaughtClassifier):
         it rules out is noise, and exact zeros (of forests, say) would rule the logits. 0 takes teachers at
         their word, as the paper does.
     threshold : float
-        For scikit-learn students: classes of a row less probable than this are left out.
+        For scikit-learn students: classes of a row less probable than this are left out. Students that learn
+        soft labels by themselves, such as ``"ngrams"``, and networks leave none out.
     batch_size : int
         Rows per call of a teacher.
     cache : path or ScoreStore, optional

@@ -68,6 +68,11 @@ def test_the_best_few_are_scaled_to_one_and_the_rest_get_the_floor() -> None:
     np.testing.assert_allclose(found, [[1e-3, 0.75, 0.25], [1, 1e-3, 1e-3], FULL[1]])
 
 
+def test_an_answer_may_be_an_iterator() -> None:
+    answers = [zip(CLASSES, row, strict=True) for row in FULL[:2]]
+    np.testing.assert_allclose(proba([*answers, iter([])])[:2], FULL[:2])
+
+
 def test_no_answer_is_an_abstention() -> None:
     for nothing in (None, [], (), {}, np.empty((0, 2))):
         assert np.isnan(proba([nothing, PAIRS[0], nothing])).all(axis=1).tolist() == [True, False, True]
@@ -109,6 +114,8 @@ def test_costs_read_otherwise_are_another_teacher() -> None:
         ([None, {"en": np.inf, "de": 1}, None], "costs", "gave 'en' the score inf in row 1"),
         ([None, {"en": "0.5"}, None], "probabilities", "gave 'en' the score '0.5' in row 1"),
         ([None, {"en": None}, None], "probabilities", "gave 'en' the score None in row 1"),
+        ([None, {"en": True, "de": False}, None], "logits", "gave 'en' the score True in row 1"),
+        ([iter([0.5, 0.5]), None, None], "logits", "gave 0.5 in row 0, which is no pair"),
         ([("en", 0.9), ("de", 0.9), None], "probabilities", r"gave 'en' in row 0, which is no pair"),
         ([[("en", 0.9, 1)], {"en": 1.0}, None], "probabilities", r"gave \(.*, 1\) in row 0, .* no pair"),
         ([{"en": 1.0}, "en", None], "probabilities", "gave a str in row 1. An answer is a list of pairs"),

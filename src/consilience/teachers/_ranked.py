@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -14,7 +14,7 @@ from consilience.teachers._outputs import NEGATIVE_SLACK, Output
 
 
 def is_ranked(raw: Any) -> bool:
-    """Tell whether a function gave an answer per row: pairs, a dictionary, or nothing.
+    """Tell whether a function gave an answer per row: pairs, a dictionary, an iterator, or nothing.
 
     The first row that says something decides: a row of an array of scores holds numbers.
 
@@ -27,7 +27,7 @@ def is_ranked(raw: Any) -> bool:
     if answers is None:
         return False
     for answer in answers:
-        if isinstance(answer, Mapping):
+        if isinstance(answer, Mapping | Iterator):
             return True
         if answer is None or (_is_sequence(answer) and len(answer) == 0):
             continue
@@ -129,7 +129,11 @@ def _complain(pairs: Sequence[Any], row: int, column: Mapping[Any, int], name: s
             raise TeacherError(
                 name, f"named the class {value!r} more than once in row {row}. Name each class once."
             )
-        if not isinstance(score, int | float | np.number) or not np.isfinite(score):
+        if (
+            not isinstance(score, int | float | np.number)
+            or isinstance(score, bool)
+            or not np.isfinite(score)
+        ):
             raise TeacherError(
                 name, f"gave {value!r} the score {score!r} in row {row}. Scores are finite numbers."
             )
@@ -140,6 +144,8 @@ def _complain(pairs: Sequence[Any], row: int, column: Mapping[Any, int], name: s
 def _pairs(answer: Any, row: int, name: str) -> Sequence[Any]:
     if answer is None:
         return ()
+    if isinstance(answer, Iterator):  # zip(classes, scores), which can be read once
+        return list(answer)
     if isinstance(answer, Mapping):
         return list(answer.items())
     if not _is_sequence(answer):
