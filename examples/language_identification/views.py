@@ -115,12 +115,12 @@ def show_evaluation(view: Mapping[str, Any], *, per_language: bool) -> None:
         sentences = f"{_counted(group['rows'], 'sentence')} in {_counted(group['languages'], 'language')}"
         out.print(f"{_HEADS[group['name']]}: {sentences} that {_KNOWN[group['name']]}.")
     unknown = [one["code"] for one in view["by_language"] if one["teachers"] == 0]
-    names = f" ({escape(shorten(unknown, 20))})" if unknown else ""
-    out.print(
-        f"In languages that no teacher knows{names}: {view['uncovered']:,} of "
-        f"{_counted(view['rows'], 'sentence')}, all counted as errors.",
-        soft_wrap=True,
-    )
+    if unknown:
+        out.print(
+            f"In languages that no teacher knows ({escape(shorten(unknown, 20))}): {view['uncovered']:,} of "
+            f"{_counted(view['rows'], 'sentence')}, all counted as errors.",
+            soft_wrap=True,
+        )
     if speed.get(UNIFIED) and "texts_per_second_of_all_teachers" in view:
         ratio = speed[UNIFIED] / view["texts_per_second_of_all_teachers"]
         out.print(f"The unified model is {ratio:,.0f} times as fast as the teachers one after the other.")
