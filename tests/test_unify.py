@@ -486,7 +486,7 @@ def test_bad_data_gets_one_sentence(digits: Any) -> None:
         unifier.fit(digits["X"], ["seven"] * 400)
     with pytest.raises(TeacherError, match=r"\(3 of 3\) is a dict, which is no classifier"):
         Unifier([*digits["teachers"][:2], {}], "logistic").fit(digits["X"])
-    with pytest.raises(TeacherError, match=r"\(1 of 3\) failed on X of shape \(64, 3\)"):
+    with pytest.raises(TeacherError, match=r"\(1 of 3\) failed on X of shape \(4, 3\)"):
         unifier.fit(digits["X"][:, :3])
 
 
