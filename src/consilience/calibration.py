@@ -52,7 +52,7 @@ def agreement_temperatures(
     where y_r is the class that the others' soft labels (`estimate_soft_labels` with ``"ce"`` and `off_set`,
     at their present temperatures) make most probable, c_r its probability there, m_r how much more probable
     it is than the second (so that ties decide nothing), and rows count whose y_r is a class of teacher i, if
-    the others that speak there know two of its classes at least: of one alone they decide nothing. The others
+    the others that speak there know two classes at least: with one alone they decide nothing. The others
     may be wrong: with probability 1 - c_r, and then y_r may be any class. The last term is
     Laplace's rule: right n times out of n is not never wrong.
 
@@ -193,7 +193,7 @@ def _estimate(
     column = np.full(space.n_classes, -1, dtype=np.intp)
     column[columns] = np.arange(len(columns))
     weight = _margins(Q)
-    told_apart = known[:, columns].sum(axis=1) >= min(2, len(columns))  # else there is nothing to decide
+    told_apart = known.sum(axis=1) >= min(2, len(columns))  # else there is nothing to decide
     use = np.flatnonzero((column[decision] >= 0) & (weight > TIE) & told_apart)
     codes = column[decision[use]]
     right = Q[use, decision[use]] / Q[use].sum(axis=1)
