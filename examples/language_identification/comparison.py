@@ -96,10 +96,11 @@ def compare(
     answers, sure = _decisions(packed, space)
     answers["plurality vote"] = plurality(list(answers.values()), sure)
     silent_rows = np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
-    for name, weighted in (("plain ce", False), ("calibrated ce", True)):
-        consensus = plain if not weighted else Unifier(
-            teachers, method="ce", temperature=1.0, calibrate="agreement", off_set=True, progress=progress
-        )  # fmt: skip
+    calibrated = Unifier(
+        teachers, method="ce", temperature=1.0, calibrate="agreement", off_set=True, progress=progress
+    )
+    consensuses = {"plain ce": plain, "calibrated ce": calibrated}
+    for name, consensus in consensuses.items():
         best = space.classes[consensus.estimate(texts, logits=packed).argmax(axis=1)].astype(object)
         best[silent_rows] = NOTHING
         answers[name] = best
@@ -109,7 +110,7 @@ def compare(
         name: list(before_split(name, one.tolist()))
         for name, one in zip(space.names, space.class_lists, strict=True)
     }
-    sizes = {name: len(space.classes) for name in ("plurality vote", "plain ce", "calibrated ce")}
+    sizes = {name: len(space.classes) for name in ("plurality vote", *consensuses)}
     if model is not None:
         sizes[UNIFIED] = len(model.classes)
     return evaluate(sentences.codes, answers, known, look_at=list(answers)[-1], n_classes=sizes)

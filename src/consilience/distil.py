@@ -25,7 +25,7 @@ from consilience._lessons import (
     read_labels,
     standard_embeddings,
 )
-from consilience._progress import Progress, silent
+from consilience._progress import Progress, part_of, silent
 from consilience._taught import Origin, TaughtClassifier, make_student, numbered_teacher, timed
 from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
 from consilience.centres import KINDS
@@ -300,7 +300,7 @@ class CrossTaskDistiller(TaughtClassifier):
                     task.X,
                     batch_size=self.batch_size,
                     store=store,
-                    progress=_part_of(self.progress or silent, i, count),
+                    progress=part_of(self.progress or silent, i, count),
                 )
                 lessons.append(prepare(teacher, seen, task, settings, trial))
             except TeacherError as error:
@@ -505,12 +505,3 @@ def _cost_per_teacher(cost: Any, count: int) -> list[Any]:
 
 def _short_name(student: Any) -> str:
     return repr(student) if student is None or isinstance(student, str) else type(student).__name__
-
-
-def _part_of(progress: Progress, index: int, count: int) -> Progress:
-    """Return the progress of one teacher as part of that of all."""
-
-    def report(task: str, done: int, total: int) -> None:
-        progress(task, index * total + done, count * total)
-
-    return report

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience._batches import FIRST, SETTLE, Batch, Pace, Scorer, asked
 from consilience._digests import row_digests
-from consilience._progress import Progress, silent
+from consilience._progress import Progress, part_of, silent
 from consilience._validation import check_count, n_rows, take_rows
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
@@ -181,24 +181,13 @@ def score(
     rows, kept = n_rows(X), as_store(store)
     packed = np.empty((rows, space.n_columns))
     for i, teacher in enumerate(teachers):
-        report = _shifted(progress, i * rows, len(teachers) * rows)
+        report = part_of(progress, i, len(teachers))
         try:
             seen = observe(teacher, X, batch_size=batch_size, store=kept, embeddings=False, progress=report)
         except TeacherError as error:
             raise error.at(i, len(teachers)) from error.__cause__
         packed[:, space.block(i)] = seen.logits
     return packed
-
-
-def _shifted(progress: Progress, done: int, total: int) -> Progress:
-    """Return the progress of one teacher as part of that of all."""
-
-    before, of_all = done, total
-
-    def report(task: str, done: int, total: int) -> None:
-        progress(task, before + done, of_all)
-
-    return report
 
 
 def _slices(teacher: Scorer, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
