@@ -29,7 +29,7 @@ from benchmarks.papers import (
 from benchmarks.papers import render as papers
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
-from consilience import _console
+from consilience.cli import console
 
 ROOT = Path(__file__).parents[1]
 SPEED_RESULTS = ROOT / "benchmarks" / "speed" / "results" / "speed.jsonl"
@@ -95,7 +95,7 @@ def demo_output() -> str:
     view = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        _console.show_demo(view)
+        console.show_demo(view)
     lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
     return "\n".join(["```", f"$ consilience demo --seed {view['seed']}", *lines, "```"])
 

@@ -33,10 +33,10 @@ from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from benchmarks.papers.windows import Repository, Students, Task, Window, make_repository, train_students
 from consilience import Teacher, rank_teachers
-from consilience.centres import features
-from consilience.engine import observe
-from consilience.kernels.assessment import probe_logits
-from consilience.transferability import unit_scale
+from consilience.kernels.rank.assessment import probe_logits
+from consilience.rank.transferability import unit_scale
+from consilience.teachers.scoring.engine import observe
+from consilience.transport.centres import features
 
 RESULTS = records.FOLDER / "assess.jsonl"
 METRICS = ("transport", "nce", "leep", "logme", "h_score", "n_leep", "gbc", "otce", "transrate")

@@ -35,7 +35,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from consilience import CollisionClustering, ConvergenceWarning, clustering_accuracy
-from consilience.clustering_losses import LOSSES
+from consilience.collision.losses import LOSSES
 
 RESULTS = records.FOLDER / "cluster.jsonl"
 RATIOS = (0.1, 0.05, 0.01)

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
-from consilience._console import progress_bars
+from consilience.cli.console import progress_bars
 from consilience.teachers import Teacher
 
 RESULTS = records.FOLDER / "languages.jsonl"

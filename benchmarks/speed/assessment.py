@@ -19,10 +19,11 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
-from consilience import rank_teachers, transferability
-from consilience.assess import Settings
-from consilience.criteria import METRICS, Case
-from consilience.engine import Observed
+from consilience import rank_teachers
+from consilience.rank import transferability
+from consilience.rank.metrics import METRICS, Case
+from consilience.rank.rank import Settings
+from consilience.teachers.scoring.engine import Observed
 
 Floats = NDArray[np.float64]
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
-from consilience.kernels.expectation_maximisation import expectation_maximisation
-from consilience.kernels.projected_gradient import projected_gradient
-from consilience.kernels.simplex import total_loss
-from consilience.pseudo_labels import collision_pseudo_labels
+from consilience.collision.pseudo_labels import collision_pseudo_labels
+from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
+from consilience.kernels.collision.projected_gradient import projected_gradient
+from consilience.kernels.collision.simplex import total_loss
 
 Floats = NDArray[np.float64]
 # labels, iterations -> labels

@@ -19,9 +19,9 @@ import numpy as np
 
 from benchmarks.speed import peers
 from benchmarks.speed.problem import TEMPERATURE, Problem, best_of, make_problem
-from consilience.kernels.cross_entropy import ce_logits, ce_objective
-from consilience.kernels.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
-from consilience.soft_labels import estimate_soft_labels
+from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
+from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
+from consilience.unify.soft_labels import estimate_soft_labels
 
 # how gradient descent may be set, and what then returns the seconds it takes
 Descents = dict[str, Callable[[], float | None]]
@@ -184,7 +184,7 @@ _TIME_KERNEL = """
 import time
 import numpy as np
 from consilience.labels import LabelSpace
-from consilience.soft_labels import estimate_soft_labels
+from consilience.unify.soft_labels import estimate_soft_labels
 space = LabelSpace([[0, 1], [1, 2]])
 t = time.perf_counter()
 estimate_soft_labels(np.zeros((2, 4)), space, "ce")
@@ -234,7 +234,7 @@ def unifier_overhead(options: Options) -> Iterator[Result]:
     from sklearn.datasets import make_classification
     from sklearn.neural_network import MLPClassifier
 
-    from consilience.unify import Unifier
+    from consilience.unify.unifier import Unifier
 
     n = 2_000 if options.quick else 10_000
     X, y = make_classification(

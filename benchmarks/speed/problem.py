@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.packed import Layout, make_layout
+from consilience.kernels.unify.packed import Layout, make_layout
 from consilience.labels import LabelSpace
 
 TEMPERATURE = 3.0

@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import as_teacher
-from consilience.engine import observe
-from consilience.store import ScoreStore
+from consilience.teachers.scoring.engine import observe
+from consilience.teachers.scoring.store import ScoreStore
 
 COLUMNS, CLASSES = 64, 10
 

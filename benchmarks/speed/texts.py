@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
-from consilience._text_model import Packed, Reading, pack, read_model
-from consilience.kernels.ngrams import hash_ngrams, take_texts
-from consilience.text import NgramClassifier
+from consilience.files.ngram_model import Packed, Reading, pack, read_model
+from consilience.kernels.text.ngrams import hash_ngrams, take_texts
+from consilience.text.ngrams import NgramClassifier
 
 CLASSES, WORDS, BATCH = 281, 6, 256
 

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
-from consilience.transport import sinkhorn
+from consilience.transport.distance import sinkhorn
 
 Floats = NDArray[np.float64]
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, cast
 import typer
 from examples.language_identification import CACHE, DIM, EPOCHS, MODEL, PER_CATALOGUE, ROWS
 
-from consilience.cli._app import Json, Quiet, Seed, new_app
+from consilience.cli.app import Json, Quiet, Seed, new_app
 from consilience.exceptions import InvalidInputError
 
 app = new_app()
@@ -84,13 +84,13 @@ def texts(
     from examples.language_identification import views
     from examples.language_identification.texts import write_text
 
-    from consilience import _files
-    from consilience._console import progress_bars
     from consilience._validation import check_count
+    from consilience.cli.console import progress_bars
+    from consilience.files import readers
 
     check_count("samples", samples, at_least=0)
     if out is not None:
-        _files.check_target(out, (out.suffix.lower(),), "--out")  # any ending will do
+        readers.check_target(out, (out.suffix.lower(),), "--out")  # any ending will do
     with progress_bars(quiet=quiet) as progress:
         found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
     if out is not None:
@@ -136,16 +136,16 @@ def unify(
     from examples.language_identification.identifiers import identifiers
     from examples.language_identification.model import Settings, train
 
-    from consilience import _files
-    from consilience._console import progress_bars, show_json
     from consilience._validation import check_choice, check_count, check_number
-    from consilience.soft_labels import METHODS
+    from consilience.cli.console import progress_bars, show_json
+    from consilience.files import readers
+    from consilience.unify.soft_labels import METHODS
 
     check_choice("method", method, METHODS)
     check_number("temperature", temperature, above=0)
     for name, value in (("epochs", epochs), ("dim", dim), ("jobs", jobs)):
         check_count(name, value)
-    _files.check_target(out, (".npz",), "--out")
+    readers.check_target(out, (".npz",), "--out")
     settings = Settings(
         method,  # type: ignore[arg-type]
         calibrate,
@@ -195,13 +195,13 @@ def evaluate(
     from examples.language_identification.identifiers import identifiers
     from examples.language_identification.model import open_model
 
-    from consilience import _files
-    from consilience._console import progress_bars
     from consilience._validation import check_count
+    from consilience.cli.console import progress_bars
+    from consilience.files import readers
 
     wanted = _count_or_all(rows)
     check_count("seed", seed, at_least=0)
-    _files.check_target(json_file, (".json",), "--json")
+    readers.check_target(json_file, (".json",), "--json")
     unified = open_model(model)
     sentences = comparison.read_sentences(data, wanted, seed)
     with _going_on_later(cache), progress_bars(quiet=quiet) as progress:

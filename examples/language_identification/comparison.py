@@ -87,7 +87,7 @@ def compare(
     progress : callable
         Called with (task, done, total).
     """
-    from consilience.unify import Unifier
+    from consilience.unify.unifier import Unifier
 
     texts = list(sentences.texts)
     plain = Unifier(teachers, method="ce", temperature=1.0, cache=cache, progress=progress)

@@ -19,8 +19,8 @@ from examples.language_identification import PER_CATALOGUE, catalogues, cleaning
 from examples.language_identification import texts as texts_module
 from examples.language_identification.texts import Source, Texts, gather
 
-from consilience._atomic import replacing
 from consilience._progress import Progress, silent
+from consilience.files.atomic import replacing
 
 
 def gather_once(

@@ -17,8 +17,8 @@ from consilience.exceptions import InvalidInputError
 from consilience.teachers import Teacher, as_teacher
 
 if TYPE_CHECKING:
-    from consilience.soft_labels import Method
-    from consilience.unify import Unifier
+    from consilience.unify.soft_labels import Method
+    from consilience.unify.unifier import Unifier
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,8 @@ def train(
     progress : callable
         Called with (task, done, total).
     """
-    from consilience.text import NgramClassifier
-    from consilience.unify import Unifier
+    from consilience.text.ngrams import NgramClassifier
+    from consilience.unify.unifier import Unifier
 
     student = NgramClassifier(
         ngram_range=(1, settings.longest_ngram),

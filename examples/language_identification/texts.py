@@ -19,8 +19,8 @@ from examples.language_identification.catalogues import Catalogue, Message, grou
 from examples.language_identification.cleaning import LONGEST, SHORTEST, cut, pieces, width
 from numpy.typing import NDArray
 
-from consilience._atomic import replacing
 from consilience.exceptions import InvalidInputError
+from consilience.files.atomic import replacing
 
 NAMES_ONLY = ("pycountry",)  # names of countries and currencies, which look alike in all languages
 RUN = 16  # messages: neighbours are joined within a run

@@ -11,7 +11,7 @@ from examples.language_identification.languages import CODES, before_split, clas
 from examples.language_identification.texts import Texts
 from rich.markup import escape
 
-from consilience._console import console, facts_table, plain_table
+from consilience.cli.console import console, facts_table, plain_table
 from consilience.labels import shorten
 
 

@@ -6,40 +6,41 @@ onnxruntime nor scikit-learn.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from consilience._lazy import lazy
 
 __version__ = "0.1.0"
 
 _EXPORTS = {
-    "Card": "consilience.card",
-    "CollisionClassifier": "consilience.classifier",
-    "CollisionClustering": "consilience.clustering",
-    "ConsilienceError": "consilience.exceptions",
-    "ConsilienceWarning": "consilience.exceptions",
-    "ConvergenceWarning": "consilience.exceptions",
-    "CoverageWarning": "consilience.exceptions",
-    "CrossTaskDistiller": "consilience.distil",
-    "DisconnectedWarning": "consilience.exceptions",
-    "InvalidInputError": "consilience.exceptions",
-    "LabelSpace": "consilience.labels",
-    "LabelSpaceError": "consilience.exceptions",
-    "MissingDependencyError": "consilience.exceptions",
-    "Teacher": "consilience.teachers",
-    "TeacherError": "consilience.exceptions",
-    "Unifier": "consilience.unify",
-    "UnsafeFileError": "consilience.exceptions",
-    "as_teacher": "consilience.teachers",
-    "balance_weights": "consilience.soft_labels",
-    "class_centres": "consilience.centres",
-    "clustering_accuracy": "consilience.metrics",
-    "collision_pseudo_labels": "consilience.pseudo_labels",
-    "collision_cross_entropy": "consilience.entropy",
-    "collision_entropy": "consilience.entropy",
-    "cost_matrix": "consilience.centres",
-    "estimate_soft_labels": "consilience.soft_labels",
-    "rank_teachers": "consilience.assess",
-    "sinkhorn": "consilience.transport",
+    "Card": "files.card",
+    "CollisionClassifier": "collision.classifier",
+    "CollisionClustering": "collision.clustering",
+    "ConsilienceError": "exceptions",
+    "ConsilienceWarning": "exceptions",
+    "ConvergenceWarning": "exceptions",
+    "CoverageWarning": "exceptions",
+    "CrossTaskDistiller": "distil.distiller",
+    "DisconnectedWarning": "exceptions",
+    "InvalidInputError": "exceptions",
+    "LabelSpace": "labels",
+    "LabelSpaceError": "exceptions",
+    "MissingDependencyError": "exceptions",
+    "Teacher": "teachers",
+    "TeacherError": "exceptions",
+    "Unifier": "unify.unifier",
+    "UnsafeFileError": "exceptions",
+    "as_teacher": "teachers",
+    "balance_weights": "unify.soft_labels",
+    "class_centres": "transport.centres",
+    "clustering_accuracy": "collision.accuracy",
+    "collision_pseudo_labels": "collision.pseudo_labels",
+    "collision_cross_entropy": "collision.entropy",
+    "collision_entropy": "collision.entropy",
+    "cost_matrix": "transport.centres",
+    "estimate_soft_labels": "unify.soft_labels",
+    "rank_teachers": "rank.rank",
+    "sinkhorn": "transport.distance",
 }
 
 __all__ = [  # noqa: RUF022  # the verbs first
@@ -74,13 +75,12 @@ __all__ = [  # noqa: RUF022  # the verbs first
 ]
 
 if TYPE_CHECKING:
-    from consilience.assess import rank_teachers
-    from consilience.card import Card
-    from consilience.centres import class_centres, cost_matrix
-    from consilience.classifier import CollisionClassifier
-    from consilience.clustering import CollisionClustering
-    from consilience.distil import CrossTaskDistiller
-    from consilience.entropy import collision_cross_entropy, collision_entropy
+    from consilience.collision.accuracy import clustering_accuracy
+    from consilience.collision.classifier import CollisionClassifier
+    from consilience.collision.clustering import CollisionClustering
+    from consilience.collision.entropy import collision_cross_entropy, collision_entropy
+    from consilience.collision.pseudo_labels import collision_pseudo_labels
+    from consilience.distil.distiller import CrossTaskDistiller
     from consilience.exceptions import (
         ConsilienceError,
         ConsilienceWarning,
@@ -93,24 +93,18 @@ if TYPE_CHECKING:
         TeacherError,
         UnsafeFileError,
     )
+    from consilience.files.card import Card
     from consilience.labels import LabelSpace
-    from consilience.metrics import clustering_accuracy
-    from consilience.pseudo_labels import collision_pseudo_labels
-    from consilience.soft_labels import balance_weights, estimate_soft_labels
+    from consilience.rank.rank import rank_teachers
     from consilience.teachers import Teacher, as_teacher
-    from consilience.transport import sinkhorn
-    from consilience.unify import Unifier
+    from consilience.transport.centres import class_centres, cost_matrix
+    from consilience.transport.distance import sinkhorn
+    from consilience.unify.soft_labels import balance_weights, estimate_soft_labels
+    from consilience.unify.unifier import Unifier
 
 
-def __getattr__(name: str) -> Any:
-    if name == "nn":
-        return importlib.import_module("consilience.nn")
-    if name not in _EXPORTS:
-        raise AttributeError(f"module 'consilience' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_EXPORTS[name]), name)
-    globals()[name] = value
-    return value
+__getattr__, _names = lazy(__name__, {**_EXPORTS, "nn": "nn"})
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__", "nn"])
+    return sorted([*_names(), "__version__"])

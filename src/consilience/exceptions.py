@@ -6,7 +6,7 @@ ConsilienceError                    catch this to catch them all
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
-└── NotFittedError                  (scikit-learn's) used before fit; in consilience.unify, so that
+└── NotFittedError                  (scikit-learn's) used before fit; in consilience.unify.unifier, so that
                                     this file need not import scikit-learn
 ConsilienceWarning                  (UserWarning)
 ├── ConvergenceWarning              a solver stopped before its tolerance

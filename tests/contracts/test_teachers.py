@@ -22,7 +22,7 @@ from sklearn.svm import LinearSVC
 
 from consilience.exceptions import TeacherError
 from consilience.teachers import Teacher, as_teacher, join_classes
-from consilience.text import NgramClassifier
+from consilience.text.ngrams import NgramClassifier
 
 CLASSES = ["ant", "bee", "cow"]
 N = 40

@@ -151,7 +151,7 @@ def test_a_run_that_is_stopped_goes_on(folder: Path, counted: list[Counted]) -> 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model of three languages."""
-    from consilience.text import NgramClassifier
+    from consilience.text.ngrams import NgramClassifier
 
     texts = [(one, row) for one in WORDS for row in sentences(one, 40, 0)]
     y, X = zip(*texts, strict=True)

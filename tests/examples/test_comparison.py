@@ -13,7 +13,7 @@ from examples.language_identification.views import unified_view
 
 from consilience import Unifier, as_teacher
 from consilience.teachers import Teacher, split_classes
-from consilience.text import NgramClassifier
+from consilience.text.ngrams import NgramClassifier
 
 SENTENCES = Sentences(("bos", "srp", "deu", "hbs"), ("s one", "s two", "d three", "s four"))
 few_rows = pytest.mark.filterwarnings("ignore::consilience.exceptions.CoverageWarning")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from consilience import InvalidInputError  # noqa: E402
-from consilience.entropy import collision_cross_entropy, renyi_cross_entropy, transition_matrix  # noqa: E402
-from consilience.kernels.entropy import (  # noqa: E402
+from consilience.collision.entropy import collision_cross_entropy, renyi_cross_entropy, transition_matrix  # noqa: E402
+from consilience.kernels.collision.entropy import (  # noqa: E402
     collision_from_logits,
     gce_from_logits,
     shannon_from_logits,

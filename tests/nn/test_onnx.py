@@ -15,7 +15,7 @@ pytest.importorskip("onnxscript")
 from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.export import OPSET, finish, write_model  # noqa: E402
+from consilience.files.export import OPSET, finish, write_model  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
 
 RNG = np.random.default_rng(0)

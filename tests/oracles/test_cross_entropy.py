@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from consilience.kernels.cross_entropy import ce_logits, ce_objective
-from consilience.kernels.packed import make_layout
+from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
+from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
 
 Floats = NDArray[np.float64]

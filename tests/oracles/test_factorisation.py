@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
-from consilience.kernels.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
-from consilience.kernels.packed import Layout, make_layout
+from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
+from consilience.kernels.unify.packed import Layout, make_layout
 from consilience.labels import LabelSpace
 
 Floats = NDArray[np.float64]

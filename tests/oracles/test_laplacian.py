@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from consilience.kernels.laplacian import fill_in, solve_laplacian
+from consilience.kernels.unify.laplacian import fill_in, solve_laplacian
 
 Floats = NDArray[np.float64]
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
-from consilience.kernels.packed import make_layout
-from consilience.kernels.walk import stationary, walk_logits
+from consilience.kernels.unify.packed import make_layout
+from consilience.kernels.unify.walk import stationary, walk_logits
 from consilience.labels import LabelSpace
-from consilience.soft_labels import estimate_soft_labels
+from consilience.unify.soft_labels import estimate_soft_labels
 
 Floats = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from scipy.special import softmax
 
 from consilience import ConvergenceWarning, collision_pseudo_labels
-from consilience.pseudo_labels import PseudoLabels
+from consilience.collision.pseudo_labels import PseudoLabels
 
 Floats = NDArray[np.float64]
 

@@ -7,7 +7,7 @@ import pytest
 
 ot = pytest.importorskip("ot")
 
-from consilience.transport import sinkhorn  # noqa: E402
+from consilience.transport.distance import sinkhorn  # noqa: E402
 
 
 def problem(n=4, m=7, k=5, seed=0):

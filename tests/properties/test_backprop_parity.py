@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.kernels.cross_entropy import ce_logits, ce_objective
-from consilience.kernels.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
-from consilience.kernels.packed import block_log_softmax, make_layout
+from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
+from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
+from consilience.kernels.unify.packed import block_log_softmax, make_layout
 from consilience.labels import LabelSpace
 from consilience.nn import BACKPROP_LOSSES
 

@@ -12,11 +12,11 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.expectation_maximisation import expectation_maximisation
-from consilience.kernels.interior_point import interior_point
-from consilience.kernels.simplex import total_loss
-from consilience.pseudo_labels import collision_pseudo_labels
+from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
+from consilience.kernels.collision.interior_point import interior_point
+from consilience.kernels.collision.simplex import total_loss
 
 Floats = NDArray[np.float64]
 

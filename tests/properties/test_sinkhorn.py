@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.kernels.sinkhorn import plain_iterates, solve
-from consilience.transport import convergence_rate, sinkhorn
+from consilience.kernels.transport.sinkhorn import plain_iterates, solve
+from consilience.transport.distance import convergence_rate, sinkhorn
 
 
 @st.composite

@@ -16,7 +16,7 @@ from scipy.special import softmax
 
 from consilience.exceptions import ConvergenceWarning
 from consilience.labels import LabelSpace, connected_classes
-from consilience.soft_labels import METHODS, Method, estimate_soft_labels
+from consilience.unify.soft_labels import METHODS, Method, estimate_soft_labels
 
 Floats = NDArray[np.float64]
 Way = Method | Literal["off-set"]

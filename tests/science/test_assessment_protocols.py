@@ -15,8 +15,8 @@ from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
 
 from consilience import cost_matrix, sinkhorn
-from consilience.centres import features
-from consilience.engine import observe
+from consilience.teachers.scoring.engine import observe
+from consilience.transport.centres import features
 
 pytest.importorskip("torch")
 

@@ -19,8 +19,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from consilience.card import Card, card_path, file_sha256, write_card
 from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
+from consilience.files.card import Card, card_path, file_sha256, write_card
 from consilience.teachers import as_teacher
 
 onnx = pytest.importorskip("onnx")

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience.card import Card, card_path, write_card
 from consilience.exceptions import TeacherError, UnsafeFileError
+from consilience.files.card import Card, card_path, write_card
 from consilience.teachers import as_teacher
 
 onnx = pytest.importorskip("onnx")

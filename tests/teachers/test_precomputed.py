@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from consilience.card import Card, card_path, write_card
 from consilience.exceptions import TeacherError
+from consilience.files.card import Card, card_path, write_card
 from consilience.teachers import as_teacher
 
 X = np.zeros((4, 1))

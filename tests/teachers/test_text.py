@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from consilience import TeacherError, as_teacher
-from consilience.card import card_path
-from consilience.text import NgramClassifier
+from consilience.files.card import card_path
+from consilience.text.ngrams import NgramClassifier
 
 TEXTS, LABELS = ["ka ka", "lo lo", "mi"] * 4, ["a", "b", "c"] * 4
 

@@ -1,53 +1,372 @@
-"""``consilience demo``."""
+"""The demonstration: five sites that may not share their data, and one classifier out of their models.
+
+Everything comes with the package: the data are scikit-learn's handwritten digits.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, NamedTuple
 
-import typer
+import numpy as np
+from numpy.typing import NDArray
 
-from consilience.cli._app import Json, Quiet, app, text
+from consilience._optional import installed
+from consilience._progress import Progress, silent
+from consilience._validation import check_choice, check_count
+from consilience.teachers import Teacher, as_teacher
+from consilience.unify.soft_labels import METHODS
+from consilience.unify.unifier import Unifier
+
+NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+# Each site, its model and the digits it has seen: 23 of the 50 pairs, every digit at two sites or more, and
+# a chain of shared digits between any two sites.
+SITES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("north", "logistic regression", (0, 1, 2, 3, 4)),
+    ("east", "random forest", (3, 4, 5, 6)),
+    ("centre", "boosting", (5, 6, 7, 8, 9)),
+    ("west", "SVM", (1, 4, 7, 9)),
+    ("south", "MLP", (0, 2, 6, 8, 9)),
+)
+ROWS_PER_CLASS = 40
+TEST_ROWS = 400
+DEFAULT = "MF-LF-BS"
+"""What `Unifier` does by default, in the paper's spelling."""
+
+Family = Literal["E", "BS", "BP"]
 
 
-@app.command()
-def demo(
-    seed: Annotated[int, typer.Option(help="Makes the run reproducible.")] = 0,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the comparison (.png, .svg or .pdf).")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE.onnx", help="Save the best unified model as ONNX.")
-    ] = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-) -> None:
-    """Unify five private classifiers of handwritten digits, in every way, and compare.
+@dataclass(frozen=True)
+class Site:
+    """One site: what it knows, and how far it comes alone.
 
-    \b
-    Example:
-        consilience demo
-        consilience demo --seed 1 --plot demo.png --save digits.onnx
+    `own_accuracy` is over the test rows of its own classes, `accuracy` over all test rows.
     """
-    from consilience import _console, _figures, _files
 
-    _files.check_target(plot, _figures.FORMATS, "--plot")
-    _files.check_target(save, (".onnx",), "--save")
-    if plot is not None:
-        _figures.check_figure_path(plot)
-    from consilience.demo import run_demo
+    name: str
+    model: str
+    classes: tuple[str, ...]
+    rows: int
+    own_accuracy: float
+    accuracy: float
 
-    with _console.progress_bars(quiet=quiet) as progress:
-        result = run_demo(seed, progress=progress)
-    view = {**result.to_dict(), "plot": text(plot), "model": text(save)}
-    if save is not None and result.best_model is not None:
-        result.best_model.save(save)
-    if plot is not None:
-        _figures.draw_demo(_figures.demo_figure(view), plot)
-    if as_json:
-        _console.show_json(view)
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to unify: E estimates soft labels, BS balances them too, BP trains on the method's own loss.
+
+    `label_accuracy` is how often the largest soft label of an unlabelled row is right; None with BP.
+    """
+
+    name: str
+    method: str
+    family: Family
+    accuracy: float
+    label_accuracy: float | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """What the demonstration found; `best_model` is the fitted Unifier of `best`."""
+
+    sites: tuple[Site, ...]
+    variants: tuple[Variant, ...]
+    supervised: float
+    supervised_seconds: float
+    student: str
+    n_transfer: int
+    n_test: int
+    seed: int
+    seconds: float
+    sentences: tuple[str, ...]
+    best_model: Unifier | None = field(repr=False, compare=False)
+
+    @property
+    def best(self) -> Variant:
+        """The most accurate variant on the test rows; the first of equals."""
+        return max(self.variants, key=lambda variant: variant.accuracy)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the model, ready for JSON."""
+        values = asdict(replace(self, best_model=None))  # asdict would copy the model deeply
+        del values["best_model"]
+        return {**values, "best": self.best.name, "classes": list(NAMES)}
+
+
+class _Split(NamedTuple):
+    """Row numbers; no row is in two of them, nor at two sites."""
+
+    sites: list[NDArray[np.intp]]
+    transfer: NDArray[np.intp]
+    test: NDArray[np.intp]
+
+
+class _Data(NamedTuple):
+    """All digits, who may see which, and the seed that decided it."""
+
+    X: NDArray[np.float64]
+    y: NDArray[np.str_]
+    split: _Split
+    seed: int
+
+
+def run_demo(
+    seed: int = 0,
+    *,
+    methods: Sequence[str] = METHODS,
+    student: Literal["auto", "torch", "mlp"] = "auto",
+    progress: Progress = silent,
+) -> DemoResult:
+    """Train the sites' models, unify them in every way, and compare.
+
+    Parameters
+    ----------
+    seed : int
+        Makes everything reproducible: the split of the data, the sites' models and the student, which starts
+        from the same weights for every method.
+    methods : sequence of str
+        Which of ``"sd"``, ``"ce"``, ``"mf-p"``, ``"mf-lv"`` and ``"mf-lf"`` to compare.
+    student : {"auto", "torch", "mlp"}
+        The student of every method: a small network in torch or in scikit-learn. ``"auto"`` takes torch where
+        it is installed; without it there are no backprop variants.
+    progress : callable
+        Called with ("sites", done, 5) and ("methods", done, total).
+    """
+    check_count("seed", seed, at_least=0)
+    check_choice("student", student, ("auto", "torch", "mlp"))
+    for method in methods:
+        check_choice("method", method, METHODS)
+    if student == "auto":
+        student = "torch" if installed("torch") and installed("skorch") else "mlp"
+    started = time.perf_counter()
+    X, y = _digits()
+    data = _Data(X, y, _split(y, seed), seed)
+    with _quiet_students():
+        sites, teachers = _train_sites(data, progress)
+        with _one_torch_thread(student):
+            variants, models = _compare(teachers, data, methods, student, progress)
+            supervised, seconds = _supervised(data, student)
+    progress("methods", len(variants) + 1, len(variants) + 1)
+    best = int(np.argmax([variant.accuracy for variant in variants]))
+    result = DemoResult(
+        sites=sites,
+        variants=variants,
+        supervised=supervised,
+        supervised_seconds=seconds,
+        student=student,
+        n_transfer=len(data.split.transfer),
+        n_test=len(data.split.test),
+        seed=seed,
+        seconds=time.perf_counter() - started,
+        sentences=(),
+        best_model=models[best],
+    )
+    return replace(result, sentences=tuple(_sentences(result)))
+
+
+def _digits() -> tuple[NDArray[np.float64], NDArray[np.str_]]:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    return np.asarray(digits.data, dtype=np.float64), np.array(NAMES)[digits.target]
+
+
+def _split(y: NDArray[np.str_], seed: int) -> _Split:
+    order = np.random.RandomState(seed).permutation(len(y)).astype(np.intp)
+    test, rest = order[:TEST_ROWS], order[TEST_ROWS:]
+    left = {name: rest[y[rest] == name] for name in NAMES}
+    sites = []
+    for _, _, digits in SITES:
+        known = [NAMES[digit] for digit in digits]
+        sites.append(np.concatenate([left[name][:ROWS_PER_CLASS] for name in known]))
+        left.update({name: left[name][ROWS_PER_CLASS:] for name in known})
+    # sorted: otherwise the student would see the transfer set class by class
+    return _Split(sites, np.sort(np.concatenate(list(left.values()))), test)
+
+
+def _models(seed: int) -> list[Any]:
+    """Return the five unfitted models, in the order of `SITES`."""
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+    from sklearn.svm import SVC
+
+    return [
+        make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+        RandomForestClassifier(200, random_state=seed),
+        GradientBoostingClassifier(n_estimators=150, subsample=0.5, max_features="sqrt", random_state=seed),
+        make_pipeline(StandardScaler(), CalibratedClassifierCV(SVC(), ensemble=False)),
+        make_pipeline(StandardScaler(), MLPClassifier((64,), max_iter=300, random_state=seed)),
+    ]
+
+
+def _train_sites(data: _Data, progress: Progress) -> tuple[tuple[Site, ...], list[Teacher]]:
+    X, y, split, seed = data
+    sites, teachers = [], []
+    truth = y[split.test]
+    for i, ((name, kind, _), model) in enumerate(zip(SITES, _models(seed), strict=True)):
+        rows = split.sites[i]
+        teacher = as_teacher(model.fit(X[rows], y[rows]), name=name)
+        right = teacher.classes[teacher.predict_logits(X[split.test]).argmax(axis=1)] == truth
+        own = np.isin(truth, teacher.classes)
+        classes = tuple(digit for digit in NAMES if digit in teacher.classes)
+        sites.append(Site(name, kind, classes, len(rows), float(right[own].mean()), float(right.mean())))
+        teachers.append(teacher)
+        progress("sites", i + 1, len(SITES))
+    return tuple(sites), teachers
+
+
+def _families(method: str, student: str) -> tuple[Family, ...]:
+    return ("E", "BS") if method == "sd" or student != "torch" else ("E", "BS", "BP")
+
+
+def _compare(
+    teachers: Sequence[Teacher], data: _Data, methods: Sequence[str], student: str, progress: Progress
+) -> tuple[tuple[Variant, ...], list[Unifier]]:
+    X, y, split, seed = data
+    # once for all: every method starts from what the teachers say of the transfer set
+    logits = Unifier(teachers).score_teachers(X[split.transfer])
+    plan = [(method, family) for method in methods for family in _families(method, student)]
+    variants: list[Variant] = []
+    models: list[Unifier] = []
+    for method, family in plan:
+        # one more step, for the supervised benchmark that follows
+        progress("methods", len(variants), len(plan) + 1)
+        started = time.perf_counter()
+        model = Unifier(
+            teachers,
+            student,
+            method,  # type: ignore[arg-type]
+            "backprop" if family == "BP" else "estimate",
+            family == "BS",
+            random_state=seed,
+        ).fit(X[split.transfer], logits=logits)
+        seconds = time.perf_counter() - started
+        labels = None
+        if model.soft_labels_ is not None:
+            guessed = model.classes_[model.soft_labels_.argmax(axis=1)]
+            labels = float((guessed == y[split.transfer]).mean())
+        accuracy = float((model.predict(X[split.test]) == y[split.test]).mean())
+        variants.append(Variant(_name(method, family), method, family, accuracy, labels, seconds))
+        models.append(model)
+    progress("methods", len(plan), len(plan) + 1)
+    return tuple(variants), models
+
+
+def _name(method: str, family: Family) -> str:
+    """Return the paper's name: plain SD has no suffix."""
+    return "SD" if (method, family) == ("sd", "E") else f"{method.upper()}-{family}"
+
+
+def _supervised(data: _Data, student: str) -> tuple[float, float]:
+    """Return the accuracy and seconds of SPV: the same student on all sites' rows with their labels."""
+    X, y, split, seed = data
+    rows = np.sort(np.concatenate(split.sites))
+    # every row has a label, to which its soft label is pinned: the teacher is never heard
+    teacher = as_teacher(np.zeros((len(rows), len(NAMES))), NAMES, "nobody", output="logits")
+    started = time.perf_counter()
+    model = Unifier([teacher], student, balance=False, temperature=1.0, random_state=seed)
+    model.fit(X[rows], y[rows])
+    seconds = time.perf_counter() - started
+    return float((model.predict(X[split.test]) == y[split.test]).mean()), seconds
+
+
+@contextmanager
+def _quiet_students() -> Iterator[None]:
+    """Hide that scikit-learn's networks stop at max_iter, which is meant here."""
+    from sklearn.exceptions import ConvergenceWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
+
+
+@contextmanager
+def _one_torch_thread(student: str) -> Iterator[None]:
+    """Let torch use one thread: a step of this small network is shorter than waiting for a second one."""
+    if student != "torch":
+        yield
         return
-    _console.show_demo(view)
-    for what, path in (("The figure", plot), (f"The model of {view['best']}", save)):
-        if path is not None:
-            print(f"{what} is in {path}.")
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _sentences(result: DemoResult) -> Iterator[str]:
+    """Say in plain words what the figures say."""
+    yield from _alone(result)
+    by_name = {variant.name: variant for variant in result.variants}
+    naive, default, best = by_name.get("SD"), by_name.get(DEFAULT), result.best
+    if naive is not None:
+        yield (
+            f"Naive distillation (SD) of all {len(result.sites)} into one network, on {result.n_transfer} "
+            f"unlabelled rows: {_percent(naive.accuracy)}."
+        )
+    if default is not None:
+        yield (
+            f"Unified by the default ({DEFAULT}), without one further label: {_percent(default.accuracy)}."
+            + (
+                ""
+                if best is default
+                else f" Best on these test rows: {best.name}, {_percent(best.accuracy)}."
+            )
+        )
+    else:
+        yield f"Best unified, without one further label: {best.name} with {_percent(best.accuracy)}."
+    yield _benchmark(result, naive, default or best)
+    p = best.accuracy
+    margin = 1.96 * float(np.sqrt(p * (1 - p) / result.n_test))
+    yield (
+        f"With {result.n_test} test rows an accuracy of {_percent(p)} is known to about "
+        f"±{100 * margin:.1f} points; do not read much into smaller differences."
+    )
+    if result.student != "torch":
+        yield (
+            "The student is scikit-learn's network, and the backprop (BP) variants are left out: "
+            "they need torch (pip install 'consilience[torch]')."
+        )
+
+
+def _alone(result: DemoResult) -> Iterator[str]:
+    sizes = [len(site.classes) for site in result.sites]
+    few, most = min(sizes), max(sizes)
+    span = str(few) if few == most else f"{few} to {most}"
+    site = max(result.sites, key=lambda site: site.accuracy)
+    yield (
+        f"{len(result.sites)} sites trained on their own {sum(s.rows for s in result.sites)} labelled rows, "
+        f"and each knows {span} of {len(NAMES)} digits."
+    )
+    yield (
+        f"The best single site, {site.name} ({site.model}), is right on {_percent(site.own_accuracy)} of its "
+        f"own {len(site.classes)} digits, and so on {_percent(site.accuracy)} of all."
+    )
+
+
+def _benchmark(result: DemoResult, naive: Variant | None, unified: Variant) -> str:
+    sentence = (
+        f"The same network, supervised with all the sites' labelled rows pooled (SPV), which "
+        f"the sites do not allow: {_percent(result.supervised)}."
+    )
+    if naive is None or result.supervised <= naive.accuracy:
+        return sentence
+    closed = (unified.accuracy - naive.accuracy) / (result.supervised - naive.accuracy)
+    if closed <= 0:
+        return f"{sentence} {unified.name} does not close the gap between SD and SPV."
+    return f"{sentence} {unified.name} closes {100 * closed:.0f}% of the gap between SD and SPV."
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"

@@ -16,8 +16,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 
 from consilience.kernels.linear_model import LinearFit
-from consilience.kernels.packed import Floats
 from consilience.kernels.threads import threads_for
+from consilience.kernels.unify.packed import Floats
 
 Features = NDArray[np.float32]
 

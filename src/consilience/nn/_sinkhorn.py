@@ -1,6 +1,6 @@
 """Sinkhorn's iteration on tensors: the numpy kernel where they are on the CPU, its twin on other devices.
 
-Letters as in `consilience.kernels.sinkhorn`: a = p_T (n, m), b = p_S (n, k), scalings u and v. On a CPU the
+Letters as in that kernel: a = p_T (n, m), b = p_S (n, k), scalings u and v. On a CPU the
 kernel takes the tensors as arrays, without copying what is in double precision; it is faster there than torch
 operations one by one. Both do the same iterations, and a test compares them.
 """
@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from consilience.kernels import sinkhorn as kernels
+from consilience.kernels.transport import sinkhorn as kernels
 
 
 class Duals(NamedTuple):
-    """What `consilience.kernels.sinkhorn.Solution` holds of a batch, without alpha."""
+    """What `consilience.kernels.transport.sinkhorn.Solution` holds of a batch, without alpha."""
 
     beta: Tensor  # (n, k)
     value: Tensor  # (n,)
@@ -43,7 +43,7 @@ def solve(
 def solve_on_device(
     a: Tensor, b: Tensor, cost: Tensor, epsilon: float, tol: float, max_iter: int, start: Tensor | None
 ) -> Duals:
-    """Do what `consilience.kernels.sinkhorn.solve` does, in torch operations and in one precision."""
+    """Do what the kernel's `solve` does, in torch operations and in one precision."""
     lowest = cost.min()
     log_k = (lowest - cost) / epsilon
     if bool(-log_k.min() > kernels.RANGE["float64"]):

@@ -191,7 +191,7 @@ class GeneralisedCrossEntropy(TargetLoss):
 
 
 class RenyiCrossEntropy(TargetLoss):
-    r"""The Renyi cross-entropy of order alpha; see `consilience.entropy.renyi_cross_entropy`.
+    r"""The Renyi cross-entropy of order alpha; see `consilience.collision.entropy.renyi_cross_entropy`.
 
     .. math:: J = \frac{1}{1 - \alpha} \ln \sum_k y_k \sigma_k^{\alpha - 1}
 

@@ -21,7 +21,7 @@ from consilience._validation import (
     check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
-from consilience.kernels import sinkhorn as kernels
+from consilience.kernels.transport import sinkhorn as kernels
 from consilience.nn import _sinkhorn as twin
 from consilience.nn.losses import REDUCTIONS
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.card import Card, find_card
 from consilience.exceptions import TeacherError
+from consilience.files.card import Card, find_card
 from consilience.teachers._base import Options
 
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import is_instance_of
-from consilience._text_model import TextModel, is_text_model, read_model
-from consilience.card import file_sha256
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.card import file_sha256
+from consilience.files.ngram_model import TextModel, is_text_model, read_model
 from consilience.teachers._base import Adapter, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._files import centres_of, open_source
 from consilience.teachers._precomputed import npz_teacher
@@ -80,7 +80,7 @@ def text_teacher(
 
 def is_ngram_classifier(obj: Any) -> bool:
     """Tell whether an object is a `consilience.text.NgramClassifier`."""
-    return is_instance_of(obj, "consilience.text", "NgramClassifier")
+    return is_instance_of(obj, "consilience.text.ngrams", "NgramClassifier")
 
 
 def ngram_teacher(classifier: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:

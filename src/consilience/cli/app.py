@@ -1,0 +1,228 @@
+"""The command line: what all commands share.
+
+Whatever is slow to import is imported inside the commands, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
+
+try:
+    import rich
+    import typer
+    from typer.core import TyperGroup
+except ImportError as error:
+    if (error.name or "").partition(".")[0] not in ("typer", "rich", "click"):
+        raise
+    print("The command line needs typer: pip install 'consilience[cli]'.", file=sys.stderr)
+    raise SystemExit(2) from None
+
+if TYPE_CHECKING:
+    from consilience.collision.clustering import CollisionClustering
+    from consilience.distil.distiller import CrossTaskDistiller
+    from consilience.labels import LabelSpace
+    from consilience.teachers import Teacher
+    from consilience.unify.unifier import Unifier
+
+_Estimator = TypeVar("_Estimator", "Unifier", "CollisionClustering", "CrossTaskDistiller")
+
+del rich  # only its presence mattered; typer may come without it
+
+# typer carries a click of its own since 0.26 and had the separate package before; this is either's
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
+_ARGUMENT = re.compile(
+    r"\b(aliases|balance|batch_size|check|classes|cost|epsilon|lam|loss|max_epochs|method|n_clusters|n_init|n_jobs|neighbors|seed|student"
+    r"|metric|n_bootstrap|score|temperature|threshold|train)= ?"
+)
+_OPTIONS = {
+    "n_bootstrap": "--bootstrap",
+    "n_clusters": "--clusters",
+    "n_jobs": "--jobs",
+}  # where an option is not called as the argument is
+
+
+class _OneSentence(TyperGroup):
+    """Commands that answer bad input with one sentence on stderr and exit code 2."""
+
+    def invoke(self, ctx: Any) -> Any:
+        with _library_warnings():
+            try:
+                return super().invoke(ctx)
+            except KeyboardInterrupt:
+                raise typer.Exit(130) from None
+            except _UsageError as error:
+                _fail(error.format_message())  # type: ignore[attr-defined]
+            except (ConsilienceError, OSError) as error:
+                if isinstance(error, BrokenPipeError):
+                    raise
+                _fail(_sentence(error))
+
+
+def new_app() -> typer.Typer:
+    """Return a command line without commands that behaves as this one does; examples make theirs with it."""
+    return typer.Typer(
+        cls=_OneSentence,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    )
+
+
+app = new_app()
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from consilience import __version__
+
+        print(f"consilience {__version__}")
+        raise typer.Exit
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+Classes = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=A,B,C",
+        help="Classes of the teacher NAME (its file's name without the ending), in the order of its columns; "
+        "or NAME=@FILE with one class per line, or a JSON list. Repeat for other teachers.",
+    ),
+]
+Teachers = Annotated[
+    list[Path],
+    typer.Option("--teacher", "-t", metavar="FILE", help="A teacher: .onnx, .npy, .npz, .parquet. Repeat."),
+]
+Cache = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder that keeps what teachers say, so that none runs twice."),
+]
+Student = Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")]
+BatchSize = Annotated[int, typer.Option(help="Rows per call of a teacher.")]
+Seed = Annotated[int, typer.Option(help="Makes the run reproducible.")]
+TestData = Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to measure the student on.")]
+TestLabels = Annotated[Path | None, typer.Option(metavar="FILE", help="Their labels.")]
+Aliases = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help='JSON object with other names of classes: {"automobile": "car"}.'),
+]
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """One classifier out of many.
+
+    \b
+    Example: see what it does, in less than a minute
+        consilience demo
+    """
+
+
+def read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
+    if data is None or labels is None:
+        return None
+    from consilience.files import readers
+
+    rows = readers.read_rows(data, "--test-data")
+    return rows, readers.read_labels(labels, len(rows), "--test-labels")
+
+
+def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:
+    try:
+        estimator.fit(X, y)
+    except ConsilienceError:
+        raise
+    except ValueError as error:  # scikit-learn checks X by itself
+        raise InvalidInputError(f"{who} cannot learn from {data}: {_sentence(error)}") from error
+    return estimator
+
+
+@contextmanager
+def _library_warnings() -> Iterator[None]:
+    """Show this library's warnings as one line each, and no others."""
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if issubclass(category, ConsilienceWarning):
+            from consilience.cli.console import show_warning
+
+            show_warning(_as_options(str(message)))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", ConsilienceWarning)
+        warnings.showwarning = show
+        yield
+
+
+def _fail(message: str) -> None:
+    from consilience.cli.console import show_error
+
+    show_error(message)
+    raise typer.Exit(2)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename} cannot be read or written: {error.strerror}."
+    return _as_options(" ".join(str(error).split())) or type(error).__name__
+
+
+def _as_options(words: str) -> str:
+    """The library speaks of arguments; here they are options."""
+    return re.sub(
+        _ARGUMENT,
+        lambda match: _OPTIONS.get(match[1], f"--{match[1].replace('_', '-')}") + " ",
+        words.replace("check=False", "--no-check"),
+    )
+
+
+def text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def kind(file: Path) -> str:
+    return file.suffix.lower().removeprefix(".")
+
+
+def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:
+    """Make a teacher of each file, named by its stem; by folder and stem where stems are not unique."""
+    from consilience.files import readers
+    from consilience.teachers import as_teacher
+
+    stems = [file.stem for file in files]
+    names = [
+        stem if stems.count(stem) == 1 else f"{file.parent.name}/{stem}"
+        for file, stem in zip(files, stems, strict=True)
+    ]
+    repeated = [file for i, file in enumerate(files) if names[i] in names[:i]]
+    if repeated:
+        raise InvalidInputError(f"{repeated[0]} is given twice, or has the name of another teacher.")
+    classes = readers.parse_classes(given or (), names)
+    return [as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]
+
+
+def tell_unused_aliases(space: LabelSpace) -> None:
+    from consilience.labels import shorten
+
+    if space.unused_aliases:
+        warnings.warn(
+            f"No teacher has a class that these aliases rename: {shorten(space.unused_aliases)}.",
+            ConsilienceWarning,
+            stacklevel=2,
+        )

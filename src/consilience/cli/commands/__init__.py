@@ -1,0 +1,9 @@
+"""The commands: a file each, which registers itself with the app."""
+
+from __future__ import annotations
+
+# in the order in which the help lists them
+from consilience.cli.app import app  # isort: skip
+from consilience.cli.commands import demo, inspect, unify, rank, distil, cluster  # noqa: F401  # isort: skip
+
+__all__ = ["app"]

@@ -1,0 +1,79 @@
+"""``consilience cluster``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from consilience.cli.app import Json, Quiet, app, fit_on
+
+
+@app.command()
+def cluster(
+    data: Annotated[
+        Path, typer.Option(metavar="FILE", help="Rows: .npy, .npz (key X), .csv or .parquet of numbers.")
+    ],
+    clusters: Annotated[int, typer.Option(help="How many clusters to find.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where each row's cluster goes: .npy or .csv.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Labels where they are known (0, 1, ...; -1, NaN or empty elsewhere), a row per row.",
+        ),
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never learnt from."
+        ),
+    ] = None,
+    loss: Annotated[str, typer.Option(help="One of collision, mi, sela, mi-adm, iic.")] = "collision",
+    lam: Annotated[
+        float | None, typer.Option(help="Weight of equal sizes; about 1 where sizes may differ.")
+    ] = None,
+    neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
+    n_init: Annotated[int, typer.Option(help="Starts, of which the best is kept.")] = 10,
+    max_epochs: Annotated[int, typer.Option(help="Most rounds of a start.")] = 100,
+    jobs: Annotated[int, typer.Option(help="Starts at a time.")] = 1,
+    seed: Annotated[int, typer.Option(help="Makes the clusters reproducible.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find classes in rows without labels, or with few.
+
+    \b
+    Example:
+        consilience cluster --data X.npy --clusters 10 --out labels.npy
+        consilience cluster --data X.csv --clusters 10 --out labels.csv --labels partial.npy --truth y.npy
+    """
+    from consilience._validation import check_count
+    from consilience.cli import console
+    from consilience.collision.clustering import CollisionClustering
+    from consilience.files import readers
+
+    readers.check_target(out, (".npy", ".csv"), "--out")
+    check_count("seed", seed, at_least=0)
+    check_count("n_jobs", jobs)
+    rows = readers.read_rows(data, "--data")
+    X = rows.reshape(len(rows), -1)
+    y = None if labels is None else readers.whole_labels(readers.read_labels(labels, len(X), "--labels"))
+    classes = None if truth is None else readers.read_labels(truth, len(X), "--truth")
+    with console.progress_bars(quiet=quiet) as progress:
+        model = CollisionClustering(
+            clusters,
+            lam,
+            loss,  # type: ignore[arg-type]
+            neighbors=neighbors,
+            n_init=n_init,
+            max_epochs=max_epochs,
+            n_jobs=jobs,
+            progress=progress,
+            random_state=seed,
+        )
+        fit_on(model, X, y, data, "The model")
+    readers.write_clusters(out, model.labels_)
+    view = console.clusters_view(model, X, y, classes) | {"out": str(out)}
+    (console.show_json if as_json else console.show_clusters)(view)

@@ -1,0 +1,232 @@
+"""``consilience distil``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from consilience.cli.app import (
+    STUDENTS,
+    BatchSize,
+    Cache,
+    Classes,
+    Json,
+    Quiet,
+    Seed,
+    Student,
+    TestData,
+    TestLabels,
+    app,
+    fit_on,
+    kind,
+    open_teachers,
+    read_test,
+    text,
+)
+from consilience.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from consilience.distil.distiller import CrossTaskDistiller
+
+
+@app.command()
+def distil(
+    data: Annotated[
+        Path, typer.Option(metavar="FILE", help="The student's rows: .npy, .npz (key X), .csv or .parquet.")
+    ],
+    labels: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Their labels, a row per row; -1, NaN or empty where unknown."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FILE.onnx", help="Where the student goes.")],
+    teacher: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--teacher",
+            "-t",
+            metavar="FILE",
+            help="A teacher: .onnx, .npy, .npz, .parquet. Repeat. Needed, but for --loss none and --lam 0.",
+        ),
+    ] = None,
+    student: Student = "auto",
+    loss: Annotated[
+        str, typer.Option(help="One of sinkhorn, kd (same classes), rkd, fitnet, refilled, none.")
+    ] = "sinkhorn",
+    lam: Annotated[float, typer.Option(help="Weight of what the teachers say.")] = 10.0,
+    temperature: Annotated[float, typer.Option(help="Softens teachers and student alike.")] = 3.0,
+    epsilon: Annotated[str, typer.Option(help="Regularisation of transport: auto, or a number.")] = "auto",
+    cost: Annotated[
+        str, typer.Option(help="What classes are apart: embedding, constant or random.")
+    ] = "embedding",
+    check: Annotated[bool, typer.Option(help="Drop teachers that tell nothing of held-out labels.")] = True,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Train the student without teachers, too, and tell both.")
+    ] = False,
+    classes: Classes = None,
+    cache: Cache = None,
+    batch_size: BatchSize = 4096,
+    seed: Seed = 0,
+    test_data: TestData = None,
+    test_labels: TestLabels = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a student with its own labels and with teachers whose classes may be others.
+
+    \b
+    Example:
+        consilience distil --teacher birds.onnx --data X.npy --labels y.npy --out student.onnx
+        consilience distil -t birds.onnx -t pets.onnx --data X.npy --labels y.npy --out student.onnx \\
+            --compare --test-data X_test.npy --test-labels y_test.npy
+    """
+    from consilience._validation import check_choice, check_count
+    from consilience.cli import console
+    from consilience.distil.distiller import LOSSES, CrossTaskDistiller
+    from consilience.files import readers
+
+    check_choice("student", student, STUDENTS)
+    check_choice("loss", loss, LOSSES)
+    check_choice("cost", cost, ("embedding", "constant", "random"))
+    check_count("seed", seed, at_least=0)
+    readers.check_target(out, (".onnx",), "--out")
+    if (test_data is None) != (test_labels is None):
+        raise InvalidInputError("--test-data and --test-labels go together.")
+    files = teacher or []
+    if not files and loss != "none" and lam != 0:
+        raise InvalidInputError("There is nobody to learn from: give --teacher, or --loss none.")
+    if compare and test_data is None:
+        raise InvalidInputError("--compare needs rows to measure on: give --test-data and --test-labels.")
+    X = readers.read_rows(data, "--data")
+    y = readers.whole_labels(readers.read_labels(labels, len(X), "--labels"))
+    test = read_test(test_data, test_labels)
+    with console.progress_bars(quiet=quiet) as progress:
+        distiller = CrossTaskDistiller(
+            open_teachers(files, classes) or None,
+            None if student == "auto" else student,
+            lam,
+            temperature,
+            _number(epsilon),
+            loss,  # type: ignore[arg-type]
+            cost=cost,
+            check="auto" if check else False,
+            cache=cache,
+            batch_size=batch_size,
+            progress=progress,
+            random_state=seed,
+        )
+        fit_on(distiller, X, y, data, "The student")
+        distiller.save(out)
+        alone = None
+        if compare:
+            alone = CrossTaskDistiller(
+                None, distiller.student, loss="none", progress=progress, random_state=seed
+            )
+            fit_on(alone, X, y, data, "The student")
+    view = distiller_view(distiller, alone, [kind(file) for file in files], test)
+    view |= {"n_rows": len(X), "out": text(out)}
+    console.show_json(view) if as_json else show_distilled(view)
+
+
+def _number(epsilon: str) -> Any:
+    try:
+        return float(epsilon)
+    except ValueError:
+        return epsilon  # "auto", or a word that the library complains about
+
+
+def distiller_view(
+    distiller: CrossTaskDistiller,
+    alone: CrossTaskDistiller | None,
+    kinds: list[str],
+    test: tuple[Any, Any] | None,
+) -> dict[str, Any]:
+    """Return what a distiller did, ready for JSON.
+
+    Parameters
+    ----------
+    distiller : CrossTaskDistiller
+        After `fit`.
+    alone : CrossTaskDistiller or None
+        The same student, trained with the labels alone.
+    kinds : list of str
+        What each teacher is made of, such as ``"onnx"``.
+    test : (X, y) or None
+        Rows to measure on.
+    """
+    from consilience.cli.console import student_name
+
+    checks = {check.name: check for check in distiller.checks_}
+    teachers = []
+    for teacher, file, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
+        check = checks.get(teacher.name)
+        teachers.append(
+            {
+                "name": teacher.name,
+                "kind": file,
+                "n_classes": len(teacher.classes),
+                "weight": float(weight),
+                "trust": None if check is None else check.trust,
+                "added": None if check is None or check.n_rows == 0 else check.added,
+                "held_out": None if check is None else check.n_rows,
+            }
+        )
+    return {
+        "teachers": teachers,
+        "n_classes": len(distiller.classes_),
+        "classes": distiller.classes_.tolist(),
+        "n_labels": distiller.n_labels_,
+        "loss": distiller.loss,
+        "lam": distiller.lam,
+        "temperature": distiller.temperature,
+        "seed": distiller.random_state,
+        "student": student_name(distiller.student_),
+        "accuracy": None if test is None else float(distiller.score(*test)),
+        "accuracy_alone": None if test is None or alone is None else float(alone.score(*test)),
+        "n_test": 0 if test is None else len(test[1]),
+        "seconds": distiller.seconds_,
+    }
+
+
+def show_distilled(view: Mapping[str, Any]) -> None:
+    """Draw the summary of ``consilience distil``."""
+    from rich.markup import escape
+
+    from consilience.cli.console import console, facts_table, plain_table
+    from consilience.labels import shorten
+
+    out = console()
+    table = plain_table("teacher", "file", ">classes", ">weight", ">trust", "what it adds to the labels")
+    for teacher in view["teachers"]:
+        added, trust = teacher["added"], teacher["trust"]
+        told = "-" if added is None else f"{added:.1f} nats over {teacher['held_out']} held-out rows"
+        table.add_row(
+            escape(teacher["name"]),
+            escape(teacher["kind"]),
+            str(teacher["n_classes"]),
+            f"{teacher['weight']:.2f}" if teacher["weight"] else "dropped" if trust == 0 else "0",
+            "-" if trust is None else f"{trust:.2f}",
+            told,
+        )
+    out.print(table)
+
+    def share(name: str) -> str | None:
+        return None if view[name] is None else f"{100 * view[name]:.1f}% of {view['n_test']} test rows"
+
+    out.print()
+    out.print(
+        facts_table(
+            {
+                "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
+                "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
+                "loss": f"{view['loss']}, lam {view['lam']:g}, temperature {view['temperature']:g}",
+                "student": view["student"],
+                "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
+                "accuracy": share("accuracy"),
+                "without teachers": share("accuracy_alone"),
+                "model": view["out"],
+            }
+        )
+    )

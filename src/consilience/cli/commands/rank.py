@@ -1,0 +1,193 @@
+"""``consilience rank``."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from consilience.cli.app import Cache, Classes, Json, Quiet, Teachers, app, open_teachers
+from consilience.exceptions import InvalidInputError
+
+BAR = 16  # characters of the longest bar
+
+
+@app.command()
+def rank(
+    teacher: Teachers,
+    data: Annotated[
+        Path, typer.Option(metavar="FILE", help="Rows of your task: .npy, .npz (key X), .csv or .parquet.")
+    ],
+    labels: Annotated[Path, typer.Option(metavar="FILE", help="The class of each row; any classes.")],
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="transport, nce, leep, logme, h_score, n_leep, gbc, otce or transrate. "
+            "Repeat for more columns; the first ranks.  [default: transport]",
+        ),
+    ] = None,
+    classes: Classes = None,
+    embed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=LAYER",
+            help="The output of an ONNX graph that is the embedding of teacher NAME. "
+            "By default what goes into its last layer.",
+        ),
+    ] = None,
+    score: Annotated[
+        str, typer.Option(help="What transport counts: likelihood, distance (the paper's eq. 24) or cost.")
+    ] = "likelihood",
+    temperature: Annotated[float, typer.Option(help="Of both sides' probabilities; the paper's is 3.")] = 1.0,
+    bootstrap: Annotated[int, typer.Option(help="Resamples of the rows for the intervals.")] = 200,
+    cache: Cache = None,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", metavar="FILE", help="Write the ranking as a table, too.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Makes the intervals reproducible.")] = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Rank teachers by how much each would help with your classes, which need not be theirs.
+
+    \b
+    Example:
+        consilience rank --teacher birds.onnx --teacher pets.npz --data X.npy --labels y.npy
+        consilience rank --teacher a.onnx --teacher b.onnx --data X.npy --labels y.csv \\
+            --metric transport --metric logme --cache scores --csv ranking.csv
+    """
+    from consilience._validation import check_count
+    from consilience.cli import console
+    from consilience.files import readers
+    from consilience.rank.rank import check_classes, rank_teachers
+    from consilience.rank.transferability import label_codes
+
+    readers.check_target(csv_file, (".csv",), "--csv")
+    check_count("seed", seed, at_least=0)
+    X = readers.read_rows(data, "--data")
+    y = _known(readers.read_labels(labels, len(X), "--labels"))
+    check_classes(label_codes(y, len(X), "--labels")[1], len(X), "--labels")
+    with console.progress_bars(quiet=quiet) as progress:
+        ranking = rank_teachers(
+            _sources(teacher, classes, embed),
+            X,
+            y,
+            metric or "transport",
+            score=score,
+            temperature=temperature,
+            n_bootstrap=bootstrap,
+            cache=cache,
+            random_state=seed,
+            progress=progress,
+        )
+    view = ranking.to_dict() | {"seed": seed}
+    if all(row["error"] is not None for row in view["teachers"]):
+        first = view["teachers"][0]
+        raise InvalidInputError(f"No teacher could be assessed. {first['name']} {first['error']}")
+    if csv_file is not None:
+        write_ranking(csv_file, view)
+    (console.show_json if as_json else show_ranking)(view)
+
+
+def _known(y: Any) -> Any:
+    """Refuse labels of which some are missing."""
+    missing = [i for i, label in enumerate(y.tolist()) if label is None or label != label or label == ""]
+    if missing:
+        raise InvalidInputError(
+            f"--labels has no label in row {missing[0]} ({len(missing)} such rows); "
+            "give the labelled rows alone."
+        )
+    return y
+
+
+def _sources(files: Sequence[Path], classes: Sequence[str] | None, embed: Sequence[str] | None) -> Any:
+    """Return teachers by name."""
+    from consilience.teachers import as_teacher
+
+    teachers = open_teachers(files, classes)
+    sources = {teacher.name: teacher for teacher in teachers}
+    for name, layer in _layers(embed or (), list(sources)).items():
+        place = list(sources).index(name)
+        sources[name] = as_teacher(files[place], teachers[place].classes, name, embed=layer)
+    return sources
+
+
+def _layers(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the embedding of teachers from texts such as ``birds=features``."""
+    layers = {}
+    for text in given:
+        name, found, layer = text.partition("=")
+        if not found or not layer or name not in names:
+            raise InvalidInputError(
+                f"--embed {text} must be NAME=LAYER with the name of a teacher: {', '.join(names)}."
+            )
+        layers[name] = layer
+    return layers
+
+
+def write_ranking(path: Path, view: Mapping[str, Any]) -> None:
+    """Write the ranking as a .csv, a line per teacher."""
+    from consilience.files.atomic import replacing
+
+    others = [name for name in view["teachers"][0]["scores"] if name != view["metric"]]
+    head = ["rank", "teacher", view["metric"], "low", "high", "wins", "seconds", *others, "warnings", "error"]
+    with replacing(path) as file:
+        lines = csv.writer(_Encoded(file), lineterminator="\n")
+        lines.writerow(head)
+        for row in view["teachers"]:
+            cells = [row["rank"], row["name"], row["score"], *row["interval"], row["wins"], row["seconds"]]
+            cells += [row["scores"].get(name) for name in others]
+            lines.writerow([*cells, "; ".join(row["warnings"]), row["error"]])
+
+
+class _Encoded:
+    """Lets csv write text to a file of bytes."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        self._file.write(text.encode())
+
+
+def show_ranking(view: Mapping[str, Any]) -> None:
+    """Draw what `Ranking.to_dict` gives."""
+    from rich.markup import escape
+
+    from consilience.cli import console
+    from consilience.labels import counted
+
+    rows = view["teachers"]
+    good = [row for row in rows if row["error"] is None]
+    others = [name for name in rows[0]["scores"] if name != view["metric"]]
+    interval = any(row["interval"][0] is not None for row in good)
+    headers = ["teacher", f">{view['metric']}", *(["interval", ">best in"] if interval else []), ""]
+    table = console.plain_table(">", *headers, *(f">{name}" for name in others))
+    for row in good:
+        low, high = row["interval"]
+        shown = "" if low is None else f"{low:.3g} to {high:.3g}"
+        figures = [shown, f"{100 * row['wins']:.0f}%"] if interval else []
+        cells = [str(row["rank"]), escape(row["name"]), f"{row['score']:.4g}", *figures]
+        more = ["" if row["scores"][name] is None else f"{row['scores'][name]:.4g}" for name in others]
+        table.add_row(
+            *cells, "█" * max(1, round(BAR * row["bar"])), *more, style="bold" if row is rows[0] else None
+        )
+    out = console.console()
+    over = f"{counted(view['n_rows'], 'row')} of {counted(view['n_classes'], 'class')}"
+    out.print(f"[bold]{counted(len(rows), 'teacher')} on {over}[/]")
+    out.print(table)
+    for row in rows:
+        if row["error"] is not None:
+            out.print(f"{escape(row['name'])} comes last: it {escape(row['error'])}", soft_wrap=True)
+        for remark in row["warnings"]:
+            out.print(f"{escape(row['name'])}: {escape(remark)}", soft_wrap=True)
+    if interval:
+        out.print(
+            f"(Intervals: {100 * view['confidence']:g}% of resamples of the rows. "
+            "Best in: the share of them that a teacher wins.)",
+            soft_wrap=not out.is_terminal,
+        )

@@ -1,0 +1,161 @@
+"""``consilience unify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from consilience.cli.app import (
+    STUDENTS,
+    Aliases,
+    BatchSize,
+    Cache,
+    Classes,
+    Json,
+    Quiet,
+    Seed,
+    Student,
+    Teachers,
+    TestData,
+    TestLabels,
+    app,
+    fit_on,
+    kind,
+    open_teachers,
+    read_test,
+    tell_unused_aliases,
+    text,
+)
+from consilience.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "sqrt": "sqrt", "no": False}
+
+
+@app.command()
+def unify(
+    teacher: Teachers,
+    data: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet."),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.onnx", help="Where the unified model goes.")
+    ] = None,
+    soft_labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where soft labels go: .npy (and a card), or .npz with classes."),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Labels where they are known (-1, NaN or empty elsewhere), a row per row."
+        ),
+    ] = None,
+    student: Student = "auto",
+    method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "mf-lf",
+    train: Annotated[str, typer.Option(help="estimate, or backprop (torch student).")] = "estimate",
+    balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes, sqrt or no.")] = "auto",
+    temperature: Annotated[float, typer.Option(help="Softens the teachers' outputs.")] = 3.0,
+    calibrate: Annotated[
+        bool,
+        typer.Option("--calibrate", help="Give each teacher a temperature by how the others agree with it."),
+    ] = False,
+    off_set: Annotated[
+        bool,
+        typer.Option(
+            "--off-set", help="With --method ce: a teacher's say on a row is the mass of its classes there."
+        ),
+    ] = False,
+    classes: Classes = None,
+    aliases: Aliases = None,
+    threshold: Annotated[
+        float, typer.Option(help="scikit-learn students ignore soft labels below this.")
+    ] = 0.01,
+    cache: Cache = None,
+    batch_size: BatchSize = 4096,
+    seed: Seed = 0,
+    test_data: TestData = None,
+    test_labels: TestLabels = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Make one classifier out of many, from unlabelled rows.
+
+    \b
+    Example:
+        consilience unify --teacher birds.onnx --teacher pets.npz --data X.npy --out unified.onnx
+        consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
+    """
+    from consilience._validation import check_choice, check_count, check_number
+    from consilience.cli import console
+    from consilience.files import readers
+    from consilience.unify.soft_labels import METHODS, check_off_set
+    from consilience.unify.unifier import Unifier
+
+    check_choice("student", student, STUDENTS)
+    check_choice("balance", balance, _BALANCE)
+    check_choice("method", method, METHODS)
+    check_choice("train", train, ("estimate", "backprop"))
+    check_off_set(off_set, method)
+    check_number("temperature", temperature, above=0)
+    check_count("batch_size", batch_size)
+    check_count("seed", seed, at_least=0)
+    _check_outputs(out, soft_labels, train, test_data, test_labels)
+    X = readers.read_rows(data, "--data")
+    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
+    test = read_test(test_data, test_labels)
+    with console.progress_bars(quiet=quiet) as progress:
+        unifier = Unifier(
+            open_teachers(teacher, classes),
+            None if student == "auto" else student,
+            method,  # type: ignore[arg-type]
+            train,  # type: ignore[arg-type]
+            _BALANCE[balance],
+            temperature,
+            calibrate="agreement" if calibrate else None,
+            off_set=off_set,
+            aliases=readers.read_aliases(aliases),
+            threshold=threshold,
+            cache=cache,
+            batch_size=batch_size,
+            progress=progress,
+            random_state=seed,
+        )
+        if out is None:
+            Q: NDArray[np.float64] | None = unifier.estimate(X, y)
+        else:
+            Q = fit_on(unifier, X, y, data, "The student").soft_labels_
+            unifier.save(out)
+    tell_unused_aliases(unifier.label_space_)
+    if soft_labels is not None and Q is not None:
+        readers.write_soft_labels(soft_labels, Q, unifier.classes_)
+    view = console.unifier_view(unifier, [kind(file) for file in teacher], len(X), y, test)
+    view |= {"out": text(out), "soft_labels": text(soft_labels)}
+    (console.show_json if as_json else console.show_unified)(view)
+
+
+def _check_outputs(
+    out: Path | None, soft_labels: Path | None, train: str, test_data: Path | None, test_labels: Path | None
+) -> None:
+    from consilience.files import readers
+
+    if out is None and soft_labels is None:
+        raise InvalidInputError("Nothing to write: give --out FILE.onnx, --soft-labels FILE, or both.")
+    readers.check_target(out, (".onnx",), "--out")
+    readers.check_target(soft_labels, (".npy", ".npz"), "--soft-labels")
+    if soft_labels is not None and train == "backprop":
+        raise InvalidInputError(
+            "--train backprop estimates no soft labels. Drop --soft-labels, or use --train estimate."
+        )
+    if (test_data is None) != (test_labels is None) or (test_data is not None and out is None):
+        raise InvalidInputError("--test-data and --test-labels go together, and with --out.")
+    if out is not None and soft_labels is not None and out.with_suffix("") == soft_labels.with_suffix(""):
+        raise InvalidInputError(
+            f"--out and --soft-labels would share the card {out.stem}.card.json. Give them different names."
+        )

@@ -1,0 +1,387 @@
+"""What people see in a terminal.
+
+Results are tables on stdout; bars and remarks go to stderr. Every table is drawn from the same mapping that
+``--json`` prints, so that the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import rich.box
+import rich.console
+import rich.progress
+import rich.table
+from rich.markup import escape
+
+from consilience._progress import Progress, silent
+from consilience.labels import TIE_BREAK, LabelSpace, counted, shorten
+
+if TYPE_CHECKING:
+    from consilience.collision.clustering import CollisionClustering
+    from consilience.unify.unifier import Unifier
+
+WIDTH = 110
+"""Columns of a table that goes to a file or a pipe, which have no width of their own."""
+
+MOST_OVERLAPS = 12
+"""Up to so many teachers the overlaps are shown as a matrix; beyond, only in JSON."""
+
+
+def console(*, stderr: bool = False) -> rich.console.Console:
+    """Return a console on stdout or stderr."""
+    made = rich.console.Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = max(made.width, WIDTH)
+    return made
+
+
+def show_error(message: str) -> None:
+    """Print one sentence on stderr."""
+    console(stderr=True).print(f"[bold red]Error:[/] {escape(message)}", soft_wrap=True)
+
+
+def show_warning(message: str) -> None:
+    """Print a warning as one line on stderr."""
+    line = " ".join(message.split())
+    console(stderr=True).print(f"[yellow]Warning: {escape(line)}[/]", soft_wrap=True)
+
+
+def show_json(values: Mapping[str, Any]) -> None:
+    """Print a result for machines on stdout; plain print, so that no line is wrapped."""
+    print(json.dumps(values, indent=2, ensure_ascii=False))
+
+
+@contextmanager
+def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
+    """Draw what is reported as bars on stderr; nothing where that is no terminal."""
+    target = console(stderr=True)
+    if quiet or not target.is_terminal:
+        yield silent
+        return
+    columns = (
+        rich.progress.TextColumn("{task.description}"),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TimeElapsedColumn(),
+    )
+    with rich.progress.Progress(*columns, console=target, transient=True) as bars:
+        tasks: dict[str, rich.progress.TaskID] = {}
+
+        def report(task: str, done: int, total: int) -> None:
+            if task not in tasks:
+                tasks[task] = bars.add_task(task, total=total)
+            bars.update(tasks[task], completed=done, total=total)
+
+        yield report
+
+
+def space_view(space: LabelSpace, kinds: Sequence[str]) -> dict[str, Any]:
+    """Return who knows what, ready for JSON.
+
+    Parameters
+    ----------
+    space : LabelSpace
+    kinds : sequence of str
+        What each teacher is made of, such as ``"onnx"``.
+    """
+    known = space.mask
+    counts = known.astype(int)
+    lists = [classes.tolist() for classes in space.class_lists]
+    return {
+        "n_classes": space.n_classes,
+        "classes": space.classes.tolist(),
+        "teachers": [
+            {"name": name, "kind": kind, "n_classes": len(classes), "classes": classes}
+            for name, kind, classes in zip(space.names, kinds, lists, strict=True)
+        ],
+        "overlaps": (counts.T @ counts).tolist(),
+        "only_one_teacher": {
+            name: space.classes[known[:, i] & (counts.sum(axis=1) == 1)].tolist()
+            for i, name in enumerate(space.names)
+        },
+        "components": [group.tolist() for group in space.components()],
+    }
+
+
+def show_space(view: Mapping[str, Any]) -> None:
+    """Draw what `space_view` gives."""
+    out = console()
+    teachers = view["teachers"]
+    out.print(f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]")
+    table = plain_table("teacher", "file", ">classes", "which")
+    for teacher in teachers:
+        which = shorten(teacher["classes"])
+        table.add_row(*map(escape, (teacher["name"], teacher["kind"], str(teacher["n_classes"]), which)))
+    out.print(table)
+    if 1 < len(teachers) <= MOST_OVERLAPS:
+        out.print("\n[bold]Shared classes[/]")
+        out.print(_overlaps([teacher["name"] for teacher in teachers], view["overlaps"]))
+    alone = {name: classes for name, classes in view["only_one_teacher"].items() if classes}
+    if len(teachers) > 1:
+        out.print()
+        for name, classes in alone.items():
+            out.print(f"Only {escape(name)} knows {escape(shorten(classes))}.", soft_wrap=True)
+        if not alone:
+            out.print("Every class is known to two teachers or more.")
+    groups = view["components"]
+    if len(groups) == 1:
+        out.print("One component: the teachers determine the probabilities of all classes.")
+        return
+    out.print(f"{len(groups)} components, which share no class:")
+    for group in groups:
+        out.print(f"  {escape(shorten(group))}", soft_wrap=True)
+    out.print(
+        f"The teachers do not determine how mass splits between them; tie-break: {TIE_BREAK}.", soft_wrap=True
+    )
+
+
+def unifier_view(
+    unifier: Unifier, kinds: Sequence[str], n_rows: int, y: Any, test: tuple[Any, Any] | None
+) -> dict[str, Any]:
+    """Return what a unifier did, ready for JSON.
+
+    Parameters
+    ----------
+    unifier : Unifier
+        After `fit` or `estimate`.
+    kinds : sequence of str
+        What each teacher is made of, such as ``"onnx"``.
+    n_rows : int
+        Rows of the transfer set.
+    y : sequence or None
+        Its known labels.
+    test : (X, y) or None
+        Rows to measure the student on.
+    """
+    space = unifier.label_space_
+    student = getattr(unifier, "student_", None)
+    truth = space.encode(test[1], "--test-labels") if test and student else np.empty(0, np.intp)
+    known = truth >= 0
+    right = known[known]
+    if test and student:
+        right = (space.encode(unifier.predict(test[0])) == truth)[known]
+    return {
+        "teachers": [
+            {
+                "name": name,
+                "kind": kind,
+                "n_classes": len(classes),
+                "abstentions": int(abstentions),
+                "temperature": float(temperature),
+            }
+            for name, kind, classes, abstentions, temperature in zip(
+                space.names,
+                kinds,
+                space.class_lists,
+                unifier.n_abstentions_,
+                unifier.temperatures_,
+                strict=True,
+            )
+        ],
+        "n_classes": space.n_classes,
+        "classes": space.classes.tolist(),
+        "n_rows": n_rows,
+        "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
+        "method": unifier.method,
+        "train": unifier.train,
+        "temperature": unifier.temperature,
+        "calibrated": unifier.calibrate is not None,
+        "off_set": unifier.off_set,
+        "seed": unifier.random_state,
+        "student": None if student is None else student_name(student),
+        "balanced": student is not None and unifier.class_weights_ is not None,
+        "accuracy": float(right.mean()) if len(right) else None,
+        "n_test": len(right),
+        "seconds": unifier.seconds_,
+    }
+
+
+def student_name(student: Any) -> str:
+    model = getattr(student, "estimator_", None)
+    if model is None:
+        return "torch network"
+    return type(model[-1] if hasattr(model, "steps") else model).__name__
+
+
+def show_unified(view: Mapping[str, Any]) -> None:
+    """Draw the summary of ``consilience unify``."""
+    out = console()
+    calibrated = view["calibrated"]
+    table = plain_table("teacher", "file", ">classes", ">abstains on", *[">temperature"] * calibrated)
+    for teacher in view["teachers"]:
+        abstains = f"{teacher['abstentions']} of {view['n_rows']} rows"
+        cells = [escape(teacher["name"]), escape(teacher["kind"]), str(teacher["n_classes"]), abstains]
+        table.add_row(*cells, *[f"{teacher['temperature']:.2f}"] * calibrated)
+    out.print(table)
+    notes = {"off-set weighting": view["off_set"], "calibrated": calibrated, "balanced": view["balanced"]}
+    facts = {
+        "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
+        "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
+        "method": ", ".join([view["method"], *(note for note, holds in notes.items() if holds)]),
+        "student": view["student"] or "none: only soft labels were asked for",
+        "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
+        "accuracy": None
+        if view["accuracy"] is None
+        else f"{100 * view['accuracy']:.1f}% of {view['n_test']} test rows",
+        "model": view["out"],
+        "soft labels": view["soft_labels"],
+    }
+    out.print()
+    out.print(facts_table(facts))
+
+
+def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dict[str, Any]:
+    """Return what was found, ready for JSON.
+
+    Parameters
+    ----------
+    model : CollisionClustering
+        After `fit`.
+    X : (n, d) array
+    y : (n,) array or None
+        Labels of some rows, -1 elsewhere.
+    truth : (n,) array or None
+        Classes to compare with; rows where it is None, NaN, -1 or empty are left out.
+    """
+    confidence = model.predict_proba(X).max(axis=1)
+    labelled = np.full(len(X), False) if y is None else np.asarray(y) >= 0
+    groups = [model.labels_ == k for k in range(model.n_clusters)]
+    return {
+        "n_rows": len(X),
+        "n_features": model.n_features_in_,
+        "n_clusters": model.n_clusters,
+        "loss": model.loss,
+        "seed": model.random_state,
+        "clusters": [
+            {
+                "cluster": k,
+                "rows": int(rows.sum()),
+                "share": float(rows.mean()),
+                "confidence": float(confidence[rows].mean()) if rows.any() else None,
+                "labelled": int(labelled[rows].sum()),
+            }
+            for k, rows in enumerate(groups)
+        ],
+        "n_labels": int(labelled.sum()),
+        "objective": model.objective_,
+        "n_iter": model.n_iter_,
+        "agreement": None if truth is None else _agreement(truth, model.labels_),
+    }
+
+
+def _agreement(truth: Any, labels: Any) -> dict[str, Any]:
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    from consilience.collision.accuracy import clustering_accuracy
+
+    known = np.array([one is not None and one == one and one not in (-1, "") for one in truth.tolist()])
+    if not known.any():
+        return {"n_rows": 0, "accuracy": None, "nmi": None, "ari": None}
+    # text, so that numbers and names may stand side by side
+    classes = np.array([str(one) for one in truth[known].tolist()])
+    return {
+        "n_rows": int(known.sum()),
+        "accuracy": clustering_accuracy(classes, labels[known]),
+        "nmi": float(normalized_mutual_info_score(classes, labels[known])),
+        "ari": float(adjusted_rand_score(classes, labels[known])),
+    }
+
+
+def show_clusters(view: Mapping[str, Any]) -> None:
+    """Draw what `clusters_view` gives."""
+    out = console()
+    labels = view["n_labels"] > 0
+    table = plain_table(
+        ">cluster", ">rows", ">share", ">mean confidence", *([">labelled rows"] if labels else [])
+    )
+    for cluster in view["clusters"]:
+        confidence = "" if cluster["confidence"] is None else _percent(cluster["confidence"])
+        cells = [str(cluster["cluster"]), str(cluster["rows"]), _percent(cluster["share"]), confidence]
+        table.add_row(*cells, *([str(cluster["labelled"])] if labels else []))
+    out.print(table)
+    facts: dict[str, str | None] = {
+        "rows": f"{view['n_rows']} of {counted(view['n_features'], 'feature')}",
+        "loss": f"{view['loss']}, {view['objective']:.4f} after {counted(view['n_iter'], 'round')}",
+        "clusters": view["out"],
+    }
+    agreement = view["agreement"]
+    if agreement and agreement["n_rows"]:
+        facts["accuracy"] = f"{_percent(agreement['accuracy'])} of {agreement['n_rows']} rows, best match"
+        facts["NMI"], facts["ARI"] = f"{agreement['nmi']:.3f}", f"{agreement['ari']:.3f}"
+    out.print()
+    out.print(facts_table(facts))
+
+
+def facts_table(facts: Mapping[str, str | None]) -> rich.table.Table:
+    """Return names and facts as a table without lines, those without a fact left out."""
+    grid = rich.table.Table.grid(padding=(0, 2))
+    for name, fact in facts.items():
+        if fact is not None:
+            grid.add_row(f"[bold]{name}[/]", escape(fact))
+    return grid
+
+
+def show_demo(view: Mapping[str, Any]) -> None:
+    """Draw what `consilience.cli.demo.DemoResult.to_dict` gives."""
+    out = console()
+    out.print("[bold]The sites: each trains on its own rows and shows nobody but its model[/]")
+    table = plain_table("site", "model", ">rows", "digits it knows", ">right on these", ">on all ten")
+    for site in view["sites"]:
+        figures = (_percent(site["own_accuracy"]), _percent(site["accuracy"]))
+        table.add_row(site["name"], site["model"], str(site["rows"]), ", ".join(site["classes"]), *figures)
+    out.print(table)
+    out.print(f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]")
+    table = plain_table("method", "how", ">accuracy", ">soft labels right", ">seconds")
+    for variant in view["variants"]:
+        style = "bold" if variant["name"] == view["best"] else None
+        table.add_row(*_variant_cells(variant), style=style)
+    table.add_section()
+    table.add_row(
+        "SPV", "supervised, all rows pooled", _percent(view["supervised"]), "",
+        f"{view['supervised_seconds']:.1f}",
+    )  # fmt: skip
+    out.print(table)
+    out.print("\n[bold]In plain words[/]")
+    for sentence in view["sentences"]:
+        out.print(f"- {escape(sentence)}", soft_wrap=not out.is_terminal)
+    out.print(f"({view['seconds']:.0f} seconds, seed {view['seed']})")
+
+
+_FAMILIES = {"E": "estimated soft labels", "BS": "estimated and balanced", "BP": "backprop through the loss"}
+
+
+def _variant_cells(variant: Mapping[str, Any]) -> tuple[str, ...]:
+    labels = variant["label_accuracy"]
+    return (
+        variant["name"],
+        _FAMILIES[variant["family"]],
+        _percent(variant["accuracy"]),
+        "" if labels is None else _percent(labels),
+        f"{variant['seconds']:.1f}",
+    )
+
+
+def _overlaps(names: Sequence[str], overlaps: Sequence[Sequence[int]]) -> rich.table.Table:
+    table = plain_table("", *(f">{escape(name)}" for name in names))
+    for i, (name, row) in enumerate(zip(names, overlaps, strict=True)):
+        cells = [f"[dim]{count}[/]" if i == j else str(count or "·") for j, count in enumerate(row)]
+        table.add_row(escape(name), *cells)
+    return table
+
+
+def plain_table(*headers: str) -> rich.table.Table:
+    """Return an empty table; a header that begins with ">" is right-aligned."""
+    table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
+    for header in headers:
+        right = header.startswith(">")
+        table.add_column(header.removeprefix(">"), justify="right" if right else "left")
+    return table
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f}%"

@@ -1,0 +1,1 @@
+"""Files: cards, ONNX export, atomic writes, readers of tables and arrays."""

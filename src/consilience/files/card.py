@@ -1,0 +1,270 @@
+"""A teacher's card: a small JSON file next to its model that says what the columns mean.
+
+``birds.onnx`` has the card ``birds.card.json``. A card is data: reading one never imports or runs anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+
+from consilience._validation import check_choice
+from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError
+from consilience.files.atomic import replacing
+from consilience.labels import class_list
+
+CardOutput = Literal["logits", "probabilities", "labels"]
+
+VERSION = 1
+MAX_BYTES = 16 * 2**20
+
+_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed")
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a model's file cannot say by itself.
+
+    Parameters
+    ----------
+    name : str
+        The teacher's name.
+    classes : sequence of str or int
+        One name per output column, in the order of the columns.
+    output : {"logits", "probabilities", "labels"}, optional
+        What the model gives; None leaves it to be detected.
+    sha256 : str, optional
+        Checksum of the model file, in hexadecimal.
+    description : str
+        A sentence for people.
+    details : mapping
+        Anything else that JSON can hold.
+    centres : (k, d) array of numbers, optional
+        The mean embedding of each class in the model's own data, a row per class (SCTD, eq. 6), so that
+        others need not guess it from the weights.
+    embed : str, optional
+        The layer that the centres were taken from, as in ``as_teacher(..., embed=)``; by default the input of
+        the last one. For another layer they are not used.
+
+    Examples
+    --------
+    >>> Card("birds", ["crow", "wren"]).classes
+    ('crow', 'wren')
+    """
+
+    name: str
+    classes: tuple[Any, ...]
+    output: CardOutput | None = None
+    sha256: str | None = None
+    description: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    centres: tuple[tuple[float, ...], ...] | None = None
+    embed: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise InvalidInputError(f"A card's name must be a text that is not empty; it is {self.name!r}.")
+        try:
+            classes = tuple(class_list(self.classes, "classes"))
+        except (LabelSpaceError, TypeError) as error:
+            raise InvalidInputError(f"The card {self.name!r} cannot be used: {error}") from error
+        object.__setattr__(self, "classes", classes)
+        check_choice("output", self.output, ("logits", "probabilities", "labels", None))
+        if self.sha256 is not None and not _is_sha256(self.sha256):
+            raise InvalidInputError(f"sha256={self.sha256!r} must be 64 hexadecimal digits.")
+        if not isinstance(self.description, str):
+            raise InvalidInputError(f"description={self.description!r} must be a text.")
+        if not isinstance(self.details, Mapping):
+            raise InvalidInputError(f"details={self.details!r} must be a mapping of names to values.")
+        if self.embed is not None and (not isinstance(self.embed, str) or not self.embed):
+            raise InvalidInputError(f"embed={self.embed!r} must be the name of a layer.")
+        if self.centres is not None:
+            object.__setattr__(self, "centres", _check_centres(self.centres, len(classes)))
+
+
+def card_path(model_path: str | os.PathLike[str]) -> Path:
+    """Return where the card of a model file lies: in the same folder, with the ending ``.card.json``.
+
+    Examples
+    --------
+    >>> card_path("models/birds.onnx").as_posix()
+    'models/birds.card.json'
+    """
+    return Path(model_path).with_suffix(".card.json")
+
+
+def file_sha256(path: str | os.PathLike[str]) -> str:
+    """Return the checksum of a file that a card records."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_card(path: str | os.PathLike[str], card: Card) -> None:
+    """Write a card; a reader sees the old card or the new one, never half of one.
+
+    Parameters
+    ----------
+    path : path
+        The card's own path, see `card_path`.
+    card : Card
+        What to write.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = card_path(Path(tempfile.mkdtemp()) / "birds.onnx")
+    >>> write_card(path, Card("birds", ["crow", "wren"]))
+    >>> read_card(path).classes
+    ('crow', 'wren')
+    """
+    data = _encoded(card)
+    with replacing(Path(path)) as file:
+        file.write(data)
+
+
+@contextmanager
+def carded(model_path: Path, card: Card) -> Iterator[None]:
+    """Write a model's file in the block; its card follows, with the checksum of that file.
+
+    What is wrong with the card shows before the block: an older file of that name is then still whole.
+    """
+    _encoded(card)
+    yield
+    write_card(card_path(model_path), replace(card, sha256=file_sha256(model_path)))
+
+
+def _encoded(card: Card) -> bytes:
+    """Return the content of a card's file, or say what is wrong with it."""
+    content: dict[str, Any] = {"consilience_card": VERSION}
+    content.update((key, getattr(card, key)) for key in _KEYS)
+    content["details"] = dict(card.details)
+    for key in ("centres", "embed"):
+        if content[key] is None:
+            del content[key]  # so that older releases read the card
+    try:
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"The details of card {card.name!r} are not plain JSON: {error}.") from error
+    data = text.encode("utf-8", errors="surrogatepass")
+    if len(data) > MAX_BYTES:
+        raise InvalidInputError(
+            f"The card {card.name!r} takes {len(data)} bytes; at most {MAX_BYTES} are read."
+        )
+    return data
+
+
+def read_card(path: str | os.PathLike[str]) -> Card:
+    """Read a card, or say what is wrong with it.
+
+    Parameters
+    ----------
+    path : path
+        The card's own path. It must be a regular file: no link, no folder, no device.
+    """
+    target = Path(path)
+    content = _parse(_read_bytes(target), target.name)
+    version = content.pop("consilience_card", None)
+    if version is None:
+        raise InvalidInputError(
+            f'{target.name} is no card: it lacks "consilience_card". Write cards with write_card.'
+        )
+    if type(version) is not int or version != VERSION:
+        raise InvalidInputError(
+            f"{target.name} is a card of version {version!r}; this release reads version {VERSION}. "
+            "Upgrade consilience, or write the card again."
+        )
+    unknown = [key for key in content if key not in _KEYS]
+    if unknown:
+        raise InvalidInputError(
+            f"{target.name} has the unknown key {unknown[0]!r}; a card has {', '.join(_KEYS)}. "
+            "Put anything else under details."
+        )
+    for key in ("name", "classes"):
+        if key not in content:
+            raise InvalidInputError(f"{target.name} lacks {key!r}.")
+    if not isinstance(content["classes"], list):
+        raise InvalidInputError(f"{target.name} must give classes as a list with one name per column.")
+    try:
+        return Card(**content)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{target.name}: {error}") from error
+
+
+def find_card(model_path: str | os.PathLike[str]) -> Card | None:
+    """Return the card next to a model file, or None where there is none.
+
+    Raises
+    ------
+    InvalidInputError
+        The card is broken, or its sha256 is that of another file.
+    """
+    path = card_path(model_path)
+    if not os.path.lexists(path):
+        return None
+    card = read_card(path)
+    if card.sha256 is not None and card.sha256.lower() != file_sha256(model_path):
+        raise InvalidInputError(
+            f"The card belongs to another file: the sha256 in {path.name} is not that of "
+            f"{Path(model_path).name}. Remove the card, or write it again for this file."
+        )
+    return card
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        status = path.lstat()
+    except OSError as error:
+        raise InvalidInputError(f"The card {path} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise UnsafeFileError(
+            f"The card {path} is not a regular file. Put the card itself next to its model."
+        )
+    if status.st_size > MAX_BYTES:
+        raise InvalidInputError(f"The card {path} has {status.st_size} bytes; at most {MAX_BYTES} are read.")
+    try:
+        with path.open("rb") as file:
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InvalidInputError(f"The card {path} cannot be read: {error.strerror}.") from error
+
+
+def _parse(data: bytes, filename: str) -> dict[str, Any]:
+    def refuse(constant: str) -> NoReturn:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        content = json.loads(data.decode("utf-8"), parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{filename} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise InvalidInputError(f"{filename} must hold a JSON object, not a {type(content).__name__}.")
+    return content
+
+
+def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...]:
+    """Return centres (k, d) as plain numbers, or say what is wrong with them."""
+    try:
+        values = np.asarray(centres)
+    except ValueError:  # rows that differ in length
+        values = np.empty(0)
+    if values.dtype.kind not in "iuf" or values.ndim != 2 or len(values) != n_classes or values.shape[1] == 0:
+        raise InvalidInputError(
+            f"A card's centres must be numbers, ({n_classes}, d): a row per class, all of one length; they "
+            f"have shape {np.shape(values)}."
+        )
+    if not np.isfinite(values).all():
+        raise InvalidInputError("A card's centres must be finite numbers.")
+    return tuple(tuple(row) for row in values.astype(float).tolist())
+
+
+def _is_sha256(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64 and set(value.lower()) <= set("0123456789abcdef")

@@ -1,0 +1,317 @@
+"""A trained model of texts: how it reads texts, what it says of them, and its file."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import unicodedata
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._validation import n_rows, take_rows
+from consilience.exceptions import InvalidInputError
+from consilience.files.atomic import replacing
+from consilience.files.card import Card, carded
+from consilience.kernels.text.bags import bag_inputs
+from consilience.kernels.text.ngrams import Bounds, Codes, hash_ngrams
+from consilience.labels import class_list, shorten
+
+VERSION_KEY = "consilience_text"
+"""The array of an .npz file that tells a model of texts from precomputed outputs."""
+
+VERSION = 1
+MAX_LENGTH = 32  # of an n-gram
+MAX_BUCKETS = 2**28
+BATCH_SIZE = 1024
+
+_ARRAYS = {"embeddings": "e", "weights": "f", "bias": "f", "classes": "", "settings": "U"}
+
+
+class _Borders(dict[int, str]):
+    """What each character becomes, for `str.translate`: a table that grows with the characters it meets."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = unicodedata.category(character)
+        if kind[0] == "Z" or kind in ("Cc", "Nd") or character == "_":
+            self[code] = " "
+        elif kind[0] in "PS":
+            self[code] = f" {character} "  # a word of its own
+        else:
+            self[code] = character
+        return self[code]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a text becomes n-grams.
+
+    Parameters
+    ----------
+    ngram_range : (int, int)
+        Least and most characters of an n-gram.
+    lowercase : bool
+    max_chars : int
+        Characters of a text that are read; the rest is ignored.
+    """
+
+    ngram_range: tuple[int, int]
+    lowercase: bool
+    max_chars: int
+
+
+class Packed(NamedTuple):
+    """Texts, ready to be hashed."""
+
+    codes: Codes  # (c,) the code points of all texts, each with a space at both ends
+    bounds: Bounds  # (n + 1,) where each text begins, and the end
+
+
+@dataclass(frozen=True, eq=False)
+class TextModel:
+    """Logits of texts: a softmax layer on the sum of the embeddings of a text's n-grams.
+
+    Parameters
+    ----------
+    embeddings : (n_buckets, d) array of float32
+    weights : (d, L) array of float32
+    bias : (L,) array of float32
+    classes : (L,) array
+    reading : Reading
+    """
+
+    embeddings: NDArray[np.float32]
+    weights: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    classes: NDArray[Any]
+    reading: Reading
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, L) of a list of texts."""
+        return self.logits_of(self.embed(X))
+
+    def logits_of(self, embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return logits (n, L) of what enters the last layer (n, d)."""
+        return np.asarray(embeddings @ self.weights + self.bias, dtype=np.float64)
+
+    def embed(self, X: Any) -> NDArray[np.float32]:
+        """Return what enters the last layer (n, d)."""
+        texts = as_texts(X)
+        embeddings = np.empty((len(texts), self.embeddings.shape[1]), dtype=np.float32)
+        for start in range(0, len(texts), BATCH_SIZE):
+            rows = slice(start, start + BATCH_SIZE)
+            packed = pack(texts[rows], self.reading)
+            ids, bounds = hash_ngrams(*packed, *self.reading.ngram_range, len(self.embeddings))
+            embeddings[rows] = bag_inputs(self.embeddings, ids, bounds)
+        return embeddings
+
+    def named(self, classes: NDArray[Any], temperature: float) -> TextModel:
+        """Return the model with other names of classes, and with logits `temperature` times as large."""
+        scale = np.float32(temperature)
+        return replace(self, weights=self.weights * scale, bias=self.bias * scale, classes=classes)
+
+
+def holds_texts(X: Any) -> bool:
+    """Tell whether X looks like a list of texts, by its first entry.
+
+    Examples
+    --------
+    >>> holds_texts(["a", "b"]), holds_texts(np.array(["a"])), holds_texts([[1.0]]), holds_texts("a")
+    (True, True, False, False)
+    """
+    if isinstance(X, str | bytes) or len(getattr(X, "shape", (0,))) != 1:
+        return False
+    first = take_rows(X, slice(0, 1)) if isinstance(X, list | tuple) or hasattr(X, "shape") else ()
+    return any(isinstance(text, str) for text in first)
+
+
+def as_texts(X: Any) -> list[str]:
+    """Return X as a list of texts, or say what is wrong with it.
+
+    Examples
+    --------
+    >>> as_texts(["a", 2])
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: X has 2 in row 1, of type int; expected a list of texts (str).
+    """
+    expected = "expected a list of texts (str)"
+    if isinstance(X, str | bytes):
+        raise InvalidInputError(f"X is a {type(X).__name__}; {expected}: put it in brackets.")
+    shape = getattr(X, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise InvalidInputError(f"X has shape {tuple(shape)}; {expected}, of one dimension.")
+    n_rows(X)  # says what it is where it has no rows
+    if isinstance(X, Mapping | set | frozenset):
+        raise InvalidInputError(f"X is a {type(X).__name__}; {expected}.")
+    texts = X.tolist() if hasattr(X, "tolist") else list(X)
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            hint = " Decode bytes first: text.decode()." if isinstance(text, bytes) else ""
+            raise InvalidInputError(
+                f"X has {repr(text)[:50]} in row {row}, of type {type(text).__name__}; {expected}.{hint}"
+            )
+    return texts
+
+
+def pack(texts: Sequence[str], reading: Reading) -> Packed:
+    """Return the code points of texts: words with single spaces around them, digits left out.
+
+    Punctuation marks and symbols are words of their own.
+
+    Examples
+    --------
+    >>> codes, bounds = pack(["Ab, 12 c", ""], Reading((1, 5), lowercase=True, max_chars=100))
+    >>> "".join(map(chr, codes)), bounds.tolist()
+    (' ab , c ', [0, 8, 8])
+    """
+    words = list(_normalised(texts, reading))
+    joined = "".join(words)
+    codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.uint32)
+    lengths = np.fromiter(map(len, words), dtype=np.int64, count=len(words))
+    return Packed(codes, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+
+
+def _normalised(texts: Sequence[str], reading: Reading) -> Iterator[str]:
+    borders = _Borders()
+    for text in texts:
+        start = text[: reading.max_chars]
+        words = (start.lower() if reading.lowercase else start).translate(borders).split()
+        yield f" {' '.join(words)} " if words else ""
+
+
+def write_model(
+    path: str | os.PathLike[str], model: TextModel, *, description: str, details: Mapping[str, Any]
+) -> Path:
+    """Write a model as an .npz file without pickles, embeddings in float16, and its card next to it."""
+    target = Path(path)
+    if target.suffix != ".npz":
+        raise InvalidInputError(
+            f"A model of texts is saved as .npz; give a file name that ends so, not {target.name!r}."
+        )
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
+    if target.is_dir():
+        raise InvalidInputError(f"{str(target)!r} is a folder; give the name of a file.")
+    with np.errstate(over="ignore"):
+        half = model.embeddings.astype(np.float16)
+    if not all(np.isfinite(values).all() for values in (half, model.weights, model.bias)):
+        raise InvalidInputError(
+            "The model has weights that are not finite in half precision. Train it with a smaller lr."
+        )
+    reading = model.reading
+    settings = {
+        "ngram_range": list(reading.ngram_range),
+        "lowercase": bool(reading.lowercase),
+        "max_chars": int(reading.max_chars),
+    }
+    names = class_list(model.classes)
+    card = Card(target.stem, tuple(names), "logits", description=description, details=details)
+    with carded(target, card), replacing(target) as file:
+        np.savez(
+            file,
+            allow_pickle=False,
+            **{VERSION_KEY: np.array(VERSION)},
+            embeddings=half,
+            weights=model.weights,
+            bias=model.bias,
+            classes=np.asarray(names),
+            settings=np.array(json.dumps(settings)),
+        )
+    return target
+
+
+def is_text_model(path: str | os.PathLike[str]) -> bool:
+    """Tell whether an .npz file says that it is a model of texts; only its list of contents is read."""
+    if not Path(path).is_file():  # a pipe would keep us waiting
+        return False
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{VERSION_KEY}.npy" in archive.namelist()
+    except Exception:  # zipfile raises all kinds, for a bit that was flipped
+        return False
+
+
+def read_model(path: str | os.PathLike[str]) -> TextModel:
+    """Read a model that `write_model` wrote, or say what is wrong with the file.
+
+    Everything is checked before it is used: a stranger's file can give wrong answers and nothing worse. The
+    card is the caller's to compare, by `find_card`.
+    """
+    source = Path(path)
+    try:
+        status = source.stat()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInputError(f"{source} cannot be read: {reason}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InvalidInputError(f"{source} cannot be read: it is not a regular file.")
+    try:
+        arrays = _read_arrays(source)
+    except InvalidInputError:
+        raise
+    except Exception as error:  # numpy and zipfile raise all kinds, for a bit that was flipped
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        raise InvalidInputError(f"{source.name} is no model of texts that can be read: {reason}.") from error
+    return _checked(arrays, source.name)
+
+
+def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
+    with zipfile.ZipFile(source) as archive:
+        expected = {f"{name}.npy" for name in (VERSION_KEY, *_ARRAYS)}
+        found = archive.namelist()
+        if set(found) != expected or len(found) != len(expected):
+            raise InvalidInputError(
+                f"{source.name} is no model of texts: it has {shorten(found) or 'nothing'}; expected "
+                f"{shorten(sorted(expected))}. Write one with save."
+            )
+        # without compression the file is as large as what it holds
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise InvalidInputError(f"{source.name} is compressed; write it with save, which does not.")
+    with np.load(source, allow_pickle=False) as values:
+        return {name: values[name] for name in (VERSION_KEY, *_ARRAYS)}
+
+
+def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
+    def refuse(problem: str) -> InvalidInputError:
+        return InvalidInputError(f"{filename} is no model of texts that can be used: {problem}.")
+
+    version = arrays[VERSION_KEY]
+    if version.shape != () or version.dtype.kind not in "iu" or int(version) != VERSION:
+        raise refuse(f"its version is {version.tolist()!r} and this release reads {VERSION}")
+    for name, kind in _ARRAYS.items():
+        if kind and arrays[name].dtype != np.dtype(kind) and arrays[name].dtype.kind != kind:
+            raise refuse(f"{name} has type {arrays[name].dtype}")
+    E, W, b = arrays["embeddings"], arrays["weights"], arrays["bias"]
+    if E.ndim != 2 or W.ndim != 2 or b.ndim != 1 or 0 in E.shape or len(E) > MAX_BUCKETS:
+        raise refuse(f"its arrays have the shapes {E.shape}, {W.shape} and {b.shape}")
+    try:
+        classes = np.asarray(class_list(arrays["classes"]))
+        reading = _read_settings(arrays["settings"])
+    except (ValueError, TypeError) as error:
+        raise refuse(str(error).rstrip(".")) from error
+    if arrays["classes"].ndim != 1 or W.shape != (E.shape[1], len(classes)) or b.shape != (len(classes),):
+        raise refuse(f"{E.shape}, {W.shape} and {b.shape} do not fit together with {len(classes)} classes")
+    E, W, b = (np.ascontiguousarray(values, dtype=np.float32) for values in (E, W, b))
+    if not all(np.isfinite(values).all() for values in (E, W, b)):
+        raise refuse("it has weights that are not finite")
+    return TextModel(E, W, b, classes, reading)
+
+
+def _read_settings(text: NDArray[Any]) -> Reading:
+    shown = repr(str(text)[:100])
+    try:
+        settings = json.loads(str(text))
+        (lo, hi), lowercase, most = (settings[key] for key in ("ngram_range", "lowercase", "max_chars"))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise ValueError(f"its settings are {shown}") from error
+    whole = all(type(value) is int for value in (lo, hi, most))
+    if not whole or not 1 <= lo <= hi <= MAX_LENGTH or most < 1 or type(lowercase) is not bool:
+        raise ValueError(f"its settings are {shown}")
+    return Reading((lo, hi), lowercase, most)

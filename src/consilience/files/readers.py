@@ -1,0 +1,266 @@
+"""The files that people name on the command line. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._optional import require
+from consilience.exceptions import InvalidInputError
+from consilience.files.atomic import replacing
+from consilience.files.card import Card, card_path, file_sha256, write_card
+from consilience.labels import shorten
+
+
+def read_rows(path: Path, option: str) -> NDArray[Any]:
+    """Return the rows (n, ...) of a .npy, .npz, .csv or .parquet file of numbers.
+
+    Parameters
+    ----------
+    path : path
+        An .npz has them under ``X``, or as its only array; a .csv may have a header.
+    option : str
+        What named the file, for messages.
+    """
+    values = _read_array(path, option, "X")
+    if values.dtype.kind not in "biuf" or values.ndim < 2:
+        raise InvalidInputError(
+            f"{option}: {path} holds {values.dtype} of shape {values.shape}; "
+            "expected numbers of shape (n, ...), a row per sample."
+        )
+    if values.size == 0:
+        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected at least one row.")
+    return values
+
+
+def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
+    """Return the labels (n,) of a file like that of `read_rows`; None where there is none.
+
+    An .npz has them under ``y``, or as its only array; a .csv or .parquet file is one column of them.
+    """
+    values = _read_array(path, option, "y")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.shape != (rows,):
+        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected ({rows},).")
+    return values
+
+
+def whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as whole numbers, -1 where one is None, NaN or empty; unchanged where some are text."""
+    if labels.dtype.kind not in "fO":
+        return labels
+    missing = np.array([label is None or label != label or label == "" for label in labels])
+    known = labels[~missing]
+    if not all(isinstance(label, int | float | np.number) and float(label).is_integer() for label in known):
+        return labels
+    whole = np.full(len(labels), -1, dtype=np.intp)
+    whole[~missing] = known.astype(np.intp)
+    return whole
+
+
+def write_clusters(path: Path, labels: NDArray[np.intp]) -> None:
+    """Write the cluster of each row (n,): an .npy, or a .csv of one column."""
+    with replacing(path) as file:
+        if path.suffix.lower() == ".npy":
+            np.save(file, labels, allow_pickle=False)
+        else:
+            np.savetxt(file, labels, fmt="%d", header="label", comments="")
+
+
+def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> None:
+    """Refuse a file that could not be written; to be called before the long work."""
+    if path is None:
+        return
+    if path.suffix.lower() not in suffixes:
+        raise InvalidInputError(f"{option} writes {' or '.join(suffixes)}; {path.name!r} does not end so.")
+    if not path.parent.is_dir():
+        raise InvalidInputError(f"{option}: the folder {str(path.parent)!r} does not exist. Make it first.")
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise InvalidInputError(f"{option}: {str(path)!r} cannot be written.")
+    if path.suffix.lower() == ".onnx":
+        for module in ("onnx", "onnxruntime"):
+            require(module, extra="onnx", purpose="Saving as ONNX")
+
+
+def write_soft_labels(path: Path, Q: NDArray[np.float64], classes: NDArray[Any]) -> None:
+    """Write soft labels (n, L): an .npz with the classes, or an .npy and a card that has them.
+
+    Either can be a teacher again. A reader sees the old file or the new one, never half of one.
+    """
+    with replacing(path) as file:
+        if path.suffix.lower() == ".npz":
+            np.savez_compressed(file, proba=Q, classes=classes)
+        else:
+            np.save(file, Q, allow_pickle=False)
+    if path.suffix.lower() == ".npy":
+        card = Card(path.stem, tuple(classes.tolist()), "probabilities", file_sha256(path), "Soft labels.")
+        write_card(card_path(path), card)
+
+
+def parse_classes(given: Sequence[str], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return the classes of teachers from texts such as ``birds=crow,wren`` and ``pets=@pets.txt``."""
+    parsed = {}
+    for text in given:
+        name, equals, listing = text.partition("=")
+        if not equals or not listing:
+            raise InvalidInputError(f"--classes {text!r} is not NAME=A,B,C or NAME=@FILE.")
+        if name not in names:
+            raise InvalidInputError(
+                f"--classes names the teacher {name!r}; the teachers are {shorten(names)} "
+                "(a file's name without its ending)."
+            )
+        if listing.startswith("@"):
+            parsed[name] = read_classes(Path(listing[1:]))
+        else:
+            parsed[name] = numbers_or_text([part.strip() for part in listing.split(",")])
+    return parsed
+
+
+def read_classes(path: Path) -> list[Any]:
+    """Return class names from a file with one per line, or from a JSON list."""
+    text = _read_text(path)
+    if path.suffix.lower() != ".json":
+        return numbers_or_text([line.strip() for line in text.splitlines() if line.strip()])
+    values = _parse_json(text, path)
+    if not isinstance(values, list):
+        raise InvalidInputError(f"{path} must hold a JSON list of classes.")
+    return values
+
+
+def read_aliases(path: Path | None) -> dict[str, Any] | None:
+    """Return other names of classes from a JSON object."""
+    if path is None:
+        return None
+    values = _parse_json(_read_text(path), path)
+    if not isinstance(values, dict):
+        raise InvalidInputError(f'{path} must hold a JSON object such as {{"automobile": "car"}}.')
+    return values
+
+
+def numbers_or_text(values: Sequence[str]) -> list[Any]:
+    """Return integers where every value is one, as the classes of many models are; else text.
+
+    Examples
+    --------
+    >>> numbers_or_text(["3", "7"]), numbers_or_text(["3", "cat"])
+    ([3, 7], ['3', 'cat'])
+    """
+    try:
+        return [int(value) for value in values]
+    except ValueError:
+        return list(values)
+
+
+def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
+    suffix = path.suffix.lower()
+    if suffix not in readers:
+        raise InvalidInputError(f"{option} reads {', '.join(readers)}; {path.name!r} ends in none of these.")
+    if not path.is_file():
+        raise InvalidInputError(f"{option}: {path} does not exist, or is no file.")
+    try:
+        return readers[suffix](path, key)
+    except InvalidInputError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if "pickle" in reason.lower():
+            reason = "it holds Python objects, which would have to be unpickled; save numbers or plain text"
+        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.") from error
+
+
+def _read_npy(path: Path, key: str) -> NDArray[Any]:
+    values = np.load(path, allow_pickle=False)
+    if not isinstance(values, np.ndarray):
+        raise ValueError("it is an .npz under another name")
+    return values
+
+
+def _read_npz(path: Path, key: str) -> NDArray[Any]:
+    if not zipfile.is_zipfile(path):
+        raise ValueError("it is no .npz archive")
+    with np.load(path, allow_pickle=False) as archive:
+        found = archive.files if len(archive.files) == 1 else [name for name in archive.files if name == key]
+        if not found:
+            raise ValueError(f"it has {shorten(archive.files) or 'nothing'}; expected an array {key}")
+        return np.asarray(archive[found[0]])
+
+
+def _read_csv(path: Path, key: str) -> NDArray[Any]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        lines = list(csv.reader(file))
+    if not any(lines):
+        raise ValueError("it is empty")
+    if key == "y":  # where an empty line is a row without a label
+        return _read_label_lines([line or [""] for line in lines])
+    return _read_number_lines([line for line in lines if line])
+
+
+def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:
+    if max(map(len, lines)) > 1:
+        raise ValueError("it has several columns; labels are one")
+    values = [line[0].strip() for line in lines]
+    if values[0] in ("y", "label", "labels", "class", "target"):
+        values = values[1:]
+    known = iter(numbers_or_text([value for value in values if value]))
+    return np.array([next(known) if value else None for value in values], dtype=object)
+
+
+def _read_number_lines(lines: list[list[str]]) -> NDArray[np.float64]:
+    header = not all(_is_number(cell) for cell in lines[0])
+    rows = lines[header:]
+    for number, row in enumerate(rows, start=1 + header):
+        if len(row) != len(rows[0]):
+            raise ValueError(f"line {number} has {len(row)} columns and the first has {len(rows[0])}")
+        wrong = next((cell for cell in row if not _is_number(cell)), None)
+        if wrong is not None:
+            raise ValueError(f"line {number} has {wrong!r}, which is no number")
+    if not rows:
+        raise ValueError("it has a header and no rows")
+    return np.array(rows, dtype=np.float64)
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _read_parquet(path: Path, key: str) -> NDArray[Any]:
+    parquet = require("pyarrow.parquet", extra="parquet", purpose="Reading parquet")
+    with parquet.ParquetFile(path) as file:
+        table = file.read()
+    # pandas writes its index as one more column
+    columns = [
+        table.column(i).to_numpy()
+        for i, name in enumerate(table.column_names)
+        if not name.startswith("__index_level_")
+    ]
+    if not columns:
+        raise ValueError("it has no columns")
+    return np.column_stack(columns)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
+
+
+def _parse_json(text: str, path: Path) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} is not JSON: {error}.") from error

@@ -1,0 +1,1 @@
+"""Arithmetic of the collision cross-entropy and of clustering."""

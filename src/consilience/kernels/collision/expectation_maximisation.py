@@ -1,0 +1,134 @@
+"""Pseudo-labels by the paper's EM: eq. (14) and Theorem 1, with the zero-support cases of Appendix B.
+
+In the total form of `simplex` the weights of the M step are w_ik = w_k y_ik / c_k = lam u_k y_ik / ybar_k:
+the factor M that eq. (15) drops is in w = N lam u.
+
+A row of eq. (15), -log(sigma . y) - sum_k w_ik log y_k, is least at y_k = w_ik / (A - sigma_k / x), where
+A = 1 + sum_k w_ik and x = sigma . y, eq. (16). As printed it loses its digits where A is near sigma_k / x.
+With r = sigma / max(sigma) and delta = A - max(sigma) / x in [0, A) it is
+
+    y_k = w_ik / (A (1 - r_k) + r_k delta),
+
+which adds non-negative numbers only. The sum F(delta) of the y_k falls, and 1 / F is concave and grows: the
+steps of Newton on 1 / F = 1 climb from the left without overshooting, and from the right jump to the left.
+Appendix B is delta = 0: what is left of the row's mass goes to a class of the largest sigma.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from consilience.kernels.collision.simplex import Floats, collisions, column_sums, lower_bound, total_loss
+
+# Labels of classes with a weight never fall below: at zero a class would be lost for good (Property 1).
+_FLOOR = 1e-250
+# Iterations between two looks at the gap, which costs as much as one of them.
+_LOOK = 10
+_NEWTON_STEPS = 60
+_ROUNDING = 1e-15
+
+
+def expectation_maximisation(
+    sigma: Floats, start: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int
+) -> tuple[Floats, int]:
+    """Minimise eq. (11) by EM.
+
+    Parameters
+    ----------
+    sigma : (M, K) array
+        Predictions; rows sum to one.
+    start : (M, K) array
+        Labels to start from; a zero can only become positive in the row's most probable class (Property 1).
+    weight : (K,) array
+        w = N lam u, not all zero.
+    offset : (K,) array
+        Column sums of pinned labels.
+    tol : float
+        Duality gap to reach, relative to N max(1, F).
+    max_iter : int
+
+    Returns
+    -------
+    Y : (M, K) array
+        Labels.
+    n_iter : int
+    """
+    Y = start.copy()
+    return Y, _iterate(sigma, Y, weight, offset, tol, max_iter)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _iterate(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int) -> int:
+    """Improve Y in place; return the number of iterations."""
+    M, K = Y.shape
+    deltas = np.zeros(M)
+    w = np.empty(K)
+    n_iter = 0
+    while n_iter < max_iter:
+        c = column_sums(Y, offset)
+        if n_iter % _LOOK == 0:
+            loss = total_loss(sigma, Y, weight, offset)
+            bound = lower_bound(sigma, 1.0 / collisions(sigma, Y), weight / c, weight, offset)
+            if loss - bound <= tol * max(c.sum(), loss):
+                break
+        for i in range(M):
+            for k in range(K):
+                w[k] = weight[k] * Y[i, k] / c[k] if weight[k] > 0.0 else 0.0
+            deltas[i] = m_step(sigma[i], w, deltas[i], Y[i])
+            for k in range(K):
+                if w[k] > 0.0:
+                    Y[i, k] = max(Y[i, k], _FLOOR)
+        n_iter += 1
+    return n_iter
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def m_step(sigma: Floats, w: Floats, guess: float, y: Floats) -> float:
+    """Set y (K,) to the minimum of -log(sigma . y) - sum_k w_k log y_k on the simplex; return its delta.
+
+    Parameters
+    ----------
+    sigma : (K,) array
+        A row of predictions, not all zero.
+    w : (K,) array
+        Weights, some of which may be zero.
+    guess : float
+        Where to look for delta; 0 where nothing is known.
+    y : (K,) array
+        Overwritten.
+    """
+    top, A, delta = sigma.max(), 1.0 + w.sum(), 0.0
+    for k in range(len(w)):
+        if sigma[k] == top:
+            delta += w[k]  # F is at least this over delta, so that the solution is not to the left
+    if delta == 0.0 and _fill(sigma / top, w, A, 0.0, y)[0] <= 1.0:
+        y[np.argmax(sigma)] += 1.0 - y.sum()
+        return 0.0
+    least = delta
+    delta = max(guess, least)
+    r = sigma / top
+    for _ in range(_NEWTON_STEPS):
+        F, slope = _fill(r, w, A, delta, y)
+        step = F * (F - 1.0) / slope
+        if abs(F - 1.0) <= _ROUNDING * len(w) or not abs(step) > _ROUNDING * delta:
+            break
+        delta = max(least, delta + step)
+    total = y.sum()
+    for k in range(len(y)):
+        y[k] /= total
+    return delta
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fill(r: Floats, w: Floats, A: float, delta: float, y: Floats) -> tuple[float, float]:
+    """Set y for a delta; return its sum F and -dF/d delta."""
+    total = slope = 0.0
+    for k in range(len(w)):
+        y[k] = 0.0
+        if w[k] > 0.0:
+            share = 1.0 / (A * (1.0 - r[k]) + r[k] * delta)
+            y[k] = w[k] * share
+            total += y[k]
+            slope += y[k] * r[k] * share
+    return total, slope

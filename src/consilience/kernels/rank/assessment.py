@@ -1,0 +1,123 @@
+"""The parts of a teacher's assessment: the probe's predictions, folds, resamples.
+
+Equation numbers are those of "Selective Cross-Task Distillation" (SCTD).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import logsumexp, softmax
+
+from consilience.kernels.linear_model import linear_logits
+from consilience.kernels.rank.label_evidence import Codes
+from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.kernels.unify.packed import Floats
+
+
+class Probe(NamedTuple):
+    """Logits (n, K) of the fictitious student, and the largest gradient where its fits stopped."""
+
+    logits: NDArray[np.float32]
+    gradient: float
+    converged: bool
+
+
+def probe_logits(
+    F: NDArray[np.float32], codes: Codes, n_classes: int, l2: float, folds: NDArray[np.intp] | None
+) -> Probe:
+    """Fit the fictitious student f_F of Approximation II on features, and let it predict the same rows.
+
+    Parameters
+    ----------
+    F : (n, d) array
+    codes : (n,) array of int
+    n_classes : int
+    l2 : float
+    folds : (n,) array of int, optional
+        The fold of each row, from 0: each is predicted by a model of its own fold. Rows of fold -1 are in
+        none, and their logits are NaN. By default there is one model for all rows.
+    """
+    if folds is None:
+        fit = fit_softmax_regression(F, codes, n_classes, l2=l2)
+        return Probe(linear_logits(F, fit.W), fit.gradient, fit.converged)
+    logits, gradient, converged = np.full((len(F), n_classes), np.nan, dtype=np.float32), 0.0, True
+    for fold in range(int(folds.max()) + 1):
+        rows = folds == fold
+        fit = fit_softmax_regression(F[rows], codes[rows], n_classes, l2=l2)
+        logits[rows] = linear_logits(F[rows], fit.W)
+        gradient, converged = max(gradient, fit.gradient), converged and fit.converged
+    return Probe(logits, gradient, converged)
+
+
+def tempered_likelihood(p: Floats, log_q: Floats) -> Floats:
+    r"""Return what each row (n,) adds to the log-likelihood of p under q, as sure as suits all rows best.
+
+    .. math:: \ell_i = \sum_k p_{ik} \ln \frac{q_{ik}^a}{\sum_l q_{il}^a}, \qquad
+              a = \arg\max_{0 \le a \le 1} \sum_i \ell_i
+
+    With a = 0 it is that of a guess, so that no q has less on average.
+
+    Parameters
+    ----------
+    p, log_q : (n, K) arrays
+        Distributions, and the logarithms of others.
+    """
+    along = np.einsum("ik,ik->i", p, log_q)
+
+    def slope(a: float) -> float:
+        return float((along - np.einsum("ik,ik->i", softmax(a * log_q, axis=1), log_q)).sum())
+
+    # concave in a: the slope falls
+    a = float(slope(1.0) >= 0.0)
+    if a == 0.0 and slope(0.0) > 0.0:
+        a = brentq(slope, 0.0, 1.0, xtol=1e-4)
+    return np.asarray(a * along - logsumexp(a * log_q, axis=1))
+
+
+def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
+    """Return a fold (n,) for each row, the rows of each class dealt out in turn."""
+    shuffled = rng.permutation(len(codes))
+    order = shuffled[np.argsort(codes[shuffled], kind="stable")]
+    folds = np.empty(len(codes), dtype=np.intp)
+    folds[order] = np.arange(len(codes)) % n_folds
+    return folds
+
+
+def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
+    """Return the mean of each bootstrap resample of `rows` (n,), NaN left out: (n_resamples,).
+
+    The same seed draws the same rows, so that teachers are compared on the same resamples.
+    """
+    rng = np.random.default_rng(seed)
+    n, known = len(rows), ~np.isnan(rows)
+    values, counts = np.where(known, rows, 0.0), known.astype(np.float64)
+    whole = bool(known.all())
+    means = np.empty(n_resamples)
+    for b in range(n_resamples):
+        drawn = rng.integers(n, size=n)
+        total = n if whole else counts[drawn].sum()
+        means[b] = values[drawn].sum() / total if total else np.nan
+    return means
+
+
+def spread_jackknife(value: float, left_out: Floats, groups: NDArray[np.intp]) -> Floats:
+    r"""Return numbers (n,) with the mean `value`, which resample as a statistic does that is no mean.
+
+    With theta_g the statistic without group g of G, the pseudo-value of a group is G theta - (G - 1) theta_g,
+    and their variance over G that of the statistic (delete-a-group jackknife). Rows share their group's,
+    spread by sqrt(n / G), so that the mean of n rows has this variance.
+
+    Parameters
+    ----------
+    left_out : (G,) array
+        theta_g.
+    groups : (n,) array of int
+    """
+    count = len(left_out)
+    pseudo = count * value - (count - 1) * left_out
+    rows = (pseudo - pseudo.mean())[groups] * np.sqrt(len(groups) / count)
+    return np.asarray(value + rows - rows.mean())

@@ -1,0 +1,466 @@
+"""Entropic optimal transport between rows of distributions with one cost matrix, in scaling form.
+
+Letters, after "Selective Cross-Task Distillation": a = p_T (n, m) and b = p_S (n, k) are the
+distributions of the teacher and of the student, M (m, k) the cost, K = exp(-M / epsilon), alpha and beta the
+duals of eq. (13), u = exp(alpha / epsilon) and v = exp(beta / epsilon) the scalings of eq. (19). One
+iteration is eq. (20),
+
+    u = a / (K v),    v = b / (K^T u),
+
+two matrix products for a whole block of rows. Three things make it fast:
+
+- *Over-relaxation.* With r what a plain step multiplies a scaling by, the step taken is close to r^omega with
+  omega above 1, chosen in each row from how fast its error falls. The fixed point is the same.
+- *Retirement.* Rows that have converged leave the block.
+- *Single precision* for all but the last iteration, where exp(-M / epsilon) fits. The last one is plain, in
+  double precision, and measures the error.
+
+The error of a row is the L1 distance of the plan's marginals from a and b. It is read off the products that
+are there anyway: after u is plain the row sums are right and the column sums are v * (K^T u); making these
+right as well moves the row sums by at most as much as they were wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from consilience.kernels.elementary import log
+from consilience.kernels.threads import threads_for
+from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
+from consilience.kernels.transport.sinkhorn_log import (
+    COOLING,
+    ROUGH,
+    ROUGH_ITERATIONS,
+    SMOOTH,
+    solve_in_log_domain,
+)
+
+Floats = NDArray[np.float64]
+Array = NDArray[Any]
+
+REGULARISERS = ("entropy", "kl")
+SPREADS = 0.5  # epsilon="auto", in standard deviations of the cost
+PAPER_EPSILON = 0.1
+_CONSTANT = 1e-9  # a cost that varies by less than this share of its size is constant
+
+# The largest range of M / epsilon. Scalings and products reach the square of its exponential, times the
+# number of classes, on their way; exp(88) and exp(709) fit.
+RANGE = {"float32": 36.0, "float64": 340.0}
+# below this error rounding rules, and a row that improves no more is left to the next stage
+FLOOR = {"float32": 1e-5, "float64": 1e-11}
+ERROR, STEP, _REFERENCE, _LARGEST, _STOPPED = range(5)  # columns of what is kept of a row
+_STALLED = 0.7  # an error of which this much is left after a check has stalled
+_TOL_SINGLE = 1e-6  # what single precision reaches
+_TINY = 1e-37  # added to a scaling where zero would be divided by zero
+_BLOCK = 1 << 15  # numbers in an array of a block: five such arrays stay in a core's cache
+
+
+class Solution(NamedTuple):
+    """Duals of eq. (13) and what they amount to, a row per problem.
+
+    Alpha is that of the cost less its smallest entry: where costs are large and vary little, adding that
+    entry would round away what makes the plan. Where a probability is zero the dual is the soft c-transform,
+    -epsilon log((K^T u)_n) for beta: what epsilon log v_n exceeds epsilon log b_n by. The entries of beta sum
+    to zero.
+    """
+
+    alpha: Floats  # (n, m)
+    beta: Floats  # (n, k)
+    value: Floats  # (n,) with the regulariser of eq. (5)
+    residual: Floats  # (n,) L1 error of the marginals
+    n_iter: NDArray[np.int64]  # (n,)
+
+    def take(self, rows: slice | NDArray[np.intp]) -> Solution:
+        """Return some rows: views for a slice, copies for indices."""
+        return Solution(*(cast(Any, part)[rows] for part in self))
+
+    def put(self, rows: NDArray[np.intp], solution: Solution) -> None:
+        """Replace some rows."""
+        for part, values in zip(self, solution, strict=True):
+            cast(Any, part)[rows] = values
+
+
+def automatic_epsilon(cost: Floats) -> float:
+    """Return the epsilon that "auto" stands for: half the standard deviation of the cost.
+
+    The plan depends on the cost only through M / epsilon, less what is constant along rows or columns: an
+    epsilon in units of the spread gives plans of the same sharpness whatever the scale of M. With a constant
+    cost every epsilon gives the same plan, p_T p_S^T, and the paper's 0.1 is returned, or more where that is
+    less than the rounding of the cost.
+    """
+    scale = float(np.abs(cost).max())
+    share = float(np.std(cost / scale)) if scale > 0 else 0.0  # squares of the costs themselves may not fit
+    epsilon = SPREADS * share * scale
+    return epsilon if share > _CONSTANT and epsilon > 0 else max(PAPER_EPSILON, _CONSTANT * scale)
+
+
+def solve(
+    a: Floats, b: Floats, cost: Floats, epsilon: float, tol: float, max_iter: int, start: Floats | None = None
+) -> Solution:
+    """Solve eq. (13) in each row until the marginals are met to `tol`.
+
+    Parameters
+    ----------
+    a, b : (n, m) and (n, k) arrays
+        Distributions; entries may be zero, rows sum to one.
+    cost : (m, k) array
+    epsilon, tol : float
+    max_iter : int
+    start : (n, k) array, optional
+        Duals beta to start from; a row with a NaN has none.
+
+    Returns
+    -------
+    Solution
+        NaN throughout where M / epsilon is not finite, and in rows that have a NaN.
+    """
+    lowest = float(cost.min())
+    with np.errstate(over="ignore", invalid="ignore"):
+        log_k = (lowest - cost) / epsilon
+    out = _empty(a, b)
+    if not np.isfinite(log_k).all():
+        for part in out[:4]:
+            part[:] = np.nan
+        return out
+    if -log_k.min() > RANGE["float64"]:
+        out.residual[:] = np.nan
+    else:
+        size = max(1, _BLOCK // max(cost.shape))
+        with threads_for(size * cost.size):
+            for low in range(0, len(a), size):
+                rows = slice(low, low + size)
+                begin = _log_start(b[rows], epsilon, None if start is None else start[rows])
+                _solve_block(a[rows], b[rows], log_k, tol, max_iter, begin, out.take(rows))
+    lost = np.flatnonzero(~np.isfinite(out.residual))
+    if len(lost):  # what scaling form cannot hold
+        begin = _log_start(b[lost], epsilon, None if start is None else start[lost])
+        spent = np.minimum(out.n_iter[lost], max_iter - 1)
+        out.put(lost, _solve_in_logs(a[lost], b[lost], log_k, tol, max_iter, begin, spent))
+    _finish(a, b, epsilon, lowest, out.alpha, out.beta, out.value)
+    return out
+
+
+def plan(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
+    """Return the plan T (m, k) of one row, eq. (18), from the alpha (m,) and beta (k,) of its `Solution`."""
+    log_plan = (alpha[:, None] + beta - (cost - cost.min())) / epsilon
+    return np.asarray(np.exp(np.where((a > 0)[:, None] & (b > 0), log_plan, -np.inf)))
+
+
+def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
+    """Return <T, M> in each row (n,) from a `Solution`: two products where exp(-M / epsilon) fits."""
+    lowest = cost.min()  # which all of the mass pays, whatever the plan
+    extra = cost - lowest
+    log_k = -extra / epsilon
+    if -log_k.min() > RANGE["float64"]:
+        rows = zip(a, b, alpha, beta, strict=True)
+        return np.array([lowest + np.vdot(plan(p, q, extra, epsilon, f, g), extra) for p, q, f, g in rows])
+    kernel = np.exp(log_k)
+    u, v = (
+        np.where(p > 0, np.exp((dual - dual.max(axis=1, keepdims=True)) / epsilon), 0.0)
+        for p, dual in ((a, alpha), (b, beta))
+    )
+    # the scale that was lost with the largest duals: plans sum to one
+    total = (u * (v @ kernel.T)).sum(axis=1)
+    return np.asarray(lowest + (u * (v @ (kernel * extra).T)).sum(axis=1) / total)
+
+
+def plain_iterates(a: Floats, b: Floats, cost: Floats, epsilon: float, n_iter: int) -> Iterator[Floats]:
+    """Yield beta = epsilon log v (n, k) before and after each plain iteration of eq. (20), from v = b."""
+    log_k = (cost.min() - cost) / epsilon
+    log_a, log_v = np.log(a), np.log(b)
+    log_b = log_v
+    yield epsilon * log_v
+    for _ in range(n_iter):
+        log_u = log_a - logsumexp(log_k + log_v[:, None, :], axis=2)
+        log_v = log_b - logsumexp(log_k + log_u[:, :, None], axis=1)
+        yield epsilon * log_v
+
+
+def log_psi(cost: Floats, epsilon: float) -> float:
+    """Return log psi(K) of Theorem B.2, psi = max K_ik K_jl / (K_jk K_il).
+
+    For two rows i and j of K the largest over columns is the range of log K_i - log K_j: m^2 k steps in all.
+    """
+    rows = cost if cost.shape[0] <= cost.shape[1] else cost.T
+    return max(float(np.ptp(rows - row, axis=1).max()) for row in rows) / epsilon
+
+
+def shortfall(residual: Floats, n_iter: NDArray[np.int64], tol: float, max_iter: int) -> str:
+    """Return a sentence about the rows that did not converge, empty where all did."""
+    off = ~(residual <= tol)
+    if not off.any():
+        return ""
+    patient = bool((n_iter[off] < max_iter).all())  # more iterations would not help
+    where = "stalled at rounding" if patient else f"stopped at max_iter={max_iter}"
+    return (
+        f"Sinkhorn {where} with marginal error {residual.max():.1e} (tol {tol:g}) "
+        f"in {int(off.sum())} of {len(off)} rows. Raise {'' if patient else 'max_iter, '}epsilon or tol."
+    )
+
+
+def _empty(a: Floats, b: Floats) -> Solution:
+    n = len(a)
+    return Solution(np.empty_like(a), np.empty_like(b), np.empty(n), np.empty(n), np.zeros(n, dtype=np.int64))
+
+
+def _log_start(b: Floats, epsilon: float, start: Floats | None) -> Floats:
+    """Return log v (n, k) to start from: log b (the independent plan), or duals that are known."""
+    with np.errstate(divide="ignore"):
+        fresh = np.log(b)
+    if start is None:
+        return fresh
+    warm = start / epsilon
+    warm = warm - warm.max(axis=1, keepdims=True)
+    return np.where(np.isfinite(warm).all(axis=1, keepdims=True), warm, fresh)
+
+
+def _solve_in_logs(
+    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats, n_iter: NDArray[np.int64]
+) -> Solution:
+    """Solve rows in log domain, after `n_iter` (n,) iterations elsewhere."""
+    log_a, log_b = (np.log(np.where(p > 0, p, 1.0)) for p in (a, b))
+    f, g = np.zeros_like(a), np.where(np.isfinite(log_v), log_v - log_b, 0.0)
+    residual = solve_in_log_domain(a, b, log_k, tol, max_iter, g, f, n_iter)
+    return Solution(f + log_a, g + log_b, np.empty(len(a)), residual, n_iter)
+
+
+def _solve_block(
+    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats, out: Solution
+) -> None:
+    """Solve a block of rows: in single precision where K allows it, then in double precision."""
+    kernel = np.exp(log_k)
+    if -log_k.min() <= RANGE["float32"]:
+        v = _iterate_short(a, b, log_k, np.exp(log_v), max(tol, _TOL_SINGLE), max_iter - 1, out.n_iter)
+    else:
+        v = _cool(a, b, log_k, log_v, max_iter - 1, out.n_iter)
+    _last_step(a, b, kernel, v, out)
+    left = np.flatnonzero((out.residual > tol) & (out.n_iter < max_iter))
+    if len(left):
+        part = out.take(left)
+        v = _iterate(a[left], b[left], kernel, v[left], tol, max_iter - 1, part.n_iter)
+        _last_step(a[left], b[left], kernel, v, part)
+        out.put(left, part)
+
+
+def _cool(
+    a: Floats, b: Floats, log_k: Floats, log_v: Floats, max_iter: int, n_iter: NDArray[np.int64]
+) -> Floats:
+    """Return v (n, k) from smoother problems, whose cost is divided by a temperature that falls to one."""
+    log_b = np.log(np.where(b > 0, b, 1.0))
+    # exp(potential) is v / b: unlike v itself, it changes little from one temperature to the next
+    potential = np.where(b > 0, log_v - log_b, 0.0)
+    temperature = -log_k.min() / SMOOTH
+    while temperature > 1.0:
+        v = b * np.exp((potential - potential.max(axis=1, keepdims=True)) / temperature)
+        limit = min(max_iter, int(n_iter.max()) + ROUGH_ITERATIONS)
+        v = _iterate_short(a, b, log_k / temperature, v, ROUGH, limit, n_iter)
+        with np.errstate(divide="ignore"):  # what underflowed carries no mass; the next step brings it back
+            potential = temperature * (np.log(np.where(b > 0, v, 1.0)) - log_b)
+        temperature *= COOLING
+    return np.asarray(b * np.exp(potential - potential.max(axis=1, keepdims=True)))
+
+
+def _iterate_short(
+    a: Floats, b: Floats, log_k: Floats, v: Floats, tol: float, max_iter: int, n_iter: NDArray[np.int64]
+) -> Floats:
+    """Return v (n, k) after `_iterate` in the shortest precision that holds K."""
+    dtype = np.dtype("float32" if -log_k.min() <= RANGE["float32"] else "float64")
+    p, q, kernel, scaling = (array.astype(dtype) for array in (a, b, np.exp(log_k), v))
+    return np.asarray(_iterate(p, q, kernel, scaling, tol, max_iter, n_iter), dtype=np.float64)
+
+
+def _iterate(
+    a: Array, b: Array, kernel: Array, v: Array, tol: float, max_iter: int, n_iter: NDArray[np.int64]
+) -> Array:
+    """Return v (n, k) after over-relaxed iterations, until each row has met `tol` or improves no more.
+
+    `n_iter` (n,) counts them, and a row stops where it reaches `max_iter`. The arrays given are overwritten.
+    """
+    floor, tiny = FLOOR[kernel.dtype.name], kernel.dtype.type(_TINY)
+    to_teacher = np.ascontiguousarray(kernel.T)
+    result, live, u = np.empty_like(v), np.arange(len(a)), np.ones_like(a)
+    a_product, b_product = np.empty_like(a), np.empty_like(b)
+    control, schedule = new_control(len(a), v.dtype), Schedule()
+    while True:
+        stopped = review(control, n_iter, live, tol, floor, max_iter, schedule.gap())
+        if 8 * stopped >= len(live):
+            left = _retire(control, live, a, b, u, v, result)
+            if left == 0:
+                return result
+            control, live, a, b, u, v = (part[:left] for part in (control, live, a, b, u, v))
+            a_product, b_product = a_product[:left], b_product[:left]
+        np.matmul(v, to_teacher, out=a_product)
+        control[:, ERROR] = 0
+        _relax(a, a_product, u, control, tiny, False)
+        np.matmul(u, kernel, out=b_product)
+        _relax(b, b_product, v, control, tiny, True)
+
+
+class Schedule:
+    """When the steps are looked at: after the second iteration, and then after ever more."""
+
+    def __init__(self) -> None:
+        self._iteration, self._last, self._next = -1, 0, 2
+
+    def gap(self) -> int:
+        """Return `gap` of `review` for before the first iteration, then for each iteration in turn."""
+        self._iteration += 1
+        if self._iteration < self._next:
+            return -1 if self._iteration else -2
+        gap = self._iteration - self._last if self._last else 0
+        self._last, self._next = self._iteration, self._iteration + GAP + self._iteration // 4
+        return gap
+
+
+def new_control(n: int, dtype: Any) -> Array:
+    """Return what is kept of each row besides its scalings (n, 5), before the first iteration."""
+    control = np.zeros((n, 5), dtype=dtype)
+    control[:, [ERROR, _REFERENCE]] = np.inf
+    control[:, _LARGEST] = LARGEST_STEP
+    return control
+
+
+def has_stopped(control: Array) -> NDArray[np.bool_]:
+    """Return which rows (n,) have stopped."""
+    return np.asarray(control[:, _STOPPED] > 0)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def review(
+    control: Array, n_iter: NDArray[np.int64], live: NDArray[np.intp],
+    tol: float, floor: float, max_iter: int, gap: int,
+) -> int:  # fmt: skip
+    """Decide after an iteration which rows stop and how far the others are over-relaxed; count the stopped.
+
+    Parameters
+    ----------
+    control : (n, 5) array
+        The rows' errors, and what this function keeps there.
+    n_iter : array
+        Iterations of all rows, of which ``live`` (n,) are these.
+    tol, max_iter
+        Where a row stops.
+    floor : float
+        Below it a row whose error falls slowly stops as well.
+    gap : int
+        How many iterations ago steps were last chosen; 0 at the first time, -1 not to choose them now, -2
+        before the first iteration.
+    """
+    stopped = 0
+    for i in range(len(control)):
+        row, error = control[i], control[i, ERROR]
+        if row[_STOPPED] == 0.0:
+            n_iter[live[i]] += int(gap > -2)
+            lost = gap > -2 and not error < np.inf
+            stalled = gap > 0 and error <= floor and error > _STALLED * row[_REFERENCE]
+            if error <= tol or stalled or lost or n_iter[live[i]] >= max_iter:
+                row[_STOPPED] = 1.0
+        stopped += int(row[_STOPPED])
+        if gap == 0:
+            row[STEP] = FIRST_STEP
+        elif gap > 0:
+            row[STEP], row[_LARGEST] = next_step(row[STEP], row[_LARGEST], error / row[_REFERENCE], gap)
+        if gap >= 0:
+            row[_REFERENCE] = error
+    return stopped
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _retire(
+    control: Array, live: NDArray[np.intp], a: Array, b: Array, u: Array, v: Array, result: Array
+) -> int:
+    """Put v of the rows that have stopped into the result, move the others to the front and count them."""
+    left = 0
+    for i in range(len(live)):
+        if control[i, _STOPPED] > 0.0:
+            result[live[i]] = v[i]
+        else:
+            if left < i:
+                control[left], live[left] = control[i], live[i]
+                a[left], b[left], u[left], v[left] = a[i], b[i], u[i], v[i]
+            left += 1
+    return left
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+def _relax(marginal: Array, product: Array, scaling: Array, control: Array, tiny: Any, before: bool) -> None:
+    """Move scalings (n, j) to marginal / product and beyond, by a share omega - 1 of the way.
+
+    With s = omega - 1, the factor r^s beyond a plain step is replaced by its Pade approximant
+    ((1 + s) r + 1 - s) / ((1 - s) r + 1 + s), which has the same slope at r = 1 and needs no logarithm. It
+    stays between (1 - s) / (1 + s) and its inverse, so that a step cannot go wild. To each row's error is
+    added how far the marginal was off before the step, or how far it is off after it.
+    """
+    n, size = marginal.shape
+    for i in range(n):
+        s, total = control[i, STEP], control[i, ERROR]
+        if before:
+            for j in range(size):
+                total += abs(scaling[i, j] * product[i, j] - marginal[i, j])
+        for j in range(size):
+            plain = marginal[i, j] / product[i, j]
+            old = scaling[i, j]
+            middle, tilt = plain + old + tiny, s * (plain - old)
+            new = plain * ((middle + tilt) / (middle - tilt))
+            scaling[i, j] = new
+            if not before:
+                total += abs(new * product[i, j] - marginal[i, j])
+        control[i, ERROR] = total
+
+
+def _last_step(a: Floats, b: Floats, kernel: Floats, v: Floats, out: Solution) -> None:
+    """Do a plain iteration in double precision; set log u and log v, in place of the duals, and the error."""
+    u = np.matmul(v, kernel.T)
+    _scale(a, u, out.alpha)
+    product = np.matmul(u, kernel)
+    _measure(b, v, product, out.residual)
+    _scale(b, product, out.beta)
+    out.n_iter[:] += 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+def _scale(marginal: Floats, product: Floats, log_scaling: Floats) -> None:
+    """Turn products into scalings, in place, and set their logarithms: of 1 / product where p is zero."""
+    for i in range(product.shape[0]):
+        for j in range(product.shape[1]):
+            p, inverse = marginal[i, j], 1.0 / product[i, j]
+            product[i, j] = p * inverse
+            log_scaling[i, j] = log(p * inverse if p > 0.0 else inverse)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _measure(b: Floats, v: Floats, product: Floats, residual: Floats) -> None:
+    """Set the error (n,) of the column sums v * product."""
+    for i in range(b.shape[0]):
+        total = 0.0
+        for j in range(b.shape[1]):
+            total += abs(v[i, j] * product[i, j] - b[i, j])
+        residual[i] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _finish(a: Floats, b: Floats, epsilon: float, lowest: float, u: Floats, v: Floats, value: Floats) -> None:
+    """Turn log u and log v into duals, in place, and set the value <alpha, a> + <beta, b> - epsilon.
+
+    The value is that of the cost, alpha that of the cost less its smallest entry.
+    """
+    m, k = a.shape[1], b.shape[1]
+    for i in range(a.shape[0]):
+        mean = 0.0
+        for j in range(k):
+            mean += v[i, j]
+        mean /= k
+        total = 0.0
+        for j in range(k):
+            v[i, j] = epsilon * (v[i, j] - mean)
+            total += v[i, j] * b[i, j]
+        for j in range(m):
+            u[i, j] = epsilon * (u[i, j] + mean)
+            total += u[i, j] * a[i, j]
+        value[i] = total - epsilon + lowest

@@ -1,0 +1,107 @@
+"""Entropic optimal transport in log domain, for costs far larger than epsilon.
+
+Letters as in `sinkhorn.py`. Here exp(-M / epsilon) does not fit in a number, so sums are of
+exp(x - max x), row by row: as many exponentials in an iteration as the plan has entries. Potentials are in
+units of epsilon and of the form T = a b exp(f + g - M / epsilon), in which zeros of a and b need no care.
+
+The cost is first divided by a temperature that falls to one: a plan that is nearly a vertex is found from
+smoother ones in fewer iterations.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from consilience.kernels.elementary import exp
+from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
+
+Floats = NDArray[np.float64]
+
+SMOOTH = 30.0  # the range of the cost over the first temperature
+COOLING = 0.25
+ROUGH = 1e-2  # how well a plan on the way is solved
+ROUGH_ITERATIONS = 100
+# Error of the marginals for each unit of the largest M / epsilon: potentials are as large, and an exponential
+# has the relative error that they have absolutely.
+ROUNDING = 4 * float(np.finfo(np.float64).eps)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def solve_in_log_domain(
+    a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int,
+    g: Floats, f: Floats, n_iter: NDArray[np.int64],
+) -> Floats:  # fmt: skip
+    """Set the potentials f (n, m) and g (n, k), the latter from a start, and return the errors (n,).
+
+    Rows sum to one, entries may be zero; `log_k` (m, k) is -M / epsilon, and finite. `n_iter` (n,), below
+    `max_iter`, is counted on. Iterations stop where rounding, which is part of the error, exceeds `tol`.
+    """
+    n = len(a)
+    cost, transposed = -log_k, -np.ascontiguousarray(log_k.T)
+    error = np.empty(n)
+    rounding = ROUNDING * cost.max()
+    for i in range(n):
+        temperature = max(cost.max() / SMOOTH, 1.0)
+        while temperature > 1.0 and n_iter[i] + 1 < max_iter:
+            limit = min(max_iter - 1, n_iter[i] + ROUGH_ITERATIONS)
+            _, n_iter[i] = _descend(
+                a[i], b[i], cost, transposed, temperature, f[i], g[i], ROUGH, n_iter[i], limit
+            )
+            temperature = max(temperature * COOLING, 1.0)
+        goal = max(tol - rounding, rounding)
+        error[i], n_iter[i] = _descend(
+            a[i], b[i], cost, transposed, 1.0, f[i], g[i], goal, n_iter[i], max_iter
+        )
+        error[i] += rounding
+    return error
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # type: ignore[no-untyped-def]
+    """Iterate one row until its marginals are met to `tol`, with a plain last iteration; f and g in place."""
+    step, largest, reference, error = 0.0, LARGEST_STEP, np.inf, np.inf
+    iteration, check, gap = 0, 2, 0
+    new_f, new_g = np.empty_like(f), np.empty_like(g)
+    while True:
+        last = n_iter + 1 >= limit or not error > tol  # the negation catches NaN too
+        omega = 0.0 if last else step
+        _transform(cost, b, g, temperature, new_f)
+        off = 0.0
+        for j in range(len(f)):
+            change = omega * (new_f[j] - f[j])
+            f[j] = new_f[j] + change
+            off += a[j] * abs(exp(min(change / temperature, 50.0)) - 1.0)
+        _transform(transposed, a, f, temperature, new_g)
+        for j in range(len(g)):
+            change = new_g[j] - g[j]
+            off += b[j] * abs(exp(min(-change / temperature, 50.0)) - 1.0)
+            g[j] = new_g[j] + omega * change
+        error = off
+        n_iter += 1
+        iteration += 1
+        if last:
+            return error, n_iter
+        if iteration == check:
+            if gap == 0:
+                step = FIRST_STEP
+            else:
+                step, largest = next_step(step, largest, error / reference, gap)
+            reference, gap = error, GAP + iteration // 4
+            check += gap
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+def _transform(cost, weight, potential, temperature, result):  # type: ignore[no-untyped-def]
+    """Set the soft c-transform -t log sum_j w_j exp((p_j - c_ij) / t) for each i."""
+    size = len(weight)
+    for i in range(len(result)):
+        top = -np.inf
+        for j in range(size):
+            if weight[j] > 0.0:
+                top = max(top, potential[j] - cost[i, j])
+        total = 0.0
+        for j in range(size):
+            total += weight[j] * exp(min((potential[j] - cost[i, j] - top) / temperature, 0.0))
+        result[i] = -(top + temperature * np.log(total))

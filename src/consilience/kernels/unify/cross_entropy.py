@@ -1,0 +1,440 @@
+"""ce: the cross-entropy method (Sec. 3.3), solved by Newton's method row by row.
+
+Eq. (9) depends on the p_i only through their sum a_l = sum_i p_i(l), and teachers with the same class set B
+share their term, so with w_B the number of them
+
+    J(u) = sum_B w_B log sum_{k in B} exp(u_k) - sum_l a_l u_l.
+
+Its Hessian is diag(d) - sum_B w_B q_B q_B', where q_B is the softmax of u over B and d = sum_B w_B q_B. With
+s_B = q_B' x the Newton system Hx = -g becomes a graph Laplacian on the class sets (edge weights
+w_B w_C sum_l q_B(l) q_C(l) / d_l), so a step costs O(m + sum_l r_l^2 + G^3), with r_l sets knowing class l
+and G sets, instead of O(L^3): thousands of classes cost no more than their columns.
+
+The start is the least-squares fit of mf-lf, improved by multiplicative updates. A thread then works on
+several rows at once, each in a lane (the last axis of every array): loops along lanes are contiguous and
+compile to vector instructions. A lane computes its steps from its own row alone; when most of a batch is
+done, the late rows are put off, and resumed from where they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from consilience.kernels.elementary import FUSE, exp, log
+from consilience.kernels.unify.factorisation import LeastSquares
+from consilience.kernels.unify.laplacian import fill_in, solve_laplacian
+from consilience.kernels.unify.multiplicative import start_rows
+from consilience.kernels.unify.packed import (
+    LANES,
+    Floats,
+    Indices,
+    Ints,
+    Layout,
+    block_log_softmax,
+    block_softmax,
+    distinct_blocks,
+    in_turns,
+    make_layout,
+)
+
+# Entries of log p below this would rule the least-squares fit, and matter to no probability.
+START_FLOOR = -40.0
+# Newton steps longer than this leave the region where the quadratic model holds.
+MAX_STEP = 4.0
+# Added to the Hessian's diagonal: a class or a link of less mass than this matters to no gradient of 1e-8,
+# but rounding over its mass would make an endless step. In the Laplacian it is a further node, the ground.
+DAMPING = 1e-14
+# Most numbers in a thread's matrices of edge weights (4 MB); thousands of class sets get fewer lanes.
+_MOST_WEIGHTS = 2**19
+
+
+def ce_logits(
+    logits: Floats, layout: Layout, temperature: float, tol: float, max_iter: int
+) -> tuple[Floats, Floats, Ints]:
+    """Minimise eq. (9) for each row.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed teacher logits; NaN where a teacher abstains.
+    layout : Layout
+    temperature : float
+    tol : float
+        Euclidean norm of the gradient to reach.
+    max_iter : int
+
+    Returns
+    -------
+    U : (n, L) array
+        Unified logits at the given temperature.
+    norms : (n,) array
+        Gradient norms reached.
+    n_iter : (n,) array of int
+        Newton iterations used.
+    """
+    n, n_classes = len(logits), len(layout.class_offsets) - 1
+    set_of, columns, offsets = distinct_blocks(layout.columns, layout.offsets)
+    sets = make_layout(columns, offsets, n_classes)
+    links = make_links(sets)
+    fit = LeastSquares(layout, temperature, START_FLOOR)
+    U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
+
+    def work(rows: slice) -> None:
+        A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
+        fit(logits[rows], U[rows])
+        start_rows(logits[rows], layout, set_of, sets, temperature, A, W, U[rows])
+        newton_rows(A, W, sets, links, U[rows], (norms[rows], n_iter[rows]), tol, max_iter)
+
+    in_turns(work, n)
+    return U, norms, n_iter
+
+
+def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Return J of eq. (9) for each row, at unified logits U (n, L)."""
+    _, p = block_softmax(logits, layout.offsets, temperature)
+    log_q = block_log_softmax(np.where(np.isnan(p), np.nan, U[:, layout.columns]), layout.offsets, 1.0)
+    J: Floats = -np.nansum(p * log_q, axis=1)
+    return J
+
+
+class Links(NamedTuple):
+    """The edges of the Laplacian that gives the Newton step."""
+
+    first: Indices  # (k,) one of two packed columns of a class
+    second: Indices  # (k,) the other, in a later class set
+    shared: Indices  # (k,) that class
+    place: Indices  # (k,) where their sets meet in a flat matrix of edge weights, in its upper triangle
+    fill: NDArray[
+        np.bool_
+    ]  # (size, size) from `fill_in`; nodes are class sets, or classes if fewer, then the ground
+
+
+def make_links(sets: Layout) -> Links:
+    """List every pair of class sets that share a class, and the edges that elimination makes of them."""
+    n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
+    knows = np.zeros((n_sets, n_classes), dtype=np.float32)
+    knows[sets.block_of, sets.columns] = 1.0
+    if n_sets > n_classes:
+        none = np.empty(0, dtype=np.uint32)
+        return Links(none, none, none, none, _fill_with_ground(knows.T @ knows > 0))
+    pairs = [np.empty((4, 0))]
+    for c in range(n_classes):
+        columns = sets.by_class[sets.class_offsets[c] : sets.class_offsets[c + 1]]
+        one, other = (columns[i] for i in np.triu_indices(len(columns), 1))
+        meet = sets.block_of[one] * (n_sets + 1) + sets.block_of[other]
+        pairs.append(np.stack([one, other, np.full(len(one), c), meet]))
+    first, second, shared, place = np.concatenate(pairs, axis=1).astype(np.uint32)
+    return Links(first, second, shared, place, _fill_with_ground(knows @ knows.T > 0))
+
+
+def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    return fill_in(np.pad(linked, (0, 1), constant_values=True))
+
+
+class _Lanes(NamedTuple):
+    """The rows in work, one per lane.
+
+    A lane whose row was just rejected, finished or taken up sits out the step of the others: its direction is
+    computed like theirs and not used.
+    """
+
+    a: Floats  # (L, lanes) sum of the p_i
+    w: Floats  # (G, lanes) number of teachers with each class set
+    u: Floats  # (L, lanes) the best point so far
+    trial: Floats  # (L, lanes) the point to evaluate next
+    x: Floats  # (L, lanes) Newton direction
+    t: Floats  # (m, lanes) w_B q_B at the trial point
+    d: Floats  # (L, lanes) their sum by class
+    g: Floats  # (L, lanes) gradient
+    s: Floats  # (size, lanes) unknowns of the Laplacian
+    weights: Floats  # (size, size, lanes) its edges
+    numbers: Floats  # (6, lanes) see the constants below
+    row: Ints  # (lanes,) the row in the lane, or -1
+    state: Ints  # (lanes,) see the constants below
+
+
+# rows of `numbers`: J at u, J and gradient norm at the trial point, length of the step, two for scratch
+_VALUE, _TRIAL_VALUE, _TRIAL_NORM, _STEP, _TOP, _TOTAL = range(6)
+# `state`: accept whatever the trial point is, and likewise but a Newton step comes next; or only if J falls
+_ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Minimise J for each row, from the start in U, in place.
+
+    Rows go in batches, one per lane; what is late in its batch is put off, to a batch of late rows.
+
+    Parameters
+    ----------
+    A : (n, L) array
+        a_l, the sum of the p_i.
+    W : (n, G) array
+        w_B, the number of teachers with each class set.
+    sets : Layout
+        The distinct class sets.
+    links : Links
+    U : (n, L) array
+        The start on entry, the minimiser on return.
+    out : two (n,) arrays
+        To be filled with the gradient norms reached and the iterations used.
+    tol, max_iter : float, int
+    """
+    n_iter = out[1]
+    n_iter[:] = 0
+    size = len(links.fill)
+    most = max(1, min(LANES, _MOST_WEIGHTS // (size * size)))
+    z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, min(most, len(A)))
+    rows = np.arange(len(A))
+    while len(rows) > 0:
+        late = 0
+        for first in range(0, len(rows), most):
+            lanes = min(most, len(rows) - first)
+            if lanes != len(z.row):
+                z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, lanes)
+            for lane in range(lanes):
+                _take_up(z, lane, rows[first + lane], A, W, U)
+            _newton_batch(z, sets, links, U, out, tol, max_iter)
+            for lane in range(lanes):
+                if z.row[lane] >= 0:
+                    rows[late] = z.row[lane]
+                    late += 1
+        rows = rows[:late]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Iterate until most rows are done; put the others' best points in U, and leave them in their lanes."""
+    norms, n_iter = out
+    lanes = len(z.row)
+    moving = np.empty(lanes, dtype=np.bool_)
+    busy = lanes
+    while busy > 0:
+        _evaluate(z, sets)
+        for lane in range(lanes):
+            moving[lane] = z.row[lane] >= 0 and not _reject(z, lane)
+            norm = z.numbers[_TRIAL_NORM, lane]
+            if moving[lane] and not (norm > tol and n_iter[z.row[lane]] < max_iter):
+                row, z.row[lane], moving[lane] = z.row[lane], -1, False
+                busy -= 1
+                norms[row] = norm
+                for c in range(len(z.u)):
+                    U[row, c] = z.trial[c, lane]
+        if 4 * busy <= lanes:
+            break
+        for lane in range(lanes):
+            n_iter[z.row[lane]] += moving[lane]
+        _direction(z, sets, links)
+        _move(z, moving)
+    for lane in range(lanes if busy > 0 else 0):
+        for c in range(len(z.u) if z.row[lane] >= 0 else 0):
+            U[z.row[lane], c] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
+    return _Lanes(
+        np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
+        np.empty((L, lanes)), np.empty((m, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
+        np.empty((size, lanes)), np.empty((size, size, lanes)), np.empty((6, lanes)),
+        np.empty(lanes, np.intp), np.empty(lanes, np.intp),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
+    """Start on a row."""
+    # loops, here and below: numba takes seconds to compile the assignment of one array to another
+    for c in range(len(z.a)):
+        z.a[c, lane], z.trial[c, lane] = A[row, c], U[row, c]
+    for b in range(len(z.w)):
+        z.w[b, lane] = W[row, b]
+    z.row[lane], z.state[lane] = row, _ACCEPT
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _reject(z, lane):  # type: ignore[no-untyped-def]
+    """Take the trial point, or go back half of the way and say so."""
+    value = z.numbers[_VALUE, lane]
+    # the slack is rounding: near the minimum J no longer resolves a Newton step, the gradient does
+    worse = z.numbers[_TRIAL_VALUE, lane] > value + 1e-13 * (1.0 + abs(value))
+    if z.state[lane] == _TEST and worse and z.numbers[_STEP, lane] >= 1e-6:
+        z.numbers[_STEP, lane] *= 0.5
+        for c in range(len(z.u)):
+            z.trial[c, lane] = 0.5 * (z.u[c, lane] + z.trial[c, lane])
+        return True
+    z.numbers[_VALUE, lane] = z.numbers[_TRIAL_VALUE, lane]
+    return False
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _move(z, moving):  # type: ignore[no-untyped-def]
+    """Take the trial point as u and set the next one, in the lanes that move."""
+    longest, step = z.numbers[_TOP], z.numbers[_STEP]
+    longest[:] = 0.0
+    for c in range(len(z.x)):
+        for lane in range(len(longest)):
+            longest[lane] = max(longest[lane], abs(z.x[c, lane]))
+    for c in range(len(z.u)):
+        for lane in range(len(moving)):
+            z.u[c, lane] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
+    for lane in range(len(moving)):
+        if not moving[lane]:
+            continue
+        if longest[lane] > MAX_STEP and z.state[lane] != _ACCEPT_THEN_NEWTON:
+            # Far off: the multiplicative update of Bradley-Terry models sets every class's scale at once
+            # and never raises J. Alternate with shortened Newton steps, which it needs for weak links.
+            moving[lane] = False
+            z.state[lane] = _ACCEPT_THEN_NEWTON
+            for c in range(len(z.u)):
+                if z.a[c, lane] > 0.0 and z.d[c, lane] > 0.0:
+                    z.trial[c, lane] += min(30.0, max(-30.0, np.log(z.a[c, lane] / z.d[c, lane])))
+        else:
+            z.state[lane] = _TEST
+            step[lane] = min(1.0, MAX_STEP / longest[lane]) if longest[lane] > 0.0 else 1.0
+    for c in range(len(z.u)):
+        for lane in range(len(moving)):
+            ahead = z.u[c, lane] + step[lane] * z.x[c, lane]
+            z.trial[c, lane] = ahead if moving[lane] else z.trial[c, lane]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _evaluate(z, sets):  # type: ignore[no-untyped-def]
+    """Fill t, d and the gradient g at the trial points, and J and the gradient's norm."""
+    u, t, d, g = z.trial, z.t, z.d, z.g
+    numbers = z.numbers
+    lanes = u.shape[1]
+    for lane in range(lanes):
+        numbers[_TOP, lane] = -np.inf
+        numbers[_TRIAL_VALUE, lane] = 0.0
+        numbers[_TRIAL_NORM, lane] = 0.0
+    for c in range(len(u)):
+        for lane in range(lanes):
+            numbers[_TOP, lane] = max(numbers[_TOP, lane], u[c, lane])
+    for c in range(len(u)):
+        for lane in range(lanes):
+            g[c, lane] = exp(u[c, lane] - numbers[_TOP, lane])
+    d[:] = 0.0
+    for b in range(len(z.w)):
+        for lane in range(lanes):
+            numbers[_TOTAL, lane] = 0.0
+        for k in range(sets.offsets[b], sets.offsets[b + 1]):
+            c = sets.columns[k]
+            for lane in range(lanes):
+                numbers[_TOTAL, lane] += g[c, lane]
+        for lane in range(lanes):
+            total = numbers[_TOTAL, lane]
+            near = total >= 1e-200
+            total = total if near else 1.0
+            w = z.w[b, lane] if near else 0.0
+            numbers[_TRIAL_VALUE, lane] += w * (log(total) + numbers[_TOP, lane])
+            numbers[_TOTAL, lane] = w / total
+        lost = 0
+        for lane in range(lanes):
+            lost += z.w[b, lane] > 0.0 and numbers[_TOTAL, lane] == 0.0
+        for k in range(sets.offsets[b], sets.offsets[b + 1]):
+            c = sets.columns[k]
+            for lane in range(lanes):
+                t[k, lane] = numbers[_TOTAL, lane] * g[c, lane]
+                d[c, lane] += t[k, lane]
+        if lost > 0:
+            for lane in range(lanes):
+                if z.w[b, lane] > 0.0 and numbers[_TOTAL, lane] == 0.0:
+                    _add_far_set(z, sets, b, lane)
+    for c in range(len(u)):
+        for lane in range(lanes):
+            g[c, lane] = d[c, lane] - z.a[c, lane]
+            numbers[_TRIAL_NORM, lane] += g[c, lane] * g[c, lane]
+        for lane in range(lanes):
+            numbers[_TRIAL_VALUE, lane] -= z.a[c, lane] * u[c, lane]
+    for lane in range(lanes):
+        numbers[_TRIAL_NORM, lane] = np.sqrt(numbers[_TRIAL_NORM, lane])
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
+    """Add a set that lies so far below the row's largest logit that its exponentials vanish."""
+    columns, start, stop = sets.columns, sets.offsets[b], sets.offsets[b + 1]
+    peak, total = -np.inf, 0.0
+    for k in range(start, stop):
+        peak = max(peak, z.trial[columns[k], lane])
+    for k in range(start, stop):
+        z.t[k, lane] = np.exp(z.trial[columns[k], lane] - peak)
+        total += z.t[k, lane]
+    z.numbers[_TRIAL_VALUE, lane] += z.w[b, lane] * (np.log(total) + peak)
+    for k in range(start, stop):
+        z.t[k, lane] *= z.w[b, lane] / total
+        z.d[columns[k], lane] += z.t[k, lane]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _direction(z, sets, links):  # type: ignore[no-untyped-def]
+    """Fill x with the Newton direction."""
+    z.weights[:] = 0.0
+    if len(z.s) <= len(z.w):
+        _solve_by_class(z, sets, links)
+    else:
+        _solve_by_set(z, sets, links)
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
+    """Solve the Newton system through the Laplacian on class sets.
+
+    Its edges are w_B w_C sum_l q_B(l) q_C(l) / d_l, with the damping in d, and to the ground
+    w_B sum_l q_B(l) damping / d_l.
+    """
+    columns, offsets = sets.columns, sets.offsets
+    t, s, x, inverse = z.t, z.s, z.x, z.g  # x holds -g / d before g makes way for 1 / d
+    lanes = x.shape[1]
+    for c in range(len(x)):
+        for lane in range(lanes):
+            over = 1.0 / (z.d[c, lane] + DAMPING)
+            x[c, lane] = -z.g[c, lane] * over
+            inverse[c, lane] = over
+    flat = z.weights.reshape(len(s) * len(s), lanes)
+    for i in range(len(links.place)):
+        place, first, second, shared = links.place[i], links.first[i], links.second[i], links.shared[i]
+        for lane in range(lanes):
+            flat[place, lane] += t[first, lane] * t[second, lane] * inverse[shared, lane]
+    s[:] = 0.0
+    ground = len(s) - 1
+    for b in range(len(z.w)):
+        for k in range(offsets[b], offsets[b + 1]):
+            c = columns[k]
+            for lane in range(lanes):
+                s[b, lane] += t[k, lane] * x[c, lane]
+                z.weights[b, ground, lane] += t[k, lane] * inverse[c, lane] * DAMPING
+    solve_laplacian(z.weights, s, links.fill)
+    for b in range(len(z.w)):
+        for k in range(offsets[b], offsets[b + 1]):
+            c = columns[k]
+            for lane in range(lanes):
+                x[c, lane] += t[k, lane] * s[b, lane] * inverse[c, lane]
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
+    """Solve the Newton system directly: with more class sets than classes, it is the smaller Laplacian."""
+    t, columns = z.t, sets.columns
+    for b in range(len(z.w)):
+        for i in range(sets.offsets[b], sets.offsets[b + 1]):
+            for j in range(i + 1, sets.offsets[b + 1]):
+                # classes ascend within a set, so this fills the upper triangle
+                row, column = columns[i], columns[j]
+                for lane in range(t.shape[1]):
+                    if z.w[b, lane] > 0.0:
+                        z.weights[row, column, lane] += t[i, lane] * t[j, lane] / z.w[b, lane]
+    z.s[:] = 0.0
+    for c in range(len(z.x)):
+        z.weights[c, -1, :] = DAMPING
+        for lane in range(t.shape[1]):
+            z.s[c, lane] = -z.g[c, lane]
+    solve_laplacian(z.weights, z.s, links.fill)
+    for c in range(len(z.x)):
+        for lane in range(t.shape[1]):
+            z.x[c, lane] = z.s[c, lane]

@@ -1,0 +1,389 @@
+"""mf-p, mf-lv and mf-lf: the matrix factorisation methods (Sec. 3.4, supplement B)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from consilience.kernels.elementary import FUSE
+from consilience.kernels.unify.packed import (
+    LANES,
+    Floats,
+    Ints,
+    Layout,
+    in_turns,
+    load_lanes,
+    raise_lanes,
+    softmax_rows,
+)
+
+# u, v, the last change of both, and the number of iterations, row by row
+Factors = tuple[Floats, Floats, Floats, Ints]
+
+
+def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Minimise eq. (17) with v = 1 and no regulariser, for each row.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed teacher logits; NaN where a teacher abstains.
+    layout : Layout
+    temperature : float
+
+    Returns
+    -------
+    (n, L) array of unified logits at the given temperature.
+    """
+    U = np.empty((len(logits), len(layout.class_offsets) - 1))
+    fit = LeastSquares(layout, temperature)
+    in_turns(lambda rows: fit(logits[rows], U[rows]), len(logits))
+    return U
+
+
+class LeastSquares:
+    """The closed form of mf-lf.
+
+    With v fixed the problem is linear least squares whose matrix depends only on the label space: with
+    r_l teachers knowing class l, u_l is the mean of z_il - c_i over these teachers, and the shifts c solve a
+    graph Laplacian on the teachers (edge weights sum of 1 / r_l over shared classes), whose right-hand side
+    is, for each teacher, the sum of what its logits are above their classes' means. One pseudo-inverse, N by
+    N, serves all rows on which the same teachers answer; a row costs O(m + N^2).
+
+    Parameters
+    ----------
+    layout : Layout
+    temperature : float
+    floor : float
+        How far below its block's largest, at the given temperature, a logit counts.
+    """
+
+    def __init__(self, layout: Layout, temperature: float, floor: float = -np.inf) -> None:
+        self._layout, self._temperature, self._floor = layout, temperature, floor
+        self._factors = lru_cache(maxsize=256)(self._factorise)
+
+    def __call__(self, logits: Floats, U: Floats) -> None:
+        """Fill U (n, L) for logits (n, m)."""
+        if self._fill(np.ones(len(self._layout.offsets) - 1, dtype=bool), logits, U) == 0:
+            return
+        patterns, of_row = abstention_patterns(logits, self._layout.offsets)
+        for i, active in enumerate(patterns):
+            rows = np.flatnonzero(of_row == i)
+            part = np.empty((len(rows), U.shape[1]))
+            self._fill(active, logits[rows], part)
+            U[rows] = part
+
+    def _fill(self, active: NDArray[np.bool_], logits: Floats, U: Floats) -> int:
+        """Fill U as if these teachers answered in every row; return how often one does not."""
+        share, inverse = self._factors(active.tobytes())
+        scale = (self._temperature, self._floor)
+        return int(_fit_rows(logits, self._layout, share, inverse, scale, U))
+
+    def _factorise(self, active: bytes) -> tuple[Floats, Floats]:
+        """Return 1 / r_l (L,) and the Laplacian's pseudo-inverse (N, N), for the teachers that answer."""
+        layout, answers = self._layout, np.frombuffer(active, dtype=bool)
+        used = answers[layout.block_of]
+        knows = np.zeros((len(layout.class_offsets) - 1, len(answers)))
+        knows[layout.columns[used], layout.block_of[used]] = 1.0
+        share = 1.0 / np.maximum(knows.sum(axis=1), 1.0)
+        edges = knows.T @ (share[:, None] * knows)
+        laplacian = np.diag(edges.sum(axis=1)) - edges
+        return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-untyped-def]
+    """Fill U (n, L) for rows on which the same teachers are silent; return how many blocks are silent."""
+    lanes = min(LANES, len(U))
+    columns, offsets = layout.columns, layout.offsets
+    temperature, floor = scale
+    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(inverse), lanes))
+    mean, lower = np.empty((len(share), lanes)), np.empty((len(share), lanes))
+    above, shift = np.empty((len(inverse), lanes)), np.empty((1, lanes))
+    silent = 0
+    for first in range(0, len(U), lanes):
+        silent += load_lanes(logits, first, offsets, x, active)
+        if floor > -np.inf:
+            raise_lanes(x, offsets, floor * temperature)
+        mean[:] = 0.0
+        lower[:] = 0.0
+        above[:] = 0.0
+        for k in range(len(columns)):
+            c = columns[k]
+            for lane in range(lanes):
+                mean[c, lane] += share[c] * x[k, lane]
+        for b in range(len(above)):
+            for k in range(offsets[b], offsets[b + 1]):
+                c = columns[k]
+                for lane in range(lanes):
+                    above[b, lane] += x[k, lane] - mean[c, lane]
+        for b in range(len(above)):
+            shift[:] = 0.0
+            for other in range(len(above)):
+                for lane in range(lanes):
+                    shift[0, lane] += inverse[b, other] * above[other, lane]
+            for k in range(offsets[b], offsets[b + 1]):
+                c = columns[k]
+                for lane in range(lanes):
+                    lower[c, lane] += shift[0, lane]
+        for lane in range(min(lanes, len(U) - first)):
+            for c in range(len(share)):
+                U[first + lane, c] = (mean[c, lane] - share[c] * lower[c, lane]) / temperature
+    return silent
+
+
+def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_], Ints]:
+    """Find which teachers answer together.
+
+    Returns
+    -------
+    patterns : (k, N) array of bool
+        The distinct patterns: whether each teacher answers.
+    of_row : (n,) array of int
+        The pattern of each row.
+    """
+    active = ~np.isnan(logits[:, offsets[:-1]])
+    if active.all():
+        return np.ones((1, active.shape[1]), dtype=bool), np.zeros(len(active), dtype=np.intp)
+    packed = np.packbits(active, axis=1)
+    _, first, of_row = np.unique(packed, axis=0, return_index=True, return_inverse=True)
+    return active[first], of_row.ravel().astype(np.intp)
+
+
+def mf_p_probabilities(
+    logits: Floats, layout: Layout, temperature: float, tol: float, max_iter: int
+) -> Factors:
+    """Factorise in probability space, eq. (12)-(14), by Algorithm 1.
+
+    Stops when both u and v change by a root mean square of less than `tol` in one iteration.
+
+    Returns
+    -------
+    U : (n, L) array
+        Probabilities, rows sum to one.
+    V : (n, N) array
+        Scales; 0 for a teacher that abstains.
+    changes : (n,) array
+        The last root-mean-square change.
+    n_iter : (n,) array of int
+    """
+
+    def probabilities(rows: Floats) -> Floats:
+        log_p, p = np.empty(rows.shape), np.empty(rows.shape)
+        softmax_rows(rows, layout.offsets, temperature, log_p, p)
+        return p
+
+    return _alternate(logits, probabilities, layout, False, 0.0, tol, max_iter)
+
+
+def mf_lv_logits(
+    logits: Floats, layout: Layout, temperature: float, lam: float, tol: float, max_iter: int
+) -> Factors:
+    """Factorise in logit space with variable v, eq. (15)-(16), by Algorithm 2.
+
+    Stops like `mf_p_probabilities`. Returns U (n, L), unified logits at the given temperature, then V (n, N),
+    changes (n,) and n_iter (n,).
+    """
+    return _alternate(logits, lambda rows: rows / temperature, layout, True, lam, tol, max_iter)
+
+
+class _Lanes(NamedTuple):
+    """The rows in work, one per lane, the last axis, which inner loops run along.
+
+    A silent teacher has v = 0 and logits of 0, and so drops out of every sum.
+    """
+
+    y: Floats  # (m, lanes) p, or z less its mean over each block
+    u: Floats  # (L, lanes)
+    v: Floats  # (N, lanes)
+    c: Floats  # (N, lanes) what the shift is beyond that mean; 0 in mf-p
+    above: Floats  # (L, lanes) numerators and denominators of u
+    below: Floats
+    sums: Floats  # (8, lanes) see the constants below
+    row: Ints  # (lanes,) the row in the lane, or -1
+    n_iter: Ints  # (lanes,) its iterations so far
+    known: Ints  # (lanes,) how many classes its active teachers know
+    active: Ints  # (lanes,) how many of its teachers are active
+
+
+# rows of `sums`: squared changes of u and v in the last iteration, then scratch. (One array: to the compiler,
+# arrays of their own might overlap, and a loop with many of them gets no vector instructions.)
+_DU, _DV, _TOTAL, _SQUARE, _LIFT, _ABOVE, _BELOW, _REST = range(8)
+
+
+def _alternate(
+    logits: Floats,
+    values_of: Callable[[Floats], Floats],
+    layout: Layout,
+    shifting: bool,
+    lam: float,
+    tol: float,
+    max_iter: int,
+) -> Factors:
+    """Alternate between u and v: Algorithm 1, or Algorithm 2 when `shifting`, on `values_of` the logits.
+
+    Algorithm 1 normalises u and has no shifts c; Algorithm 2 does not, has them, and regularises by lam.
+    """
+    n = len(logits)
+    U, V = np.zeros((n, len(layout.class_offsets) - 1)), np.zeros((n, len(layout.offsets) - 1))
+    changes, n_iter = np.zeros(n), np.zeros(n, dtype=np.intp)
+
+    def work(rows: slice) -> None:
+        out = (U[rows], V[rows], changes[rows], n_iter[rows])
+        _alternate_rows(values_of(logits[rows]), layout, shifting, out, lam, tol, max_iter)
+
+    in_turns(work, n, most=n)
+    return U, V, changes, n_iter
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
+    """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
+    U, V, changes, n_iter = out
+    lanes = min(LANES, len(values))
+    z = _make_lanes(len(layout.columns), U.shape[1], V.shape[1], lanes)
+    waiting, busy = 0, 0
+    for lane in range(lanes):
+        waiting = _take_up(z, lane, waiting, values, layout, shifting)
+        busy += z.row[lane] >= 0
+    while busy > 0:
+        _update_u(z, layout, shifting, lam)
+        _update_v(z, layout, shifting, lam)
+        for lane in range(lanes):
+            row = z.row[lane]
+            if row < 0:
+                continue
+            z.n_iter[lane] += 1
+            change = np.sqrt(max(z.sums[_DU, lane] / z.known[lane], z.sums[_DV, lane] / z.active[lane]))
+            # the first u has no predecessor to be compared with
+            if z.n_iter[lane] < max_iter and (z.n_iter[lane] == 1 or change >= tol):
+                continue
+            changes[row], n_iter[row] = change, z.n_iter[lane]
+            # loops: numba takes seconds to compile the assignment of one array to another
+            for c in range(len(z.u)):
+                U[row, c] = z.u[c, lane]
+            for b in range(len(z.v)):
+                V[row, b] = z.v[b, lane]
+            waiting = _take_up(z, lane, waiting, values, layout, shifting)
+            busy -= z.row[lane] < 0
+        if 2 * busy <= lanes:
+            z = _close_ranks(z)
+            lanes = busy
+
+
+@njit(cache=True)
+def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
+    return _Lanes(
+        np.zeros((m, lanes)), np.zeros((L, lanes)), np.zeros((N, lanes)), np.zeros((N, lanes)),
+        np.zeros((L, lanes)), np.zeros((L, lanes)), np.zeros((8, lanes)),
+        np.zeros(lanes, np.intp), np.zeros(lanes, np.intp), np.zeros(lanes, np.intp),
+        np.zeros(lanes, np.intp),
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _close_ranks(z):  # type: ignore[no-untyped-def]
+    """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
+    full = z.row >= 0
+    return _Lanes(
+        z.y[:, full], z.u[:, full], z.v[:, full], z.c[:, full], z.above[:, full], z.below[:, full],
+        z.sums[:, full], z.row[full], z.n_iter[full], z.known[full], z.active[full],
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-untyped-def]
+    """Start on the next row that has an active teacher; return the row after it."""
+    z.row[lane] = -1
+    for row in range(waiting, len(values)):
+        active = 0
+        z.below[:, lane] = 0.0
+        for b in range(len(layout.offsets) - 1):
+            start, stop = layout.offsets[b], layout.offsets[b + 1]
+            silent = np.isnan(values[row, start])
+            # step 1 of Algorithm 2
+            mean = 0.0
+            for k in range(start, stop if shifting else start):
+                mean += values[row, k] / (stop - start)
+            for k in range(start, stop):
+                z.y[k, lane] = 0.0 if silent else values[row, k] - mean
+                z.below[layout.columns[k], lane] += not silent
+            z.v[b, lane], z.c[b, lane] = 0.0 if silent else 1.0, 0.0
+            active += not silent
+        if active > 0:
+            z.row[lane], z.n_iter[lane], z.active[lane] = row, 0, active
+            z.known[lane] = 0
+            for c in range(len(z.u)):
+                z.known[lane] += z.below[c, lane] > 0.0
+                z.u[c, lane] = 0.0
+            return row + 1
+    return len(values)
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
+    """Do steps 3-10 of Algorithm 1 or 4-6 of Algorithm 2."""
+    y, u, v, above, below, sums = z.y, z.u, z.v, z.above, z.below, z.sums
+    lanes = y.shape[1]
+    above[:] = 0.0
+    below[:] = lam
+    for b in range(len(v)):
+        for lane in range(lanes):
+            sums[_SQUARE, lane] = v[b, lane] * v[b, lane]
+            sums[_LIFT, lane] = v[b, lane] * z.c[b, lane]
+        for k in range(layout.offsets[b], layout.offsets[b + 1]):
+            c = layout.columns[k]
+            for lane in range(lanes):
+                above[c, lane] += y[k, lane] * v[b, lane] - sums[_LIFT, lane]
+            for lane in range(lanes):
+                below[c, lane] += sums[_SQUARE, lane]
+    for lane in range(lanes):
+        sums[_TOTAL, lane] = 0.0
+        sums[_DU, lane] = 0.0
+    for c in range(len(u)):
+        for lane in range(lanes):
+            ratio = above[c, lane] / below[c, lane]
+            above[c, lane] = ratio if below[c, lane] > 0.0 else 0.0
+            sums[_TOTAL, lane] += above[c, lane]
+    for lane in range(lanes):
+        total = sums[_TOTAL, lane]
+        sums[_TOTAL, lane] = 1.0 if shifting or total <= 0.0 else 1.0 / total
+    for c in range(len(u)):
+        for lane in range(lanes):
+            new = above[c, lane] * sums[_TOTAL, lane]
+            sums[_DU, lane] += (new - u[c, lane]) ** 2
+            u[c, lane] = new
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
+    """Do steps 11-14 of Algorithm 1 or 7-13 of Algorithm 2."""
+    y, u, v, sums = z.y, z.u, z.v, z.sums
+    lanes = y.shape[1]
+    for lane in range(lanes):
+        sums[_DV, lane] = 0.0
+    for b in range(len(v)):
+        start, stop = layout.offsets[b], layout.offsets[b + 1]
+        for lane in range(lanes):
+            sums[_ABOVE, lane] = 0.0
+            sums[_BELOW, lane] = lam
+            sums[_REST, lane] = 0.0
+        for k in range(start, stop):
+            c = layout.columns[k]
+            for lane in range(lanes):
+                sums[_ABOVE, lane] += y[k, lane] * u[c, lane]
+                sums[_BELOW, lane] += u[c, lane] * u[c, lane]
+                sums[_REST, lane] += u[c, lane]
+        for lane in range(lanes):
+            rest = sums[_REST, lane]
+            ratio = (sums[_ABOVE, lane] - z.c[b, lane] * rest) / sums[_BELOW, lane]
+            new = ratio if ratio > 0.0 else 0.0  # also where it is 0 / 0: a silent teacher, or u = 0
+            sums[_DV, lane] += (new - v[b, lane]) ** 2
+            v[b, lane] = new
+            # the mean of y - u v, where y has mean zero
+            z.c[b, lane] = -new * rest / (stop - start) if shifting else 0.0

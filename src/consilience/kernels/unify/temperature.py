@@ -1,0 +1,107 @@
+"""The temperature at which a teacher's probabilities fit given classes best."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from consilience.kernels.elementary import FUSE, exp
+from consilience.kernels.unify.packed import Floats, Ints
+
+# Temperatures are looked for within this factor of how far a teacher's logits lie below its largest.
+RANGE = 1e3
+_MOST_STEPS = 100
+_TOL = 1e-9  # of log T
+
+
+def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -> float:
+    r"""Return the T that minimises the cross-entropy of a teacher's softmax(z / T) to given classes.
+
+    .. math:: F(\beta) = \sum_r w_r \Big(\log \sum_k e^{\beta z_{rk}} - \beta z_{r y_r}\Big)
+              + \frac{a}{n} \sum_r \Big(\log \sum_k e^{\beta z_{rk}}
+              - \frac{\beta}{K} \sum_k z_{rk}\Big), \qquad \beta = 1 / T
+
+    The second sum is Laplace's rule: a further row of weight a in which every class is as right, so that a
+    teacher that is right n times out of n is not taken as never wrong. F is convex in beta; Newton's method
+    finds where its slope is zero, and halves the bracket (of log beta) where a step would leave it.
+
+    Parameters
+    ----------
+    logits : (n, K) array
+    codes : (n,) array of int
+        The class y of each row, a column of `logits`.
+    weight : (n,) array
+        w, not negative.
+    prior : float
+        a, above 0.
+
+    Returns
+    -------
+    float
+        Infinite where every logit of a row is the same, in all rows: no temperature changes what it says. A
+        teacher that is right no more often than by chance gets a thousand times the scale of its logits.
+    """
+    z, scale, unit = _scaled(logits)
+    if scale == 0.0:
+        return np.inf
+    total = weight + prior / len(z)
+    given = float(weight @ z[np.arange(len(z)), codes] + prior * z.mean())
+    low, high, beta = 1.0 / RANGE, RANGE, 1.0
+    for _ in range(_MOST_STEPS):
+        mean, variance = tempered_moments(z, total, beta)
+        slope = mean - given
+        low, high = (low, beta) if slope > 0.0 else (beta, high)
+        step = beta - slope / variance if variance > 0.0 else np.inf
+        if not low < step < high:
+            step = float(np.sqrt(low * high))
+        done = abs(np.log(step / beta)) < _TOL
+        beta = step
+        if done:
+            break
+    return min(scale / beta * unit, float(np.finfo(np.float64).max))
+
+
+def is_at_bound(logits: Floats, temperature: float) -> bool:
+    """Tell whether a temperature that `fit_temperature` found is as high, or as low, as it looks for."""
+    _, scale, unit = _scaled(logits)
+    beta = scale / (temperature / unit)
+    return not 1.001 / RANGE < beta < RANGE / 1.001
+
+
+def _scaled(logits: Floats) -> tuple[Floats, float, float]:
+    """Return how far logits lie below the largest of their row, over their mean; the mean; and its unit."""
+    # a power of two, which rounds nothing: neither differences nor their sum are then too large for a float
+    unit = float(2.0 ** (np.frexp(max(np.abs(logits).max(), np.finfo(np.float64).tiny))[1] - 1))
+    z = logits / unit
+    z -= z.max(axis=1, keepdims=True)
+    scale = -float(z.mean())
+    return z / (scale or 1.0), scale, unit
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def tempered_moments(z, weight, beta):  # type: ignore[no-untyped-def]
+    """Return the sums, over weighted rows, of mean and variance of z under softmax(beta z).
+
+    They are slope and curvature of sum_r w_r log sum_k exp(beta z_rk).
+
+    Parameters
+    ----------
+    z : (n, K) array
+        The largest of each row is 0.
+    weight : (n,) array
+    beta : float
+    """
+    first = second = 0.0
+    e = np.empty(z.shape[1])
+    for r in range(len(z)):
+        for k in range(len(e)):
+            e[k] = exp(beta * z[r, k])
+        total = mean = square = 0.0
+        for k in range(len(e)):
+            total += e[k]
+            mean += e[k] * z[r, k]
+            square += e[k] * z[r, k] * z[r, k]
+        mean /= total
+        first += weight[r] * mean
+        second += weight[r] * max(square / total - mean * mean, 0.0)
+    return first, second

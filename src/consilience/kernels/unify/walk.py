@@ -1,0 +1,125 @@
+"""Off-set weighting: ce in which a teacher's say on a row is the estimated mass of its own classes there.
+
+Eq. (9) with a weight w_i for each teacher is stationary where, for every class l,
+
+    sum over the i that know l of w_i (q(l) / q(L_i) - p_i(l)) = 0.
+
+With w_i = q(L_i) this is linear in q: with N_l the number of teachers that know l,
+
+    N_l q(l) = sum over the i that know l of q(L_i) p_i(l).
+
+So w is the stationary distribution of a walk between teachers: from teacher i draw a class l from p_i, then
+go to one of the N_l teachers that know l, each as probably; and q(l) is proportional to
+sum_i w_i p_i(l) / N_l. The walk is small (N x N a row) and its stationary distribution is found by
+eliminating teachers one by one (Grassmann, Taksar and Heyman): no subtraction, no iteration, every entry to
+full relative accuracy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from consilience.kernels.elementary import FUSE, exp
+from consilience.kernels.unify.packed import Floats, Layout, in_turns
+
+# Least log p relative to a block's largest: a class of less mass than exp(-100) matters to no probability,
+# and the walk still finds the way back through it.
+_FLOOR = -100.0
+# Least probability of a way between two teachers that elimination may leave.
+_LEAST_WAY = 1e-300
+
+
+def walk_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Return unified logits (n, L): log q up to a shift for each component of the classes of a row.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+        Packed teacher logits; NaN where a teacher abstains.
+    layout : Layout
+    temperature : float
+    """
+    U = np.empty((len(logits), len(layout.class_offsets) - 1))
+    in_turns(lambda rows: _walk_rows(logits[rows], layout, temperature, U[rows]), len(logits))
+    return U
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def _walk_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
+    """Fill U (n, L) with what `walk_logits` returns."""
+    N = len(layout.offsets) - 1
+    p, known = np.empty(logits.shape[1]), np.empty(U.shape[1])
+    ways, mass = np.empty((N, N)), np.empty(N)
+    for row in range(len(U)):
+        _read_row(logits[row], layout, temperature, p, known)
+        ways[:] = 0.0
+        for c in range(U.shape[1]):
+            columns = layout.by_class[layout.class_offsets[c] : layout.class_offsets[c + 1]]
+            for one in columns:
+                for other in columns:
+                    if p[one] > 0.0 and p[other] > 0.0:
+                        ways[layout.block_of[one], layout.block_of[other]] += p[one] / known[c]
+        stationary(ways, mass)
+        for c in range(U.shape[1]):
+            total = 0.0
+            for column in layout.by_class[layout.class_offsets[c] : layout.class_offsets[c + 1]]:
+                total += mass[layout.block_of[column]] * p[column]
+            # of a class that no active teacher knows nothing is said, and any logit will do
+            U[row, c] = np.log(total / known[c]) if known[c] > 0.0 else 0.0
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _read_row(logits, layout, temperature, p, known):  # type: ignore[no-untyped-def]
+    """Fill p (m,) with the teachers' probabilities, 0 where one abstains, and known (L,) with N_l."""
+    known[:] = 0.0
+    for b in range(len(layout.offsets) - 1):
+        start, stop = layout.offsets[b], layout.offsets[b + 1]
+        top, total = -np.inf, 0.0
+        for k in range(start, stop):
+            top = max(top, logits[k])
+        for k in range(start, stop):
+            # difference first: logits as large as 1e308 stay finite
+            p[k] = exp(max((logits[k] - top) / temperature, _FLOOR))
+            total += p[k]
+        abstains = np.isnan(logits[start])
+        for k in range(start, stop):
+            p[k] = 0.0 if abstains else p[k] / total
+            known[layout.columns[k]] += 0.0 if abstains else 1.0
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def stationary(ways: Floats, mass: Floats) -> None:
+    """Fill mass (N,) with the stationary distribution of a walk, up to a factor for each closed group.
+
+    Parameters
+    ----------
+    ways : (N, N) array
+        ways[i, j] is the probability to go from i to j, or in proportion to it; the diagonal does not matter.
+        If there is a way from i to j there is one back. Overwritten.
+    mass : (N,) array
+    """
+    N = len(mass)
+    for k in range(N - 1, 0, -1):
+        leave = 0.0
+        for j in range(k):
+            leave += ways[k, j]
+        if leave == 0.0:
+            continue
+        for i in range(k):
+            for j in range(k):
+                if ways[i, k] > 0.0 and ways[k, j] > 0.0:
+                    ways[i, j] += max(ways[i, k] * (ways[k, j] / leave), _LEAST_WAY)
+        for i in range(k):
+            ways[i, k] /= leave
+    for k in range(N):
+        mass[k], alone = 0.0, True
+        for i in range(k):
+            alone = alone and ways[i, k] == 0.0
+            mass[k] += mass[i] * ways[i, k]
+        # the first of its group: nothing leads there from those before it
+        mass[k] = 1.0 if alone else mass[k]
+        if mass[k] > 1.0:
+            for i in range(k):
+                mass[i] /= mass[k]
+            mass[k] = 1.0

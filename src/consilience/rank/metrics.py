@@ -1,0 +1,336 @@
+"""The criteria by which teachers are ranked: for each metric a function from a teacher's case to its score.
+
+Each also says what every row adds: numbers whose mean is the score, and which resample as the score does. For
+`transport`, `nce`, `leep` and `n_leep` they are the terms of the mean; for `logme` and `h_score` the
+derivative by the row's weight; for the others the spread of a jackknife. Equation numbers are those of SCTD.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+from sklearn.base import clone
+
+from consilience._validation import take_rows
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError
+from consilience.kernels.rank.assessment import (
+    probe_logits,
+    spread_jackknife,
+    stratified_folds,
+    tempered_likelihood,
+)
+from consilience.kernels.rank.evidence import (
+    Spectrum,
+    evidence_rows,
+    feature_spectrum,
+    label_sums,
+    maximum_evidence,
+)
+from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
+from consilience.kernels.rank.separability import h_score_rows
+from consilience.kernels.transport.centres import centre_distances, class_means
+from consilience.kernels.transport.sinkhorn import automatic_epsilon
+from consilience.rank import transferability
+from consilience.rank.transferability import cluster_posterior, unit_scale
+from consilience.teachers import Teacher
+from consilience.teachers.scoring.engine import Observed
+from consilience.transport.centres import features, teacher_centres
+from consilience.transport.distance import sinkhorn
+from consilience.transport.plan import conditional_plan
+
+Floats = NDArray[np.float64]
+
+SCORES = ("likelihood", "distance", "cost")
+JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
+SINKHORN_TOL = 1e-5
+FLOOR = 1e-12  # of a student's probabilities
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the metrics need to know besides a teacher's outputs."""
+
+    approximation: str
+    student: Any
+    score: str
+    temperature: float
+    epsilon: float | str
+    normalise: bool
+    l2: float
+    folds: int
+    seed: int
+    intervals: bool = True  # whether anybody wants to know what each row adds
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One teacher's outputs on the rows where it does not abstain."""
+
+    teacher: Teacher
+    X: Any
+    y: NDArray[Any]
+    codes: NDArray[np.intp]
+    n_classes: int
+    observed: Observed
+    settings: Settings
+    # p_S of Approximation I (n, K), which no teacher changes
+    student_logits: Floats | None = None
+
+    @cached_property
+    def features(self) -> NDArray[np.float32]:
+        """Embeddings (n, d) less their mean, with a mean squared length of d: one scale for all teachers."""
+        F: NDArray[np.float32] = unit_scale(self.embeddings)
+        F *= np.float32(np.sqrt(F.shape[1]))
+        return F
+
+    @property
+    def guess(self) -> float:
+        """The log-likelihood of a guess among the classes."""
+        return -float(np.log(self.n_classes))
+
+    @cached_property
+    def folds(self) -> NDArray[np.intp]:
+        """The fold (n,) of each row; -1 where it is the only one of its class."""
+        if self.settings.folds == 1:
+            return np.zeros(len(self.codes), dtype=np.intp)
+        folds = np.full(len(self.codes), -1, dtype=np.intp)
+        several = np.bincount(self.codes)[self.codes] > 1
+        if not several.any():
+            raise TeacherError(
+                self.teacher.name, "speaks about one row of each class; nothing can be held out. Use folds=1."
+            )
+        rng = np.random.RandomState(self.settings.seed)
+        folds[several] = stratified_folds(self.codes[several], self.settings.folds, rng)
+        return folds
+
+    @cached_property
+    def proba(self) -> Floats:
+        """The teacher's probabilities (n, m)."""
+        return np.asarray(softmax(self.observed.logits, axis=1))
+
+    @cached_property
+    def embeddings(self) -> NDArray[np.float32]:
+        """Embeddings (n, d) as they are."""
+        return np.asarray(features(self.observed), dtype=np.float32)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """The eigendecomposition of the features for logme, which has no intercept."""
+        return feature_spectrum(self.embeddings)
+
+    @cached_property
+    def centred_spectrum(self) -> Spectrum:
+        """The eigendecomposition that h_score and transrate share, of the features less their mean."""
+        return feature_spectrum(self.embeddings, centred=True)
+
+    @cached_property
+    def sums(self) -> tuple[Floats, Floats]:
+        """The sums of the embeddings of each class (K, d), and its rows (K,)."""
+        return label_sums(self.embeddings, self.codes, self.n_classes)
+
+    def part(self, rows: NDArray[np.bool_]) -> Case:
+        """Return the same teacher on some of the rows."""
+        seen = self.observed
+        kept = Observed(seen.logits[rows], None if seen.embeddings is None else seen.embeddings[rows])
+        y = self.y[rows]
+        classes, codes = np.unique(y, return_inverse=True)
+        known = np.unique(self.codes[rows])
+        student = None if self.student_logits is None else self.student_logits[rows][:, known]
+        return replace(
+            self,
+            X=take_rows(self.X, np.flatnonzero(rows)),
+            y=y,
+            codes=codes.astype(np.intp, copy=False),
+            n_classes=len(classes),
+            observed=kept,
+            student_logits=student,
+        )
+
+
+# what a metric gives: the score, and for each row a number; the mean of these is the score
+Scored = tuple[float, Floats]
+
+
+def _transport(case: Case) -> Scored:
+    r"""Return minus the mean of eq. (24) over the rows, or how probable its student is to the teacher.
+
+    "likelihood" (ours) compares the predictions that stand for the student's with those of a student who only
+    listened to the teacher, q = argmin_q S_epsilon(p_T, q), less sure where that is more probable:
+
+    .. math:: \max_{0 \le a \le 1} \frac{1}{N} \sum_i \sum_n p_S(x_i)_n \ln
+              \frac{q(x_i)_n^a}{\sum_k q(x_i)_k^a}
+
+    Where S_epsilon itself is small, teachers agree with the student, and those without information do so
+    best: their costs are all alike, and so are their student's predictions. Such a teacher has the likelihood
+    of a guess.
+
+    The rows of a fold meet a probe of that fold and class centres of the others. Were both made of the same
+    rows, they would agree on what those happen to have in common, whether held out or not.
+    """
+    settings, folds = case.settings, case.folds
+    p_T = np.asarray(softmax(case.observed.logits / settings.temperature, axis=1))
+    p_S = np.asarray(softmax(_student_side(case) / settings.temperature, axis=1))
+    log_q, rows = np.full(p_S.shape, np.nan), np.full(len(p_S), np.nan)
+    for fold in range(int(folds.max()) + 1):
+        own = folds == fold
+        M = _cost(case, ~own if settings.folds > 1 else own)
+        if settings.score == "likelihood":
+            epsilon = automatic_epsilon(M) if isinstance(settings.epsilon, str) else settings.epsilon
+            q = p_T[own] @ conditional_plan(M, epsilon)
+            log_q[own] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
+        else:
+            found = sinkhorn(p_T[own], p_S[own], M, settings.epsilon, tol=SINKHORN_TOL)
+            rows[own] = -(found.cost if settings.score == "cost" else found.value)
+    several = folds >= 0
+    if settings.score == "likelihood":
+        rows[several] = tempered_likelihood(p_S[several], log_q[several])
+    # the only rows of their classes: nothing says what the teacher knows of these
+    rows[~several] = case.guess if settings.score == "likelihood" else rows[several].mean()
+    return float(rows.mean()), rows
+
+
+def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
+    """Return the cost matrix M (m, K) of eq. (7) that some of the rows tell."""
+    seen = case.observed
+    logits = np.where(known[:, None], seen.logits, np.nan)  # as if the teacher abstained on the others
+    own = teacher_centres(case.teacher, case.X, observed=Observed(logits, seen.embeddings))
+    means = class_means(features(seen), np.where(known, case.codes, -1), case.n_classes)
+    return centre_distances(own, means, case.settings.normalise)
+
+
+def _student_side(case: Case) -> Floats:
+    """Return the logits (n, K) that stand for the student's; NaN for rows that cannot be held out."""
+    settings = case.settings
+    if settings.approximation == "student":
+        assert case.student_logits is not None  # noqa: S101
+        return case.student_logits
+    if settings.approximation == "exact":
+        return fitted_logits(_taught(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
+    folds = case.folds if settings.folds > 1 else None
+    probe = probe_logits(case.features, case.codes, case.n_classes, settings.l2, folds)
+    if not probe.converged:
+        warnings.warn(
+            f"The probe stopped with a gradient of {probe.gradient:.1e} (tol 1e-4). Raise l2.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return probe.logits.astype(np.float64)
+
+
+def takes_teacher(student: Any) -> bool:
+    """Tell whether a student can be made for a teacher: see `_taught`."""
+    if hasattr(student, "fit") and hasattr(student, "get_params"):
+        return "teacher" in student.get_params()
+    return callable(student)
+
+
+def _taught(student: Any, teacher: Teacher) -> Any:
+    """Return an unfitted student of this teacher."""
+    if hasattr(student, "fit") and hasattr(student, "get_params"):
+        return clone(student, safe=False).set_params(teacher=teacher)
+    return student(teacher)
+
+
+def fitted_logits(student: Any, X: Any, y: NDArray[Any], classes: NDArray[Any]) -> Floats:
+    """Fit a student; return the logarithms of its probabilities (n, K), in the order of `classes`."""
+    student.fit(X, y)
+    proba = np.asarray(student.predict_proba(X), dtype=np.float64)
+    known = np.asarray(student.classes_).tolist()
+    if sorted(known, key=str) != sorted(classes.tolist(), key=str) or proba.shape != (len(y), len(known)):
+        raise InvalidInputError(
+            f"The student predicts {proba.shape} for the classes {known}; expected a column for each of "
+            f"{classes.tolist()}."
+        )
+    return np.asarray(np.log(np.maximum(proba[:, [known.index(name) for name in classes.tolist()]], FLOOR)))
+
+
+def _nce(case: Case) -> Scored:
+    rows = nce_rows(case.proba.argmax(axis=1), case.codes, case.n_classes, case.proba.shape[1])
+    return float(rows.mean()), rows
+
+
+def _leep(case: Case) -> Scored:
+    rows = leep_rows(case.proba, case.codes, case.n_classes)
+    return float(rows.mean()), rows
+
+
+def _n_leep(case: Case) -> Scored:
+    F = case.embeddings.astype(np.float64)
+    posterior = cluster_posterior(F, case.n_classes, 0.8, case.settings.seed)
+    rows = leep_rows(posterior, case.codes, case.n_classes)
+    return float(rows.mean()), rows
+
+
+def _logme(case: Case) -> Scored:
+    found = maximum_evidence(case.spectrum, *case.sums)
+    transferability.warn_of_evidence(found)
+    if not case.settings.intervals:
+        return float(found.values.mean()), np.full(len(case.codes), found.values.mean())
+    rows = evidence_rows(case.embeddings, case.codes, case.spectrum, found)
+    return float(found.values.mean()), rows
+
+
+def _h_score(case: Case) -> Scored:
+    return h_score_rows(case.embeddings, case.codes, case.centred_spectrum, *case.sums)
+
+
+def _transrate(case: Case) -> Scored:
+    def value(part: Case) -> float:
+        return transferability.transrate(part.embeddings, part.codes, spectrum=part.centred_spectrum)
+
+    return _jackknifed(case, value)
+
+
+def _gbc(case: Case) -> Scored:
+    return _jackknifed(case, lambda part: transferability.gbc(part.embeddings, part.codes))
+
+
+def _otce(case: Case) -> Scored:
+    """Score with the teacher's class centres for its data, each weighted as often as the class is predicted.
+
+    Nobody has the teacher's own rows here, which the paper compares with; both sides have unit length.
+    """
+
+    def value(part: Case) -> float:
+        F = part.embeddings / np.maximum(np.linalg.norm(part.embeddings, axis=1, keepdims=True), 1e-12)
+        own = teacher_centres(part.teacher, part.X, observed=part.observed)
+        own = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
+        share = part.proba.mean(axis=0)
+        return transferability.otce(own, np.arange(len(own)), F, part.codes, source_weight=share)
+
+    return _jackknifed(case, value)
+
+
+def _jackknifed(case: Case, value: Callable[[Case], float]) -> Scored:
+    """Return a score that is no mean over rows, with its spread when a tenth of the rows is left out."""
+    whole = value(case)
+    if not case.settings.intervals:
+        return whole, np.full(len(case.codes), whole)
+    count = min(JACKKNIFE, len(case.codes))
+    groups = stratified_folds(case.codes, count, np.random.RandomState(case.settings.seed))
+    left_out = np.empty(count)
+    for g in range(count):
+        kept = groups != g
+        few = len(np.unique(case.codes[kept])) < 2
+        left_out[g] = whole if few else value(case.part(kept))
+    return whole, spread_jackknife(whole, left_out, groups)
+
+
+METRICS: dict[str, Callable[[Case], Scored]] = {
+    "transport": _transport,
+    "nce": _nce,
+    "leep": _leep,
+    "logme": _logme,
+    "h_score": _h_score,
+    "n_leep": _n_leep,
+    "gbc": _gbc,
+    "otce": _otce,
+    "transrate": _transrate,
+}

@@ -1,0 +1,437 @@
+"""Metrics that say, from outputs or features alone, how much a teacher has to give, as functions on arrays.
+
+Higher is better for every one. `consilience.rank_teachers` computes them for many teachers, and the metric of
+"Selective Cross-Task Distillation" (SCTD) besides, which needs a cost matrix and a probe.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._validation import (
+    check_choice,
+    check_count,
+    check_distributions,
+    check_labels,
+    check_number,
+    check_sharpness,
+)
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.rank import evidence
+from consilience.kernels.rank.evidence import Evidence, Spectrum, label_sums, maximum_evidence
+from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
+from consilience.kernels.rank.separability import gaussian_overlap, h_score_rows, transrate_value
+from consilience.kernels.transport import sinkhorn as transport
+
+__all__ = [
+    "feature_spectrum",
+    "gbc",
+    "h_score",
+    "leep",
+    "logme",
+    "n_leep",
+    "nce",
+    "otce",
+    "transrate",
+]
+
+Floats = NDArray[np.float64]
+Codes = NDArray[np.intp]
+
+EVIDENCE_TOL = 1e-6  # nats a row in the last step
+COVARIANCES = ("spherical", "diagonal")
+
+
+def feature_spectrum(embeddings: ArrayLike, *, centred: bool = False) -> Spectrum:
+    """Return the eigendecomposition of features, so that metrics need not make it again.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    centred : bool
+        Whether the features' mean is taken off: for `h_score` and `transrate`; not for `logme`.
+    """
+    check_choice("centred", centred, (True, False))
+    return evidence.feature_spectrum(_matrix("embeddings", embeddings), centred)
+
+
+def nce(proba: ArrayLike, y: ArrayLike) -> float:
+    r"""Return the negative conditional entropy of the labels given the teacher's most probable class.
+
+    .. math:: -H(Y | Z) = \frac{1}{n} \sum_i \ln \hat P(y_i | z_i), \qquad z_i = \arg\max_z \theta(x_i)_z
+
+    Tran et al., "Transferability and hardness of supervised classification tasks" (2019).
+
+    Parameters
+    ----------
+    proba : (n, m) array
+        The teacher's probabilities (or any scores: only the largest of a row counts).
+    y : (n,) array
+        Labels, numbers or names.
+
+    Examples
+    --------
+    >>> nce([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], ["cat", "cat", "dog"])
+    0.0
+    """
+    scores = _matrix("proba", proba)
+    codes, classes = label_codes(y, len(scores))
+    return float(nce_rows(scores.argmax(axis=1), codes, len(classes), scores.shape[1]).mean())
+
+
+def leep(proba: ArrayLike, y: ArrayLike) -> float:
+    r"""Return the log expected empirical prediction.
+
+    .. math:: \frac{1}{n} \sum_i \ln \sum_z \hat P(y_i | z) \, \theta(x_i)_z, \qquad
+              \hat P(y, z) = \frac{1}{n} \sum_{i: y_i = y} \theta(x_i)_z
+
+    Nguyen et al., "LEEP: A new measure to evaluate transferability of learned representations" (2020), eq.
+    (2).
+
+    Parameters
+    ----------
+    proba : (n, m) array
+        The teacher's probabilities.
+    y : (n,) array
+
+    Examples
+    --------
+    >>> round(leep([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], ["cat", "cat", "dog"]), 3)
+    -0.385
+    """
+    theta = check_distributions("proba", proba)
+    if theta.ndim != 2:
+        raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), a column per class.")
+    codes, classes = label_codes(y, len(theta))
+    return float(leep_rows(theta, codes, len(classes)).mean())
+
+
+def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = None) -> float:
+    r"""Return the logarithm of the maximum evidence, per row, mean over the classes.
+
+    .. math:: \frac{1}{K n} \sum_k \max_{\alpha, \beta} \ln p(y_k | F, \alpha, \beta)
+
+    with y_k the one-hot column of class k, noise of precision beta and weights of precision alpha. You et
+    al., "LogME: Practical assessment of pre-trained models for transfer learning" (2021), eq. (2), without
+    the constants that their code adds to denominators.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+        The teacher's features.
+    y : (n,) array
+    spectrum : from `feature_spectrum`, optional
+        Of the same features, not centred.
+    """
+    F = _matrix("embeddings", embeddings)
+    codes, classes = label_codes(y, len(F))
+    found = maximum_evidence(_spectrum(F, spectrum, False), *label_sums(F, codes, len(classes)))
+    warn_of_evidence(found)
+    return float(found.values.mean())
+
+
+def h_score(
+    embeddings: ArrayLike, y: ArrayLike, *, shrinkage: bool = False, spectrum: Spectrum | None = None
+) -> float:
+    r"""Return the H-score: how much of the features' variance lies between the classes.
+
+    .. math:: \mathrm{tr}(\mathrm{cov}(f)^{-1} \, \mathrm{cov}(E[f | y]))
+
+    Bao et al., "An information-theoretic approach to transferability in task transfer learning" (2019). With
+    more features than rows it is the number of classes less one, whatever the labels: use shrinkage.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    y : (n,) array
+    shrinkage : bool
+        Take Ledoit and Wolf's estimate C of the covariance, and (1 - a) times the covariance between classes:
+        Ibrahim et al., "Newer is not always better" (2021), eq. (3).
+    spectrum : from `feature_spectrum`, optional
+        Of the same features, centred. Not used with shrinkage.
+    """
+    F = _matrix("embeddings", embeddings)
+    codes, classes = label_codes(y, len(F))
+    sums, counts = label_sums(F, codes, len(classes))
+    if not shrinkage:
+        return h_score_rows(F, codes, _spectrum(F, spectrum, True), sums, counts)[0]
+    from sklearn.covariance import ledoit_wolf
+
+    covariance, share = ledoit_wolf(F)
+    G = sums / counts[:, None] - F.mean(axis=0)
+    solved = np.linalg.lstsq(covariance, G.T, rcond=None)[0]
+    return float((1.0 - share) * (counts / len(F)) @ np.einsum("kd,dk->k", G, solved))
+
+
+def transrate(
+    embeddings: ArrayLike, y: ArrayLike, *, epsilon: float = 1e-4, spectrum: Spectrum | None = None
+) -> float:
+    r"""Return the coding rate of the features less that of the features given the labels.
+
+    .. math:: \tfrac12 \ln \det (I + \tfrac{1}{n \epsilon} Z^T Z)
+              - \sum_c \tfrac{n_c}{2n} \ln \det (I + \tfrac{1}{n_c \epsilon} Z_c^T Z_c)
+
+    Huang et al., "Frustratingly easy transferability estimation" (2022), eq. (5). Z are the features less
+    their mean, brought to a mean squared length of one so that `epsilon` means the same for every teacher
+    (ours).
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    y : (n,) array
+    epsilon : float
+        The distortion up to which features are coded.
+    spectrum : from `feature_spectrum`, optional
+        Of the same features, centred.
+    """
+    F = _matrix("embeddings", embeddings)
+    codes, classes = label_codes(y, len(F))
+    check_number("epsilon", epsilon, above=0)
+    return transrate_value(F, codes, len(classes), _spectrum(F, spectrum, True), epsilon)
+
+
+def gbc(
+    embeddings: ArrayLike, y: ArrayLike, *, covariance: str = "spherical", n_components: int | None = 64
+) -> float:
+    """Return the Gaussian Bhattacharyya coefficient: minus how much the classes overlap, summed over pairs.
+
+    Each class is a Gaussian in the first principal components. Pandy et al., "Transferability estimation
+    using Bhattacharyya class separability" (2022), eq. (4); 64 components are theirs.
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    y : (n,) array
+    covariance : {"spherical", "diagonal"}
+    n_components : int, optional
+        None keeps all features.
+    """
+    F = _matrix("embeddings", embeddings)
+    codes, classes = label_codes(y, len(F))
+    check_choice("covariance", covariance, COVARIANCES)
+    if n_components is not None:
+        F = _principal(F, min(check_count("n_components", n_components), *F.shape))
+    counts = np.bincount(codes)[:, None]
+    means = label_sums(F, codes, len(classes))[0] / counts
+    variances = label_sums((F - means[codes]) ** 2, codes, len(classes))[0] / counts
+    if covariance == "spherical":
+        variances[:] = variances.mean(axis=1, keepdims=True)
+    floor = max(1e-6 * float(F.var(axis=0).mean()), np.finfo(np.float64).tiny)  # classes of a single row
+    return gaussian_overlap(means, np.maximum(variances, floor))
+
+
+def n_leep(
+    embeddings: ArrayLike,
+    y: ArrayLike,
+    *,
+    n_clusters: int | None = None,
+    energy: float = 0.8,
+    random_state: int | None = 0,
+) -> float:
+    """Return LEEP with clusters of the features in the place of the teacher's classes.
+
+    Principal components that keep a share `energy` of the variance, then a Gaussian mixture, whose posterior
+    is theta. Li et al., "Ranking neural checkpoints" (2021), eq. (6) and (7).
+
+    Parameters
+    ----------
+    embeddings : (n, d) array
+    y : (n,) array
+    n_clusters : int, optional
+        As many as classes by default (theirs: five times as many), at most a fifth of the rows.
+    energy : float
+        From 0 to 1.
+    random_state : int, optional
+        Where the mixture starts.
+    """
+    F = _matrix("embeddings", embeddings)
+    codes, classes = label_codes(y, len(F))
+    posterior = cluster_posterior(F, len(classes) if n_clusters is None else n_clusters, energy, random_state)
+    return float(leep_rows(posterior, codes, len(classes)).mean())
+
+
+def otce(
+    source_embeddings: ArrayLike,
+    source_y: ArrayLike,
+    embeddings: ArrayLike,
+    y: ArrayLike,
+    *,
+    source_weight: ArrayLike | None = None,
+    epsilon: float | str = "auto",
+    weights: tuple[float, float] = (0.5, 0.5),
+) -> float:
+    r"""Return the transferability by optimal transport between the teacher's data and yours.
+
+    .. math:: - \lambda_1 W_D - \lambda_2 H(Y | Y_s), \qquad W_D = \langle T, M \rangle
+
+    T is the entropic transport plan between the rows of both with M their squared distances, and H the
+    conditional entropy of your labels given the source's in the joint distribution that T makes. Tan et al.,
+    "OTCE: A transferability metric for cross-domain cross-task representations" (2021), eq. (3) to (7).
+
+    Parameters
+    ----------
+    source_embeddings : (n_s, d) array
+        The teacher's features of its own rows; or the centres of its classes, each with its weight.
+    source_y : (n_s,) array
+    embeddings : (n, d) array
+    y : (n,) array
+    source_weight : (n_s,) array, optional
+        Equal by default.
+    epsilon : float or "auto"
+        Of the plan; "auto" follows the spread of M.
+    weights : pair of float
+        The two lambdas; the paper fits them to tasks whose outcome is known.
+    """
+    S, F = _matrix("source_embeddings", source_embeddings), _matrix("embeddings", embeddings)
+    codes, classes = label_codes(y, len(F))
+    source_codes, source_classes = label_codes(source_y, len(S), "source_y", at_least=1)
+    if S.shape[1] != F.shape[1]:
+        raise InvalidInputError(f"source_embeddings have {S.shape[1]} columns and embeddings {F.shape[1]}.")
+    if np.shape(weights) != (2,):
+        raise InvalidInputError(f"weights={weights!r} must be two numbers, for distance and entropy.")
+    first, second = (check_number("weights", weight, at_least=0) for weight in weights)
+    mass = np.ones(len(S)) if source_weight is None else np.asarray(source_weight)
+    if mass.dtype.kind not in "biuf":
+        raise InvalidInputError(f"source_weight has the type {mass.dtype}; give numbers of at least 0.")
+    mass = mass.astype(np.float64)
+    if mass.shape != (len(S),) or not (np.isfinite(mass) & (mass >= 0)).all() or not mass.sum() > 0:
+        raise InvalidInputError(
+            f"source_weight must be {len(S)} numbers of at least 0, not all 0; it has shape {mass.shape}."
+        )
+    distances = (S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T)
+    plan = _plan(mass / mass.sum(), np.full(len(F), 1 / len(F)), np.maximum(distances, 0.0), epsilon)
+    joint = np.zeros((len(source_classes), len(classes)))
+    np.add.at(joint, (source_codes[:, None], codes), plan)
+    margin = joint.sum(axis=1, keepdims=True)
+    seen = joint > 0
+    entropy = -float((joint[seen] * np.log((joint / np.where(margin > 0, margin, 1.0))[seen])).sum())
+    return -first * float(np.vdot(plan, distances)) - second * entropy
+
+
+def label_codes(y: ArrayLike, n: int, name: str = "y", at_least: int = 2) -> tuple[Codes, NDArray[Any]]:
+    """Return labels as numbers (n,), and their classes (K,) in numpy.unique's order; or raise."""
+    classes, codes = check_labels(y, n, where=name)
+    if len(classes) < at_least:
+        raise InvalidInputError(
+            f"{name} has one class, {classes.tolist()[0]!r}; there is nothing to tell apart. "
+            f"Give rows of {at_least} classes or more."
+        )
+    return codes, classes
+
+
+def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
+    """Return features (n, d) less their mean, with a mean squared length of one."""
+    Z = F - F.mean(axis=0, dtype=np.float64).astype(F.dtype)
+    length = float(np.sqrt(np.square(Z, dtype=np.float64).sum() / max(len(Z), 1)))
+    return np.asarray(Z / Z.dtype.type(length)) if length > 0 else Z
+
+
+def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: int | None) -> Floats:
+    """Return the posterior (n, n_clusters) of a Gaussian mixture in the first principal components."""
+    from sklearn.exceptions import ConvergenceWarning as NotConverged
+    from sklearn.mixture import GaussianMixture
+
+    if check_number("energy", energy, above=0) > 1:
+        raise InvalidInputError(f"energy={energy!r} must be a share of the variance, at most 1.")
+    check_count("n_clusters", n_clusters)
+    Z = F - F.mean(axis=0)
+    values = np.linalg.eigvalsh(Z.T @ Z if Z.shape[1] <= len(Z) else Z @ Z.T)[::-1]
+    share = np.cumsum(values) / max(float(values.sum()), np.finfo(np.float64).tiny)
+    kept = min(int(np.searchsorted(share, energy)) + 1, min(Z.shape))
+    mixture = GaussianMixture(
+        max(1, min(n_clusters, len(Z) // 5)),
+        covariance_type="diag",
+        reg_covar=1e-4,
+        random_state=random_state,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NotConverged)  # of which the next lines tell with figures
+        Z = _unit_variance(_principal(F, kept))
+        posterior: Floats = mixture.fit(Z).predict_proba(Z)
+    if not mixture.converged_:
+        warnings.warn(
+            f"The Gaussian mixture stopped after {mixture.n_iter_} steps. Use fewer clusters.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return posterior
+
+
+def _principal(F: Floats, count: int) -> Floats:
+    """Return the first `count` principal components (n, count)."""
+    from scipy.linalg import eigh
+
+    Z = F - F.mean(axis=0)
+    if Z.shape[1] <= len(Z):
+        d = Z.shape[1]
+        _, vectors = eigh(Z.T @ Z, subset_by_index=(d - count, d - 1))
+        return np.asarray(Z @ vectors[:, ::-1])
+    n = len(Z)
+    values, left = eigh(Z @ Z.T, subset_by_index=(n - count, n - 1))
+    return np.asarray((left * np.sqrt(np.maximum(values, 0.0)))[:, ::-1])
+
+
+def _unit_variance(Z: Floats) -> Floats:
+    """Scale all columns by one number, so that the floor of the variances means the same for all features."""
+    spread = float(Z.std())
+    return Z / spread if spread > 0 else Z
+
+
+def _plan(a: Floats, b: Floats, cost: Floats, epsilon: float | str) -> Floats:
+    """Return the entropic transport plan (m, n) between two distributions."""
+    if isinstance(epsilon, str):
+        check_choice("epsilon", epsilon, ("auto",))
+        eps = transport.automatic_epsilon(cost)
+    else:
+        eps = check_number("epsilon", epsilon, above=0)
+    check_sharpness(eps, cost)
+    solved = transport.solve(a[None], b[None], cost, eps, 1e-6, 10_000)
+    message = transport.shortfall(solved.residual, solved.n_iter, 1e-6, 10_000)
+    if message:
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    return transport.plan(a, b, cost, eps, solved.alpha[0], solved.beta[0])
+
+
+def _matrix(name: str, values: ArrayLike) -> Floats:
+    """Return finite numbers (n, d) as float64, or raise."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.ndim != 2 or 0 in array.shape:
+        raise InvalidInputError(
+            f"{name} has shape {array.shape} and type {array.dtype}; expected numbers (n, d), "
+            "a row per sample."
+        )
+    bad = ~np.isfinite(array).all(axis=1)
+    if bad.any():
+        raise InvalidInputError(
+            f"{name} has NaN or infinity in row {int(bad.argmax())} ({int(bad.sum())} such rows)."
+        )
+    return array.astype(np.float64, copy=False)
+
+
+def _spectrum(F: Floats, given: Spectrum | None, centred: bool) -> Spectrum:
+    if given is None:
+        return evidence.feature_spectrum(F, centred)
+    if given.n != len(F) or len(given.mean) != F.shape[1]:
+        raise InvalidInputError(
+            f"spectrum is that of features ({given.n}, {len(given.mean)}) and embeddings have shape "
+            f"{F.shape}."
+        )
+    if given.centred != centred:
+        raise InvalidInputError(f"spectrum is of another kind; use feature_spectrum(F, centred={centred}).")
+    return given
+
+
+def warn_of_evidence(found: Evidence) -> None:
+    """Warn where the search for the maximum stopped before the evidence was near its last digits."""
+    late = found.change > EVIDENCE_TOL
+    if late.any():
+        warnings.warn(
+            f"The evidence of {int(late.sum())} of {len(late)} classes was still changing, "
+            f"by {found.change.max():.1e} nats a row in the last step (tol {EVIDENCE_TOL:g}).",
+            ConvergenceWarning,
+            stacklevel=3,
+        )

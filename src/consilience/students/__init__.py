@@ -1,0 +1,1 @@
+"""Students: what learns the soft labels."""

@@ -1,0 +1,207 @@
+"""Where scoring runs: every teacher looks at every row, batch by batch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._progress import Progress, part_of, silent
+from consilience._validation import check_count, n_rows, take_rows
+from consilience.exceptions import TeacherError
+from consilience.labels import LabelSpace
+from consilience.teachers import Observed
+from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, Scorer, asked
+from consilience.teachers.scoring.digests import row_digests
+from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_store
+
+__all__ = ["Observed", "Scorer", "observe", "score"]
+
+
+def observe(
+    teacher: Scorer,
+    X: Any,
+    *,
+    batch_size: int = 4096,
+    store: ScoreStore | str | os.PathLike[str] | None = None,
+    embeddings: bool = True,
+    progress: Progress = silent,
+) -> Observed:
+    """Return what a teacher says and sees: logits (n, k) and embeddings (n, d) of one pass.
+
+    Parameters
+    ----------
+    teacher : teacher
+    X : array, sparse matrix, data frame or list
+        n rows.
+    batch_size : int
+        Rows per call, at most: of a slow teacher so few that a call takes about two seconds. A teacher with
+        ``batched = False`` gets all rows at once.
+    store : ScoreStore or path, optional
+        Where outputs are kept: rows that it knows are not asked again, and new ones are added batch by
+        batch. Teachers without a fingerprint, precomputed outputs, and rows that have no plain content (such
+        as dictionaries) go past it.
+    embeddings : bool
+        Whether embeddings are wanted, too.
+    progress : callable
+        Called with ("scoring", rows done, rows in all).
+
+    Returns
+    -------
+    Observed
+        Its `embeddings` are None where the teacher has no features, or they are not wanted.
+    """
+    rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
+    table, shelf = _Table(rows, len(teacher.classes), embeddings), _shelf(teacher, kept, X, size)
+    pace = Pace(size, FIRST if getattr(teacher, "settled", True) else SETTLE)
+    digests = None if shelf is None else row_digests(X)
+    done = 0
+    if shelf is None or digests is None:
+        for batch, seen in asked(teacher, _slices(teacher, X, rows, pace), rows, pace, embeddings=embeddings):
+            table.put(batch.places, seen)
+            done += batch.count
+            progress("scoring", done, rows)
+        return table.result()
+    unique = _Unique(digests)
+    for places, found in shelf.find(unique.digests, embeddings=embeddings):
+        table.put(unique.first[places], Observed(found.logits, found.embeddings))
+        unique.known[places] = True
+    done = int(unique.counts[unique.known].sum())
+    if done:
+        progress("scoring", done, rows)
+    missing = np.sort(unique.first[~unique.known])
+    for batch, seen in asked(teacher, _picked(X, missing, pace), len(missing), pace, embeddings=embeddings):
+        part = batch.places
+        shelf.add(Segment(digests[part], seen.logits, seen.embeddings), embeddings=embeddings)
+        table.put(part, seen)
+        done += int(unique.counts[unique.inverse[part]].sum())
+        progress("scoring", done, rows)
+    table.copy(unique.first[unique.inverse])
+    return table.result()
+
+
+class _Table:
+    """Logits (n, k) and embeddings (n, d) that are filled part by part."""
+
+    def __init__(self, rows: int, n_classes: int, embeddings: bool) -> None:
+        self._logits = np.empty((rows, n_classes))
+        self._features: NDArray[Any] | None = None
+        self._wanted = embeddings
+
+    def put(self, rows: Any, seen: Observed) -> None:
+        """Fill some rows; a part without embeddings means that there are none at all."""
+        self._logits[rows] = seen.logits
+        if seen.embeddings is None:
+            self._wanted = False
+        if not self._wanted or seen.embeddings is None:
+            return
+        if self._features is None:
+            shape = (len(self._logits), seen.embeddings.shape[1])
+            self._features = np.empty(shape, seen.embeddings.dtype)
+        self._features[rows] = seen.embeddings
+
+    def copy(self, source: NDArray[np.intp]) -> None:
+        """Give every row what row ``source[row]`` got."""
+        twins = np.flatnonzero(source != np.arange(len(source)))
+        self._logits[twins] = self._logits[source[twins]]
+        if self._features is not None:
+            self._features[twins] = self._features[source[twins]]
+
+    def result(self) -> Observed:
+        return Observed(self._logits, self._features if self._wanted else None)
+
+
+class _Unique:
+    """The distinct rows among some, by their digests.
+
+    Attributes
+    ----------
+    digests : (u, 2) array
+        Sorted, each once.
+    first : (u,) array
+        The first row of each.
+    inverse : (n,) array
+        The place of each row in `digests`.
+    counts : (u,) array
+        How many rows share each.
+    known : (u,) array of bool
+        Whether it has been found.
+    """
+
+    def __init__(self, digests: NDArray[np.uint64]) -> None:
+        order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows, the first comes first
+        ordered = digests[order]
+        new = np.ones(len(order), dtype=bool)
+        new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+        self.digests, self.first = ordered[new], order[new]
+        self.inverse = np.empty(len(order), dtype=np.intp)
+        self.inverse[order] = np.cumsum(new) - 1
+        self.counts = np.bincount(self.inverse, minlength=len(self.first))
+        self.known = np.zeros(len(self.first), dtype=bool)
+
+
+def _shelf(teacher: Scorer, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
+    """Return where a teacher's outputs are kept, or None where they cannot be: no fingerprint, or no need."""
+    if store is None or not getattr(teacher, "batched", True):
+        return None
+    if hasattr(teacher, "settle"):  # on the rows that would decide without a store
+        teacher.settle(take_rows(X, slice(0, min(SETTLE, batch_size))))
+    fingerprint = getattr(teacher, "fingerprint", None)
+    return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
+
+
+def score(
+    teachers: Sequence[Scorer],
+    space: LabelSpace,
+    X: Any,
+    *,
+    batch_size: int = 4096,
+    store: ScoreStore | str | os.PathLike[str] | None = None,
+    progress: Progress = silent,
+) -> NDArray[np.float64]:
+    """Return the packed logits (n, m) of all teachers.
+
+    Parameters
+    ----------
+    teachers : sequence of teachers
+        In the order of the blocks of `space`.
+    space : LabelSpace
+    X : array, sparse matrix, data frame or list
+        n rows.
+    batch_size : int
+        Rows per call, at most, as in `observe`.
+    store : ScoreStore or path, optional
+        Where outputs are kept, as in `observe`.
+    progress : callable
+        Called with ("scoring", rows done, rows in all), counted over all teachers.
+    """
+    rows, kept = n_rows(X), as_store(store)
+    packed = np.empty((rows, space.n_columns))
+    for i, teacher in enumerate(teachers):
+        report = part_of(progress, i, len(teachers))
+        try:
+            seen = observe(teacher, X, batch_size=batch_size, store=kept, embeddings=False, progress=report)
+        except TeacherError as error:
+            raise error.at(i, len(teachers)) from error.__cause__
+        packed[:, space.block(i)] = seen.logits
+    return packed
+
+
+def _slices(teacher: Scorer, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
+    """Yield the rows of X in order; at least one batch, so that errors show without rows, too."""
+    if rows == 0 or not getattr(teacher, "batched", True):
+        yield Batch(slice(0, rows), rows, X)
+        return
+    for start, stop in pace.borders(rows):
+        part = X if stop - start == rows else take_rows(X, slice(start, stop))
+        yield Batch(slice(start, stop), stop - start, part)
+
+
+def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
+    """Yield some rows of X in order."""
+    for start, stop in pace.borders(len(rows)):
+        part = rows[start:stop]
+        yield Batch(part, len(part), take_rows(X, part))

@@ -1,0 +1,385 @@
+"""Texts: a small, quick classifier of character n-grams that learns labels or soft labels."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array, issparse
+from scipy.special import softmax
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from consilience._progress import Progress, silent
+from consilience._validation import (
+    as_numbers,
+    check_choice,
+    check_count,
+    check_distributions,
+    check_labels,
+    check_number,
+)
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.files.card import find_card
+from consilience.files.ngram_model import (
+    MAX_BUCKETS,
+    MAX_LENGTH,
+    Packed,
+    Reading,
+    TextModel,
+    as_texts,
+    pack,
+    read_model,
+    write_model,
+)
+from consilience.kernels.text.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
+from consilience.kernels.threads import one_thread
+from consilience.labels import class_list
+
+__all__ = ["NgramClassifier"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """What is to be learnt, checked."""
+
+    texts: list[str]
+    labels: Any  # (n, L) soft labels, an array or a CSR matrix
+    classes: NDArray[Any]  # (L,)
+    class_weights: NDArray[np.float64]  # (L,)
+    row_weights: NDArray[np.float64]  # (n,)
+
+    def targets(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
+        """Return the soft labels of some rows times all weights; rows weigh 1 on average."""
+        taken = self.labels[rows].toarray() if issparse(self.labels) else self.labels[rows]
+        weights = self._row_scale * self.row_weights[rows, None] * self.class_weights
+        return np.asarray(taken * weights, dtype=np.float32)
+
+    @cached_property
+    def _row_scale(self) -> float:
+        return float(np.count_nonzero(self.row_weights) / self.row_weights.sum())
+
+
+class NgramClassifier(ClassifierMixin, BaseEstimator):
+    r"""Classify texts by their character n-grams.
+
+    Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors; the sum of a
+    text's vectors, over the root of their number, is the input of a softmax layer. Punctuation marks are
+    words of their own, and digits count as spaces. The learning rate falls to 0. This is fastText's
+    classifier [Joulin et al. 2017] with n-grams alone, with other steps, and with soft labels.
+
+    Parameters
+    ----------
+    ngram_range : (int, int)
+        Least and most characters of an n-gram.
+    n_buckets : int
+        Number of vectors: n-grams that fall into one bucket share a vector. A saved model takes
+        2 n_buckets dim bytes.
+    dim : int
+        Length of a vector.
+    max_epochs : int
+        Passes over the texts.
+    lr : float
+        Learning rate at the start.
+    batch_size : int
+        Texts per step.
+    dropout : float
+        Part of a text's n-grams that each pass leaves out, in [0, 1).
+    lowercase : bool
+        Whether capitals count as small letters.
+    max_chars : int
+        Only so many characters of a text are read.
+    random_state : int, RandomState or None
+        Seeds the weights, the order of texts and the dropout. Training has one thread: a seed reproduces it.
+
+    Attributes
+    ----------
+    classes_ : (L,) array
+    n_iter_ : int
+        Epochs run.
+    losses_ : list of float
+        The mean loss per unit of weight in each epoch, with dropout.
+
+    Examples
+    --------
+    >>> texts, y = ["the cat sat", "le chat dort", "the dog", "le chien"] * 8, ["en", "fr"] * 16
+    >>> model = NgramClassifier(n_buckets=1000, dim=8, random_state=0).fit(texts, y)
+    >>> model.predict(["the cow", "le canard"]).tolist()
+    ['en', 'fr']
+    """
+
+    def __init__(
+        self,
+        *,
+        ngram_range: tuple[int, int] = (1, 4),
+        n_buckets: int = 2**18,
+        dim: int = 64,
+        max_epochs: int = 10,
+        lr: float = 0.02,
+        batch_size: int = 256,
+        dropout: float = 0.5,
+        lowercase: bool = True,
+        max_chars: int = 1000,
+        random_state: Any = None,
+    ) -> None:
+        self.ngram_range = ngram_range
+        self.n_buckets = n_buckets
+        self.dim = dim
+        self.max_epochs = max_epochs
+        self.lr = lr
+        self.batch_size = batch_size
+        self.dropout = dropout
+        self.lowercase = lowercase
+        self.max_chars = max_chars
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on labels.
+
+        Parameters
+        ----------
+        X : (n,) sequence of str
+        y : (n,) sequence
+            A label for every text.
+        sample_weight : (n,) array, optional
+        """
+        reading, texts = self._check_params(), as_texts(X)
+        classes, codes = check_labels(y, len(texts))
+        weights = _check_weights("sample_weight", sample_weight, len(texts))
+        onehot = csr_array(
+            (np.ones(len(texts)), codes, np.arange(len(texts) + 1)), shape=(len(texts), len(classes))
+        )
+        self._train(_Task(texts, onehot, classes, np.ones(len(classes)), weights), reading, False, silent)
+        return self
+
+    def fit_soft_labels(
+        self,
+        X: Any,
+        Q: Any,
+        *,
+        class_weights: ArrayLike | None = None,
+        row_weights: ArrayLike | None = None,
+        classes: ArrayLike | None = None,
+        loss: Literal["cross-entropy", "collision"] = "cross-entropy",
+        progress: Progress = silent,
+    ) -> Self:
+        """Train on soft labels.
+
+        Parameters
+        ----------
+        X : (n,) sequence of str
+        Q : (n, L) array or sparse matrix
+            The probability of each class, for each text.
+        class_weights : (L,) array, optional
+            What the part of the loss that concerns a class is multiplied by.
+        row_weights : (n,) array, optional
+            The weight of each text.
+        classes : (L,) sequence, optional
+            The class of each column; by default 0 to L - 1.
+        loss : {"cross-entropy", "collision"}
+            Shannon's cross-entropy, or the collision cross-entropy, with which texts of which the soft labels
+            are unsure teach less.
+        progress : callable
+            Called as ``progress("training", epoch, max_epochs)`` after each epoch.
+        """
+        reading, texts = self._check_params(), as_texts(X)
+        check_choice("loss", loss, ("cross-entropy", "collision"))
+        labels = _check_soft_labels(Q, len(texts))
+        L = labels.shape[1]
+        names = np.arange(L) if classes is None else np.asarray(class_list(classes))
+        if len(names) != L:
+            raise InvalidInputError(f"classes has {len(names)} names and Q has {L} columns.")
+        by_class = _check_weights("class_weights", class_weights, L)
+        by_row = _check_weights("row_weights", row_weights, len(texts))
+        task = _Task(texts, labels, names, by_class, by_row)
+        self._train(task, reading, loss == "collision", progress)
+        return self
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, L) in the order of `classes_`; of a text without an n-gram, those of no text."""
+        check_is_fitted(self, "model_")
+        return self.model_.predict_logits(X)
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, L) in the order of `classes_`."""
+        return np.asarray(softmax(self.predict_logits(X), axis=1))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the most probable class (n,) of each text."""
+        best = self.predict_logits(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        classes: ArrayLike | None = None,
+        temperature: float = 1.0,
+        description: str = "",
+        details: dict[str, Any] | None = None,
+    ) -> Path:
+        """Write the model as one ``.npz`` file, vectors in half precision, and its card next to it.
+
+        Parameters
+        ----------
+        path : path
+            A file name that ends in ``.npz``, in a folder that exists.
+        classes : (L,) sequence, optional
+            Other names of the classes.
+        temperature : float
+            The logits of the saved model are so many times those of this one.
+        description : str
+            A sentence for the card.
+        details : mapping, optional
+            Anything else for the card, as JSON has it.
+        """
+        check_is_fitted(self, "model_")
+        check_number("temperature", temperature, above=0)
+        names = self.classes_ if classes is None else np.asarray(class_list(classes))
+        if len(names) != len(self.classes_):
+            raise InvalidInputError(f"classes has {len(names)} names for {len(self.classes_)} classes.")
+        model = self.model_.named(names, float(temperature))
+        return write_model(path, model, description=description, details=details or {})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Return a model that `save` wrote; its checksum is compared with the card's, where there is one."""
+        if not isinstance(path, str | os.PathLike):
+            raise InvalidInputError(f"path={path!r} must be the name of a file.")
+        if Path(path).is_file():
+            find_card(path)  # raises where the checksum is that of another file
+        model = read_model(path)
+        n_buckets, dim = model.embeddings.shape
+        reading = model.reading
+        loaded = cls(
+            ngram_range=reading.ngram_range,
+            n_buckets=n_buckets,
+            dim=dim,
+            lowercase=reading.lowercase,
+            max_chars=reading.max_chars,
+        )
+        loaded.model_, loaded.classes_ = model, model.classes
+        return loaded
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        return tags
+
+    def _check_params(self) -> Reading:
+        """Raise unless the parameters can be used; return those that concern reading."""
+        try:
+            lo, hi = self.ngram_range
+        except (TypeError, ValueError):
+            raise InvalidInputError(
+                f"ngram_range={self.ngram_range!r} must be two whole numbers: least and most characters."
+            ) from None
+        lo, hi = check_count("ngram_range[0]", lo), check_count("ngram_range[1]", hi)
+        if not lo <= hi <= MAX_LENGTH:
+            raise InvalidInputError(
+                f"ngram_range={self.ngram_range!r} must rise, and end at {MAX_LENGTH} at most."
+            )
+        if check_count("n_buckets", self.n_buckets) > MAX_BUCKETS:
+            raise InvalidInputError(f"n_buckets={self.n_buckets!r} must be at most {MAX_BUCKETS}.")
+        for name in ("dim", "max_epochs", "batch_size", "max_chars"):
+            check_count(name, getattr(self, name))
+        check_number("lr", self.lr, above=0)
+        if check_number("dropout", self.dropout, at_least=0) >= 1:
+            raise InvalidInputError(f"dropout={self.dropout!r} must be below 1.")
+        check_choice("lowercase", self.lowercase, (True, False))
+        return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
+
+    def _train(self, task: _Task, reading: Reading, collision: bool, progress: Progress) -> None:
+        from consilience.kernels.text.embedding_bag import Descent  # compiles: for training alone
+
+        used = np.flatnonzero(task.row_weights > 0)
+        if len(used) == 0:
+            raise InvalidInputError("X has no texts of weight above 0; the model needs some to learn from.")
+        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        packed = pack(task.texts, reading)
+        dim, L = int(self.dim), len(task.classes)
+        E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # so that n-grams never seen say nothing
+        W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
+        b = np.zeros(L, dtype=np.float32)
+        descent = Descent(E, W, b)
+        epochs, done = int(self.max_epochs), 0
+        self.losses_ = []
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # which the loss tells
+            for epoch in range(epochs):
+                loss, mass = 0.0, 0.0
+                order = random.permutation(used)
+                for start in range(0, len(used), int(self.batch_size)):
+                    rows = order[start : start + int(self.batch_size)]
+                    target = task.targets(rows)
+                    lr = self.lr * (1 - done / (epochs * len(used)))
+                    loss += descent.step(*self._ngrams(packed, rows, reading, random), target, lr, collision)
+                    mass += float(target.sum())
+                    done += len(rows)
+                self.losses_.append(loss / max(mass, np.finfo(float).tiny))
+                self._check_loss()
+                progress("training", epoch + 1, epochs)
+        if self.losses_[-1] > 2 * np.log(L) + 1:
+            warnings.warn(
+                f"Training ended at a loss of {self.losses_[-1]:.4g}, where no model has {np.log(L):.4g}; "
+                f"lower lr={self.lr!r}.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        self.model_ = TextModel(E, W, b, task.classes, reading)
+        self.classes_ = task.classes
+        self.n_iter_ = epochs
+
+    def _check_loss(self) -> None:
+        """Raise where training diverged, so that nothing more can be learnt."""
+        if not np.isfinite(self.losses_[-1]):
+            before = f", after {self.losses_[-2]:.4g}" if len(self.losses_) > 1 else ""
+            raise InvalidInputError(
+                f"Training diverged in epoch {len(self.losses_)} (loss {self.losses_[-1]}{before}); lower "
+                f"lr={self.lr!r}."
+            )
+
+    def _ngrams(
+        self, packed: Packed, rows: NDArray[np.intp], reading: Reading, random: np.random.Generator
+    ) -> tuple[Ids, Bounds]:
+        """Return the n-grams of some texts, a random part of them left out."""
+        ids, bounds = hash_ngrams(*take_texts(*packed, rows), *reading.ngram_range, int(self.n_buckets))
+        if self.dropout:
+            keep = random.random(len(ids), dtype=np.float32) >= self.dropout
+            ids, bounds = drop_ngrams(ids, bounds, keep)
+        return ids, bounds
+
+
+def _check_soft_labels(Q: Any, rows: int) -> Any:
+    """Return soft labels (n, L) as an array or a CSR matrix, or say what is wrong with them."""
+    if issparse(Q):
+        labels = csr_array(Q)
+        sums = labels.sum(axis=labels.ndim - 1)
+        if not (labels.data >= 0).all() or (np.abs(sums - 1) > 1e-3).any():
+            raise InvalidInputError("Q has rows that are no probabilities, from 0 to 1 with the sum 1.")
+    else:
+        labels = check_distributions("Q", Q)
+    if labels.ndim != 2 or labels.shape[0] != rows:
+        raise InvalidInputError(f"Q has shape {labels.shape} and X has {rows} texts; expected ({rows}, L).")
+    return labels
+
+
+def _check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np.float64]:
+    """Return weights (count,), ones by default, or say what is wrong with them."""
+    if values is None:
+        return np.ones(count)
+    expected = f"expected ({count},), numbers of at least 0"
+    weights = as_numbers(name, values, expected).astype(np.float64)
+    if weights.shape != (count,):
+        raise InvalidInputError(f"{name} has shape {weights.shape}; {expected}.")
+    wrong = ~((weights >= 0) & np.isfinite(weights))
+    if wrong.any():
+        place = int(np.flatnonzero(wrong)[0])
+        raise InvalidInputError(f"{name} has {weights[place]} at {place}; {expected}.")
+    return weights

@@ -1,0 +1,490 @@
+"""Class centres, and what it costs to take one class for another (SCTD, Sec. 4.1.2 and Table 8)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
+from sklearn.utils import check_random_state
+
+from consilience._validation import check_choice, check_labels, n_rows
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
+from consilience.kernels.transport.centres import centre_distances, class_means, nearest_other_mean, unit_rows
+from consilience.labels import class_list, shorten
+from consilience.teachers import Teacher, as_teacher
+from consilience.teachers.scoring.engine import Observed, observe
+
+Kind = Literal["embedding", "constant", "random", "superclass"]
+Centres = Literal["auto", "card", "weights", "predictions"]
+
+KINDS = ("embedding", "constant", "random", "superclass")
+CENTRES = ("auto", "card", "weights", "predictions")
+
+# Accuracy that the weights may lose against the whole model and still be called trustworthy, and the share of
+# any rows on which they must agree with it. Rows far from the origin make weights fail: moved away step by
+# step, teachers lose the classes that they share with the student about where agreement falls below a half
+# (python -m benchmarks.papers.centres).
+TRUSTED_LOSS = 0.1
+TRUSTED_AGREEMENT = 0.5
+_CHECKED_ROWS = 2000
+
+
+def class_centres(
+    teacher: Any, X: Any, y: Any, *, classes: ArrayLike | None = None, observed: Observed | None = None
+) -> NDArray[np.float64]:
+    """Return the mean embedding (C, d) of each class of y, as a teacher sees it: SCTD, eq. (6).
+
+    Parameters
+    ----------
+    teacher : teacher
+        Or whatever `as_teacher` takes. One without an embedding has the square roots of its probabilities.
+    X : (n, ...) rows
+    y : (n,) sequence of str, int or float
+        The class of each row.
+    classes : (C,) sequence, optional
+        The classes in the order wanted; by default those of y, in numpy.unique's order.
+    observed : Observed, optional
+        What `observe` gave for X, so that the teacher need not run again.
+
+    Returns
+    -------
+    (C, d) float64 array
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X, y = np.array([[0.0, 1], [0, 3], [4, 0]]), ["a", "a", "b"]
+    >>> class_centres(LogisticRegression().fit(X, y), X, y).tolist()
+    [[0.0, 2.0], [4.0, 0.0]]
+    """
+    names, codes = check_labels(y, n_rows(X), classes)
+    seen = _observed(as_teacher(teacher), X, observed)
+    return _means(seen, names, codes)
+
+
+def cost_matrix(
+    teacher: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    kind: Kind = "embedding",
+    classes: ArrayLike | None = None,
+    centres: Centres = "auto",
+    other: Any = None,
+    superclasses: Mapping[Any, Any] | None = None,
+    normalise: bool = True,
+    observed: Observed | None = None,
+    random_state: Any = None,
+) -> NDArray[np.float64]:
+    """Return what it costs to take each class of a teacher for each class of the student: SCTD, eq. (7).
+
+    M[m, n] is the distance of the teacher's class m from the student's class n in the teacher's embedding.
+
+    Parameters
+    ----------
+    teacher : teacher
+        Or whatever `as_teacher` takes.
+    X : (n, ...) rows
+        The student's rows. Not needed where neither embedding nor y is.
+    y : (n,) sequence of str, int or float
+        The class of each row; not needed for the kinds "constant" and "superclass" with `classes`.
+    kind : {"embedding", "constant", "random", "superclass"}
+        The paper's cost, or one of Table 8 to compare with:
+
+        - "constant": 0 between classes of the same name, else 1;
+        - "random": as "embedding", with a network of the teacher's structure and random weights (torch); for
+          other teachers a random projection of the embedding, and random vectors for the teacher's classes;
+        - "superclass": 0 between classes of the same superclass, else 1.
+    classes : (C,) sequence, optional
+        The student's classes in the order wanted; by default those of y, in numpy.unique's order.
+    centres : {"auto", "card", "weights", "predictions"}
+        Where the centres of the teacher's classes come from: its card, the weights of its last layer
+        (eq. 8), or the means of the rows of X, each weighted by the probability that the teacher gives the
+        class (ours). "auto" takes the first of these that there is; weights that disagree with the teacher
+        on more than half of X (see `ncm_accuracy`) are passed over, with a warning.
+    other : teacher, optional
+        One whose embedding is used instead (Table 8, IV). It must know all classes of the teacher.
+    superclasses : mapping, optional
+        The superclass of each class of the teacher and of the student, for ``kind="superclass"``.
+    normalise : bool
+        Whether both sides are brought to unit length, so that costs lie in [0, 2]. Without, the student's
+        centres keep their lengths; the weights of eq. (8) have length one in any case, and the two would be
+        compared in different units.
+    observed : Observed, optional
+        What `observe` gave for X, from the teacher whose embedding is used.
+    random_state : int, RandomState or None
+        For ``kind="random"``.
+
+    Returns
+    -------
+    (m, C) float64 array
+        A row per class of the teacher, a column per class of the student.
+
+    Notes
+    -----
+    A teacher without an embedding (a forest, a function, precomputed outputs) gets one: the square roots of
+    its probabilities, in which its own class m is the m-th unit vector. The distance is then Hellinger's, up
+    to a factor: what the teacher calls the student's classes decides what they cost.
+
+    Examples
+    --------
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> X = np.array([[0.0, 1], [0, 3], [4, 0], [2, 0]])
+    >>> teacher = LogisticRegression().fit(X, ["car", "car", "cat", "cat"])
+    >>> cost = cost_matrix(teacher, X, ["bus", "bus", "dog", "dog"])
+    >>> cost.shape, bool(cost[0, 0] < cost[0, 1]), bool(cost[1, 1] < cost[1, 0])
+    ((2, 2), True, True)
+    """
+    check_choice("kind", kind, KINDS)
+    check_choice("centres", centres, CENTRES)
+    check_choice("normalise", normalise, (True, False))
+    _check_combination(kind, centres, other, superclasses)
+    source = as_teacher(teacher)
+    if kind in ("constant", "superclass"):
+        names = np.asarray(class_list(classes)) if y is None and classes is not None else None
+        if names is None:
+            names = check_labels(y, len(np.atleast_1d(y)) if X is None else n_rows(X), classes)[0]
+        return _by_name(source, names, superclasses)
+    names, codes = check_labels(y, n_rows(X), classes)
+    if kind == "random":
+        return _random_cost(source, X, names, codes, normalise, observed, random_state)
+    used = source if other is None else as_teacher(other)
+    seen = _observed(used, X, observed)
+    rows = None if other is None else _rows_of(used, source)
+    own = teacher_centres(used, X, centres=centres, observed=seen)
+    return centre_distances(own if rows is None else own[rows], _means(seen, names, codes), normalise)
+
+
+def features(observed: Observed) -> NDArray[Any]:
+    """Return a teacher's embeddings (n, d), or the square roots of its probabilities (n, k) for want of them.
+
+    Examples
+    --------
+    >>> features(Observed(np.log([[0.25, 0.75]]), None)).round(3).tolist()
+    [[0.5, 0.866]]
+    """
+    if observed.embeddings is not None:
+        return observed.embeddings
+    return np.asarray(np.sqrt(softmax(observed.logits, axis=1)))
+
+
+def teacher_centres(
+    teacher: Teacher, X: Any, *, centres: Centres = "auto", observed: Observed | None = None
+) -> NDArray[np.float64]:
+    """Return the centres (m, d) of a teacher's own classes in its embedding; parameters as in `cost_matrix`.
+
+    The weights of the last layer come at unit length: SCTD, eq. (8). A teacher without an embedding has the
+    unit vectors.
+    """
+    check_choice("centres", centres, CENTRES)
+    seen = _observed(teacher, X, observed)
+    width = features(seen).shape[1]
+    card = getattr(teacher, "class_centres", None)
+    if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
+        return _fitting(teacher, card, width, "centres on its card")
+    if centres == "card":
+        raise TeacherError(teacher.name, "has no centres on a card. Use centres='auto'.")
+    if seen.embeddings is None:
+        return np.eye(len(teacher.classes))
+    weights = _weights(teacher, X) if centres in ("auto", "weights") else None
+    if weights is not None:
+        unit = unit_rows(_fitting(teacher, weights, width, "weights"))
+        if centres == "weights" or _weights_agree(teacher, unit, seen.logits, seen.embeddings):
+            return unit
+    elif centres == "weights":
+        raise TeacherError(
+            teacher.name, "has no weights of a last layer on its embedding. Use centres='auto'."
+        )
+    return _predicted_centres(teacher, seen.logits, seen.embeddings)
+
+
+@dataclass(frozen=True)
+class NcmAccuracy:
+    """How well a nearest-class-mean classifier does in a teacher's embedding: SCTD, Table 2.
+
+    Attributes
+    ----------
+    model : float
+        Accuracy of the whole model; 1 where there are no labels, since it agrees with itself.
+    true_centres : float
+        Accuracy of the nearest mean of the other rows of each class; without labels, of each predicted class.
+    weight_centres : float or None
+        Accuracy of the nearest row of weights, eq. (8); None where the teacher has none.
+    n_rows : int
+        Rows that were compared.
+    labelled : bool
+        Whether against labels; otherwise against the model's own predictions.
+    """
+
+    model: float
+    true_centres: float
+    weight_centres: float | None
+    n_rows: int
+    labelled: bool
+
+    @property
+    def trustworthy(self) -> bool:
+        """Whether the weights may stand for the centres.
+
+        With labels, where they are at most `TRUSTED_LOSS` worse than the model; without, where they agree
+        with it on at least `TRUSTED_AGREEMENT` of the rows, which need not be of its classes.
+        """
+        if self.weight_centres is None:
+            return False
+        if self.labelled:
+            return self.model - self.weight_centres <= TRUSTED_LOSS
+        return self.weight_centres >= TRUSTED_AGREEMENT
+
+    def __str__(self) -> str:
+        if self.weight_centres is None:
+            verdict = "The teacher has no weights on its embedding; its centres come from elsewhere."
+        elif self.trustworthy:
+            verdict = "The weights may stand for the class centres."
+        else:
+            verdict = (
+                "The weights do not stand for the class centres; put true centres on the card, "
+                "or use centres='predictions'."
+            )
+        what = "accuracy" if self.labelled else "agreement with the model's own predictions"
+        weights = "-" if self.weight_centres is None else f"{self.weight_centres:.1%}"
+        return (
+            f"{what} on {self.n_rows} rows: model {self.model:.1%}, nearest true centre "
+            f"{self.true_centres:.1%}, nearest weights {weights}. {verdict}"
+        )
+
+
+def ncm_accuracy(
+    teacher: Any, X: Any, y: Any = None, *, normalise: bool = True, observed: Observed | None = None
+) -> NcmAccuracy:
+    """Tell whether the weights of a teacher's last layer may stand for its class centres: SCTD, Table 2.
+
+    Parameters
+    ----------
+    teacher : teacher
+        Or whatever `as_teacher` takes.
+    X : (n, ...) rows
+    y : (n,) sequence, optional
+        Labels; rows of classes that the teacher does not know are left out. Without labels the nearest-mean
+        classifiers are compared with the model's own predictions, so that X may be any rows.
+    normalise : bool
+        Whether rows and centres are compared at unit length, as in `cost_matrix`.
+    observed : Observed, optional
+        What `observe` gave for X.
+
+    Returns
+    -------
+    NcmAccuracy
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from sklearn.neural_network import MLPClassifier
+    >>> X, y = load_digits(return_X_y=True)
+    >>> model = MLPClassifier(64, max_iter=60, random_state=0, tol=1).fit(X / 16, y)
+    >>> check = ncm_accuracy(model, X / 16, y)
+    >>> check.labelled, check.n_rows
+    (True, 1797)
+    """
+    source = as_teacher(teacher)
+    seen = _observed(source, X, observed)
+    known = source.classes.tolist()
+    spoken = ~np.isnan(seen.logits[:, 0])
+    predicted = np.where(spoken, np.argmax(np.nan_to_num(seen.logits), axis=1), -1)
+    if y is None:
+        truth = predicted
+    else:
+        names, codes = check_labels(y, n_rows(X))
+        place = {name: i for i, name in enumerate(known)}
+        truth = np.where(spoken, np.array([place.get(name, -1) for name in names.tolist()])[codes], -1)
+    rows = np.flatnonzero(truth >= 0)
+    if len(rows) == 0:
+        raise InvalidInputError(
+            f"No row of X is of a class that teacher {source.name!r} knows ({shorten(known, 5)})."
+        )
+    points, truth = np.asarray(features(seen)[rows], dtype=np.float64), truth[rows]
+    weights = _weights(source, X) if seen.embeddings is not None else None
+    unit = unit_rows(points) if normalise else points
+    near_weights = None if weights is None else (unit @ unit_rows(weights).T).argmax(axis=1)
+    near_means = nearest_other_mean(points, truth, len(known), normalise)
+    return NcmAccuracy(
+        model=float(np.mean(predicted[rows] == truth)),
+        true_centres=float(np.mean(near_means == truth)),
+        weight_centres=None if near_weights is None else float(np.mean(near_weights == truth)),
+        n_rows=len(rows),
+        labelled=y is not None,
+    )
+
+
+def _observed(teacher: Teacher, X: Any, observed: Observed | None) -> Observed:
+    if observed is None:
+        return _speaking(observe(teacher, X))
+    expected = n_rows(X), len(teacher.classes)
+    if observed.logits.shape != expected:
+        raise InvalidInputError(
+            f"observed has logits of shape {observed.logits.shape}; expected {expected}: a row per row of X, "
+            f"and a column per class of teacher {teacher.name!r}."
+        )
+    return _speaking(observed)
+
+
+def _speaking(seen: Observed) -> Observed:
+    """Let a row that lacks either logits or features lack both: it tells nothing."""
+    if seen.embeddings is None:
+        return seen
+    silent = np.isnan(seen.logits[:, 0]) | np.isnan(seen.embeddings).any(axis=1)
+    if not silent.any():
+        return seen
+    return Observed(
+        np.where(silent[:, None], np.nan, seen.logits), np.where(silent[:, None], np.nan, seen.embeddings)
+    )
+
+
+def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return the mean features (C, d) of each class, each of which must have a row."""
+    means = class_means(features(seen), codes, len(names))
+    missing = names[np.isnan(means).any(axis=1)]
+    if len(missing):
+        raise InvalidInputError(
+            f"There is no row that tells the centre of {shorten(missing, 5)}: y has none, or the teacher "
+            "abstains on them. Give rows of every class, or leave these out of classes=."
+        )
+    return means
+
+
+def _weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
+    """Return the weights (k, d) of a teacher's last layer, or None."""
+    if hasattr(teacher, "find_head"):
+        teacher.find_head(X)
+    found = getattr(teacher, "class_weights", None)
+    return None if found is None else np.asarray(found)
+
+
+def _weights_agree(
+    teacher: Teacher, weights: NDArray[np.float64], all_logits: NDArray[np.float64], rows: NDArray[Any]
+) -> bool:
+    """Tell whether the nearest weights are the teacher's own prediction on enough rows, or warn."""
+    step = max(1, len(rows) // _CHECKED_ROWS)
+    logits, points = all_logits[::step], rows[::step]
+    spoken = ~np.isnan(logits[:, 0])
+    if not spoken.any():
+        return True
+    agreement = np.mean((points[spoken] @ weights.T).argmax(axis=1) == logits[spoken].argmax(axis=1))
+    if agreement >= TRUSTED_AGREEMENT:
+        return True
+    warnings.warn(
+        f"The weights of teacher {teacher.name!r} agree with its predictions on {agreement:.0%} of the rows "
+        f"(at least {TRUSTED_AGREEMENT:.0%} are needed); its class centres come from its predictions "
+        "instead. Put true centres on its card, or choose with centres=.",
+        ConsilienceWarning,
+        stacklevel=4,
+    )
+    return False
+
+
+def _predicted_centres(
+    teacher: Teacher, logits: NDArray[np.float64], embeddings: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Return the mean (m, d) of all rows for each class, weighted by its probability."""
+    spoken = ~np.isnan(logits[:, 0])
+    if not spoken.any():
+        raise TeacherError(teacher.name, "abstains on every row of X; there is nothing to take centres from.")
+    mass = softmax(logits[spoken], axis=1).T
+    mass /= np.maximum(mass.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    return np.asarray(mass @ embeddings[spoken])
+
+
+def _fits(teacher: Teacher, card: Any, width: int) -> bool:
+    """Tell whether the centres on a card are in the teacher's embedding, or warn."""
+    if np.shape(card)[1] == width:
+        return True
+    warnings.warn(
+        f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
+        f"embedding has {width}; they are passed over. Give embed= the layer that they were taken from.",
+        ConsilienceWarning,
+        stacklevel=4,
+    )
+    return False
+
+
+def _fitting(teacher: Teacher, centres: Any, width: int, what: str) -> NDArray[np.float64]:
+    values = np.asarray(centres, dtype=np.float64)
+    if values.shape != (len(teacher.classes), width):
+        raise TeacherError(
+            teacher.name,
+            f"has {what} of shape {values.shape} and embeddings of {width} columns; expected "
+            f"({len(teacher.classes)}, {width}). Was the card written for another embed=?",
+        )
+    return values
+
+
+def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
+    """Return where the classes of a teacher are among those of another."""
+    place = {name: i for i, name in enumerate(other.classes.tolist())}
+    missing = [name for name in teacher.classes.tolist() if name not in place]
+    if missing:
+        raise InvalidInputError(
+            f"other={other.name!r} does not know the classes {shorten(missing, 5)} of teacher "
+            f"{teacher.name!r}. Give a teacher that knows them all."
+        )
+    return np.array([place[name] for name in teacher.classes.tolist()], dtype=np.intp)
+
+
+def _by_name(
+    teacher: Teacher, names: NDArray[Any], superclasses: Mapping[Any, Any] | None
+) -> NDArray[np.float64]:
+    """Return 0 between classes of one name, or of one superclass, and 1 elsewhere: Table 8, I and III."""
+    source, target = teacher.classes.tolist(), names.tolist()
+    if superclasses is not None:
+        missing = [name for name in dict.fromkeys([*source, *target]) if name not in superclasses]
+        if missing:
+            raise InvalidInputError(
+                f"superclasses lacks {shorten(missing, 5)}; name one for every class of both sides."
+            )
+        source, target = [superclasses[name] for name in source], [superclasses[name] for name in target]
+    return np.array([[0.0 if a == b else 1.0 for b in target] for a in source])
+
+
+def _random_cost(
+    teacher: Teacher,
+    X: Any,
+    names: NDArray[Any],
+    codes: NDArray[np.intp],
+    normalise: bool,
+    observed: Observed | None,
+    random_state: Any,
+) -> NDArray[np.float64]:
+    """Return the cost in a random embedding: Table 8, II."""
+    try:
+        seed = int(check_random_state(random_state).randint(2**31 - 1))
+    except ValueError:
+        raise InvalidInputError(
+            f"random_state={random_state!r} must be a whole number, a RandomState or None."
+        ) from None
+    rng = np.random.default_rng(seed)
+    randomised = teacher.randomised(seed) if hasattr(teacher, "randomised") else None
+    if randomised is not None:
+        seen = observe(randomised, X)
+        weights = _weights(randomised, X)
+        target = _means(seen, names, codes)
+    else:
+        weights = None
+        target = _means(_observed(teacher, X, observed), names, codes)
+        target = target @ rng.normal(size=(target.shape[1], target.shape[1]))
+    own = rng.normal(size=(len(teacher.classes), target.shape[1])) if weights is None else weights
+    return centre_distances(unit_rows(own), target, normalise)
+
+
+def _check_combination(kind: Kind, centres: Centres, other: Any, superclasses: Any) -> None:
+    if kind != "embedding" and (other is not None or centres != "auto"):
+        raise InvalidInputError(f"other= and centres= are for kind='embedding', not {kind!r}.")
+    if (kind == "superclass") != (superclasses is not None):
+        raise InvalidInputError("kind='superclass' needs superclasses=, and superclasses= is for it alone.")
+    if superclasses is not None and not isinstance(superclasses, Mapping):
+        raise InvalidInputError(
+            f"superclasses is a {type(superclasses).__name__}; give a mapping of classes to superclasses."
+        )

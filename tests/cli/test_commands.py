@@ -1,0 +1,321 @@
+"""The command line, as a new user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("typer")
+skl2onnx = pytest.importorskip("skl2onnx")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from consilience import as_teacher  # noqa: E402
+from consilience.cli import demo  # noqa: E402
+from consilience.cli.commands import app  # noqa: E402
+
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def command(*arguments: object, cwd: Path | None = None):
+    """Run the true command in a process of its own."""
+    code = "from consilience.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ONNX teachers of two irises each, scores of the second, and unlabelled rows."""
+    root = tmp_path_factory.mktemp("files")
+    X, y = load_iris(return_X_y=True)
+    X, y = X.astype(np.float32), NAMES[y]
+    for stem, missing in (("early", "virginica"), ("late", "setosa")):
+        model = LogisticRegression(max_iter=1000).fit(X[y != missing], y[y != missing])
+        (root / f"{stem}.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1]).SerializeToString())
+        np.save(root / f"{stem}_scores.npy", model.predict_proba(X))
+    np.save(root / "X.npy", X)
+    np.savez(root / "X.npz", X=X, other=y)
+    np.savetxt(root / "X.csv", X, delimiter=",", header="a,b,c,d", comments="")
+    np.save(root / "y.npy", y)
+    np.savez(root / "stars.npz", proba=np.full((150, 2), 0.5), classes=np.array(["dwarf", "giant"]))
+    np.save(root / "objects.npy", np.array([{}], dtype=object), allow_pickle=True)
+    (root / "broken.npy").write_bytes(b"nothing of the kind")
+    return root
+
+
+def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_path: Path) -> None:
+    out, soft = tmp_path / "unified.onnx", tmp_path / "q.npz"
+    teachers = ("--teacher", folder / "early.onnx", "--teacher", folder / "late.onnx")
+    test = ("--test-data", folder / "X.npy", "--test-labels", folder / "y.npy")
+    files = ("--data", folder / "X.npy", "--out", out, "--soft-labels", soft)
+    result = run("unify", *teachers, *files, *test, "--student", "logistic", "--json")
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert summary["classes"] == NAMES.tolist()
+    assert summary["accuracy"] > 0.8
+    assert summary["n_rows"] == 150
+    assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
+    teacher = as_teacher(out)
+    assert teacher.classes.tolist() == NAMES.tolist()
+    right = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
+    assert (right == np.load(folder / "y.npy")).mean() == pytest.approx(summary["accuracy"])
+    view = json.loads(run("inspect", out, soft, "--json").stdout)
+    assert view["overlaps"] == [[3, 3], [3, 3]]
+    assert view["components"] == [NAMES.tolist()]
+
+
+def test_unify_keeps_what_teachers_say(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "scores"
+    for method in ("ce", "sd"):
+        result = run(
+            "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
+            "--soft-labels", tmp_path / f"{method}.npy", "--method", method, "--cache", store,
+        )  # fmt: skip
+        assert result.exit_code == 0, result.output
+        kept = sorted(str(path) for path in store.rglob("*") if path.is_file())
+        if method == "ce":
+            first = kept
+    assert kept == first  # the second run asked nobody
+    assert len(first) >= 2
+
+
+def test_only_soft_labels_train_no_student(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "q.npy"
+    result = run(
+        "unify", "-t", folder / "early.onnx", "-t", folder / "late_scores.npy", "--data", folder / "X.csv",
+        "--classes", "late_scores=versicolor,virginica", "--soft-labels", out, "--method", "ce",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert "only soft labels were asked for" in result.stdout
+    Q = np.load(out, allow_pickle=False)
+    assert Q.shape == (150, 3)
+    np.testing.assert_allclose(Q.sum(axis=1), 1)
+    assert (NAMES[Q.argmax(axis=1)] == np.load(folder / "y.npy")).mean() > 0.8
+    assert as_teacher(out).classes.tolist() == NAMES.tolist()  # by its card
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.card.json", "q.npy"]
+
+
+def test_unify_calibrates_and_weights(folder: Path, tmp_path: Path) -> None:
+    X, y = load_iris(
+        return_X_y=True
+    )  # a third one that knows all: the two share one class, which tells nothing
+    model = LogisticRegression(max_iter=1000).fit(X.astype(np.float32), NAMES[y])
+    (tmp_path / "all.onnx").write_bytes(skl2onnx.to_onnx(model, X[:1].astype(np.float32)).SerializeToString())
+    arguments = [
+        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "-t", tmp_path / "all.onnx",
+        "--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npy", "--method", "ce",
+        "--calibrate", "--off-set",
+    ]  # fmt: skip
+    view = json.loads(run(*arguments, "--json").stdout)
+    assert view["calibrated"]
+    assert view["off_set"]
+    temperatures = [teacher["temperature"] for teacher in view["teachers"]]
+    assert min(temperatures) > 0
+    assert 1.0 not in temperatures
+    shown = run(*arguments).stdout
+    assert "ce, off-set weighting, calibrated" in shown
+    assert all(f"{temperature:.2f}" in shown for temperature in temperatures)
+    plain = run(*arguments[:-2]).stdout
+    assert "temperature" not in plain
+    assert "calibrated" not in plain
+
+
+def test_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "y.csv"
+    labels.write_text("label\nvirginica\n" + '""\n' * 149)
+    result = run(
+        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npz",
+        "--labels", labels, "--soft-labels", tmp_path / "q.npy", "--json",
+    )  # fmt: skip
+    assert json.loads(result.stdout)["n_labels"] == 1
+    Q = np.load(tmp_path / "q.npy")
+    assert Q[0].tolist() == [0, 0, 1]
+    assert Q[1].argmax() == 0
+
+
+def test_inspect_shows_who_knows_what(folder: Path) -> None:
+    result = run("inspect", folder / "early.onnx", folder / "late.onnx", folder / "stars.npz")
+    assert result.exit_code == 0
+    assert "5 classes from 3 teachers" in result.stdout
+    assert "Only early knows setosa." in result.stdout
+    assert "2 components, which share no class" in result.stdout
+    assert "in proportion to its number of classes" in result.stdout
+
+
+def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "aliases.json"
+    path.write_text('{"dwarf": "setosa", "moon": "planet"}')
+    result = run("inspect", folder / "early.onnx", folder / "stars.npz", "--aliases", path, "--json")
+    view = json.loads(result.stdout)
+    assert len(view["components"]) == 1
+    assert view["overlaps"][0][1] == 1
+    assert result.stderr.startswith("Warning: No teacher has a class that these aliases rename: moon.")
+
+
+def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: Path) -> None:
+    for site, source in (("a", "early"), ("b", "late")):
+        (tmp_path / site).mkdir()
+        (tmp_path / site / "model.onnx").write_bytes((folder / f"{source}.onnx").read_bytes())
+    view = json.loads(run("inspect", tmp_path / "a/model.onnx", tmp_path / "b/model.onnx", "--json").stdout)
+    assert [teacher["name"] for teacher in view["teachers"]] == ["a/model", "b/model"]
+
+
+BAD = {
+    "missing teacher": (["inspect", "no.onnx"], "No such file"),
+    "wrong teacher": (["inspect", "X.csv"], "a teacher's file ends in"),
+    "no classes": (["inspect", "late_scores.npy"], "Give --classes one name per column"),
+    "unknown name": (["inspect", "early.onnx", "--classes", "erly=a,b"], "the teachers are early"),
+    "no listing": (["inspect", "early.onnx", "--classes", "early"], "is not NAME=A,B,C"),
+    "same file twice": (["inspect", "early.onnx", "early.onnx"], "given twice"),
+    "no such command": (["inspekt"], "Did you mean 'inspect'?"),
+    "no data": (["unify", "-t", "early.onnx"], "Missing option '--data'"),
+    "nothing to write": (["unify", "-t", "early.onnx", "--data", "X.npy"], "Nothing to write"),
+    "pickled data": (
+        ["unify", "-t", "early.onnx", "--data", "objects.npy", "--soft-labels", "q.npy"],
+        "would have to be unpickled",
+    ),
+    "broken data": (
+        ["unify", "-t", "early.onnx", "--data", "broken.npy", "--soft-labels", "q.npy"],
+        "cannot be read",
+    ),
+    "text data": (
+        ["unify", "-t", "early.onnx", "--data", "y.npy", "--soft-labels", "q.npy"],
+        "expected numbers",
+    ),
+    "missing data": (
+        ["unify", "-t", "early.onnx", "--data", "no.npy", "--soft-labels", "q.npy"],
+        "does not exist",
+    ),
+    "off-set without ce": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--off-set"],
+        "off_set=True weights the terms of --method 'ce'",
+    ),
+    "wrong out": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.pkl"], "--out writes .onnx"),
+    "no folder": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "no/u.onnx"], "Make it first"),
+    "one card for two": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--soft-labels", "u.npy"],
+        "different names",
+    ),
+    "method": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--method", "mfp"],
+        "Did you mean 'mf-p'?",
+    ),
+    "backprop": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--train", "backprop"],
+        "estimates no soft labels",
+    ),
+    "temperature": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--temperature", "0"],
+        "--temperature 0.0 must be",
+    ),
+    "half a test": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--test-data", "X.npy"],
+        "go together",
+    ),
+    "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
+    "seed": (["demo", "--seed", "-1"], "at least 0"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_exits_2_with_one_sentence(
+    case: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    arguments, expected = BAD[case]
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert expected in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+def test_student_that_cannot_learn_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    X = np.load(folder / "X.npy")
+    X[3, 0] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    np.savez(tmp_path / "known.npz", proba=np.full((150, 2), 0.5), classes=["a", "b"])
+    files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "u.onnx")
+    result = run("unify", "-t", tmp_path / "known.npz", *files, "--student", "logistic")
+    assert result.exit_code == 2
+    assert "The student cannot learn from" in result.stderr
+
+
+def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run_demo", interrupt)
+    result = run("demo")
+    assert result.exit_code == 130
+    assert result.output == ""
+
+
+def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
+    result = run(
+        "unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", "--data", folder / "X.npy",
+        "--soft-labels", tmp_path / "q.npy", "--json",
+    )  # fmt: skip
+    assert json.loads(result.stdout)["n_classes"] == 4
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Warning: The teachers fall into 2 groups")
+
+
+@pytest.mark.parametrize("name", ["demo", "inspect", "unify", "cluster"])
+def test_help_has_an_example(name: str) -> None:
+    result = run(name, "--help")
+    assert result.exit_code == 0
+    assert f"Example:\n      consilience {name}" in result.stdout
+
+
+def test_process_keeps_stdout_for_results(folder: Path) -> None:
+    good = command("inspect", "early.onnx", "stars.npz", "--json", cwd=folder)
+    assert good.returncode == 0
+    assert json.loads(good.stdout)["n_classes"] == 4
+    assert good.stderr == ""
+    bad = command("inspect", "no.onnx", cwd=folder)
+    assert bad.returncode == 2
+    assert bad.stdout == ""
+    assert bad.stderr == "Error: Teacher 'no' cannot be read from no.onnx: No such file or directory.\n"
+
+
+def test_help_and_version_import_nothing_slow() -> None:
+    code = (
+        "import sys\nfrom consilience.cli.commands import app\n"
+        "for arguments in (['--help'], ['unify', '--help'], ['--version']):\n"
+        "    try: app(arguments)\n"
+        "    except SystemExit as end: assert end.code == 0, end.code\n"
+        "slow = ('numpy', 'sklearn', 'torch', 'numba', 'scipy', 'matplotlib')\n"
+        "print([name for name in slow if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-2].startswith("consilience ")
+
+
+def test_without_typer_one_sentence() -> None:
+    code = "import sys; sys.modules['typer'] = None\nfrom consilience.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr == "The command line needs typer: pip install 'consilience[cli]'.\n"

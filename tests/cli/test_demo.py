@@ -1,0 +1,121 @@
+"""The demonstration: run once, with two of the five methods."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import InvalidInputError, as_teacher
+from consilience.cli.demo import (
+    NAMES,
+    ROWS_PER_CLASS,
+    SITES,
+    TEST_ROWS,
+    DemoResult,
+    _digits,
+    _split,
+    run_demo,
+)
+from consilience.labels import LabelSpace
+
+
+@pytest.fixture(scope="module")
+def reports() -> list[tuple[str, int, int]]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def result(reports: list[tuple[str, int, int]]) -> DemoResult:
+    return run_demo(
+        0, methods=("sd", "mf-lf"), student="mlp", progress=lambda *report: reports.append(report)
+    )
+
+
+def test_sites_overlap_and_are_connected() -> None:
+    space = LabelSpace([digits for _, _, digits in SITES])
+    assert space.classes.tolist() == list(range(10))
+    assert len(space.components()) == 1
+    assert all(4 <= len(digits) <= 6 for _, _, digits in SITES)
+    assert (space.mask.sum(axis=1) >= 2).all()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_row_is_used_twice(seed: int) -> None:
+    _, y = _digits()
+    split = _split(y, seed)
+    rows = np.concatenate([*split.sites, split.transfer, split.test])
+    assert sorted(rows.tolist()) == list(range(len(y)))
+    assert len(split.test) == TEST_ROWS
+    for (_, _, digits), own in zip(SITES, split.sites, strict=True):
+        names, counts = np.unique(y[own], return_counts=True)
+        assert set(names) == {NAMES[digit] for digit in digits}
+        assert (counts == ROWS_PER_CLASS).all()
+
+
+def test_unified_beats_naive_and_every_site(result: DemoResult) -> None:
+    accuracy = {variant.name: variant.accuracy for variant in result.variants}
+    assert list(accuracy) == ["SD", "SD-BS", "MF-LF-E", "MF-LF-BS"]
+    assert max(site.accuracy for site in result.sites) < accuracy["SD"] < accuracy["MF-LF-BS"]
+    assert accuracy["MF-LF-BS"] < result.supervised
+    assert result.best.accuracy == max(accuracy.values())
+
+
+def test_a_site_is_good_at_its_own_digits_only(result: DemoResult) -> None:
+    for site in result.sites:
+        assert site.own_accuracy > 0.85
+        assert site.accuracy < len(site.classes) / 10 + 0.1
+
+
+def test_sentences_say_what_the_figures_say(result: DemoResult) -> None:
+    text = " ".join(result.sentences)
+    accuracy = {variant.name: variant.accuracy for variant in result.variants}
+    assert f"{result.n_transfer} unlabelled rows: {100 * accuracy['SD']:.1f}%" in text
+    assert f"(MF-LF-BS), without one further label: {100 * accuracy['MF-LF-BS']:.1f}%" in text
+    assert f"{100 * result.supervised:.1f}%" in text
+    assert "need torch" in text
+
+
+def test_result_is_json(result: DemoResult) -> None:
+    values = json.loads(json.dumps(result.to_dict()))
+    assert values["best"] == result.best.name
+    assert len(values["sites"]) == 5
+    assert "best_model" not in values
+
+
+def test_progress_is_told(result: DemoResult, reports: list[tuple[str, int, int]]) -> None:
+    assert ("sites", 5, 5) in reports
+    assert reports[-1] == ("methods", 5, 5)
+
+
+def test_best_model_can_be_saved(result: DemoResult, tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx")
+    assert result.best_model is not None
+    teacher = as_teacher(result.best_model.save(tmp_path / "digits.onnx"))
+    assert sorted(teacher.classes) == sorted(NAMES)
+
+
+def test_torch_adds_backprop_and_leaves_the_threads() -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("skorch")
+    run = run_demo(1, methods=("mf-lf",), student="torch")
+    assert [variant.name for variant in run.variants] == ["MF-LF-E", "MF-LF-BS", "MF-LF-BP"]
+    assert min(variant.accuracy for variant in run.variants) > 0.75
+    assert not any("need torch" in sentence for sentence in run.sentences)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        again = run_demo(1, methods=("mf-lf",), student="torch")
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    assert [v.accuracy for v in again.variants] == [v.accuracy for v in run.variants]
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(InvalidInputError, match="method='mfp' is unknown"):
+        run_demo(methods=("mfp",))
+    with pytest.raises(InvalidInputError, match="seed=-1"):
+        run_demo(-1)

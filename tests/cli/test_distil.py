@@ -1,0 +1,134 @@
+"""``consilience distil``, as a new user meets it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("typer")
+pytest.importorskip("onnx")
+
+from skl2onnx import to_onnx
+from typer.testing import CliRunner
+
+from consilience import as_teacher
+from consilience.cli.commands import app
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, ["distil", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two teachers of which one knows nothing, sixty rows with labels, and rows to test on."""
+    root = tmp_path_factory.mktemp("files")
+    X, y = load_digits(return_X_y=True)
+    X = (X / 16).astype(np.float32)
+    random = np.random.RandomState(0)
+    for name, labels in {"good": y[:900], "mixed": random.permutation(y[:900])}.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = LogisticRegression(max_iter=50).fit(X[:900], labels)
+        options = {"zipmap": False}
+        (root / f"{name}.onnx").write_bytes(to_onnx(model, X[:1], options=options).SerializeToString())
+    np.save(root / "X.npy", X[900:960])
+    np.save(root / "y.npy", y[900:960])
+    some = y[900:960].astype(float)
+    some[-10:] = np.nan
+    np.save(root / "some.npy", some)
+    np.save(root / "X_test.npy", X[960:])
+    np.save(root / "y_test.npy", y[960:])
+    return root
+
+
+def files(folder: Path, out: Path, *teachers: str) -> list[object]:
+    given = [part for name in teachers or ("good",) for part in ("--teacher", folder / f"{name}.onnx")]
+    return [*given, "--data", folder / "X.npy", "--labels", folder / "y.npy", "--out", out]
+
+
+def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "student.onnx"
+    options = [*files(folder, out, "good", "mixed"), "--student", "logistic", "--compare"]
+    options += ["--test-data", folder / "X_test.npy", "--test-labels", folder / "y_test.npy"]
+    result = run(*options, "--json")
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    good, mixed = view["teachers"]
+    assert good["weight"] > 0.5
+    assert (mixed["weight"], mixed["trust"]) == (0.0, 0.0)
+    told = " ".join(result.stderr.split())
+    assert "'mixed' was dropped" in told
+    assert "--no-check keeps it." in told
+    X, y = np.load(folder / "X_test.npy"), np.load(folder / "y_test.npy")
+    teacher = as_teacher(out)
+    right = (teacher.classes[teacher.predict_logits(X).argmax(axis=1)] == y).mean()
+    assert view["accuracy"] == pytest.approx(right)
+    assert view["accuracy"] > view["accuracy_alone"] > 0.7
+    assert (view["n_rows"], view["n_labels"], view["n_classes"]) == (60, 60, 10)
+    shown = run(*options)
+    assert f"{100 * right:.1f}% of {len(y)} test rows" in shown.stdout
+    assert "dropped" in shown.stdout
+    assert "without teachers" in shown.stdout
+
+
+def test_labels_may_be_missing_and_options_reach_the_distiller(folder: Path, tmp_path: Path) -> None:
+    arguments = files(folder, tmp_path / "s.onnx")
+    arguments[5] = folder / "some.npy"
+    options = ["--lam", 3, "--epsilon", 0.5, "--temperature", 2, "--no-check", "--cost", "constant"]
+    result = run(*arguments, "--student", "logistic", *options, "--json")
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    assert (view["n_rows"], view["n_labels"]) == (60, 50)
+    assert (view["lam"], view["temperature"], view["loss"]) == (3.0, 2.0, "sinkhorn")
+    assert view["teachers"][0]["trust"] is None
+    assert view["accuracy"] is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--loss", "sinkhron"], "--loss 'sinkhron' is unknown"),
+        (["--student", "mlpp"], "--student 'mlpp' is unknown"),
+        (["--epsilon", "tiny"], "--epsilon 'tiny' is unknown; use 'auto'"),
+        (["--epsilon", "-1"], "--epsilon -1.0 must be a finite number above 0"),
+        (["--compare"], "--compare needs rows to measure on"),
+        (["--test-data", "X.npy"], "--test-data and --test-labels go together"),
+        (["--loss", "rkd", "--student", "logistic"], "--loss 'rkd' needs a torch student"),
+        (["--out", "student.pkl"], "--out"),
+        (["--labels", "nowhere.npy"], "nowhere.npy"),
+    ],
+)
+def test_bad_input_is_told_in_one_sentence(
+    folder: Path, tmp_path: Path, change: list[str], message: str
+) -> None:
+    result = run(*files(folder, tmp_path / "s.onnx"), *change)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_labels_alone_need_no_teacher(folder: Path, tmp_path: Path) -> None:
+    arguments = files(folder, tmp_path / "s.onnx")[2:]
+    arguments[3] = folder / "some.npy"
+    for options in (["--loss", "none"], ["--lam", 0]):
+        result = run(*arguments, "--student", "logistic", *options, "--json")
+        assert result.exit_code == 0, result.output
+        assert json.loads(result.stdout)["teachers"] == []
+        assert "left out" not in result.stderr
+    assert run(*arguments, "--student", "logistic", "--loss", "none").exit_code == 0
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert "give --teacher, or --loss none" in result.stderr
+
+
+def test_the_help_has_an_example() -> None:
+    shown = run("--help").stdout
+    assert "consilience distil --teacher birds.onnx" in shown

@@ -1,0 +1,131 @@
+"""``consilience rank``, as a new user meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from consilience.cli.commands import app
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, ["rank", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("files")
+    X, y = load_digits(return_X_y=True)
+    rows = np.flatnonzero(y >= 5)
+    train, rows = rows[::2], rows[1::4]
+    names = np.array(["five", "six", "seven", "eight", "nine"])[y[rows] - 5]
+    np.save(root / "X.npy", X[rows])
+    np.save(root / "y.npy", names)
+    gap = names.astype(object)
+    gap[3] = ""
+    (root / "gap.csv").write_text("label\n" + "\n".join(f'"{label}"' for label in gap) + "\n")
+    for name, known in (("all", y[train] >= 5), ("two", y[train] >= 8)):
+        model = LogisticRegression(max_iter=300).fit(X[train][known] / 16, y[train][known])
+        np.savez(root / f"{name}.npz", proba=model.predict_proba(X[rows] / 16), classes=model.classes_)
+    np.savez(root / "constant.npz", proba=np.tile([0.3, 0.7], (len(rows), 1)), classes=np.array(["a", "b"]))
+    rare = np.full((len(rows), 2), np.nan)
+    rare[[0, 1]] = [[0.9, 0.1], [0.2, 0.8]]
+    np.savez(root / "rare.npz", proba=rare, classes=np.array(["a", "b"]))
+    np.save(root / "minus.npy", np.where(np.arange(len(rows)) < 9, -1, y[rows]))
+    np.savez(root / "short.npz", proba=np.full((3, 2), 0.5), classes=np.array(["a", "b"]))
+    return root
+
+
+def files(folder: Path, *names: str) -> list[object]:
+    given: list[object] = ["--data", folder / "X.npy", "--labels", folder / "y.npy"]
+    for name in names:
+        given += ["--teacher", folder / f"{name}.npz"]
+    return given
+
+
+def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
+    folder: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "ranking.csv"
+    options = (*files(folder, "two", "constant", "all"), "--metric", "transport", "--metric", "leep")
+    result = run(*options, "--json", "--csv", table)
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    assert [row["name"] for row in view["teachers"]] == ["all", "two", "constant"]
+    best, second, last = view["teachers"]
+    assert best["interval"][0] < best["score"] < best["interval"][1]
+    assert best["wins"] == 1.0
+    assert best["scores"]["leep"] > second["scores"]["leep"]
+    assert last["score"] is None
+    assert last["error"] == "says the same of every row."
+    with table.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert [line["teacher"] for line in lines] == ["all", "two", "constant"]
+    assert float(lines[1]["leep"]) == second["scores"]["leep"]
+    assert float(lines[0]["transport"]) == best["score"]
+    shown = run(*options)
+    assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant comes last")
+    assert "█" * 16 in shown.stdout
+    assert f"{best['score']:.4g}" in shown.stdout
+    assert shown.stderr == ""
+
+
+def test_a_teacher_that_speaks_on_two_rows_is_shown_behind(folder: Path) -> None:
+    shown = run(*files(folder, "rare", "two"), "--metric", "logme", "--metric", "transport")
+    assert shown.exit_code == 0, shown.output
+    assert shown.stdout.index("two ") < shown.stdout.index("rare ")
+
+
+def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for(folder: Path) -> None:
+    views = [json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 3).stdout) for _ in range(2)]
+    assert views[0]["teachers"][0]["interval"] == views[1]["teachers"][0]["interval"]
+    other = json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 4).stdout)
+    assert other["teachers"][0]["interval"] != views[0]["teachers"][0]["interval"]
+    assert "best in" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--metric", "logmi"], "--metric 'logmi' is unknown; use 'transport', "),
+        (["--score", "eq24"], "--score 'eq24' is unknown"),
+        (["--temperature", "0"], "--temperature 0.0 must be"),
+        (["--bootstrap", "-1"], "--bootstrap -1 must be"),
+        (["--labels", "gap.csv"], "--labels has no label in row 3"),
+        (["--labels", "minus.npy"], "--labels has the label -1, which means no label elsewhere"),
+        (["--labels", "no.npy"], "does not exist"),
+        (["--labels", "X.npy"], "--labels: X.npy has shape"),
+        (["--teacher", "no.npz"], "cannot be read from no.npz"),
+        (["--teacher", "all.npz"], "is given twice"),
+        (["--embed", "all"], "--embed all must be NAME=LAYER with the name of a teacher: all"),
+        (["--csv", "table.txt"], "--csv writes .csv"),
+    ],
+)
+def test_bad_input_exits_2_with_one_sentence(
+    arguments: list[str], expected: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    result = run("--data", "X.npy", "--labels", "y.npy", "--teacher", "all.npz", *arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert result.stderr.startswith("Error: ")
+    assert expected in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert sorted(folder.iterdir()) == before
+
+
+def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(folder: Path) -> None:
+    result = run(*files(folder, "constant", "short"))
+    assert result.exit_code == 2
+    assert result.stderr == "Error: No teacher could be assessed. constant says the same of every row.\n"

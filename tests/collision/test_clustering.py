@@ -1,0 +1,194 @@
+"""CollisionClustering as a user meets it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, make_blobs
+from sklearn.linear_model import LogisticRegression
+
+from consilience import (
+    CollisionClustering,
+    ConvergenceWarning,
+    CoverageWarning,
+    InvalidInputError,
+    clustering_accuracy,
+)
+from consilience.collision.clustering import _sample
+from consilience.collision.losses import LOSSES
+
+
+@pytest.fixture(scope="module")
+def blobs():
+    return make_blobs(300, 5, centers=4, cluster_std=1.0, random_state=0)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_finds_plain_clusters(blobs, loss):
+    X, y = blobs
+    model = CollisionClustering(4, loss=loss, n_init=3, random_state=0).fit(X)
+    assert clustering_accuracy(y, model.labels_) > 0.98
+    np.testing.assert_array_equal(model.labels_, model.predict(X))
+    np.testing.assert_array_equal(model.labels_, model.predict_proba(X).argmax(axis=1))
+    np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
+    assert model.objective_ == model.objective_history_[-1] < model.objective_history_[0]
+    assert len(model.objective_history_) == model.n_iter_ + 1
+    assert np.isfinite(model.objective_history_).all()
+
+
+def test_the_paper_s_protocol_runs_and_learns(blobs):
+    X, y = blobs
+    options = {"protocol": "paper", "random_state": 0, "batch_size": 50}
+    model = CollisionClustering(4, max_epochs=40, **options).fit(X)
+    assert model.objective_history_[-1] < model.objective_history_[0]
+    assert clustering_accuracy(y, model.labels_) > 0.8
+    assert len(CollisionClustering(4, **options).fit(X).objective_history_) == 10
+
+
+def test_more_starts_never_end_higher_and_threads_change_nothing(blobs):
+    X = load_digits().data[:400]
+    one = CollisionClustering(10, n_init=1, random_state=3).fit(X)
+    some = CollisionClustering(10, n_init=4, random_state=3).fit(X)
+    threads = CollisionClustering(10, n_init=4, n_jobs=2, random_state=3).fit(X)
+    assert some.objective_ <= one.objective_
+    np.testing.assert_array_equal(some.coef_, threads.coef_)
+
+
+def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
+    """Take 300 rows for many: the model of the sample goes on with the others, and is no worse for it."""
+    X, y = load_digits(return_X_y=True)
+    whole = CollisionClustering(10, n_init=3, random_state=0).fit(X)
+    monkeypatch.setattr("consilience.collision.clustering._SAMPLE_ROWS", 300)
+    tasks = []
+    options = {"n_init": 3, "random_state": 0}
+    model = CollisionClustering(10, **options, progress=lambda *what: tasks.append(what)).fit(X)
+    assert {task for task, _, _ in tasks} == {"clustering", "all rows"}
+    assert model.n_iter_ <= 10
+    assert model.objective_ < whole.objective_ + 0.1
+    assert clustering_accuracy(y, model.labels_) > 0.8
+    np.testing.assert_array_equal(model.labels_, CollisionClustering(10, **options).fit_predict(X))
+    labels = np.where(np.arange(len(y)) < 60, y, -1)
+    assert np.mean(CollisionClustering(10, **options).fit_predict(X, labels) == y) > 0.85
+
+
+def test_a_sample_has_labelled_rows_up_to_half(monkeypatch):
+    monkeypatch.setattr("consilience.collision.clustering._SAMPLE_ROWS", 10)
+    few, many = np.full(50, -1), np.zeros(50, dtype=np.intp)
+    few[[3, 40]] = 1
+    assert {3, 40} < set(_sample(few, 0).tolist())
+    for fixed in (few, many):
+        sample = _sample(fixed, 0)
+        assert len(np.unique(sample)) == 10
+        assert sample.max() < 50
+
+
+@pytest.mark.parametrize("per_blob", [1, 3, 4])
+def test_few_rows_have_few_neighbours(per_blob):
+    """Ten neighbours of nine rows would make all rows alike."""
+    X, y = make_blobs(3 * per_blob, 2, centers=[[0, 0], [20, 0], [0, 20]], random_state=0)
+    assert clustering_accuracy(y, CollisionClustering(3, random_state=0).fit_predict(X)) == 1.0
+
+
+def test_without_a_weight_of_shares_mi_adm_runs_silently(blobs):
+    X, _ = blobs
+    model = CollisionClustering(4, loss="mi-adm", lam=0, n_init=2, random_state=0).fit(X)
+    assert np.isfinite(model.objective_history_).all()
+
+
+def test_scale_shift_and_precision_do_not_matter(blobs):
+    X, _ = blobs
+    labels = CollisionClustering(4, n_init=2, random_state=0).fit_predict(X)
+    for other in (1e3 * X + 7.0, 1e-3 * X, X.astype(np.float32)):
+        same = CollisionClustering(4, n_init=2, random_state=0).fit_predict(other)
+        assert clustering_accuracy(labels, same) > 0.99
+
+
+def test_shares_follow_the_prior_or_the_data():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], [480, 120])
+    X = rng.normal(size=(600, 3)) + 1.7 * y[:, None]
+    told = CollisionClustering(2, prior=[0.8, 0.2], n_init=3, random_state=0).fit(X)
+    forced = CollisionClustering(2, n_init=3, random_state=0).fit(X)
+    free = CollisionClustering(2, lam=0.1, n_init=3, random_state=0).fit(X)
+    share = [np.bincount(model.labels_, minlength=2).min() / len(X) for model in (told, forced, free)]
+    assert share[0] == pytest.approx(0.2, abs=0.05)
+    assert share[1] > 0.35
+    assert share[2] < share[1] - 0.05
+    assert clustering_accuracy(y, told.labels_) > clustering_accuracy(y, forced.labels_) + 0.1
+
+
+def test_labelled_rows_name_their_clusters(blobs):
+    X, y = blobs
+    partial = np.full(len(y), -1)
+    for c in (1, 3):
+        partial[np.flatnonzero(y == c)[:3]] = c
+    model = CollisionClustering(4, n_init=3, random_state=0).fit(X, partial)
+    for c in (1, 3):
+        assert (model.labels_[y == c] == c).mean() > 0.95
+    assert clustering_accuracy(y, model.labels_) > 0.97
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_few_labels_beat_none_and_themselves(loss):
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:900], y[:900]
+    known = np.random.default_rng(0).permutation(len(X))[:45]
+    partial = np.full(len(y), -1)
+    partial[known] = y[known]
+    both = CollisionClustering(10, loss=loss, random_state=0).fit(X, partial)
+    hidden = partial < 0
+    only_seeds = (
+        LogisticRegression(max_iter=1000).fit(X[known] / 16, y[known]).score(X[hidden] / 16, y[hidden])
+    )
+    # clusters are classes: no match is needed
+    assert (both.labels_ == y)[hidden].mean() > only_seeds + 0.03
+
+
+def test_wrong_arguments_are_refused_in_one_sentence(blobs):
+    X, y = blobs
+    for options, words in (
+        ({"n_clusters": 0}, "n_clusters=0 must be"),
+        ({"loss": "colision"}, "Did you mean 'collision'"),
+        ({"model": "forest"}, "model='forest' is unknown"),
+        ({"lam": -1.0}, "lam=-1.0 must be"),
+        ({"prior": [0.5, 0.5]}, r"shape \(2,\); expected numbers \(4,\)"),
+        ({"prior": "uniform"}, "prior has type"),
+        ({"prior": [1, 0, 1, 1]}, r"prior is \[1, 0, 1, 1\]; expected a positive share"),
+        ({"loss": "sela", "lam": 3.0}, "loss='sela' has no lam"),
+        ({"loss": "iic", "prior": [1, 1, 1, 2]}, "loss='iic' has no prior"),
+        ({"batch_size": 7}, "batch_size is for networks"),
+        ({"loss": "mi", "solver": "foo"}, "solver='foo' is unknown"),
+        ({"protocol": "sgd"}, "protocol='sgd' is unknown"),
+        ({"n_clusters": 301}, "fewer than n_clusters=301"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            CollisionClustering(**{"n_clusters": 4, **options}).fit(X)
+    for wrong, words in (
+        (y + 1, "labels from 1 to 4"),
+        (y[:10], "y has shape"),
+        (y + 0.5, "give whole numbers"),
+        (np.where(y == 0, np.inf, y), "give whole numbers"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            CollisionClustering(4).fit(X, wrong)
+
+
+def test_clusters_that_have_not_settled_are_reported():
+    X = load_digits().data[:300]
+    with pytest.warns(ConvergenceWarning, match=r"max_epochs=1, with .*% of rows changing"):
+        CollisionClustering(10, n_init=1, max_epochs=1, random_state=0).fit(X)
+
+
+def test_fewer_clusters_than_asked_for_are_reported():
+    X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)  # two points cannot make three clusters
+    with pytest.warns(CoverageWarning, match=r"Only [12] of 3 clusters have rows. Raise lam"):
+        CollisionClustering(3, n_init=1, random_state=0).fit(X)
+
+
+def test_odd_rows(blobs):
+    with pytest.warns(CoverageWarning, match="Only 1 of 2"):
+        same = CollisionClustering(2, n_init=1, random_state=0).fit(np.ones((6, 2)))
+    assert len(set(same.labels_)) == 1
+    assert (CollisionClustering(1, n_init=1, random_state=0).fit(blobs[0]).labels_ == 0).all()
+    each = CollisionClustering(4, n_init=2, neighbors=0, random_state=0).fit(4.0 * np.eye(4))
+    assert sorted(each.labels_) == [0, 1, 2, 3]

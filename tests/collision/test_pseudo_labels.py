@@ -1,0 +1,208 @@
+"""collision_pseudo_labels at its boundary: what goes in, what comes out, and the cases at the edges."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+import consilience.collision.pseudo_labels
+from consilience import ConvergenceWarning, InvalidInputError, collision_pseudo_labels
+from consilience.collision.pseudo_labels import SOLVERS, PseudoLabels
+
+SIGMA = softmax(2 * np.random.default_rng(0).normal(size=(40, 5)), axis=1)
+UNEVEN = softmax(np.random.default_rng(1).normal([2, 0, 0, -2], size=(60, 4)), axis=1)
+every_solver = pytest.mark.parametrize("solver", SOLVERS)
+
+
+def assert_on_the_simplex(result: PseudoLabels, shape: tuple[int, int]) -> None:
+    assert result.labels.shape == shape
+    assert (result.labels >= 0).all()
+    np.testing.assert_allclose(result.labels.sum(axis=1), 1, atol=1e-12)
+
+
+@every_solver
+def test_every_solver_converges_and_says_so(solver: Any) -> None:
+    result = collision_pseudo_labels(SIGMA, 0.4, solver=solver, tol=1e-4)
+    assert result.converged
+    assert 0 <= result.gap <= 1e-4
+    assert result.n_iter > 0
+    assert_on_the_simplex(result, SIGMA.shape)
+    assert type(result.gap) is type(result.objective) is float
+
+
+@every_solver
+def test_without_fairness_each_row_takes_its_most_probable_class(solver: Any) -> None:
+    result = collision_pseudo_labels([[0.2, 0.7, 0.1], [0.4, 0.2, 0.4]], 0, solver=solver)
+    assert result.labels.tolist() == [[0, 1, 0], [1, 0, 0]]  # the first of equals
+    assert result.objective == pytest.approx(-(math.log(0.7) + math.log(0.4)) / 2)
+    assert result.gap == 0
+    assert result.converged
+
+
+@pytest.mark.parametrize("prior", [None, [0.4, 0.3, 0.2, 0.1]])
+def test_large_lam_makes_the_mean_of_the_labels_the_prior(prior: Any) -> None:
+    result = collision_pseudo_labels(UNEVEN, 1e6, prior)
+    np.testing.assert_allclose(result.labels.mean(axis=0), [0.25] * 4 if prior is None else prior, atol=1e-5)
+    small = collision_pseudo_labels(UNEVEN, 0.01, prior)
+    assert abs(small.labels.mean(axis=0) - 0.25).max() > 0.1
+
+
+def test_one_hot_predictions_share_out_as_the_closed_form_does() -> None:
+    # all rows say class 0: by symmetry y = (1 - t, t) with -log(1-t) - lam/2 (log(1-t) + log t) least at
+    # t = (lam / 2) / (1 + lam)
+    result = collision_pseudo_labels(np.tile([1.0, 0.0], (7, 1)), 3.0, tol=1e-12)
+    np.testing.assert_allclose(result.labels.mean(axis=0), [1 - 1.5 / 4, 1.5 / 4], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "sigma",
+    [
+        np.ones((3, 1)),
+        np.array([[0.2, 0.8]]),
+        softmax(np.random.default_rng(2).normal(size=(3, 9)), axis=1),
+        np.eye(4)[[0, 0, 0, 1, 2]],
+        np.array([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.3, 0.7]]),
+        np.tile([[0.6, 0.3, 0.1]], (8, 1)),
+        np.array([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0]]),  # nobody predicts class 2
+        np.array([[1.0 - 1e-300, 1e-300], [1.0, 0.0]]),
+        softmax(30 * np.random.default_rng(3).normal(size=(50, 6)), axis=1),
+    ],
+    ids=["K=1", "M=1", "M<K", "one-hot", "zeros", "duplicates", "absent class", "tiny", "peaked"],
+)
+@pytest.mark.parametrize("lam", [1e-6, 0.4, 100.0, 1e6])
+def test_edges(sigma: Any, lam: float) -> None:
+    result = collision_pseudo_labels(sigma, lam, tol=1e-8 * (1 + lam))
+    assert result.converged
+    assert_on_the_simplex(result, sigma.shape)
+
+
+@pytest.mark.parametrize("lam", [1e-3, 1.0, 100.0, 1e6])
+@pytest.mark.parametrize("n_classes", [2, 20, 100])
+def test_any_lam_takes_few_steps(lam: float, n_classes: int) -> None:
+    logits = np.random.default_rng(0).normal(np.arange(n_classes) / n_classes, 3, size=(250, n_classes))
+    result = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-8)
+    assert result.n_iter <= 30
+    # the last steps are Newton's: each leaves a small part of the gap
+    almost = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-5)
+    assert result.n_iter - almost.n_iter <= 3
+
+
+def test_a_thousand_classes() -> None:
+    sigma = softmax(3 * np.random.default_rng(0).normal(size=(300, 1000)), axis=1)
+    result = collision_pseudo_labels(sigma, 1.0, tol=1e-6)
+    assert result.converged
+    assert result.n_iter < 40
+
+
+def test_pinned_rows_keep_their_class_and_count_in_the_mean() -> None:
+    fixed = np.full(len(UNEVEN), -1)
+    fixed[:20] = 3
+    result = collision_pseudo_labels(UNEVEN, 50.0, fixed=fixed, tol=1e-9)
+    np.testing.assert_array_equal(result.labels[:20], np.eye(4)[[3] * 20])
+    ybar = result.labels.mean(axis=0)
+    expected = -np.log((UNEVEN * result.labels).sum(axis=1)).mean() + 50 * (0.25 * np.log(0.25 / ybar)).sum()
+    assert result.objective == pytest.approx(expected)
+    # the free rows see to it that class 3, which has its share already, gets nothing more
+    assert result.labels[20:, 3].max() < 1e-3
+    assert collision_pseudo_labels(UNEVEN, 50.0, tol=1e-9).labels[20:, 3].max() > 0.5
+
+
+def test_a_pinned_label_that_is_ruled_out_makes_the_objective_infinite_and_no_more() -> None:
+    result = collision_pseudo_labels([[1.0, 0.0], [0.3, 0.7]], 1.0, fixed=[1, -1])
+    assert result.objective == np.inf
+    assert np.isfinite(result.gap)
+    assert result.converged
+
+
+def test_all_rows_may_be_pinned() -> None:
+    result = collision_pseudo_labels([[0.5, 0.5], [0.5, 0.5]], 2.0, fixed=[0, 1])
+    assert result.objective == pytest.approx(math.log(2))
+    assert result.converged
+
+
+def test_a_class_without_prior_is_not_asked_for() -> None:
+    prior = [0.5, 0.5, 0.0]
+    sigma = [[0.5, 0.3, 0.2], [0.4, 0.5, 0.1], [0.3, 0.2, 0.5]]
+    labels = collision_pseudo_labels(sigma, 100.0, prior, tol=1e-9).labels
+    np.testing.assert_allclose(labels.mean(axis=0), [0.5, 0.5, 0.0], atol=0.02)
+
+
+def test_paper_scaling_divides_by_the_number_of_rows() -> None:
+    printed = collision_pseudo_labels(SIGMA, 100.0, paper_scaling=True)
+    assert printed.objective == collision_pseudo_labels(SIGMA, 100.0 / 40).objective
+
+
+@pytest.mark.parametrize("solver", ["interior-point", "em", "pgd"])
+def test_a_start_near_the_solution_saves_iterations(solver: Any) -> None:
+    exact = collision_pseudo_labels(UNEVEN, 3.0, tol=1e-9)
+    cold = collision_pseudo_labels(UNEVEN, 3.0, solver=solver, tol=1e-3)
+    warm = collision_pseudo_labels(UNEVEN, 3.0, solver=solver, tol=1e-3, init=exact.labels)
+    assert warm.n_iter < cold.n_iter
+    assert warm.objective == pytest.approx(exact.objective, abs=1e-3)
+
+
+@pytest.mark.parametrize("solver", ["interior-point", "em", "pgd"])
+def test_stopping_early_warns_with_figures(solver: Any) -> None:
+    with pytest.warns(ConvergenceWarning, match=rf"{solver} stopped after 2 iterations.*max_iter=2.*tol 1"):
+        result = collision_pseudo_labels(UNEVEN, 100.0, solver=solver, max_iter=2)
+    assert not result.converged
+
+
+def test_a_step_that_is_too_long_is_told() -> None:
+    with pytest.warns(ConvergenceWarning, match="another step_size"):
+        result = collision_pseudo_labels(UNEVEN, 100.0, solver="pgd", step_size=1e4, max_iter=50)
+    assert not result.converged
+
+
+def test_large_problems_with_a_loose_tolerance_go_to_em(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = collision_pseudo_labels(SIGMA, 0.4, tol=1e-3)
+    monkeypatch.setattr(consilience.collision.pseudo_labels, "_MANY_LABELS", 100)
+    assert collision_pseudo_labels(SIGMA, 0.4, tol=1e-3).n_iter > 2 * exact.n_iter
+    assert collision_pseudo_labels(SIGMA, 0.4, tol=1e-4).n_iter < 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"proba": [0.5, 0.5]}, r"proba has shape \(2,\); expected \(M, K\)"),
+        ({"proba": np.empty((0, 3))}, r"shape \(0, 3\)"),
+        ({"proba": [[0.5, 0.5], [2.0, 1.0]]}, "proba sums to 3 in row 1"),
+        ({"proba": [[1.5, -0.5]]}, "expected probabilities, from 0 to 1"),
+        ({"proba": [[np.nan, 0.5]]}, "expected probabilities, from 0 to 1"),
+        ({"lam": -1.0}, "lam=-1.0 must be a finite number of at least 0"),
+        ({"lam": np.inf}, "lam=inf must be a finite number"),
+        ({"prior": [0.5, 0.5]}, r"prior has shape \(2,\); expected \(5,\)"),
+        ({"prior": [1.0, 1.0, 1.0, 1.0, 1.0]}, "prior sums to 5 in row 0"),
+        ({"solver": "interior"}, "Did you mean 'interior-point'"),
+        ({"tol": 0.0}, "tol=0.0"),
+        ({"max_iter": 0}, "max_iter=0"),
+        ({"solver": "pgd", "step_size": 0.0}, "step_size=0.0"),
+        ({"step_size": 1.0}, "step_size is for solver='pgd'"),
+        ({"prior": "uniform"}, r"prior has shape \(\)"),
+        ({"init": SIGMA[:3]}, r"init has shape \(3, 5\)"),
+        ({"fixed": [0, 1]}, r"fixed has shape \(2,\)"),
+        ({"fixed": np.full(40, 0.5)}, "type float64"),
+        ({"fixed": np.full(40, 5)}, "from 0 to 4"),
+        ({"divergence": "backward"}, "divergence='backward' is unknown"),
+        ({"divergence": "reverse", "solver": "em"}, "cannot take divergence='reverse'; use solver='pgd'"),
+        ({"divergence": "reverse", "prior": [0.5, 0.5, 0, 0, 0]}, "prior has a zero"),
+    ],
+)
+def test_errors_say_what_to_do(options: dict[str, Any], message: str) -> None:
+    arguments = {"proba": SIGMA, "lam": 1.0} | options
+    with pytest.raises(InvalidInputError, match=message):
+        collision_pseudo_labels(**arguments)
+
+
+@pytest.mark.parametrize("seed", range(375, 385))
+def test_small_steps_do_not_end_in_a_jam(seed: int) -> None:
+    # equal rows and a small lam: second-order terms can lead astray (seed 381), and the method must turn back
+    draw = np.random.default_rng(seed)
+    sigma = softmax(0.01 * draw.normal(size=(1, 7)), axis=1).repeat(2, axis=0)
+    prior = draw.dirichlet(np.full(7, 10.0))
+    for lam in (1e-4, 1e-3, 1e-2):
+        assert collision_pseudo_labels(sigma, lam, prior).converged

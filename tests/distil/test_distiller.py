@@ -1,0 +1,547 @@
+"""CrossTaskDistiller: equation, students, several teachers, poisoned ones, bad input, files."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression, Perceptron
+from sklearn.neural_network import MLPClassifier
+from sklearn.tree import DecisionTreeClassifier
+
+from consilience import ConsilienceWarning, CoverageWarning, CrossTaskDistiller, InvalidInputError, as_teacher
+from consilience.distil.distiller import score_weights, training_options
+from consilience.distil.teacher_signal import read_labels
+from consilience.students.base import NotFittedError
+
+torch = pytest.importorskip("torch")
+
+from consilience.nn import TorchStudent  # noqa: E402
+
+LOSSES = ("sinkhorn", "kd", "rkd", "fitnet", "refilled", "none")
+
+
+class Digits(NamedTuple):
+    """A network that knows all digits, one that knows 0 to 5, and a task with five labels a class."""
+
+    X: np.ndarray
+    y: np.ndarray
+    X_test: np.ndarray
+    y_test: np.ndarray
+    all_ten: Any
+    first_six: Any
+
+
+@pytest.fixture(scope="module")
+def digits() -> Digits:
+    X, y = load_digits(return_X_y=True)
+    X = (X / 16).astype(np.float32)
+    order = np.random.RandomState(0).permutation(len(X))
+    train, rest = order[:800], order[800:]
+    task = np.concatenate([rest[y[rest] == digit][:5] for digit in range(10)])
+    test = np.setdiff1d(rest, task)
+    six = train[y[train] < 6]
+    teachers = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # not converged, and good enough
+        for rows in (train, six):
+            network = MLPClassifier((128, 64), max_iter=25, random_state=0)
+            teachers.append(network.fit(X[rows], y[rows]))
+    return Digits(X[task], y[task], X[test], y[test], *teachers)
+
+
+def small(n_features: int, n_classes: int) -> Any:
+    return torch.nn.Sequential(
+        torch.nn.Linear(n_features, 32), torch.nn.ReLU(), torch.nn.Linear(32, n_classes)
+    )
+
+
+def quick(epochs: int = 40) -> TorchStudent:
+    return TorchStudent(small, max_epochs=epochs, batch_size=16, patience=None, validation_fraction=0.0)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains_a_network(digits: Digits, loss: str) -> None:
+    model = CrossTaskDistiller(digits.all_ten, quick(), loss=loss, random_state=0).fit(digits.X, digits.y)
+    assert model.score(digits.X_test, digits.y_test) > 0.5
+    np.testing.assert_allclose(model.predict_proba(digits.X_test).sum(axis=1), 1, rtol=1e-6)
+    assert model.history_[-1]["train_loss"] < model.history_[0]["train_loss"]
+    assert model.classes_.tolist() == list(range(10))
+    assert set(model.seconds_) == {"observing", "training"}
+
+
+@pytest.mark.slow
+def test_the_teacher_helps_and_more_so_on_rows_without_labels(digits: Digits) -> None:
+    def accuracy(X: Any, y: Any, loss: str = "sinkhorn") -> float:
+        model = CrossTaskDistiller(digits.all_ten, small, loss=loss, lam=30, random_state=0)
+        return model.fit(X, y).score(digits.X_test[300:], digits.y_test[300:])
+
+    alone = accuracy(digits.X, digits.y, "none")
+    taught = accuracy(digits.X, digits.y)
+    X = np.concatenate([digits.X, digits.X_test[:300]])
+    more = accuracy(X, np.concatenate([digits.y, np.full(300, -1)]))
+    assert alone + 0.005 < taught
+    assert taught + 0.005 < more
+
+
+def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None:
+    """One step of gradient descent from known weights, taken by hand."""
+    from consilience import cost_matrix
+    from consilience.nn import SinkhornLoss
+
+    start = small(64, 10)
+    student = TorchStudent(
+        start, optimizer="sgd", lr=0.5, max_epochs=1, batch_size=50, patience=None, validation_fraction=0.0
+    )
+    model = CrossTaskDistiller(
+        digits.first_six, student, 7.0, 2.0, 0.2, balance=False, check=False, random_state=0
+    ).fit(digits.X, digits.y)
+    cost = cost_matrix(digits.first_six, digits.X, digits.y)
+    np.testing.assert_allclose(model.cost_, cost)
+    logits = torch.tensor(as_teacher(digits.first_six).predict_logits(digits.X), dtype=torch.float32)
+    z = start(torch.tensor(digits.X))
+    loss = torch.nn.functional.cross_entropy(z, torch.tensor(digits.y))
+    loss = loss + 7.0 * SinkhornLoss(cost, 0.2, 2.0)(z, logits)
+    loss.backward()
+    expected = start[0].weight - 0.5 * start[0].weight.grad
+    np.testing.assert_allclose(
+        model.student_.module_[0].weight.detach(), expected.detach(), rtol=1e-3, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize("student", ["logistic", DecisionTreeClassifier(), MLPClassifier((16,), max_iter=5)])
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_any_scikit_learn_student_learns_transported_labels(digits: Digits, student: Any) -> None:
+    model = CrossTaskDistiller(digits.first_six, student, random_state=0).fit(digits.X, digits.y)
+    assert model.predict_proba(digits.X_test).shape == (len(digits.X_test), 10)
+    assert model.student_.columns_.tolist() == list(range(10))
+
+
+def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_label(digits: Digits) -> None:
+    seen: list[Any] = []
+
+    class Watching(LogisticRegression):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            seen.append((X, y, sample_weight))
+            return super().fit(X, y, sample_weight)
+
+    cost = np.where(np.eye(10) > 0, 0.0, 1.0)
+    CrossTaskDistiller(
+        digits.all_ten, Watching(), 4.0, 1.0, 0.25, cost=cost, balance=False, check=False, threshold=0.0
+    ).fit(digits.X, digits.y)
+    X, labels, weights = seen[0]
+    plan = np.exp(-cost / 0.25)
+    q = digits.all_ten.predict_proba(digits.X[:1]) @ (plan / plan.sum(axis=1, keepdims=True))
+    expected = (np.eye(10)[digits.y[0]] + q[0]) / 2  # lam * epsilon = 1
+    first = (digits.X[0] == X).all(axis=1)
+    order = np.argsort(labels[first])
+    np.testing.assert_allclose(weights[first][order], expected, atol=1e-3)
+
+
+def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digits: Digits) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:250]])
+    y = np.concatenate([digits.y, np.full(250, -1)])
+    rest, truth = digits.X_test[250:], digits.y_test[250:]
+    taught = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0).fit(X, y)
+    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    alone.fit(digits.X, digits.y)
+
+    def loss(model: Any) -> float:
+        return float(-np.log(model.predict_proba(rest)[np.arange(len(rest)), truth]).mean())
+
+    assert loss(taught) < loss(alone)
+    confidence = taught.predict_proba(rest).max(axis=1).mean()
+    assert abs(confidence - taught.score(rest, truth)) < 0.15
+    # labels alone were learnt at temperature 1
+    np.testing.assert_allclose(alone.predict_proba(rest), alone.student_.predict_all(rest, 10))
+
+
+def test_balanced_transport_gives_every_class_its_share(digits: Digits) -> None:
+    from consilience.distil.teacher_signal import Lesson, Settings, Task, prepare
+    from consilience.teachers.scoring.engine import observe
+
+    teacher = as_teacher(digits.first_six)
+    task = Task(digits.X, np.arange(10), digits.y.astype(np.intp))
+
+    def shares(balance: bool) -> Any:
+        settings = Settings("embedding", 3.0, "auto", True, balance, None, 0)
+        lesson: Lesson = prepare(teacher, observe(teacher, digits.X), task, settings, None)
+        return lesson.transported(3.0).mean(axis=0)
+
+    np.testing.assert_allclose(shares(True), 0.1, atol=1e-5)
+    assert np.ptp(shares(False)) > 0.05
+
+
+def test_a_teachers_labels_are_only_names(digits: Digits) -> None:
+    order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    straight = as_teacher(digits.all_ten.predict_proba, range(10), output="probabilities")
+    shuffled = as_teacher(
+        lambda X: digits.all_ten.predict_proba(X)[:, order], list("abcdefghij"), output="probabilities"
+    )
+    first, second = (
+        CrossTaskDistiller(teacher, "logistic", random_state=0).fit(digits.X, digits.y)
+        for teacher in (straight, shuffled)
+    )
+    np.testing.assert_allclose(first.cost_[order], second.cost_)
+    np.testing.assert_allclose(first.predict_proba(digits.X), second.predict_proba(digits.X), atol=1e-3)
+
+
+def test_seeds_reproduce(digits: Digits) -> None:
+    first, second, other = (
+        CrossTaskDistiller(digits.all_ten, quick(5), random_state=seed).fit(digits.X, digits.y)
+        for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.predict_proba(digits.X), second.predict_proba(digits.X))
+    assert not np.array_equal(first.predict_proba(digits.X), other.predict_proba(digits.X))
+
+
+def test_without_lam_the_teacher_is_not_asked(digits: Digits) -> None:
+    def never(X: Any) -> Any:
+        raise AssertionError
+
+    teacher = as_teacher(never, range(10), output="logits")
+    for options in ({"lam": 0}, {"loss": "none"}):
+        model = CrossTaskDistiller(teacher, quick(2), **options).fit(digits.X, digits.y)
+        assert model.teacher_weights_.tolist() == [0.0]
+        with pytest.raises(AttributeError, match="no costs"):
+            _ = model.cost_
+
+
+def poisoned(kind: str, digits: Digits) -> Any:
+    """A teacher that carries no information, or false."""
+    teacher = as_teacher(digits.all_ten)
+
+    def nasty(X: Any) -> Any:
+        right = teacher.predict_logits(X).argmax(axis=1)
+        # another wrong class for every row, but the same whenever it is asked
+        shift = np.array([1 + int(np.frombuffer(row.tobytes(), np.uint8).sum()) % 9 for row in X])
+        return 10.0 * np.eye(10)[(right + shift) % 10]
+
+    if kind == "shuffled":
+        X, y = load_digits(return_X_y=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            mixed = np.random.RandomState(0).permutation(y[:800])
+            return MLPClassifier((128, 64), max_iter=25, random_state=0).fit(X[:800] / 16, mixed)
+    functions = {"constant": lambda X: np.tile(np.eye(10)[3] * 9, (len(X), 1)), "nasty": nasty}
+    return as_teacher(functions[kind], range(10), kind, output="logits")
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "constant", "nasty"])
+@pytest.mark.parametrize("student", ["logistic", "network"])
+def test_a_poisoned_teacher_is_dropped(digits: Digits, kind: str, student: str) -> None:
+    def make() -> Any:
+        return quick(10) if student == "network" else student
+
+    teacher = poisoned(kind, digits)
+    with pytest.warns(ConsilienceWarning, match=r"was dropped, since it (tells nothing|adds only) .* nats"):
+        model = CrossTaskDistiller(teacher, make(), random_state=0).fit(digits.X, digits.y)
+    alone = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
+    assert model.teacher_weights_.tolist() == [0.0]
+    assert not model.checks_[0].kept
+    np.testing.assert_array_equal(model.predict(digits.X_test), alone.predict(digits.X_test))
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "constant", "nasty"])
+def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(
+    digits: Digits, kind: str
+) -> None:
+    one_each = np.unique(digits.y, return_index=True)[1]
+    X = np.concatenate([digits.X[one_each], digits.X_test[:250]])
+    y = np.concatenate([digits.y[one_each], np.full(250, -1)])
+    with pytest.warns(ConsilienceWarning) as told:
+        model = CrossTaskDistiller(poisoned(kind, digits), "logistic", random_state=0).fit(X, y)
+    assert "was dropped, since it could not be checked: fewer than 8 labelled rows" in str(told[0].message)
+    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    alone.fit(digits.X[one_each], digits.y[one_each])
+    score = model.score(digits.X_test[250:], digits.y_test[250:])
+    assert score >= alone.score(digits.X_test[250:], digits.y_test[250:]) - 0.01
+
+
+def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(digits: Digits) -> None:
+    teachers = {"six": digits.first_six, "nasty": poisoned("nasty", digits), "ten": digits.all_ten}
+    with pytest.warns(ConsilienceWarning, match="'nasty' was dropped"):
+        model = CrossTaskDistiller(teachers, quick(), random_state=0).fit(digits.X, digits.y)
+    six, nasty, ten = model.teacher_weights_
+    assert nasty == 0
+    assert 0 < six < ten <= 1
+    assert [check.name for check in model.checks_] == ["six", "nasty", "ten"]
+    assert [cost.shape for cost in model.costs_] == [(6, 10), (10, 10), (10, 10)]
+    assert model.score(digits.X_test, digits.y_test) > 0.6
+
+
+@pytest.mark.parametrize("check", ["auto", False])
+def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Digits, check: Any) -> None:
+    def broken(X: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    bad = as_teacher(broken, range(4), "bad", output="logits")
+    teachers = [bad, digits.all_ten]
+    with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped, since it .*out of memory"):
+        model = CrossTaskDistiller(teachers, "logistic", check=check, random_state=0).fit(digits.X, digits.y)
+    assert model.teacher_weights_.tolist() == [0.0, 1.0]
+    assert "out of memory" in model.checks_[0].reason
+    assert [cost.shape for cost in model.costs_] == [(4, 10), (10, 10)]
+    only = CrossTaskDistiller(digits.all_ten, "logistic", check=check, random_state=0)
+    np.testing.assert_array_equal(
+        model.predict(digits.X_test), only.fit(digits.X, digits.y).predict(digits.X_test)
+    )
+    with pytest.raises(InvalidInputError, match=r"'bad' \(1 of 2\).*out of memory"):
+        CrossTaskDistiller([bad, bad], "logistic").fit(digits.X, digits.y)
+
+
+def test_a_ranking_gives_the_weights(digits: Digits) -> None:
+    from consilience import rank_teachers
+
+    teachers = {"six": digits.first_six, "ten": digits.all_ten}
+    ranking = rank_teachers(teachers, digits.X, digits.y, random_state=0)
+    model = CrossTaskDistiller(ranking, quick(5), check=False, random_state=0).fit(digits.X, digits.y)
+    assert [teacher.name for teacher in model.teachers_] == [row.name for row in ranking.rows]
+    np.testing.assert_allclose(
+        model.teacher_weights_, score_weights([row.score for row in ranking.rows], 1.0)
+    )
+
+
+def test_weights_do_not_depend_on_the_units_of_the_scores() -> None:
+    scores = np.array([0.3, -1.0, 2.0])
+    np.testing.assert_allclose(score_weights(scores, 1.0), score_weights(100 * scores - 7, 1.0))
+    np.testing.assert_allclose(score_weights(scores, 0.0), 1 / 3)
+    assert score_weights([5.0, 5.0], 3.0).tolist() == [0.5, 0.5]
+    assert score_weights([np.nan], 1.0).tolist() == [0.0]
+
+
+def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Digits) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:50]])
+    y = np.concatenate([digits.y, np.full(50, -1)])
+    with pytest.warns(CoverageWarning, match="50 rows without a label were left out"):
+        partial = CrossTaskDistiller(digits.first_six, quick(2), random_state=0).fit(X, y)
+    assert not partial.checks_[0].leads
+    whole = CrossTaskDistiller(digits.all_ten, quick(2), random_state=0).fit(X, y)
+    assert whole.checks_[0].leads
+    assert (partial.n_labels_, whole.n_labels_) == (50, 50)
+
+
+def test_rows_on_which_the_teacher_abstains_learn_from_their_labels(digits: Digits) -> None:
+    teacher = as_teacher(digits.all_ten)
+
+    def shy(X: Any) -> Any:
+        logits = teacher.predict_logits(X)
+        logits[::3] = np.nan
+        return logits
+
+    source = as_teacher(shy, range(10), output="logits")
+    for student in (quick(120), "logistic"):
+        model = CrossTaskDistiller(source, student, random_state=0).fit(digits.X, digits.y)
+        assert model.score(digits.X_test, digits.y_test) > 0.6
+    silent = as_teacher(lambda X: np.full((len(X), 10), np.nan), range(10), "mute", output="logits")
+    with pytest.raises(InvalidInputError, match=r"'mute'.*abstains on every labelled row"):
+        CrossTaskDistiller(silent, "logistic").fit(digits.X, digits.y)
+
+
+def test_text_labels_lists_and_frames_work(digits: Digits) -> None:
+    pandas = pytest.importorskip("pandas")
+    names = np.array([f"digit {k}" for k in range(10)])
+    frame = pandas.DataFrame(digits.X.astype(float))
+    teacher = as_teacher(digits.all_ten.predict_proba, range(10), output="probabilities")
+    model = CrossTaskDistiller(teacher, "logistic", random_state=0)
+    model.fit(frame.to_numpy(), names[digits.y].tolist())
+    assert set(model.predict(digits.X_test)) <= set(names)
+    given = CrossTaskDistiller(
+        as_teacher(lambda X: digits.all_ten.predict_proba(np.asarray(X)), range(10), output="probabilities"),
+        "logistic",
+        random_state=0,
+    ).fit(frame, pandas.Series(names[digits.y]))
+    np.testing.assert_array_equal(
+        given.predict(pandas.DataFrame(digits.X_test)), model.predict(digits.X_test)
+    )
+
+
+def test_a_saved_student_is_a_teacher_again(digits: Digits, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    for student in (quick(5), "logistic"):
+        model = CrossTaskDistiller(digits.all_ten, student, random_state=0).fit(digits.X, digits.y)
+        teacher = as_teacher(model.save(tmp_path / "student.onnx"))
+        logits = teacher.predict_logits(digits.X_test)
+        proba = np.exp(logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))
+        np.testing.assert_allclose(proba, model.predict_proba(digits.X_test), atol=1e-5)
+        assert "Distilled with 1 teacher" in (tmp_path / "student.card.json").read_text()
+
+
+def test_cloning_keeps_teachers_fitted(digits: Digits) -> None:
+    model = CrossTaskDistiller([digits.all_ten], LogisticRegression(), lam=3)
+    twin = clone(model)
+    assert twin.get_params()["lam"] == 3
+    assert twin.teacher[0] is digits.all_ten
+    assert twin.student is not model.student
+    with pytest.raises(NotFittedError, match="This CrossTaskDistiller is not fitted yet"):
+        twin.predict(digits.X)
+
+
+def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Digits) -> None:
+    class Moody(LogisticRegression):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            if len(np.unique(y)) < 10:
+                raise RuntimeError("not today")
+            return super().fit(X, y, sample_weight)
+
+    model = CrossTaskDistiller(digits.all_ten, Moody(), check=False, random_state=0).fit(digits.X, digits.y)
+    before = {name: getattr(model, name) for name in vars(model) if name.endswith("_")}
+    answers = model.predict_proba(digits.X_test)
+    few = digits.y < 3
+    with pytest.raises(RuntimeError, match="not today"):
+        model.fit(digits.X[few], digits.y[few])
+    assert all(getattr(model, name) is value for name, value in before.items())
+    np.testing.assert_array_equal(model.predict_proba(digits.X_test), answers)
+
+
+def test_labels_alone_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:50]])
+    y = np.concatenate([digits.y, np.full(50, -1)])
+    for options in ({"loss": "none"}, {"lam": 0}):
+        model = CrossTaskDistiller(None, "logistic", random_state=0, **options).fit(X, y)
+        assert model.teachers_ == []
+        given = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0, **options).fit(X, y)
+        np.testing.assert_array_equal(model.predict(digits.X_test), given.predict(digits.X_test))
+    with pytest.raises(InvalidInputError, match="NoneType"):
+        CrossTaskDistiller(None, "logistic").fit(X, y)
+
+
+def test_what_teachers_say_is_kept(digits: Digits, tmp_path: Path) -> None:
+    first = CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path, random_state=0)
+    first.fit(digits.X, digits.y)
+    files = sorted(tmp_path.rglob("*.npz"))
+    assert files
+    CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path).fit(digits.X, digits.y)
+    assert sorted(tmp_path.rglob("*.npz")) == files
+
+
+def test_progress_is_reported(digits: Digits) -> None:
+    seen: dict[str, tuple[int, int]] = {}
+
+    def progress(task: str, done: int, total: int) -> None:
+        seen[task] = (done, total)
+
+    teachers = [digits.all_ten, digits.first_six]
+    CrossTaskDistiller(teachers, quick(3), progress=progress, random_state=0).fit(digits.X, digits.y)
+    assert seen == {"scoring": (100, 100), "training": (3, 3)}
+
+
+def test_few_rows_are_trained_on_in_small_batches() -> None:
+    for rows in (10, 50, 3000, 100_000):
+        options = training_options(rows)
+        steps = options["max_epochs"] * -(-rows // options["batch_size"])
+        assert steps >= 800
+        assert 16 <= options["batch_size"] <= 128
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"loss": "sinkhron"}, "loss='sinkhron' is unknown.*Did you mean 'sinkhorn'"),
+    ({"lam": -1}, "lam=-1 must be a finite number of at least 0"),
+    ({"temperature": 0}, "temperature=0 must be"),
+    ({"epsilon": 0.0}, "epsilon=0.0 must be"),
+    ({"epsilon": "small"}, "epsilon='small' is unknown; use 'auto'"),
+    ({"cost": "euclid"}, "cost='euclid' is unknown"),
+    ({"cost": np.zeros((3, 3))}, r"cost has shape \(3, 3\); expected \(10, 10\)"),
+    ({"cost": [np.zeros((10, 10))] * 2}, "cost has 2 matrices for 1 teachers"),
+    ({"cost": "superclass"}, "needs superclasses="),
+    ({"check": "maybe"}, "check='maybe' is unknown"),
+    ({"balance": "yes"}, "balance='yes' is unknown"),
+    ({"regulariser": "l2"}, "regulariser='l2' is unknown"),
+    ({"batch_size": 0}, "batch_size=0 must be"),
+    ({"loss": "rkd", "student": "logistic"}, "loss='rkd' needs a torch student"),
+    ({"student": "mlpp"}, "student='mlpp' is unknown"),
+    ({"student": Perceptron()}, "has no predict_proba"),
+    ({"student": 3}, "student is a int"),
+    ({"teacher": []}, "teacher is empty"),
+    ({"teacher": [LogisticRegression()]}, r"\(1 of 1\)"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), BAD, ids=[str(options)[:40] for options, _ in BAD])
+def test_bad_options_are_told_in_one_sentence(digits: Digits, options: dict[str, Any], message: str) -> None:
+    given = {"teacher": digits.all_ten, "student": "logistic", **options}
+    with pytest.raises(InvalidInputError, match=message):
+        CrossTaskDistiller(**given).fit(digits.X, digits.y)
+
+
+def test_kd_wants_the_same_classes(digits: Digits) -> None:
+    for student in (quick(2), "logistic"):
+        with pytest.raises(InvalidInputError, match=r"do not share 6, 7, 8, 9\. Use loss='sinkhorn'"):
+            CrossTaskDistiller(digits.first_six, student, loss="kd").fit(digits.X, digits.y)
+
+
+def test_kd_matches_classes_by_name(digits: Digits) -> None:
+    order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
+    turned = as_teacher(lambda X: digits.all_ten.predict_proba(X)[:, order], order, output="probabilities")
+    straight, other = (
+        CrossTaskDistiller(teacher, "logistic", loss="kd", check=False, random_state=0).fit(
+            digits.X, digits.y
+        )
+        for teacher in (digits.all_ten, turned)
+    )
+    np.testing.assert_allclose(other.predict_proba(digits.X), straight.predict_proba(digits.X), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "the target y is None"),
+        ([0, 1], "y has 2 labels and X has 3 rows"),
+        ([None] * 3, "y has no labels"),
+        ([1, 1, -1], "y has one class, 1; .*-1 means: no label"),
+        (["a", "a", "a"], "y has one class, 'a'"),
+    ],
+)
+def test_bad_labels_are_told(y: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        read_labels(y, 3)
+
+
+def test_missing_labels_come_in_many_forms() -> None:
+    for y in (
+        [1, -1, 0],
+        [1.0, np.nan, 0.0],
+        np.array([1, None, 0], object),
+        ["b", None, "a"],
+        ["b", "", "a"],
+    ):
+        classes, codes = read_labels(y, 3)
+        assert codes.tolist() == [1, -1, 0]
+        assert classes.tolist() in ([0, 1], ["a", "b"])
+        assert not isinstance(classes.tolist()[0], float)
+
+
+def test_missing_labels_of_pandas_are_read() -> None:
+    pandas = pytest.importorskip("pandas")
+    for y in (
+        pandas.Series(["b", None, "a"], dtype="string"),
+        pandas.Series([1, None, 0], dtype="Int64"),
+        pandas.array(["b", None, "a"], dtype="string"),
+        pandas.Series(["b", None, "a"], dtype="category"),
+    ):
+        classes, codes = read_labels(y, 3)
+        assert codes.tolist() == [1, -1, 0]
+        assert classes.tolist() in ([0, 1], ["a", "b"])
+
+
+def test_sparse_rows_go_to_students_that_take_them(digits: Digits) -> None:
+    sparse = csr_array(digits.X)
+    teacher = as_teacher(lambda X: digits.all_ten.predict_proba(X), range(10), output="probabilities")
+    for student in ("logistic", None, quick(2)):
+        with pytest.raises(
+            InvalidInputError, match=r"X is sparse, and the student .* needs dense rows. Give X.toarray\(\)"
+        ):
+            CrossTaskDistiller(teacher, student).fit(sparse, digits.y)
+    model = CrossTaskDistiller(teacher, LogisticRegression(max_iter=500), random_state=0)
+    assert model.fit(sparse, digits.y).score(csr_array(digits.X_test), digits.y_test) > 0.7
+
+
+def test_no_rows_are_told(digits: Digits) -> None:
+    with pytest.raises(InvalidInputError, match="X has no rows"):
+        CrossTaskDistiller(digits.all_ten).fit(digits.X[:0], digits.y[:0])

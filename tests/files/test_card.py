@@ -1,0 +1,201 @@
+"""Cards: reading, writing, refusing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience.exceptions import InvalidInputError, UnsafeFileError
+from consilience.files import card as card_module
+from consilience.files.card import Card, card_path, file_sha256, find_card, read_card, write_card
+
+GOOD = {"consilience_card": 1, "name": "birds", "classes": ["crow", "wren"]}
+
+
+def put(path: Path, content: Any) -> Path:
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "card",
+    [
+        Card("birds", ["crow", "wren"]),
+        Card(
+            "bïrds",
+            [3, 1, 2],
+            "logits",
+            "a" * 64,
+            "Garden birds.",
+            {"epochs": 3, "nested": {"a": [1.5, None]}},
+        ),
+        Card("birds", ["crow", "wren"], centres=[[0.1, 2], [3, 1e-300]]),
+    ],
+)
+def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
+    write_card(tmp_path / "m.card.json", card)
+    assert read_card(tmp_path / "m.card.json") == card
+    assert json.loads((tmp_path / "m.card.json").read_bytes())["consilience_card"] == 1
+
+
+def test_a_card_is_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Card("birds", ["crow"]).name = "fish"  # type: ignore[misc]
+
+
+def test_the_path_is_next_to_the_model() -> None:
+    assert card_path("dir/a.onnx") == Path("dir/a.card.json")
+    assert card_path("dir/a.v2.onnx") == Path("dir/a.v2.card.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"consilience_card": 2}, "version 2; this release reads version 1"),
+        ({"consilience_card": True}, "version True"),
+        ({"consilience_card": "1"}, "version '1'"),
+        ({"name": ""}, "name must be a text"),
+        ({"name": 3}, "name must be a text"),
+        ({"classes": []}, "classes is empty"),
+        ({"classes": ["a", "a"]}, "names a more than once"),
+        ({"classes": "ab"}, "classes as a list"),
+        ({"classes": {"0": "a"}}, "classes as a list"),
+        ({"classes": ["a", 1]}, "mixes numbers and text"),
+        ({"classes": [["a"]]}, "classes are text or numbers"),
+        ({"output": "proba"}, "output='proba' is unknown"),
+        ({"output": ["logits"]}, "is unknown"),
+        ({"sha256": "xyz"}, "64 hexadecimal digits"),
+        ({"description": 1}, "must be a text"),
+        ({"details": []}, "must be a mapping"),
+        ({"clases": []}, "unknown key 'clases'"),
+    ],
+)
+def test_wrong_cards(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "m.card.json", GOOD | change)
+    with pytest.raises(InvalidInputError, match=message):
+        read_card(path)
+
+
+@pytest.mark.parametrize("key", ["name", "classes", "consilience_card"])
+def test_missing_keys(key: str, tmp_path: Path) -> None:
+    path = put(tmp_path / "m.card.json", {k: v for k, v in GOOD.items() if k != key})
+    with pytest.raises(InvalidInputError, match=f"lacks ['\"]{key}"):
+        read_card(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "null", "[" * 100_000, '{"consilience_card": NaN}', "\ud800"]
+)
+def test_files_that_are_no_json_object(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "m.card.json"
+    path.write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(InvalidInputError, match=r"m.card.json (is not JSON|must hold a JSON object)"):
+        read_card(path)
+
+
+def test_a_card_that_is_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "m.card.json"
+    with path.open("wb") as file:
+        file.truncate(16 * 2**20 + 1)
+    with pytest.raises(InvalidInputError, match="at most 16777216 are read"):
+        read_card(path)
+
+
+def test_only_regular_files_are_cards(tmp_path: Path) -> None:
+    real = put(tmp_path / "real.json", GOOD)
+    (tmp_path / "link.card.json").symlink_to(real)
+    (tmp_path / "dir.card.json").mkdir()
+    os.mkfifo(tmp_path / "pipe.card.json")  # opening it would wait for ever
+    for name in ("link", "dir", "pipe"):
+        with pytest.raises(UnsafeFileError, match="not a regular file"):
+            read_card(tmp_path / f"{name}.card.json")
+    with pytest.raises(UnsafeFileError):
+        find_card(tmp_path / "link.onnx")
+    with pytest.raises(InvalidInputError, match="No such file"):
+        read_card(tmp_path / "none.card.json")
+
+
+def test_the_card_of_another_file(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"model")
+    assert find_card(model) is None
+    card = Card("birds", ["crow"], sha256=file_sha256(model).upper())
+    write_card(card_path(model), card)
+    assert find_card(model) == card
+    model.write_bytes(b"other")
+    with pytest.raises(InvalidInputError, match="The card belongs to another file"):
+        find_card(model)
+
+
+def test_writing_is_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "m.card.json"
+    write_card(path, Card("old", ["a"]))
+
+    def fail(*_: object) -> None:
+        raise OSError("disk")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(card_module.os, "replace", fail)
+        with pytest.raises(OSError, match="disk"):
+            write_card(path, Card("new", ["a"]))
+    assert read_card(path).name == "old"
+    assert os.listdir(tmp_path) == ["m.card.json"]
+    for details in ({"x": object()}, {"x": float("nan")}):
+        with pytest.raises(InvalidInputError, match="not plain JSON"):
+            write_card(path, Card("new", ["a"], details=details))
+    assert read_card(path).name == "old"
+
+
+def test_a_card_is_as_readable_as_other_files(tmp_path: Path) -> None:
+    write_card(tmp_path / "m.card.json", Card("birds", ["crow"]))
+    plain = put(tmp_path / "plain", "x")
+    assert (tmp_path / "m.card.json").stat().st_mode == plain.stat().st_mode
+
+
+def test_centres_are_plain_numbers_whatever_they_came_as(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    card = Card("birds", ["crow", "wren"], centres=array)
+    assert card == Card("birds", ["crow", "wren"], centres=array.tolist())
+    assert card.centres == ((0.0, 1.0, 2.0), (3.0, 4.0, 5.0))
+
+
+def test_a_card_without_centres_can_be_read_by_older_releases(tmp_path: Path) -> None:
+    write_card(tmp_path / "m.card.json", Card("birds", ["crow", "wren"]))
+    assert "centres" not in json.loads((tmp_path / "m.card.json").read_bytes())
+    assert read_card(put(tmp_path / "old.card.json", GOOD)).centres is None
+
+
+@pytest.mark.parametrize(
+    "centres",
+    [[[1, 2]], [[1], [2, 3]], [1, 2], [[], []], [["a"], ["b"]], "text", {"crow": [1]}, [[None], [1]], True],
+)
+def test_wrong_centres(centres: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"centres must be numbers, \(2, d\): a row per class"):
+        read_card(put(tmp_path / "m.card.json", {**GOOD, "centres": centres}))
+
+
+def test_centres_that_are_not_finite(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="centres must be finite"):
+        Card("birds", ["crow", "wren"], centres=[[1.0], [np.inf]])
+    with pytest.raises(InvalidInputError, match="centres must be finite"):
+        read_card(
+            put(
+                tmp_path / "m.card.json",
+                json.dumps({**GOOD, "centres": [[1], [0]]}).replace("0]]", "1e999]]"),
+            )
+        )
+
+
+def test_a_card_names_the_layer_of_its_centres(tmp_path: Path) -> None:
+    card = Card("birds", ["crow", "wren"], centres=[[1.0], [2.0]], embed="layer4")
+    write_card(tmp_path / "birds.card.json", card)
+    assert read_card(tmp_path / "birds.card.json") == card
+    for embed in ("", 3):
+        with pytest.raises(InvalidInputError, match="must be the name of a layer"):
+            Card("birds", ["crow", "wren"], embed=embed)  # type: ignore[arg-type]

@@ -1,0 +1,348 @@
+"""ONNX export: the written model against the source's own probabilities, in onnxruntime."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+pytest.importorskip("skl2onnx")
+
+from sklearn.base import BaseEstimator, ClassifierMixin  # noqa: E402
+from sklearn.datasets import load_iris  # noqa: E402
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis  # noqa: E402
+from sklearn.ensemble import (  # noqa: E402
+    AdaBoostClassifier,
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+)
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from sklearn.neural_network import MLPClassifier  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+from sklearn.preprocessing import StandardScaler  # noqa: E402
+from sklearn.svm import LinearSVC  # noqa: E402
+
+from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience.files.export import IR_VERSION, OPSET, exportable, finish, sklearn_to_onnx, write_model  # noqa: E402
+
+X, Y = load_iris(return_X_y=True)
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+MODELS = {
+    "logistic": LogisticRegression(max_iter=1000),
+    "forest": RandomForestClassifier(15, random_state=0),
+    "hist": HistGradientBoostingClassifier(max_iter=15, random_state=0),
+    "boosting": GradientBoostingClassifier(n_estimators=8, random_state=0),
+    "mlp": MLPClassifier((8,), max_iter=400, tol=1e-2, random_state=0),
+    "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+    "pipeline-forest": make_pipeline(StandardScaler(), RandomForestClassifier(5, random_state=0)),
+    "adaboost": AdaBoostClassifier(n_estimators=4, random_state=0),  # skl2onnx has no double converter for it
+}
+
+
+def run(model, rows):
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(["probabilities", "label"], {"X": rows})
+
+
+def done(model, rows, classes=None, columns=None, temperature=1.0, metadata=None):
+    classes = model.classes_ if classes is None else classes
+    return finish(
+        sklearn_to_onnx(model, rows),
+        classes=classes,
+        columns=np.arange(len(classes)) if columns is None else columns,
+        temperature=temperature,
+        scores="probabilities",
+        metadata=metadata or {},
+    )
+
+
+def passthrough(k, double=False):
+    """A model whose scores are its input."""
+    kind = "double" if double else "float"
+    text = (
+        f'<ir_version: 8, opset_import: ["": {OPSET}]>'
+        f"g ({kind}[n, {k}] X) => ({kind}[n, {k}] label) {{ label = Identity(X) }}"
+    )
+    return onnx.parser.parse_model(text)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("text", [False, True])
+def test_scikit_learn_round_trip(name, text):
+    model = MODELS[name].fit(X, NAMES[Y] if text else Y)
+    exported = done(model, X)
+    for rows in (X[:0], X[:1], X[::20][:7], X):
+        probabilities, label = run(exported, rows)
+        assert probabilities.dtype == np.float32
+        assert probabilities.shape == (len(rows), 3)
+        if len(rows):
+            np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=1e-5)
+            assert label.tolist() == model.predict(rows).tolist()
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8])
+def test_input_has_the_type_of_the_example(name, dtype):
+    rows = (X * 10).astype(dtype)
+    model = MODELS[name].fit(rows, np.minimum(Y, 1))
+    fed = rows.astype(np.int64) if dtype == np.int8 else rows
+    probabilities, _ = run(done(model, rows), fed)
+    np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["forest", "hist", "boosting"])
+def test_values_on_a_threshold_fall_as_in_scikit_learn(name):
+    """Decimal data: midpoints of values are values, and float rounding moves them across a threshold."""
+    rng = np.random.default_rng(0)
+    train = rng.integers(0, 50, size=(400, 3)) / 10
+    y = (train.sum(axis=1) * 3).astype(int) % 3
+    model = MODELS[name].fit(train, y)
+    grid = rng.integers(0, 1000, size=(4000, 3)) / 200
+    probabilities, _ = run(done(model, train[:5]), grid)
+    np.testing.assert_allclose(probabilities, model.predict_proba(grid), atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 3.0])
+@pytest.mark.parametrize("name", ["logistic", "forest"])
+def test_sharpening(name, temperature):
+    model = MODELS[name].fit(X, np.minimum(Y, 1))
+    probabilities, _ = run(done(model, X, temperature=temperature), X)
+    expected = model.predict_proba(X) ** temperature
+    np.testing.assert_allclose(probabilities, expected / expected.sum(axis=1, keepdims=True), atol=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [1, 3])
+def test_a_probability_just_below_zero_is_zero(temperature):
+    """onnxruntime gives 1 - p for one class of a binary forest, and rounding may take it below zero."""
+    model = finish(
+        passthrough(2),
+        classes=[0, 1],
+        columns=[0, 1],
+        temperature=temperature,
+        scores="probabilities",
+        metadata={},
+    )
+    probabilities, _ = run(model, np.array([[-1e-8, 1.0]], dtype=np.float32))
+    assert probabilities.tolist() == [[0.0, 1.0]]
+
+
+def test_sharpening_many_classes_does_not_underflow():
+    k = 2000
+    p = np.full((1, k), 1 / k, dtype=np.float32)
+    p[0, 7] *= 1.1
+    model = finish(
+        passthrough(k),
+        classes=range(k),
+        columns=range(k),
+        temperature=20,
+        scores="probabilities",
+        metadata={},
+    )
+    probabilities, label = run(model, p)
+    assert probabilities.sum() == pytest.approx(1, rel=1e-4)
+    assert label.tolist() == [7]
+
+
+def test_missing_classes_get_no_probability():
+    model = LogisticRegression(max_iter=500).fit(X[Y != 1], Y[Y != 1])
+    classes = ["a", "zero", "b", "two"]
+    probabilities, label = run(done(model, X, classes=classes, columns=[3, 1]), X)
+    assert (probabilities[:, [0, 2]] == 0).all()
+    np.testing.assert_allclose(probabilities[:, [3, 1]], model.predict_proba(X), atol=1e-6)
+    assert set(label.tolist()) == {"zero", "two"}
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_logits_become_a_softmax(double):
+    rows = np.array([[1e4, 0.0, -1e4], [1.0, 2.0, 3.0]], dtype=np.float64 if double else np.float32)
+    model = finish(
+        passthrough(3, double),
+        classes=[5, 6, 7],
+        columns=[0, 1, 2],
+        temperature=9,
+        scores="logits",
+        metadata={},
+    )
+    probabilities, label = run(model, rows)
+    e = np.exp([-2.0, -1.0, 0.0])
+    np.testing.assert_allclose(probabilities, [[1, 0, 0], e / e.sum()], atol=1e-6)
+    assert label.dtype == np.int64
+    assert label.tolist() == [5, 7]
+
+
+@pytest.mark.parametrize("classes", [["a", "é"], [3, 5], [0.5, 2.25], [False, True]])
+def test_class_names_keep_their_kind(classes):
+    model = finish(
+        passthrough(2),
+        classes=classes,
+        columns=[0, 1],
+        temperature=1,
+        scores="logits",
+        metadata={"method": "ce"},
+    )
+    _, label = run(model, np.array([[0, 1], [1, 0]], dtype=np.float32))
+    assert label.tolist() == [classes[1], classes[0]]
+    properties = {entry.key: entry.value for entry in model.metadata_props}
+    assert json.loads(properties.pop("classes")) == classes
+    assert properties == {"method": "ce"}
+
+
+def test_form_of_the_model():
+    model = done(MODELS["forest"].fit(X, Y), X)
+    onnx.checker.check_model(model, full_check=True)
+    assert model.ir_version == IR_VERSION
+    assert {entry.domain: entry.version for entry in model.opset_import} == {"": OPSET, "ai.onnx.ml": 3}
+    (entry,) = model.graph.input
+    assert entry.name == "X"
+    assert entry.type.tensor_type.shape.dim[0].dim_param == "n"
+    shapes = [[d.dim_param or d.dim_value for d in o.type.tensor_type.shape.dim] for o in model.graph.output]
+    assert shapes == [["n", 3], ["n"]]
+    names = [node.name for node in model.graph.node]
+    assert len(set(names)) == len(names)
+
+
+def test_finishing_twice_does_not_collide():
+    once = finish(passthrough(2), classes=[0, 1], columns=[0, 1], temperature=1, scores="logits", metadata={})
+    del once.graph.output[1:]
+    twice = finish(once, classes=[0, 1], columns=[1, 0], temperature=1, scores="probabilities", metadata={})
+    probabilities, _ = run(twice, np.array([[0.0, 9.0]], dtype=np.float32))
+    assert probabilities[0, 0] > 0.99
+
+
+def test_names_inside_branches_are_renamed_too():
+    text = f"""<ir_version: 8, opset_import: ["": {OPSET}]>
+    g (float[n, 2] X) => (float[n, 2] scores) {{
+        label = Abs(X)
+        yes = Constant<value = bool {{1}}>()
+        scores = If (yes) <
+            then_branch = a () => (float[n, 2] probabilities) {{ probabilities = Neg(label) }},
+            else_branch = b () => (float[n, 2] other) {{ other = Identity(label) }}
+        >
+    }}"""
+    model = finish(
+        onnx.parser.parse_model(text),
+        classes=[0, 1],
+        columns=[0, 1],
+        temperature=1,
+        scores="logits",
+        metadata={},
+    )
+    _, label = run(model, np.array([[-5.0, 1.0]], dtype=np.float32))
+    assert label.tolist() == [1]
+
+
+class Majority(ClassifierMixin, BaseEstimator):
+    """A classifier that skl2onnx cannot know."""
+
+    def fit(self, X, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, X):
+        return np.full((len(X), len(self.classes_)), 1 / len(self.classes_))
+
+
+def test_what_cannot_be_exported_says_so():
+    with pytest.raises(InvalidInputError, match="Majority cannot be exported") as caught:
+        sklearn_to_onnx(Majority().fit(X, Y), X)
+    assert exportable() in str(caught.value)
+    with pytest.raises(InvalidInputError, match=r"Pipeline \(StandardScaler, Majority\)"):
+        sklearn_to_onnx(make_pipeline(StandardScaler(), Majority()).fit(X, Y), X)
+    with pytest.raises(InvalidInputError, match="LinearSVC has no predict_proba"):
+        sklearn_to_onnx(LinearSVC().fit(X, Y), X)
+    with pytest.raises(InvalidInputError, match=r"needs \(n, d\) numbers"):
+        sklearn_to_onnx(Majority().fit(X, Y), X.astype(str))
+
+
+def test_a_conversion_that_is_wrong_is_refused(monkeypatch):
+    """A converter of skl2onnx that gives other probabilities must not reach a file."""
+    model = LogisticRegression(max_iter=1000).fit(X, Y)
+    own = model.predict_proba
+    monkeypatch.setattr(model, "predict_proba", lambda rows: own(rows)[:, ::-1])
+    with pytest.raises(InvalidInputError, match=r"differ from its own by up to (1|0\.\d+)\)"):
+        sklearn_to_onnx(model, X)
+
+
+def test_binary_discriminant_is_right_or_refused():
+    """skl2onnx 1.20 is off by 3e-4 here; once it is mended, the export works and must be right."""
+    model = LinearDiscriminantAnalysis().fit(X, np.minimum(Y, 1))
+    got = None
+    with contextlib.suppress(InvalidInputError):
+        got = run(done(model, X), X)[0]
+    np.testing.assert_allclose(
+        model.predict_proba(X) if got is None else got, model.predict_proba(X), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": [0, 0]}, "distinct whole numbers"),
+        ({"columns": [0, 2]}, "positions among the 2 classes"),
+        ({"columns": [0.0, 1.0]}, "distinct whole numbers"),
+        ({"temperature": 0}, "temperature=0"),
+        ({"scores": "logit"}, "Did you mean 'logits'"),
+        ({"classes": ["a", "a"]}, "more than once"),
+        ({"classes": [2**70, 1]}, "cannot be written to ONNX"),
+    ],
+)
+def test_wrong_arguments_of_finish(options, words):
+    settings = {
+        "classes": ["a", "b"],
+        "columns": [0, 1],
+        "temperature": 1,
+        "scores": "logits",
+        "metadata": {},
+    }
+    with pytest.raises(InvalidInputError, match=words):
+        finish(passthrough(2), **{**settings, **options})
+
+
+def test_finish_does_not_change_its_model():
+    model = passthrough(2)
+    before = model.SerializeToString()
+    finish(model, classes=[0, 1], columns=[0, 1], temperature=1, scores="logits", metadata={})
+    assert model.SerializeToString() == before
+
+
+def test_write_model(tmp_path):
+    model = done(MODELS["logistic"].fit(X, Y), X)
+    path = tmp_path / "student.onnx"
+    write_model(model, path)
+    assert [file.name for file in tmp_path.iterdir()] == ["student.onnx"]
+    assert onnx.load(path) == model
+    (tmp_path / "plain").touch()
+    assert path.stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failing_write_leaves_the_old_file(tmp_path, monkeypatch, call):
+    path = tmp_path / "student.onnx"
+    path.write_bytes(b"old")
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_model(passthrough(2), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_invalid_model_is_not_written(tmp_path):
+    model = passthrough(2)
+    model.graph.node[0].op_type = "Nonsense"
+    with pytest.raises(onnx.checker.ValidationError):
+        write_model(model, tmp_path / "student.onnx")
+    model = passthrough(2)
+    model.graph.initializer.add(name="w", data_location=onnx.TensorProto.EXTERNAL)
+    with pytest.raises(InvalidInputError, match="'w' in another file"):
+        write_model(model, tmp_path / "student.onnx")
+    assert not list(tmp_path.iterdir())

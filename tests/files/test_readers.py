@@ -1,0 +1,90 @@
+"""Files that the command line reads and writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consilience import InvalidInputError
+from consilience.files import readers
+
+
+@pytest.mark.parametrize("header", ["", "a,b\n"])
+def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "X.csv"
+    path.write_text(f"{header}1,2.5\n3,-4e2\n")
+    assert readers.read_rows(path, "--data").tolist() == [[1, 2.5], [3, -400]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1,2\n3\n", "line 2 has 1 columns and the first has 2"),
+        ("a,b\n1,x\n", "line 2 has 'x', which is no number"),
+        ("a,b\n", "a header and no rows"),
+        ("", "it is empty"),
+    ],
+)
+def test_csv_that_is_no_table(text: str, expected: str, tmp_path: Path) -> None:
+    path = tmp_path / "X.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError, match=expected):
+        readers.read_rows(path, "--data")
+
+
+def test_parquet_rows(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=["r", "s"])
+    frame.to_parquet(tmp_path / "X.parquet")
+    assert readers.read_rows(tmp_path / "X.parquet", "--data").tolist() == [[1, 3], [2, 4]]
+
+
+def test_npz_without_rows_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "X.npz", a=[1.0], b=[2.0])
+    with pytest.raises(InvalidInputError, match="it has a, b; expected an array X"):
+        readers.read_rows(tmp_path / "X.npz", "--data")
+
+
+def test_an_empty_line_is_a_row_without_a_label(tmp_path: Path) -> None:
+    path = tmp_path / "y.csv"
+    path.write_text("label\n0\n\n\n2\n")
+    assert readers.read_labels(path, 4, "--labels").tolist() == [0, None, None, 2]
+
+
+def test_no_rows_are_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.empty((0, 2)))
+    with pytest.raises(InvalidInputError, match=r"--data: .*has shape \(0, 2\); expected at least one row"):
+        readers.read_rows(tmp_path / "X.npy", "--data")
+
+
+def test_labels_keep_their_kind(tmp_path: Path) -> None:
+    path = tmp_path / "y.csv"
+    path.write_text('y\n3\n""\n7\n')
+    assert readers.read_labels(path, 3, "--labels").tolist() == [3, None, 7]
+    with pytest.raises(InvalidInputError, match=r"has shape \(3,\); expected \(4,\)"):
+        readers.read_labels(path, 4, "--labels")
+
+
+def test_classes_from_files(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt").write_text("cat\n\ndog\n")
+    (tmp_path / "list.json").write_text('["1", "2"]')
+    given = [f"a=@{tmp_path / 'lines.txt'}", f"b=@{tmp_path / 'list.json'}", "c=1, 2"]
+    parsed = readers.parse_classes(given, ["a", "b", "c"])
+    assert parsed == {"a": ["cat", "dog"], "b": ["1", "2"], "c": [1, 2]}
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "q.npy"
+    path.write_bytes(b"old")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        readers.write_soft_labels(path, np.ones((1, 1)), np.array(["a"]))
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

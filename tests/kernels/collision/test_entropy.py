@@ -1,0 +1,190 @@
+"""Losses from logits: gradients against finite differences, exactness at the ends, and their limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
+from scipy.special import log_softmax, logsumexp, softmax
+
+from consilience.kernels.collision.entropy import (
+    collision_from_logits,
+    gce_from_logits,
+    renyi_cross_entropy,
+    renyi_entropy,
+    responsibilities,
+    shannon_from_logits,
+    uniform_transition,
+    weigh,
+)
+
+Floats = NDArray[np.float64]
+Loss = Callable[[Floats, Floats], tuple[Floats, Floats]]
+LOSSES: dict[str, Loss] = {
+    "collision": collision_from_logits,
+    "collision, q=0.5": lambda z, y: collision_from_logits(z, y, 0.5),
+    "collision, q=1": lambda z, y: collision_from_logits(z, y, 1.0),
+    "shannon": shannon_from_logits,
+    "gce": gce_from_logits,
+}
+
+
+def rows(seed: int, n: int = 6, K: int = 4, scale: float = 2.0) -> tuple[Floats, Floats]:
+    random = np.random.default_rng(seed)
+    target = random.dirichlet(np.full(K, 0.5), n)
+    target[0] = np.eye(K)[0]
+    target[1, 0] = 0.0
+    return scale * random.standard_normal((n, K)), target / target.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**16), scale=st.sampled_from([0.1, 2.0, 10.0]))
+def test_gradients_agree_with_finite_differences(name: str, seed: int, scale: float) -> None:
+    logits, target = rows(seed, n=3, scale=scale)
+    gradient = LOSSES[name](logits, target)[1]
+
+    def total(flat: Floats) -> float:
+        return float(LOSSES[name](flat.reshape(logits.shape), target)[0].sum())
+
+    numeric = approx_fprime(logits.ravel(), total, 1e-6).reshape(logits.shape)
+    np.testing.assert_allclose(gradient, numeric, atol=2e-5)
+    np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=1e-12)  # a shift of logits changes nothing
+
+
+def test_collision_is_minus_the_log_of_the_collision_probability() -> None:
+    logits, target = rows(0)
+    p = (softmax(logits, axis=1) * target).sum(axis=1)
+    np.testing.assert_allclose(collision_from_logits(logits, target)[0], -np.log(p), rtol=1e-13)
+    np.testing.assert_allclose(collision_from_logits(logits, target, 1.0)[0], 1 - p, rtol=1e-13)
+    np.testing.assert_allclose(collision_from_logits(logits, target, 0.5)[0], 2 - 2 * np.sqrt(p), rtol=1e-13)
+
+
+def test_collision_is_shannons_for_one_hot_targets() -> None:
+    logits = np.random.default_rng(1).standard_normal((50, 7)) * 40
+    target = np.eye(7)[np.arange(50) % 7]
+    ours, theirs = collision_from_logits(logits, target), shannon_from_logits(logits, target)
+    np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-13, atol=1e-15)
+    np.testing.assert_allclose(ours[1], theirs[1], rtol=1e-12, atol=1e-15)
+
+
+def test_a_uniform_target_teaches_nothing() -> None:
+    logits = rows(2)[0]
+    uniform = np.full_like(logits, 0.25)
+    for q in (0.0, 0.5, 1.0):
+        assert np.abs(collision_from_logits(logits, uniform, q)[1]).max() < 1e-15
+    assert np.abs(shannon_from_logits(logits, uniform)[1]).max() > 0.1
+
+
+def test_collision_is_bounded_for_soft_targets_and_shannons_is_not() -> None:
+    logits, target = np.array([[0.0, 1e6]]), np.array([[0.9, 0.1]])
+    assert collision_from_logits(logits, target)[0][0] == pytest.approx(-np.log(0.1))
+    assert shannon_from_logits(logits, target)[0][0] == pytest.approx(9e5)
+
+
+@pytest.mark.parametrize("q", [0.0, 0.5])
+def test_far_logits_and_vanishing_targets_are_exact(q: float) -> None:
+    """Where p underflows, log-sum-exp of log-softmax and log target is the reference."""
+    random = np.random.default_rng(3)
+    logits = random.standard_normal((200, 5)) * 10.0 ** random.integers(0, 5, (200, 1))
+    target = np.where(random.random((200, 5)) < 0.4, 0.0, 10.0 ** -random.uniform(0, 320, (200, 5)))
+    target[np.arange(200), random.integers(5, size=200)] += 1e-310
+    with np.errstate(divide="ignore"):
+        log_joint = log_softmax(logits, axis=1) + np.log(target)
+    log_p = logsumexp(log_joint, axis=1)
+    losses, gradient = collision_from_logits(logits, target, q)
+    share = np.exp(log_joint - log_p[:, None])
+    expected = np.exp(q * log_p)[:, None] * (softmax(logits, axis=1) - share)
+    np.testing.assert_allclose(losses, -np.expm1(q * log_p) / q if q else -log_p, rtol=1e-11)
+    np.testing.assert_allclose(gradient, expected, atol=1e-9)
+
+
+def test_logits_at_the_end_of_the_numbers_give_no_nan() -> None:
+    logits, target = np.array([[1e308, -1e308, 0.0]]), np.array([[0.0, 1.0, 0.0]])
+    for loss in LOSSES.values():
+        losses, gradient = loss(logits, target)
+        assert not np.isnan(losses).any()
+        assert np.isfinite(gradient).all()
+    np.testing.assert_array_equal(collision_from_logits(logits, target)[1], [[1.0, -1.0, 0.0]])
+
+
+def test_a_target_without_mass_has_no_gradient() -> None:
+    losses, gradient = collision_from_logits(np.ones((1, 3)), np.zeros((1, 3)))
+    assert losses[0] == np.inf
+    assert not gradient.any()
+    assert collision_from_logits(np.ones((1, 3)), np.zeros((1, 3)), 0.5)[0][0] == 2.0
+
+
+def test_small_powers_approach_the_logarithm() -> None:
+    logits, target = rows(4)
+    for general, limit in ((collision_from_logits, 0.0), (gce_from_logits, 0.0)):
+        for part, exact in zip(general(logits, target, 1e-9), general(logits, target, limit), strict=True):
+            np.testing.assert_allclose(part, exact, rtol=1e-6, atol=1e-8)
+
+
+def test_one_class_and_no_rows() -> None:
+    losses, gradient = collision_from_logits(np.array([[3.0]]), np.array([[1.0]]))
+    assert losses[0] == gradient[0, 0] == 0.0
+    assert collision_from_logits(np.empty((0, 3)), np.empty((0, 3)))[1].shape == (0, 3)
+
+
+def test_responsibilities_majorise_the_collision() -> None:
+    """The bound of Jensen's inequality lies above the loss everywhere and touches it where it was made."""
+    logits, target = rows(6)
+    sigma = softmax(logits, axis=1)
+    r = responsibilities(sigma, target)
+    np.testing.assert_allclose(r.sum(axis=1), 1.0)
+
+    def bound(log_sigma: Floats) -> Floats:
+        ratio = np.where(r > 0, np.log(np.where(r > 0, target, 1.0) / np.where(r > 0, r, 1.0)), 0.0)
+        return -(r * (log_sigma + ratio)).sum(axis=1)
+
+    np.testing.assert_allclose(bound(np.log(sigma)), collision_from_logits(logits, target)[0], rtol=1e-12)
+    for seed in range(20):
+        other = rows(100 + seed)[0]
+        assert (bound(log_softmax(other, axis=1)) >= collision_from_logits(other, target)[0] - 1e-12).all()
+
+
+def test_responsibilities_are_the_target_where_no_collision_is_possible() -> None:
+    impossible = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    np.testing.assert_array_equal(responsibilities(*impossible), impossible[1])
+
+
+def test_weighing_is_what_weights_do_in_shannons() -> None:
+    logits, target = rows(7)
+    weights = np.array([0.0, 0.5, 1.0, 3.0])
+    labels, mass = weigh(target, weights)
+    expected = -(weights * target * log_softmax(logits, axis=1)).sum(axis=1)
+    np.testing.assert_allclose(mass * shannon_from_logits(logits, labels)[0], expected, atol=1e-12)
+    assert mass[0] == 0.0  # a one-hot label of the class without weight
+    np.testing.assert_array_equal(labels[0], target[0])
+
+
+def test_renyi_of_order_two_is_the_collision_and_of_order_one_shannons() -> None:
+    logits, target = rows(5)
+    proba = softmax(logits, axis=1)
+    np.testing.assert_allclose(
+        renyi_cross_entropy(proba, target, 2.0), collision_from_logits(logits, target)[0], rtol=1e-12
+    )
+    shannon = shannon_from_logits(logits, target)[0]
+    np.testing.assert_allclose(renyi_cross_entropy(proba, target, 1.0), shannon, rtol=1e-12)
+    np.testing.assert_allclose(renyi_cross_entropy(proba, target, 1 + 1e-7), shannon, rtol=1e-5)
+
+
+def test_renyi_entropy_falls_with_its_order() -> None:
+    proba = np.array([0.5, 0.3, 0.2, 0.0])
+    values = [float(renyi_entropy(proba, alpha)) for alpha in (0.5, 1.0, 2.0, 5.0)]
+    assert values == sorted(values, reverse=True)
+    assert values[1] == pytest.approx(-(proba[:3] * np.log(proba[:3])).sum())
+    assert values[2] == pytest.approx(-np.log((proba**2).sum()))
+
+
+def test_a_transition_is_a_distribution_over_labels() -> None:
+    Q = uniform_transition(4, 0.4)
+    np.testing.assert_allclose(Q.sum(axis=0), 1.0)
+    np.testing.assert_allclose(np.diag(Q), 0.7)

@@ -1,0 +1,45 @@
+"""The solvers compiled and in plain Python: the same steps, the same labels."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+
+SOLVE = """
+import json
+import numpy as np
+from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
+from consilience.kernels.collision.interior_point import interior_point
+from consilience.kernels.collision.projected_gradient import projected_gradient
+
+sigma = np.random.default_rng(0).dirichlet(np.full(20, 0.5), size=30)
+start = 0.5 * sigma + 0.5 / 20
+weight = np.r_[0.0, np.full(19, 3.0)]
+offset = np.r_[np.zeros(15), np.ones(5)]
+exact, pi, nu, n_iter = interior_point(sigma, start, weight, offset, 1e-8, 50)
+em, em_iter = expectation_maximisation(sigma, start, weight, offset, 1e-3, 40)
+descent, _ = projected_gradient(sigma, start, weight, offset, False, 0.5, 1e-3, 10)
+print(json.dumps([exact.tolist(), pi.tolist(), nu.tolist(), n_iter, em.tolist(), em_iter, descent.tolist()]))
+"""
+
+
+def solve(**environment: str) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", SOLVE],
+        capture_output=True,
+        text=True,
+        env=os.environ | environment,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_compiled_and_plain_python_agree() -> None:
+    for compiled, plain in zip(solve(), solve(NUMBA_DISABLE_JIT="1"), strict=True):
+        np.testing.assert_allclose(compiled, plain, rtol=1e-5, atol=1e-8)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from scipy.special import log_softmax, logsumexp
+
+from consilience.kernels.unify.temperature import fit_temperature, is_at_bound, tempered_moments
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e5])
+@pytest.mark.parametrize("prior", [0.5, 10.0])
+def test_the_temperature_minimises_the_cross_entropy(scale: float, prior: float) -> None:
+    """Compare with scipy's minimiser on the objective as the docstring has it."""
+    rng = np.random.default_rng(0)
+    logits = scale * rng.normal(size=(60, 4))
+    codes = np.where(rng.random(60) < 0.6, logits.argmax(axis=1), rng.integers(4, size=60))
+    weight = rng.random(60)
+
+    def objective(log_t: float) -> float:
+        log_p = log_softmax(logits / np.exp(log_t), axis=1)
+        return -float(weight @ log_p[np.arange(60), codes] + prior * log_p.mean())
+
+    found = minimize_scalar(objective, bounds=np.log(scale) + np.array([-6, 6]), options={"xatol": 1e-10})
+    assert fit_temperature(logits, codes, weight, prior) == pytest.approx(np.exp(found.x), rel=1e-4)
+
+
+def test_moments_are_slope_and_curvature_of_the_log_sum() -> None:
+    rng = np.random.default_rng(1)
+    z, weight = -rng.exponential(size=(20, 5)), rng.random(20)
+    z[:, 2] = 0.0
+
+    def value(beta: float) -> float:
+        return float(weight @ logsumexp(beta * z, axis=1))
+
+    h = 1e-4
+    slope, curvature = tempered_moments(z, weight, 0.7)
+    assert slope == pytest.approx((value(0.7 + h) - value(0.7 - h)) / (2 * h), rel=1e-6)
+    assert curvature == pytest.approx((value(0.7 + h) - 2 * value(0.7) + value(0.7 - h)) / h**2, rel=1e-4)
+
+
+def test_a_teacher_that_is_always_right_is_not_taken_as_never_wrong() -> None:
+    logits = 3.0 * np.eye(4)[np.arange(200) % 4]
+    T = fit_temperature(logits, np.arange(200) % 4, np.ones(200), 1.0)
+    assert np.exp(log_softmax(logits[0] / T)[0]) == pytest.approx((200 + 1 / 4) / 201, rel=1e-6)
+
+
+def test_a_teacher_that_is_never_right_says_nothing() -> None:
+    logits = 3.0 * np.eye(4)[np.arange(200) % 4]
+    assert not is_at_bound(logits, fit_temperature(logits, np.arange(200) % 4, np.ones(200), 1.0))
+    T = fit_temperature(logits, (np.arange(200) + 1) % 4, np.ones(200), 1.0)
+    np.testing.assert_allclose(np.exp(log_softmax(logits[0] / T)), 0.25, atol=1e-3)
+    assert is_at_bound(logits, T)
+
+
+@pytest.mark.parametrize("factor", [1e307, 1e-300])
+def test_no_size_of_logits_is_too_large_or_small(factor: float) -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.uniform(-10, 10, size=(60, 4))
+    codes = np.where(rng.random(60) < 0.8, logits.argmax(axis=1), rng.integers(4, size=60))
+    T = fit_temperature(logits, codes, np.ones(60), 1.0)
+    assert fit_temperature(factor * logits, codes, np.ones(60), 1.0) / factor == pytest.approx(T, rel=1e-6)
+
+
+def test_no_temperature_matters_where_logits_do_not_differ() -> None:
+    assert fit_temperature(np.full((5, 3), 7.0), np.zeros(5, dtype=np.intp), np.ones(5), 1.0) == np.inf
+    assert fit_temperature(np.ones((5, 1)), np.zeros(5, dtype=np.intp), np.ones(5), 1.0) == np.inf

@@ -1,0 +1,471 @@
+"""Ranking teachers: order, intervals, failures, caching, determinism."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn
+from consilience.kernels.linear_model import linear_logits
+from consilience.kernels.rank.assessment import (
+    resampled_means,
+    spread_jackknife,
+    stratified_folds,
+    tempered_likelihood,
+)
+from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.rank import transferability
+from consilience.rank.rank import METRICS, Ranking
+from consilience.transport.plan import conditional_plan
+
+X, Y = load_digits(return_X_y=True)
+X = X / 16
+ROWS = np.flatnonzero(Y >= 5)[1::6]  # the task: digits from five to nine
+
+
+class Counting:
+    """A teacher that counts how often it is asked, with features and a fingerprint."""
+
+    fingerprint = "0" * 40
+
+    def __init__(self, model: LogisticRegression, name: str = "counting") -> None:
+        self.name, self.classes, self.calls, self._model = name, model.classes_, 0, model
+        self.class_weights = model.coef_
+
+    def predict_logits(self, X: Any) -> np.ndarray:
+        self.calls += 1
+        return self._model.decision_function(X)
+
+    def embed(self, X: Any) -> np.ndarray:
+        return np.asarray(X)
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, LogisticRegression]:
+    """Teachers of the same digits, of some of them, and of others."""
+    train = np.arange(len(X)) % 2 == 0
+    windows = {"same": (5, 10), "half": (3, 8), "other": (0, 5)}
+    return {
+        name: LogisticRegression(max_iter=500).fit(
+            *(part[train & (low <= Y) & (high > Y)] for part in (X, Y))
+        )
+        for name, (low, high) in windows.items()
+    }
+
+
+def guesser(n: int, seed: int = 0) -> Any:
+    proba = np.random.default_rng(seed).dirichlet(np.ones(4), n)
+    return as_teacher(proba, classes=list("abcd"), name="guesser")
+
+
+@pytest.mark.parametrize("metric", ["transport", "nce", "leep", "logme", "otce"])
+def test_the_nearer_task_ranks_higher_and_a_guesser_last(models: dict[str, Any], metric: str) -> None:
+    teachers = {"guesser": guesser(len(ROWS)), **models}
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric, n_bootstrap=50)
+    assert ranking.rows[0].name == "same"
+    assert ranking.rows[-1].name == "guesser" or metric == "otce"
+    assert ranking.best is ranking.rows[0].teacher
+    assert all(row.interval[0] <= row.score <= row.interval[1] for row in ranking)
+
+
+@pytest.mark.parametrize("metric", sorted(METRICS))
+def test_scores_are_those_of_the_plain_functions(models: dict[str, Any], metric: str) -> None:
+    """Each metric against `transferability` or a transcription, from what the teacher says and sees."""
+    model, codes = models["half"], Y[ROWS] - 5
+    logits = model.decision_function(X[ROWS])
+    F = X[ROWS]  # a linear model's embedding is its input
+    M = cost_matrix(model, X[ROWS], Y[ROWS])
+    spread = 0.5 * M.std()
+    centred = (F - F.mean(axis=0)).astype(np.float32)
+    scaled = centred * np.sqrt(F.shape[1] / (centred**2).sum(axis=1).mean())
+    fit = fit_softmax_regression(scaled, codes, 5, l2=1e-3)
+    p_S = softmax(linear_logits(scaled, fit.W).astype(float), axis=1)
+    q = softmax(logits, axis=1) @ softmax(-M / spread, axis=1)
+    unit = F / np.linalg.norm(F, axis=1, keepdims=True)
+    centres = model.coef_ / np.linalg.norm(model.coef_, axis=1, keepdims=True)
+    share = softmax(logits, axis=1).mean(axis=0)
+    expected = {
+        "transport": lambda: max(
+            (p_S * log_softmax(a * np.log(q), axis=1)).sum(axis=1).mean() for a in np.linspace(0, 1, 201)
+        ),
+        "nce": lambda: transferability.nce(logits, codes),
+        "leep": lambda: transferability.leep(softmax(logits, axis=1), codes),
+        "logme": lambda: transferability.logme(F, codes),
+        "h_score": lambda: transferability.h_score(F, codes),
+        "n_leep": lambda: transferability.n_leep(F, codes),
+        "gbc": lambda: transferability.gbc(F, codes),
+        "otce": lambda: transferability.otce(centres, np.arange(5), unit, codes, source_weight=share),
+        "transrate": lambda: transferability.transrate(F, codes),
+    }
+    row = rank_teachers([model], X[ROWS], Y[ROWS], metric, n_bootstrap=0, folds=1).rows[0]
+    assert row.error is None
+    assert row.score == pytest.approx(expected[metric](), rel=1e-4, abs=1e-4)
+
+
+def test_the_paper_s_number_is_the_mean_sinkhorn_distance(models: dict[str, Any]) -> None:
+    model, codes = models["half"], Y[ROWS] - 5
+    M = cost_matrix(model, X[ROWS], Y[ROWS])
+    student = LogisticRegression(max_iter=500)
+    p_T = softmax(model.decision_function(X[ROWS]) / 3, axis=1)
+    p_S = softmax(np.log(student.fit(X[ROWS], codes).predict_proba(X[ROWS])) / 3, axis=1)
+    options = {
+        "approximation": "I",
+        "student": LogisticRegression(max_iter=500),
+        "temperature": 3.0,
+        "folds": 1,
+    }
+    for score, of in (("distance", "value"), ("cost", "cost")):
+        row = rank_teachers([model], X[ROWS], Y[ROWS], score=score, epsilon=0.1, **options).rows[0]
+        assert row.score == pytest.approx(-getattr(sinkhorn(p_T, p_S, M, 0.1), of).mean(), abs=1e-4)
+
+
+def test_what_the_teacher_would_have_is_the_nearest_distribution() -> None:
+    """No other q has a smaller Sinkhorn distance to p."""
+    rng = np.random.default_rng(0)
+    p, M = rng.dirichlet(np.ones(4), 6), rng.uniform(size=(4, 3))
+    q = p @ conditional_plan(M, 0.2)
+    least = sinkhorn(p, q, M, 0.2).value
+    for other in (
+        rng.dirichlet(np.ones(3), 6),
+        0.99 * q + 0.01 / 3,
+        0.99 * q + 0.01 * np.eye(3)[rng.integers(3, size=6)],
+    ):
+        assert (sinkhorn(p, other, M, 0.2).value > least).all()
+
+
+def test_the_exact_form_trains_a_student_with_each_teacher(models: dict[str, Any]) -> None:
+    seen = []
+
+    def factory(teacher: Any) -> LogisticRegression:
+        seen.append(teacher.name)
+        return LogisticRegression(max_iter=500)
+
+    task = (models, X[ROWS], Y[ROWS])
+    by_factory = rank_teachers(*task, approximation="exact", student=factory, n_bootstrap=0)
+    assert sorted(seen) == sorted(models)
+    # a student that does not listen makes the exact form Approximation I
+    lone = rank_teachers(*task, approximation="I", student=LogisticRegression(max_iter=500))
+    assert [row.score for row in by_factory] == pytest.approx([row.score for row in lone])
+
+
+def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: dict[str, Any]) -> None:
+    n = len(ROWS)
+
+    def broken(X: Any) -> Any:
+        raise RuntimeError("out of memory")
+
+    class Blind(Counting):
+        def embed(self, X: Any) -> np.ndarray:
+            return np.full((len(X), 3), np.nan)
+
+    teachers = {
+        "broken": as_teacher(broken, classes=["a", "b"]),
+        "constant": as_teacher(np.tile([0.3, 0.7], (n, 1)), classes=["a", "b"]),
+        "silent": as_teacher(np.full((n, 2), np.nan), classes=["a", "b"]),
+        "missing": "no/such/file.onnx",
+        "same": models["same"],
+        "nothing": 7,
+        "blind": Blind(models["half"]),
+    }
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], ["transport", "logme"])
+    assert ranking.rows[0].name == "same"
+    reasons = {row.name: row.error for row in ranking.rows[1:]}
+    assert list(reasons) == ["broken", "constant", "silent", "missing", "nothing", "blind"]
+    assert "RuntimeError: out of memory" in str(reasons["broken"])
+    assert reasons["constant"] == "says the same of every row."
+    assert reasons["silent"] == "abstains on every row."
+    assert "No such file" in str(reasons["missing"])
+    assert "no classifier" in str(reasons["nothing"])
+    assert "NaN or infinity" in str(reasons["blind"])
+    assert all(row.score == -np.inf for row in ranking.rows[1:])
+    assert "broken    failed: " in repr(ranking)
+    with pytest.raises(InvalidInputError, match="No teacher could be assessed"):
+        _ = rank_teachers([7], X[ROWS], Y[ROWS]).best
+
+
+def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> None:
+    proba = models["same"].predict_proba(X[ROWS])
+    gaps = proba.copy()
+    gaps[Y[ROWS] == 9] = np.nan
+    gaps[0] = np.nan
+    teachers = {"gaps": as_teacher(gaps, classes=range(5)), "whole": as_teacher(proba, classes=range(5))}
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], "leep")
+    spoken = ~np.isnan(gaps[:, 0])
+    (row,) = [row for row in ranking if row.name == "gaps"]
+    told = transferability.leep(gaps[spoken], Y[ROWS][spoken])
+    assert row.score == pytest.approx(spoken.mean() * told + (~spoken).mean() * -np.log(5))
+    assert f"Abstains on {(~spoken).sum()} of {len(ROWS)} rows" in row.warnings[0]
+    assert "1 class" in row.warnings[0]
+    assert row.warnings[0] in repr(ranking)
+
+
+def test_who_speaks_on_two_rows_wins_nothing(models: dict[str, Any]) -> None:
+    proba = np.full((len(ROWS), 5), np.nan)
+    few = [int(np.flatnonzero(Y[ROWS] == digit)[i]) for digit in (5, 6) for i in (0, 1)]
+    proba[few] = models["same"].predict_proba(X[ROWS])[few]
+    teachers = {"rare": as_teacher(proba, classes=range(5)), "other": models["other"]}
+    for metric in ("transport", "leep", "logme"):
+        ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], [metric, "nce"])
+        assert [row.name for row in ranking] == ["other", "rare"]
+        assert [row.wins for row in ranking] == [1.0, 0.0]
+        rare = ranking.rows[1]
+        assert rare.interval[0] <= rare.interval[1]  # although some resamples hold none of the four rows
+        assert rare.partial == (metric == "logme")
+    guess = -np.log(5)
+    assert rank_teachers(teachers, X[ROWS], Y[ROWS]).rows[1].score == pytest.approx(guess, abs=0.1)
+
+
+def test_approximation_one_survives_classes_on_which_a_teacher_is_silent(models: dict[str, Any]) -> None:
+    proba = models["same"].predict_proba(X[ROWS])
+    proba[Y[ROWS] == 6] = np.nan
+    row = rank_teachers(
+        [as_teacher(proba, classes=range(5))],
+        X[ROWS],
+        Y[ROWS],
+        approximation="I",
+        student=LogisticRegression(max_iter=500),
+    ).rows[0]
+    assert row.error is None
+
+
+def test_constants_are_known_by_their_probabilities() -> None:
+    shifted = as_teacher(
+        lambda rows: np.arange(4.0) + 7 * rows.sum(axis=1, keepdims=True), range(4), output="logits"
+    )
+    single = as_teacher(lambda rows: rows.sum(axis=1, keepdims=True), ["x"], "single", output="logits")
+    for teacher in (shifted, single):
+        row = rank_teachers([teacher], X[ROWS], Y[ROWS]).rows[0]
+        assert row.error == "says the same of every row."
+
+
+def test_a_further_metric_that_fails_is_a_gap_in_its_column(
+    models: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(case: Any) -> Any:
+        raise FloatingPointError("no digits left")
+
+    monkeypatch.setitem(METRICS, "gbc", broken)
+    ranking = rank_teachers(models, X[ROWS], Y[ROWS], ["leep", "gbc", "nce"], n_bootstrap=0)
+    assert ranking.rows[0].error is None
+    assert np.isnan(ranking.rows[0].scores["gbc"])
+    assert np.isfinite(ranking.rows[0].scores["nce"])
+    assert "gbc: FloatingPointError: no digits left" in ranking.rows[0].warnings
+    assert rank_teachers(models, X[ROWS], Y[ROWS], ["gbc", "leep"]).rows[0].error is not None
+
+
+def test_equals_share_their_wins(models: dict[str, Any]) -> None:
+    ranking = rank_teachers({"a": models["same"], "b": models["same"]}, X[ROWS], Y[ROWS], "leep")
+    assert [row.wins for row in ranking] == [0.5, 0.5]
+
+
+def test_intervals_widen_with_fewer_rows_and_follow_the_seed(models: dict[str, Any]) -> None:
+    wide = rank_teachers(models, X[ROWS[::3]], Y[ROWS[::3]], random_state=1).rows[0].interval
+    narrow = rank_teachers(models, X[ROWS], Y[ROWS], random_state=1)
+    assert wide[1] - wide[0] > narrow.rows[0].interval[1] - narrow.rows[0].interval[0]
+    again = rank_teachers(models, X[ROWS], Y[ROWS], random_state=1)
+    assert [row.interval for row in again] == [row.interval for row in narrow]
+    other = rank_teachers(models, X[ROWS], Y[ROWS], random_state=2)
+    assert other.rows[0].interval != narrow.rows[0].interval
+    assert sum(row.wins for row in narrow) == pytest.approx(1.0)
+
+
+def test_resampled_means_spread_as_means_do() -> None:
+    rows = np.random.default_rng(0).normal(size=400)
+    means = resampled_means(rows, 2000, 0)
+    assert means.std() == pytest.approx(rows.std() / 20, rel=0.1)
+    gaps = np.where(np.arange(400) % 2, rows, np.nan)
+    assert resampled_means(gaps, 2000, 0).mean() == pytest.approx(np.nanmean(gaps), abs=0.02)
+    # a mean is its own jackknife: leaving out groups gives its standard error
+    groups = stratified_folds(np.zeros(400, dtype=np.intp), 20, np.random.RandomState(0))
+    left_out = np.array([rows[groups != g].mean() for g in range(20)])
+    spread = spread_jackknife(float(rows.mean()), left_out, groups)
+    assert spread.mean() == pytest.approx(rows.mean())
+    assert spread.std() / 20 == pytest.approx(rows.std() / 20, rel=0.4)
+
+
+def test_a_second_ranking_runs_no_teacher_again(models: dict[str, Any], tmp_path: Path) -> None:
+    teacher = Counting(models["half"])
+    first = rank_teachers([teacher], X[ROWS], Y[ROWS], cache=tmp_path / "scores")
+    assert teacher.calls > 0
+    calls = teacher.calls
+    rank_teachers([teacher], X[ROWS], Y[ROWS], "logme", cache=tmp_path / "scores")
+    again = rank_teachers([teacher], X[ROWS], Y[ROWS], cache=tmp_path / "scores")
+    assert teacher.calls == calls
+    assert again.rows[0].score == first.rows[0].score
+
+
+def joker(count: int) -> Any:
+    """A teacher of many classes who is sure of one that has nothing to do with the row."""
+
+    def sure(rows: Any) -> np.ndarray:
+        return 9.0 * np.eye(count)[[zlib.crc32(row.tobytes()) % count for row in np.asarray(rows)]]
+
+    return as_teacher(sure, range(count), f"joker {count}", output="logits")
+
+
+def nasty(good: Any) -> Any:
+    """A teacher who sees what the good one sees, and is sure of another class, each time another."""
+
+    def wrong(rows: Any) -> np.ndarray:
+        shift = np.array([1 + int(np.frombuffer(row.tobytes(), np.uint8).sum()) % 9 for row in rows])
+        return 9.0 * np.eye(10)[(good.predict(rows) + shift) % 10]
+
+    return as_teacher(wrong, range(10), "nasty", output="logits", embed=lambda rows: rows)
+
+
+@pytest.fixture(scope="module")
+def honest() -> dict[str, Any]:
+    """Networks that know ten digits, six and three."""
+    train = np.arange(len(X)) % 2 == 0
+    return {
+        f"of {k}": MLPClassifier(32, max_iter=200, tol=5e-3, random_state=0).fit(
+            X[train & (k > Y)], Y[train & (k > Y)]
+        )
+        for k in (10, 6, 3)
+    }
+
+
+@pytest.mark.parametrize("per_class", [2, 5, 20])
+def test_noise_of_many_classes_ranks_below_those_who_know_something(
+    honest: dict[str, Any], per_class: int
+) -> None:
+    odd = np.flatnonzero(np.arange(len(X)) % 2 == 1)
+    rows = np.concatenate([odd[Y[odd] == digit][:per_class] for digit in range(10)])
+    bad = [joker(count) for count in (10, 50, 200, 1000)] + [nasty(honest["of 10"])]
+    ranking = rank_teachers({**honest, **{one.name: one for one in bad}}, X[rows], Y[rows], n_bootstrap=0)
+    assert [row.name for row in ranking][:3] == ["of 10", "of 6", "of 3"]
+    # nobody has much more than a guess, and nobody less
+    assert all(-np.log(10) - 1e-9 <= row.score < -np.log(10) + 0.3 for row in ranking.rows[3:])
+    if per_class == 2:  # the rows themselves would call the noise the best
+        first = rank_teachers({**honest, "joker": joker(1000)}, X[rows], Y[rows], n_bootstrap=0, folds=1)
+        assert first.rows[0].name == "joker"
+
+
+def test_cross_fitting_takes_probe_and_centres_from_different_rows(models: dict[str, Any]) -> None:
+    """The two halves by hand, with the folds that the kernel deals."""
+    model, codes = models["half"], Y[ROWS] - 5
+    folds = stratified_folds(codes, 2, np.random.RandomState(0))
+    F = X[ROWS].astype(np.float32) - X[ROWS].mean(axis=0).astype(np.float32)
+    F *= np.sqrt(F.shape[1] / (F**2).sum(axis=1).mean())
+    log_q, p_S = np.empty((2, len(ROWS), 5))
+    for own in (folds == 0, folds == 1):
+        M = cost_matrix(model, X[ROWS][~own], codes[~own])
+        p_T = softmax(model.decision_function(X[ROWS][own]), axis=1)
+        log_q[own] = np.log(p_T @ conditional_plan(M, 0.5 * M.std()))
+        fit = fit_softmax_regression(F[own], codes[own], 5, l2=1e-3)
+        p_S[own] = softmax(linear_logits(F[own], fit.W).astype(float), axis=1)
+    expected = tempered_likelihood(p_S, log_q).mean()
+    row = rank_teachers([model], X[ROWS], Y[ROWS]).rows[0]
+    assert row.score == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_only_row_of_a_class_counts_as_a_guess(models: dict[str, Any]) -> None:
+    rows = np.append(ROWS[Y[ROWS] < 9], ROWS[Y[ROWS] == 9][0])
+    ranking = rank_teachers(models, X[rows], Y[rows])
+    assert all(row.error is None for row in ranking)
+    assert ranking.rows[0].name == "same"
+    one_each = [int(np.flatnonzero(digit == Y)[0]) for digit in range(5, 10)]
+    failed = rank_teachers(models, X[one_each], Y[one_each]).rows[0]
+    assert "nothing can be held out. Use folds=1" in str(failed.error)
+    assert rank_teachers(models, X[one_each], Y[one_each], folds=1).rows[0].error is None
+
+
+def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
+    pandas = pytest.importorskip("pandas")
+    names = np.array(["a five", "b six", "c seven", "d eight", "e nine"])[Y[ROWS] - 5]
+    frame = pandas.DataFrame(X[ROWS])
+    plain = rank_teachers(models, X[ROWS].tolist(), Y[ROWS], ["transport", "leep"])
+    ranking = rank_teachers(models, X[ROWS], names.tolist(), ["transport", "leep"])
+    assert [row.score for row in ranking] == pytest.approx([row.score for row in plain])
+    table = ranking.to_frame()
+    assert table.index.tolist() == [1, 2, 3]
+    assert table["teacher"].tolist() == [row.name for row in ranking]
+    assert table["leep"].tolist() == [row.scores["leep"] for row in ranking]
+    assert json.loads(json.dumps(ranking.to_dict()))["teachers"][0]["name"] == "same"
+    lines = repr(ranking).splitlines()
+    assert lines[0] == f"3 teachers by transport, best first ({len(ROWS)} rows of 5 classes)"
+    assert lines[1].endswith("█" * 20)
+    assert "<td>same</td>" in ranking._repr_html_()
+    assert isinstance(ranking, Ranking)
+    assert rank_teachers(list(models.values()), frame, names, "nce").rows[0].error is None
+
+
+def test_an_mlp_s_hidden_layer_is_its_embedding() -> None:
+    known = Y < 4
+    model = MLPClassifier((16,), max_iter=30, random_state=0, early_stopping=True).fit(X[known], Y[known])
+    teacher = as_teacher(model)
+    row = rank_teachers([teacher], X[ROWS], Y[ROWS], "logme").rows[0]
+    hidden = np.maximum(X[ROWS] @ model.coefs_[0] + model.intercepts_[0], 0)
+    assert row.score == pytest.approx(transferability.logme(hidden, Y[ROWS]), abs=1e-4)
+
+
+def test_files_are_closed_when_their_teacher_is_assessed(models: dict[str, Any], tmp_path: Path) -> None:
+    skl2onnx = pytest.importorskip("skl2onnx")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "same.onnx"
+    model = skl2onnx.to_onnx(models["same"], X[:1].astype(np.float32), options={"zipmap": False})
+    path.write_bytes(model.SerializeToString())
+    ranking = rank_teachers([path], X[ROWS].astype(np.float32), Y[ROWS])
+    teacher: Any = ranking.best
+    assert ranking.rows[0].error is None
+    assert teacher._session is None
+    assert teacher._wide_session is None
+    assert teacher.predict_logits(X[:3].astype(np.float32)).shape == (3, 5)
+
+
+def test_an_interval_ends_where_its_metric_does(models: dict[str, Any]) -> None:
+    apart = 100.0 * np.eye(5)[Y[ROWS] - 5] + 10 * np.random.default_rng(0).normal(size=(len(ROWS), 5))
+    teacher = as_teacher(lambda rows: rows, range(5), output="logits", embed=lambda rows: rows)
+    row = rank_teachers([teacher], apart, Y[ROWS], "gbc").rows[0]
+    assert row.interval[0] < row.score <= row.interval[1] <= 0
+
+
+def test_progress_is_told(models: dict[str, Any]) -> None:
+    told: list[tuple[str, int, int]] = []
+    rank_teachers(models, X[ROWS], Y[ROWS], "nce", progress=lambda *report: told.append(report))
+    assert told == [("ranking", place, 3) for place in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"metric": "logmi"}, "metric='logmi' is unknown"),
+        ({"metric": []}, "metric is empty"),
+        ({"metric": None}, "metric=None must be the name"),
+        ({"y": np.where(np.arange(len(ROWS)) < 9, -1, Y[ROWS])}, "y has the label -1"),
+        ({"y": np.random.default_rng(0).normal(size=len(ROWS))}, "as measurements have; give classes"),
+        ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
+        ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),
+        ({"teachers": []}, "teachers is empty"),
+        ({"teachers": LogisticRegression()}, "give a list of teachers"),
+        ({"y": np.zeros(len(ROWS))}, "one class"),
+        ({"y": [1, 2]}, "y has 2 labels and X has"),
+        ({"approximation": "III"}, "approximation='III' is unknown"),
+        ({"approximation": "exact"}, "needs student="),
+        ({"student": "mlp"}, "student= is for"),
+        ({"approximation": "I", "student": 7}, "student is a int"),
+        ({"score": "objective"}, "score='objective' is unknown"),
+        ({"temperature": 0}, "temperature=0 must be"),
+        ({"epsilon": "small"}, "epsilon='small' is unknown"),
+        ({"epsilon": -1.0}, "epsilon=-1.0 must be"),
+        ({"l2": -1}, "l2=-1 must be"),
+        ({"folds": 0}, "folds=0 must be"),
+        ({"n_bootstrap": -1}, "n_bootstrap=-1 must be"),
+        ({"confidence": 95}, "between 0 and 1"),
+        ({"random_state": "x"}, "random_state='x' must be"),
+        ({"cache": 7}, "cache=7 must be"),
+    ],
+)
+def test_bad_input_gets_one_sentence(models: dict[str, Any], change: dict[str, Any], expected: str) -> None:
+    options: dict[str, Any] = {"teachers": models, "X": X[ROWS], "y": Y[ROWS]} | change
+    with pytest.raises(InvalidInputError, match=expected):
+        rank_teachers(**options)

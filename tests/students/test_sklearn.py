@@ -1,0 +1,218 @@
+"""scikit-learn students: weighted expansion, its threshold, students without sample weights, seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from consilience import CoverageWarning, InvalidInputError
+from consilience.kernels.expansion import expand, resample, sharpen
+from consilience.students.sklearn import STUDENTS, ExpansionStudent, SoftLabelStudent, named_student
+
+Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
+
+
+def test_expansion_keeps_classes_above_the_threshold_and_each_rows_mass() -> None:
+    rows, labels, weights = expand(Q, np.ones(3), 0.01)
+    assert list(zip(rows, labels, strict=True)) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1)]
+    np.testing.assert_allclose(np.bincount(rows, weights), 1.0)
+    np.testing.assert_allclose(weights[:2], [0.7 / 0.995, 0.295 / 0.995])
+
+
+def test_expansion_keeps_the_most_probable_class_below_any_threshold() -> None:
+    rows, labels, weights = expand(Q, np.ones(3), 0.9)
+    assert rows.tolist() == [0, 1, 2]
+    assert labels.tolist() == [0, 2, 1]
+    np.testing.assert_allclose(weights, 1.0)
+
+
+def test_class_weights_multiply() -> None:
+    _, labels, plain = expand(Q, np.ones(3), 0.0)
+    _, _, weighted = expand(Q, np.array([1.0, 2.0, 5.0]), 0.0)
+    np.testing.assert_allclose(weighted, plain * np.array([1.0, 2.0, 5.0])[labels])
+
+
+def test_resampling_is_in_proportion() -> None:
+    weights = np.array([1.0, 0.0, 3.0, 6.0])
+    drawn = resample(weights, np.random.default_rng(0).uniform(size=1000))
+    assert np.abs(np.bincount(drawn, minlength=4) - 100 * weights).max() <= 2
+
+
+def test_sharpening_undoes_a_temperature() -> None:
+    logits = np.random.default_rng(0).normal(size=(5, 4)) * 200
+    softened = np.exp(logits / 3 - (logits / 3).max(axis=1, keepdims=True))
+    softened /= softened.sum(axis=1, keepdims=True)
+    expected = np.exp(logits - logits.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(
+        sharpen(softened, 3.0), expected / expected.sum(axis=1, keepdims=True), atol=1e-12
+    )
+    np.testing.assert_allclose(sharpen(np.array([[1e-200, 3e-200]]), 3.0).sum(), 1.0)
+
+
+def blobs(random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Three blobs with soft labels that are right but never sure."""
+    random = np.random.default_rng(random_state)
+    y = np.repeat([0, 1, 2], 40)
+    X = random.normal(size=(120, 2)) + np.array([[0, 0], [6, 0], [0, 6]])[y]
+    return X, 0.7 * np.eye(3)[y] + 0.1
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        LogisticRegression(),
+        RandomForestClassifier(20),
+        GradientBoostingClassifier(n_estimators=10),
+        make_pipeline(StandardScaler(), LogisticRegression()),
+        KNeighborsClassifier(5),  # takes no sample weights
+        make_pipeline(StandardScaler(), KNeighborsClassifier(5)),
+    ],
+    ids=lambda e: type(e).__name__,
+)
+def test_any_classifier_learns_soft_labels(estimator: Any) -> None:
+    X, soft = blobs()
+    student = ExpansionStudent(estimator, random_state=0).fit(X, soft, np.ones(3))
+    proba = student.predict_scores(X)
+    assert (proba.argmax(axis=1) == soft.argmax(axis=1)).mean() > 0.97
+    # it learnt the soft labels, not the argmax of them
+    assert 0.55 < proba.max(axis=1).mean() < 0.85
+    again = ExpansionStudent(estimator, random_state=0).fit(X, soft, np.ones(3))
+    np.testing.assert_array_equal(proba, again.predict_scores(X))
+
+
+def test_the_users_estimator_is_left_alone() -> None:
+    X, soft = blobs()
+    estimator = LogisticRegression()
+    ExpansionStudent(estimator).fit(X, soft, np.ones(3))
+    assert not hasattr(estimator, "coef_")
+
+
+def test_a_class_without_soft_labels_is_named() -> None:
+    X, soft = blobs()
+    wide = np.hstack([soft, np.zeros((120, 1))])
+    with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 3\)"):
+        student = ExpansionStudent(LogisticRegression()).fit(X, wide, np.ones(4))
+    assert student.columns_.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.0, np.nan, "0.1"])
+def test_a_bad_threshold_is_refused(threshold: Any) -> None:
+    X, soft = blobs()
+    with pytest.raises(InvalidInputError, match="threshold"):
+        ExpansionStudent(LogisticRegression(), threshold=threshold).fit(X, soft, np.ones(3))
+
+
+@pytest.mark.parametrize("name", sorted(STUDENTS))
+def test_named_students_are_fresh_classifiers(name: str) -> None:
+    student = named_student(name)
+    assert isinstance(student, BaseEstimator)
+    assert hasattr(student, "predict_proba")
+    assert named_student(name) is not student
+
+
+def test_an_unknown_name_gets_a_suggestion() -> None:
+    with pytest.raises(InvalidInputError, match="Did you mean 'forest'"):
+        named_student("forrest")
+
+
+def test_iterations_are_the_estimators_own() -> None:
+    X, soft = blobs()
+    assert ExpansionStudent(LogisticRegression()).fit(X, soft, np.ones(3)).n_iter_ > 0
+    assert ExpansionStudent(GaussianNB()).fit(X, soft, np.ones(3)).n_iter_ is None
+
+
+class Positive(ClassifierMixin, BaseEstimator):
+    """Remembers what it was given."""
+
+    def fit(self, X: Any, y: Any) -> Positive:
+        self.classes_, self.counts_ = np.unique(y, return_counts=True)
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        return np.tile(self.counts_ / self.counts_.sum(), (len(X), 1))
+
+
+def test_without_sample_weights_rows_are_drawn_in_proportion() -> None:
+    X, soft = blobs()
+    student = ExpansionStudent(Positive(), random_state=0).fit(X, soft, np.array([1.0, 1.0, 4.0]))
+    np.testing.assert_allclose(student.predict_scores(X[:1]), [[1 / 6, 1 / 6, 4 / 6]], atol=0.02)
+
+
+def ambiguous(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Three groups of points; soft labels that are sure of a third of them."""
+    random = np.random.default_rng(0)
+    group = np.arange(n) % 3
+    X = random.normal(size=(n, 2)) * 0.5 + np.array([[0, 0], [3, 0], [0, 3]])[group]
+    soft = np.where(random.random((n, 1)) < 0.3, np.eye(3)[group], random.dirichlet(np.ones(3), n))
+    return X, soft
+
+
+def collision(student: ExpansionStudent, X: np.ndarray, Y: np.ndarray) -> float:
+    return float(-np.log((student.predict_scores(X) * Y).sum(axis=1)).mean())
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [LogisticRegression(), RandomForestClassifier(20, min_samples_leaf=5), KNeighborsClassifier(15)],
+    ids=lambda e: type(e).__name__,
+)
+def test_refitting_lowers_the_collision_cross_entropy(estimator: Any) -> None:
+    X, Y = ambiguous()
+    plain = ExpansionStudent(estimator, random_state=0).fit(X, Y, np.ones(3))
+    ours = ExpansionStudent(estimator, loss="collision", random_state=0).fit(X, Y, np.ones(3))
+    losses = ours.collision_losses_
+    assert 2 <= len(losses) <= 5
+    assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-9)
+    assert collision(ours, X, Y) < collision(plain, X, Y) - 0.02
+    assert losses[0] == pytest.approx(collision(plain, X, Y), abs=1e-9)
+
+
+def test_refitting_weights_rows_by_their_label() -> None:
+    """With one-hot labels the collision is Shannon's cross-entropy: weights do the same, refits nothing."""
+    X, Y = ambiguous()
+    hot, weights = np.eye(3)[Y.argmax(axis=1)], np.array([0.2, 1.0, 3.0])
+    plain = ExpansionStudent(LogisticRegression()).fit(X, hot, weights)
+    ours = ExpansionStudent(LogisticRegression(), loss="collision").fit(X, hot, weights)
+    np.testing.assert_allclose(ours.predict_scores(X), plain.predict_scores(X), atol=1e-6)
+
+
+def test_a_misspelt_loss_is_named() -> None:
+    with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
+        ExpansionStudent(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
+def test_what_a_student_that_learns_soft_labels_gets(loss: Any) -> None:
+    given: dict[str, Any] = {}
+
+    class Careless(LogisticRegression):
+        def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> None:  # and returns nothing
+            given.update(options)
+            self.fit(X, Q.argmax(axis=1))
+
+    X, Q = np.array([[0.0], [1.0], [2.0]]), np.array([[0.9, 0.1], [0.2, 0.8], [0.3, 0.7]])
+    student = SoftLabelStudent(Careless(), loss=loss).fit(
+        X, Q, np.array([1.0, 2.0]), np.array([3.0, 4.0, 5.0])
+    )
+    assert student.predict_scores(X).shape == (3, 2)
+    assert given["row_weights"].tolist() == [3.0, 4.0, 5.0]
+    assert given["class_weights"].tolist() == [1.0, 2.0]
+    assert given["loss"] == loss
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
+def test_a_row_of_weight_zero_is_as_good_as_left_out(loss: Any) -> None:
+    X, Y = ambiguous()
+    weights = np.where(np.arange(len(X)) % 2, 2.0, 0.0)
+    whole = ExpansionStudent(LogisticRegression(tol=1e-8), loss=loss).fit(X, Y, np.ones(3), weights)
+    half = ExpansionStudent(LogisticRegression(C=2.0, tol=1e-8), loss=loss).fit(X[1::2], Y[1::2], np.ones(3))
+    np.testing.assert_allclose(whole.predict_scores(X), half.predict_scores(X), atol=1e-3)

@@ -1,0 +1,363 @@
+"""The classifier of texts: what it learns, what it refuses, and what a saved one says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import coo_array, csr_array
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from consilience import ConvergenceWarning, InvalidInputError
+from consilience.kernels.text.embedding_bag import Descent
+from consilience.text.ngrams import NgramClassifier
+
+SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
+
+
+def language(n: int, seed: int = 0, words: int = 2) -> tuple[list[str], np.ndarray]:
+    """Texts of three made-up languages that share most of their syllables."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(sorted(SYLLABLES), n)
+    texts = [
+        " ".join("".join(rng.choice(SYLLABLES[label], 3)) for _ in range(words)).capitalize() for label in y
+    ]
+    return texts, y
+
+
+def small(**options: Any) -> NgramClassifier:
+    return NgramClassifier(**{"n_buckets": 4096, "dim": 16, "random_state": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def fitted() -> NgramClassifier:
+    return small().fit(*language(600))
+
+
+def test_it_is_as_good_as_a_linear_model_of_counts(fitted: NgramClassifier) -> None:
+    train, test = language(600), language(500, seed=1)
+    peer = make_pipeline(
+        CountVectorizer(analyzer="char_wb", ngram_range=(1, 4)), LogisticRegression(max_iter=300)
+    ).fit(*train)
+    assert peer.score(*test) < 0.99  # else the test says nothing
+    assert fitted.score(*test) > peer.score(*test) - 0.02
+
+
+def test_soft_labels_are_learnt_as_they_are() -> None:
+    texts = ["ka ka", "lo lo", "mi mi"] * 20
+    Q = np.array([[0.7, 0.2, 0.1], [0.1, 0.45, 0.45], [0.0, 0.0, 1.0]] * 20)
+    model = small(dropout=0.0, max_epochs=40).fit_soft_labels(texts, Q, classes=["x", "y", "z"])
+    np.testing.assert_allclose(model.predict_proba(texts[:3]), Q[:3], atol=0.02)
+    assert model.classes_.tolist() == ["x", "y", "z"]
+    assert len(model.losses_) == model.n_iter_ == 40
+    assert model.losses_[-1] < model.losses_[0]
+    entropy = -np.mean([np.sum(q[q > 0] * np.log(q[q > 0])) for q in Q])
+    assert model.losses_[-1] == pytest.approx(entropy, abs=0.02)
+
+
+def test_one_hot_soft_labels_are_labels() -> None:
+    texts, y = language(100)
+    onehot = (y[:, None] == np.array(["a", "b", "c"])).astype(float)
+    plain = small(max_epochs=2).fit(texts, y).predict_logits(texts)
+    for Q in (onehot, csr_array(onehot)):
+        model = small(max_epochs=2).fit_soft_labels(texts, Q, classes=["a", "b", "c"])
+        np.testing.assert_array_equal(model.predict_logits(texts), plain)
+
+
+def test_weights_of_classes_and_rows() -> None:
+    texts, Q = ["ka"] * 40, np.tile([0.75, 0.25], (40, 1))
+    options: dict[str, Any] = {"dropout": 0.0, "max_epochs": 40}
+    by_class = small(**options).fit_soft_labels(texts, Q, class_weights=[1.0, 3.0]).predict_proba(["ka"])
+    np.testing.assert_allclose(by_class, [[0.5, 0.5]], atol=0.02)
+    y, weights = np.array(["n", "p"] * 20), np.array([1.0, 4.0] * 20)
+    by_row = small(**options).fit(texts, y, sample_weight=weights).predict_proba(["ka"])
+    np.testing.assert_allclose(by_row, [[0.2, 0.8]], atol=0.04)
+
+
+def test_only_the_proportions_of_weights_matter() -> None:
+    texts, y = language(60)
+    weights = np.linspace(1, 2, 60)
+    plain = small(max_epochs=2).fit(texts, y, sample_weight=weights).predict_logits(texts)
+    for factor in (2.0**-80, 2.0**80):
+        scaled = small(max_epochs=2).fit(texts, y, sample_weight=factor * weights)
+        np.testing.assert_array_equal(scaled.predict_logits(texts), plain)
+
+
+def test_texts_of_weight_zero_are_not_seen() -> None:
+    texts, y = language(60)
+    keep = np.arange(60) % 3 > 0
+    kept = [text for text, k in zip(texts, keep, strict=True) if k]
+    alone = small(max_epochs=1, batch_size=100, dropout=0.0).fit(kept, y[keep])
+    weighted = small(max_epochs=1, batch_size=100, dropout=0.0).fit(texts, y, sample_weight=keep)
+    np.testing.assert_allclose(weighted.predict_logits(texts), alone.predict_logits(texts), atol=1e-4)
+
+
+def test_the_collision_loss_decides_between_what_the_labels_leave_open() -> None:
+    texts, y = language(300)
+    Q = np.where(y[:, None] == np.array(["a", "b", "c"]), 0.4, 0.3)
+    shannon = small().fit_soft_labels(texts, Q).predict_proba(texts)
+    collision = small().fit_soft_labels(texts, Q, loss="collision").predict_proba(texts)
+    assert collision.max(axis=1).mean() > shannon.max(axis=1).mean() + 0.2
+
+
+def test_a_seed_reproduces_and_another_does_not() -> None:
+    texts, y = language(80)
+    first = small(max_epochs=2).fit(texts, y).predict_logits(texts)
+    np.testing.assert_array_equal(small(max_epochs=2).fit(texts, y).predict_logits(texts), first)
+    assert (small(max_epochs=2, random_state=1).fit(texts, y).predict_logits(texts) != first).any()
+
+
+def steps_of(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[tuple[int, float]]:
+    """Return the n-grams and the learning rate of each step of a training on 60 texts."""
+    seen = []
+
+    class Watched(Descent):
+        def step(self, ids: Any, bounds: Any, target: Any, lr: float, collision: bool) -> float:
+            seen.append((len(ids), lr))
+            return super().step(ids, bounds, target, lr, collision)
+
+    monkeypatch.setattr("consilience.kernels.text.embedding_bag.Descent", Watched)
+    small(**options).fit(*language(60))
+    return seen
+
+
+def test_the_learning_rate_falls_to_zero_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = [lr for _, lr in steps_of(monkeypatch, lr=0.3, max_epochs=2, batch_size=20)]
+    np.testing.assert_allclose(rates, 0.3 * np.array([6, 5, 4, 3, 2, 1]) / 6)
+
+
+def test_dropout_leaves_out_its_part_of_the_ngrams(monkeypatch: pytest.MonkeyPatch) -> None:
+    all_of_them, _ = steps_of(monkeypatch, dropout=0.0, max_epochs=1)[0]
+    for dropout in (0.25, 0.75):
+        kept, _ = steps_of(monkeypatch, dropout=dropout, max_epochs=1)[0]
+        assert kept / all_of_them == pytest.approx(1 - dropout, abs=0.03)
+
+
+def test_progress_is_told_of_each_epoch() -> None:
+    told: list[tuple[str, int, int]] = []
+    texts, y = language(20)
+    Q = (y[:, None] == np.array(["a", "b", "c"])).astype(float)
+    small(max_epochs=3).fit_soft_labels(texts, Q, progress=lambda *args: told.append(args))
+    assert told == [("training", epoch, 3) for epoch in (1, 2, 3)]
+
+
+def test_probabilities_are_the_softmax_of_logits(fitted: NgramClassifier) -> None:
+    texts, _ = language(30, seed=2)
+    proba, logits = fitted.predict_proba(texts), fitted.predict_logits(texts)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    np.testing.assert_allclose(np.log(proba[:, 1] / proba[:, 0]), logits[:, 1] - logits[:, 0], atol=1e-9)
+    assert (fitted.predict(texts) == fitted.classes_[proba.argmax(axis=1)]).all()
+
+
+def test_a_text_alone_is_the_text_among_others(fitted: NgramClassifier) -> None:
+    texts = [*language(50, seed=3)[0], "", "漢"] * 25  # more than one batch of prediction
+    alone = np.concatenate([fitted.predict_logits([text]) for text in texts[:52]])
+    np.testing.assert_allclose(fitted.predict_logits(texts), np.tile(alone, (25, 1)), atol=1e-5)
+
+
+@pytest.mark.parametrize("text", ["", "   ", "123 45\n", "\x00", "漢字", "\ud800", "ǆǆǆ"])
+def test_texts_without_a_known_ngram_get_the_logits_of_no_text(text: str) -> None:
+    # of two million buckets a handful is used, so that none is shared by chance
+    model = small(n_buckets=2**21, dim=1, max_epochs=1).fit(["ka", "lo"], ["a", "b"])
+    np.testing.assert_array_equal(model.predict_logits([text])[0], model.model_.bias)
+    assert (model.predict_logits(["ka"])[0] != model.model_.bias).any()
+
+
+def test_what_is_beyond_max_chars_is_not_read(fitted: NgramClassifier, tmp_path: Path) -> None:
+    long = "kato " * 200
+    np.testing.assert_array_equal(
+        fitted.predict_logits([long + "lolo" * 10**6]), fitted.predict_logits([long])
+    )
+    short = small(max_chars=4, max_epochs=1).fit(["kato mi", "lore se"], ["a", "b"])
+    short = NgramClassifier.load(short.save(tmp_path / "short.npz"))
+    assert short.max_chars == 4
+    np.testing.assert_array_equal(short.predict_logits(["kato mi"]), short.predict_logits(["katovu"]))
+
+
+def test_case_matters_where_it_is_to() -> None:
+    texts, y = ["Ka To", "ka to"] * 20, ["upper", "lower"] * 20
+    assert small(lowercase=False).fit(texts, y).score(texts, y) == 1.0
+    assert small().fit(texts, y).score(texts, y) == 0.5
+
+
+def test_one_class_is_enough_to_be_sure() -> None:
+    model = small(max_epochs=1).fit(["ka", "lo"], ["a", "a"])
+    assert model.predict_proba(["mi"]).tolist() == [[1.0]]
+
+
+@pytest.mark.parametrize(
+    "texts", [("ka", "lo"), np.array(["ka", "lo"]), np.array(["ka", "lo"], dtype=object)], ids=type
+)
+def test_any_sequence_of_texts_will_do(fitted: NgramClassifier, texts: Any) -> None:
+    np.testing.assert_array_equal(fitted.predict_logits(texts), fitted.predict_logits(["ka", "lo"]))
+
+
+def test_a_series_of_texts_will_do(fitted: NgramClassifier) -> None:
+    pandas = pytest.importorskip("pandas")
+    series = pandas.Series(["ka", "lo"], index=[7, 3])
+    np.testing.assert_array_equal(fitted.predict_logits(series), fitted.predict_logits(["ka", "lo"]))
+    with pytest.raises(InvalidInputError, match=r"X has shape \(2, 1\); expected a list of texts"):
+        fitted.predict(series.to_frame())
+
+
+@pytest.mark.parametrize(
+    ("X", "says"),
+    [
+        ("one text", r"X is a str; expected a list of texts \(str\): put it in brackets"),
+        (b"bytes", "X is a bytes; expected"),
+        (["a", b"b"], r"X has b'b' in row 1, of type bytes; .* Decode bytes first"),
+        (["a", None], "X has None in row 1, of type NoneType"),
+        ([1.5], "X has 1.5 in row 0, of type float"),
+        (np.zeros(3), "X has 0.0 in row 0"),
+        (np.zeros((3, 2)), r"X has shape \(3, 2\)"),
+        ({"a": 1}, "X is a dict; expected"),
+        (7, "X is a int; expected"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(fitted: NgramClassifier, X: Any, says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        fitted.predict_proba(X)
+    with pytest.raises(InvalidInputError, match=says):
+        small().fit(X, ["a"])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"ngram_range": 3}, "ngram_range=3 must be two whole numbers"),
+        ({"ngram_range": (0, 3)}, r"ngram_range\[0\]=0 must be a whole number of at least 1"),
+        ({"ngram_range": (3, 2)}, r"ngram_range=\(3, 2\) must rise"),
+        ({"ngram_range": (1, 99)}, "end at 32 at most"),
+        ({"n_buckets": 0}, "n_buckets=0"),
+        ({"n_buckets": 2**40}, "must be at most"),
+        ({"dim": 1.5}, "dim=1.5"),
+        ({"max_epochs": 0}, "max_epochs=0"),
+        ({"batch_size": -1}, "batch_size=-1"),
+        ({"max_chars": 0}, "max_chars=0"),
+        ({"lr": 0}, "lr=0 must be a finite number above 0"),
+        ({"dropout": 1.0}, "dropout=1.0 must be below 1"),
+        ({"lowercase": "yes"}, "lowercase='yes' is unknown"),
+    ],
+)
+def test_parameters_that_cannot_be_used(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        small(**options).fit(["a", "b"], ["x", "y"])
+
+
+HALF = np.full((2, 2), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("Q", "options", "says"),
+    [
+        ([[0.5, 0.6], [0.5, 0.5]], {}, "Q sums to 1.1 in row 0"),
+        (csr_array([[0.5, 0.6], [0.5, 0.5]]), {}, "Q has rows that are no probabilities"),
+        (csr_array([[1.5, -0.5], [0.5, 0.5]]), {}, "Q has rows that are no probabilities"),
+        (np.full((3, 2), 0.5), {}, r"Q has shape \(3, 2\) and X has 2 texts"),
+        ([0.5, 0.5], {}, r"Q has shape \(2,\) and X has 2 texts"),
+        (coo_array([0.5, 0.5]), {}, r"Q has shape \(2,\) and X has 2 texts"),
+        (HALF, {"classes": ["a"]}, "classes has 1 names and Q has 2 columns"),
+        (HALF, {"class_weights": [1.0]}, r"class_weights has shape \(1,\); expected \(2,\)"),
+        (HALF, {"row_weights": [1.0, -1.0]}, "row_weights has -1.0 at 1"),
+        (HALF, {"row_weights": [0.0, 0.0]}, "X has no texts of weight above 0"),
+        (HALF, {"row_weights": ["a", "b"]}, "row_weights has shape"),
+        (HALF, {"loss": "colision"}, "Did you mean 'collision'"),
+    ],
+)
+def test_soft_labels_that_cannot_be_used(Q: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        small().fit_soft_labels(["ka", "lo"], Q, **options)
+
+
+def test_training_that_diverges_is_told_with_figures() -> None:
+    with pytest.raises(InvalidInputError, match=r"diverged in epoch 1 \(loss nan\); lower lr=1e\+20"):
+        small(lr=1e20).fit(*language(600))
+    with pytest.warns(
+        ConvergenceWarning, match=r"ended at a loss of .*, where no model has 1\.099; lower lr=1"
+    ):
+        small(lr=1e10, max_epochs=1).fit(*language(600))
+
+
+@pytest.mark.parametrize("batch_size", [1, 30_000_000])
+def test_training_has_one_thread_however_large_a_batch(
+    batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    step = Descent.step
+
+    def watched(self: Descent, *args: Any) -> float:
+        threads.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+        return step(self, *args)
+
+    monkeypatch.setattr(Descent, "step", watched)
+    with threadpool_limits(2, "blas"):
+        assert max(pool["num_threads"] for pool in threadpool_info()) == 2  # else the test says nothing
+        small(max_epochs=1, batch_size=batch_size).fit(["ka", "lo"], ["a", "b"])
+    assert set(threads) == {1}
+
+
+def test_labels_that_cannot_be_used() -> None:
+    with pytest.raises(InvalidInputError, match="y has 1 labels and X has 2 rows"):
+        small().fit(["a", "b"], ["x"])
+    with pytest.raises(InvalidInputError, match=r"sample_weight has nan at 1"):
+        small().fit(["a", "b"], ["x", "y"], sample_weight=[1.0, np.nan])
+
+
+def test_it_is_a_scikit_learn_classifier(fitted: NgramClassifier) -> None:
+    assert is_classifier(fitted)
+    copy = clone(fitted)
+    assert copy.get_params() == fitted.get_params()
+    for use in (copy.predict, copy.predict_proba, copy.predict_logits):
+        with pytest.raises(NotFittedError):
+            use(["a"])
+    with pytest.raises(NotFittedError):
+        copy.save("never.npz")
+    assert fitted.predict([]).shape == (0,)
+    assert fitted.predict_proba([]).shape == (0, 3)
+
+
+def test_a_saved_model_says_the_same(fitted: NgramClassifier, tmp_path: Path) -> None:
+    texts, _ = language(200, seed=4)
+    path = fitted.save(tmp_path / "model.npz")
+    loaded = NgramClassifier.load(path)
+    np.testing.assert_allclose(loaded.predict_proba(texts), fitted.predict_proba(texts), atol=5e-3)
+    assert loaded.classes_.tolist() == fitted.classes_.tolist()
+    assert loaded.n_buckets == 4096
+    again = loaded.save(tmp_path / "again.npz")  # nothing more is lost, nor does the file depend on the time
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_saved_model_may_be_sharper_and_have_other_names(fitted: NgramClassifier, tmp_path: Path) -> None:
+    path = fitted.save(tmp_path / "model.npz", classes=[3, 1, 2], temperature=2.0)
+    loaded = NgramClassifier.load(path)
+    assert loaded.classes_.tolist() == [3, 1, 2]
+    np.testing.assert_allclose(
+        loaded.predict_logits(["kato"]), 2 * fitted.predict_logits(["kato"]), rtol=1e-2, atol=1e-2
+    )
+    with pytest.raises(InvalidInputError, match="classes has 2 names for 3 classes"):
+        fitted.save(tmp_path / "model.npz", classes=[1, 2])
+
+
+def test_predictions_do_not_depend_on_the_process_and_need_no_compiler(
+    fitted: NgramClassifier, tmp_path: Path
+) -> None:
+    path = fitted.save(tmp_path / "model.npz")
+    code = (
+        "import sys; from consilience.text.ngrams import NgramClassifier; "
+        f"model = NgramClassifier.load({str(path)!r}); "
+        "print(model.predict_logits(['kato mi']).tolist(), 'numba' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"PYTHONHASHSEED": "7"}
+    )
+    expected = NgramClassifier.load(path).predict_logits(["kato mi"]).tolist()
+    assert result.stdout.strip() == f"{expected} False"

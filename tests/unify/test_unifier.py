@@ -1,0 +1,538 @@
+"""The Unifier: parameters, labels that are known, balancing, students of both kinds, saving."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.preprocessing import StandardScaler
+
+from consilience import (
+    CoverageWarning,
+    DisconnectedWarning,
+    InvalidInputError,
+    LabelSpaceError,
+    TeacherError,
+    Unifier,
+    as_teacher,
+    balance_weights,
+    estimate_soft_labels,
+)
+from consilience.files.card import read_card
+from consilience.files.export import OPSET
+from consilience.nn import TorchStudent
+from consilience.unify.calibration import agreement_temperatures
+from consilience.unify.unifier import NotFittedError
+
+NAMES = np.array(["zero", "one", "two", "three", "four"])
+SETS = ([0, 1, 2], [2, 3], [3, 4, 0])
+
+
+@pytest.fixture(scope="module")
+def digits() -> dict[str, Any]:
+    """Five digits: rows for three sites, unlabelled rows, and rows to test on."""
+    X, y = load_digits(n_class=5, return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X[order], y[order]
+    sites = []
+    for i, classes in enumerate(SETS):
+        part = slice(100 * i, 100 * (i + 1))
+        rows = np.isin(y[part], classes)
+        sites.append(LogisticRegression(max_iter=1000).fit(X[part][rows], NAMES[y[part][rows]]))
+    return {
+        "teachers": sites,
+        "X": X[300:700],
+        "y": NAMES[y[300:700]],
+        "X_test": X[700:],
+        "y_test": NAMES[y[700:]],
+    }
+
+
+def small_net(n_features: int, n_classes: int) -> torch.nn.Module:
+    return torch.nn.Sequential(
+        torch.nn.Linear(n_features, 32), torch.nn.ReLU(), torch.nn.Linear(32, n_classes)
+    )
+
+
+def quick(module: Any = small_net, **options: Any) -> TorchStudent:
+    return TorchStudent(module, **{"max_epochs": 30, "lr": 0.01, "patience": None, **options})
+
+
+STUDENTS = {
+    "logistic": "logistic",
+    "forest": RandomForestClassifier(50),
+    "boosting": HistGradientBoostingClassifier(max_iter=15),
+    "torch": quick(),
+    "module": small_net(64, 5),
+    "factory": small_net,
+    "default": None,
+}
+
+
+@pytest.mark.parametrize("student", STUDENTS)
+def test_every_kind_of_student_learns_all_classes_without_a_label(student: str, digits: Any) -> None:
+    unified = Unifier(digits["teachers"], STUDENTS[student], random_state=0).fit(digits["X"])
+    assert unified.classes_.tolist() == sorted(NAMES)
+    assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
+    best_single = max((t.predict(digits["X_test"]) == digits["y_test"]).mean() for t in digits["teachers"])
+    assert unified.score(digits["X_test"], digits["y_test"]) > best_single + 0.15
+    proba = unified.predict_proba(digits["X_test"])
+    assert proba.shape == (len(digits["X_test"]), 5)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    assert unified.predict(digits["X_test"]).tolist() == [sorted(NAMES)[i] for i in proba.argmax(axis=1)]
+
+
+@pytest.mark.filterwarnings("ignore:mf-p stopped:consilience.ConvergenceWarning")
+@pytest.mark.parametrize("method", ["sd", "ce", "mf-p", "mf-lv", "mf-lf"])
+def test_soft_labels_are_those_of_the_method(method: Any, digits: Any) -> None:
+    unified = Unifier(digits["teachers"], "logistic", method, temperature=2.0, smoothing=0).fit(digits["X"])
+    packed = np.hstack([as_teacher(t).predict_logits(digits["X"]) for t in digits["teachers"]])
+    expected = estimate_soft_labels(packed, unified.label_space_, method, temperature=2.0)
+    np.testing.assert_allclose(unified.soft_labels_, expected)
+    np.testing.assert_allclose(unified.class_weights_, balance_weights(expected))
+
+
+@pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
+def test_backprop_learns_without_soft_labels(method: Any, digits: Any) -> None:
+    unified = Unifier(digits["teachers"], quick(), method, "backprop", random_state=0).fit(digits["X"])
+    assert unified.soft_labels_ is None
+    assert unified.n_iter_ == 30
+    assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
+
+
+def test_the_root_of_balancing_lies_between_it_and_none(digits: Any) -> None:
+    fits = {
+        balance: Unifier(digits["teachers"], "logistic", balance=balance, random_state=0).fit(digits["X"])
+        for balance in (True, "sqrt", False)
+    }
+    np.testing.assert_allclose(fits["sqrt"].class_weights_ ** 2, fits[True].class_weights_)
+    spread = [fits[b].predict_proba(digits["X"]).mean(axis=0).std() for b in (True, "sqrt", False)]
+    assert spread[0] < spread[1] < spread[2]
+
+
+def test_balance_auto_follows_the_label_sets(digits: Any) -> None:
+    assert Unifier(digits["teachers"], "logistic").fit(digits["X"]).class_weights_ is not None
+    same = [digits["teachers"][0]] * 2
+    assert Unifier(same, "logistic").fit(digits["X"]).class_weights_ is None
+    assert Unifier(same, "logistic", balance=True).fit(digits["X"]).class_weights_ is not None
+    assert Unifier(digits["teachers"], "logistic", balance=False).fit(digits["X"]).class_weights_ is None
+
+
+def test_balancing_changes_the_student(digits: Any) -> None:
+    for student in ("logistic", quick()):
+        balanced = Unifier(digits["teachers"], student, "sd", random_state=0).fit(digits["X"])
+        plain = Unifier(digits["teachers"], student, "sd", balance=False, random_state=0).fit(digits["X"])
+        share = [u.predict_proba(digits["X"]).mean(axis=0).std() for u in (balanced, plain)]
+        assert share[0] < share[1]
+
+
+@pytest.mark.parametrize("student", ["logistic", "torch"])
+def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digits: Any) -> None:
+    """It learns all classes, and its student collides more often with the soft labels it was taught."""
+    fitted = {
+        loss: Unifier(digits["teachers"], STUDENTS[student], balance=True, loss=loss, random_state=0).fit(
+            digits["X"]
+        )
+        for loss in ("cross-entropy", "collision")
+    }
+    Q, weights = fitted["collision"].soft_labels_, fitted["collision"].class_weights_
+    target = Q * weights / (Q @ weights)[:, None]
+    p = {}
+    for loss, unified in fitted.items():
+        assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
+        at_temperature = softmax(np.log(unified.predict_proba(digits["X"]) + 1e-300) / 3, axis=1)
+        p[loss] = np.average((at_temperature * target).sum(axis=1), weights=Q @ weights)
+    assert p["collision"] > p["cross-entropy"] + 0.05, p
+
+
+@pytest.mark.parametrize("student", ["logistic", "torch"])
+@pytest.mark.parametrize("balance", [True, False])
+def test_self_labelling_trains_on_fair_labels_too(student: str, balance: bool, digits: Any) -> None:
+    options = {"student": STUDENTS[student], "balance": balance, "random_state": 0}
+    once = Unifier(digits["teachers"], **options).fit(digits["X"])
+    twice = Unifier(digits["teachers"], **options, self_label=True).fit(digits["X"])
+    assert once.pseudo_labels_ is None
+    labels = twice.pseudo_labels_
+    np.testing.assert_allclose(labels.sum(axis=1), 1.0, atol=1e-6)
+    share = np.full(5, 0.2) if balance else twice.soft_labels_.mean(axis=0)
+    np.testing.assert_allclose(labels.mean(axis=0), share, atol=0.02)
+    np.testing.assert_array_equal(twice.soft_labels_, once.soft_labels_)
+    assert np.abs(twice.predict_proba(digits["X"]) - once.predict_proba(digits["X"])).max() > 0.01
+    accuracy = [unified.score(digits["X_test"], digits["y_test"]) for unified in (once, twice)]
+    assert accuracy[1] > accuracy[0] - 0.02, accuracy
+
+
+def boast(logits: Any, digits: Any) -> Any:
+    """Return what the teachers say if the second is five times as sure of it, and the third a fifth."""
+    return logits * np.repeat([1.0, 5.0, 0.2], [len(site.classes_) for site in digits["teachers"]])
+
+
+@pytest.mark.parametrize("off_set", [True, False])
+def test_calibration_undoes_boasting(off_set: bool, digits: Any) -> None:
+    unifier = Unifier(
+        digits["teachers"], method="ce", temperature=1.0, calibrate="agreement", off_set=off_set
+    )
+    logits = unifier.score_teachers(digits["X"])
+    honest = unifier.estimate(digits["X"], logits=logits)
+    temperatures = unifier.temperatures_
+    np.testing.assert_allclose(temperatures, agreement_temperatures(logits, unifier.label_space_))
+    corrected = unifier.estimate(digits["X"], logits=boast(logits, digits))
+    np.testing.assert_allclose(unifier.temperatures_, temperatures * [1.0, 5.0, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(corrected, honest, atol=1e-6)
+    unifier.set_params(calibrate=None)
+    assert np.abs(unifier.estimate(digits["X"], logits=boast(logits, digits)) - honest).max() > 0.1
+    assert unifier.temperatures_.tolist() == [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize("train", ["estimate", "backprop"])
+def test_a_student_learns_from_calibrated_teachers(train: Any, digits: Any, tmp_path: Path) -> None:
+    options = {"method": "ce", "train": train, "random_state": 0, "calibrate": "agreement"}
+    unifier = Unifier(digits["teachers"], quick(), off_set=train == "estimate", **options)
+    logits = unifier.score_teachers(digits["X"])
+    proba = unifier.fit(digits["X"], logits=logits).predict_proba(digits["X_test"])
+    boasted = unifier.fit(digits["X"], logits=boast(logits, digits)).predict_proba(digits["X_test"])
+    np.testing.assert_allclose(boasted, proba, atol=1e-3)
+    assert unifier.score(digits["X_test"], digits["y_test"]) > 0.85
+    assert "calibration" in unifier.seconds_
+    unifier.save(tmp_path / "unified.onnx")
+    details = read_card(tmp_path / "unified.card.json").details
+    assert details["calibrate"] == "agreement"
+    assert details.get("off_set") == ("True" if train == "estimate" else None)
+
+
+def test_off_set_weighting_is_that_of_estimate_soft_labels(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], method="ce", off_set=True, smoothing=0)
+    logits = unifier.score_teachers(digits["X"])
+    Q = unifier.estimate(digits["X"], logits=logits)
+    space = unifier.label_space_
+    np.testing.assert_array_equal(Q, estimate_soft_labels(logits, space, "ce", off_set=True))
+    assert np.abs(Q - estimate_soft_labels(logits, space, "ce")).max() > 0.01
+
+
+def test_self_labelling_keeps_known_labels_and_leaves_out_rows_nobody_speaks_of(digits: Any) -> None:
+    logits = Unifier(digits["teachers"]).score_teachers(digits["X"])
+    logits[:3] = np.nan
+    y = np.full(len(logits), None, dtype=object)
+    y[2:50] = digits["y"][2:50]
+    unified = Unifier(digits["teachers"], "logistic", self_label=True)
+    with pytest.warns(CoverageWarning, match="abstains on 2 of"):
+        unified.fit(digits["X"], y, logits=logits)
+    assert np.isnan(unified.pseudo_labels_[:2]).all()
+    assert (unified.classes_[unified.pseudo_labels_[2:50].argmax(axis=1)] == digits["y"][2:50]).all()
+    assert unified.pseudo_labels_[2:50].max(axis=1).min() == 1.0
+
+
+@pytest.mark.parametrize("missing", [None, -1, np.nan])
+def test_known_labels_are_pinned(missing: Any, digits: Any) -> None:
+    y: list[Any] = [missing] * len(digits["X"])
+    y[3], y[7] = "four", "one"
+    unified = Unifier(digits["teachers"], "logistic").fit(digits["X"], y)
+    free = Unifier(digits["teachers"], "logistic").fit(digits["X"])
+    expected = free.soft_labels_.copy()
+    expected[[3, 7]] = np.eye(5)[[np.flatnonzero(unified.classes_ == c)[0] for c in ("four", "one")]]
+    np.testing.assert_allclose(unified.soft_labels_, expected)
+
+
+@pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
+def test_known_labels_outweigh_wrong_teachers_in_backprop(method: Any, digits: Any) -> None:
+    flat = [as_teacher(lambda X: np.zeros((len(X), 3)), ["zero", "one", "two"], "flat", output="logits")]
+    flat.append(as_teacher(lambda X: np.zeros((len(X), 3)), ["two", "three", "four"], "b", output="logits"))
+    unified = Unifier(flat, quick(), method, "backprop", random_state=0).fit(digits["X"], digits["y"])
+    assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
+
+
+def test_integer_classes_and_labels_as_floats(digits: Any) -> None:
+    code = {name: i for i, name in enumerate(NAMES)}
+    teachers = [as_teacher(t, [code[c] for c in t.classes_]) for t in digits["teachers"]]
+    y = np.full(len(digits["X"]), np.nan)
+    y[:50] = [code[name] for name in digits["y"][:50]]
+    unified = Unifier(teachers, "logistic").fit(digits["X"], y)
+    assert unified.classes_.tolist() == [0, 1, 2, 3, 4]
+    assert (unified.soft_labels_[:50].argmax(axis=1) == y[:50]).all()
+
+
+def test_aliases_join_classes_and_are_understood_in_y(digits: Any) -> None:
+    a = as_teacher(lambda X: np.zeros((len(X), 2)), ["car", "bus"], "a", output="logits")
+    b = as_teacher(lambda X: np.zeros((len(X), 2)), ["automobile", "van"], "b", output="logits")
+    y = ["automobile"] + [None] * (len(digits["X"]) - 1)
+    unified = Unifier([a, b], "logistic", aliases={"automobile": "car"}).fit(digits["X"], y)
+    assert unified.classes_.tolist() == ["bus", "car", "van"]
+    assert unified.soft_labels_[0].tolist() == [0, 1, 0]
+
+
+def test_rows_nobody_speaks_of_are_left_out_and_counted(digits: Any) -> None:
+    packed = [as_teacher(t).predict_logits(digits["X"]) for t in digits["teachers"]]
+    for logits in packed:
+        logits[:5] = np.nan
+    teachers = [
+        as_teacher(z, t.classes_, output="logits") for z, t in zip(packed, digits["teachers"], strict=True)
+    ]
+    with pytest.warns(CoverageWarning, match="abstains on 5 of 400 rows"):
+        unified = Unifier(teachers, "logistic", random_state=0).fit(digits["X"])
+    rest = [
+        as_teacher(z[5:], t.classes_, output="logits")
+        for z, t in zip(packed, digits["teachers"], strict=True)
+    ]
+    expected = Unifier(rest, "logistic", random_state=0).fit(digits["X"][5:])
+    np.testing.assert_allclose(
+        unified.predict_proba(digits["X_test"]), expected.predict_proba(digits["X_test"])
+    )
+    for logits in packed:
+        logits[:] = np.nan
+    with pytest.raises(InvalidInputError, match="abstains on every row"):
+        Unifier(teachers, "logistic").fit(digits["X"])
+
+
+def test_scores_can_be_used_again(digits: Any) -> None:
+    first = Unifier(digits["teachers"], "logistic", random_state=0)
+    logits = first.score_teachers(digits["X"])
+    first.fit(digits["X"])
+    assert set(first.seconds_) == {"scoring", "soft labels", "training"}
+
+    def unheard(X: Any) -> np.ndarray:
+        raise AssertionError("the teacher was asked again")
+
+    silent = [as_teacher(unheard, t.classes_, output="logits") for t in digits["teachers"]]
+    again = Unifier(silent, "logistic", random_state=0).fit(digits["X"], logits=logits)
+    np.testing.assert_array_equal(again.soft_labels_, first.soft_labels_)
+    np.testing.assert_array_equal(
+        again.predict_proba(digits["X_test"]), first.predict_proba(digits["X_test"])
+    )
+    with pytest.raises(InvalidInputError, match="logits have 3 rows and X has 400"):
+        again.fit(digits["X"], logits=logits[:3])
+    with pytest.raises(InvalidInputError, match=r"logits have shape \(400, 2\)"):
+        again.fit(digits["X"], logits=logits[:, :2])
+
+
+def test_smoothing_keeps_ruled_out_classes_possible(digits: Any) -> None:
+    sure = as_teacher(lambda X: np.tile([0.0, -50.0, 3.0, -7.0], (len(X), 1)), list("abcd"), output="logits")
+    smooth, plain = (
+        Unifier([sure], "logistic", "ce", temperature=1.0, smoothing=s).estimate(digits["X"])[0]
+        for s in (0.04, 0)
+    )
+    np.testing.assert_allclose(plain, softmax([0.0, -50.0, 3.0, -7.0]), atol=1e-12)
+    floored = np.maximum(plain, 0.04 / 4)
+    np.testing.assert_allclose(smooth, floored / floored.sum(), atol=1e-8)
+
+
+def test_torch_keeps_its_threads() -> None:
+    code = (
+        "import numpy as np, torch; torch.set_num_threads(1);"
+        "from consilience import LabelSpace, estimate_soft_labels;"
+        "estimate_soft_labels(np.zeros((99, 2)), LabelSpace([['a', 'b']]), 'sd');"
+        "print(torch.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
+def test_soft_labels_without_a_student(digits: Any) -> None:
+    y = ["four", *[None] * 399]
+    unifier = Unifier(digits["teachers"], "logistic", "ce")
+    Q = unifier.estimate(digits["X"], y)
+    np.testing.assert_array_equal(Q, unifier.fit(digits["X"], y).soft_labels_)
+    assert unifier.n_abstentions_.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("student", ["logistic", "forest", quick()], ids=["logistic", "forest", "torch"])
+def test_a_seed_reproduces(student: Any, digits: Any) -> None:
+    runs = [Unifier(digits["teachers"], student, random_state=7).fit(digits["X"]) for _ in range(2)]
+    # a forest sums its trees in whatever order its threads finish
+    np.testing.assert_allclose(*(u.predict_proba(digits["X_test"]) for u in runs), rtol=1e-12, atol=1e-15)
+
+
+def test_probabilities_are_at_temperature_one(digits: Any) -> None:
+    """A student that matches q at T must give the teacher's own probabilities back."""
+    teacher = digits["teachers"][0]
+    own = teacher.predict_proba(digits["X_test"])
+    for student in ("logistic", quick(max_epochs=150)):
+        unified = Unifier([teacher], student, random_state=0).fit(digits["X"])
+        given = unified.predict_proba(digits["X_test"])
+        assert np.abs(given - own).mean() < 0.05
+        assert abs(given.max(axis=1).mean() - own.max(axis=1).mean()) < 0.03
+
+
+@pytest.mark.parametrize("student", ["logistic", "forest", "boosting", "torch"])
+def test_saved_model_is_a_teacher_with_the_same_probabilities(
+    student: str, digits: Any, tmp_path: Path
+) -> None:
+    unified = Unifier(digits["teachers"], STUDENTS[student], random_state=0).fit(digits["X"])
+    path = unified.save(tmp_path / "unified.onnx")
+    proto = onnx.load(path)
+    assert next(o.version for o in proto.opset_import if o.domain == "") == OPSET
+    assert {o.name for o in proto.graph.output} == {"probabilities", "label"}
+    assert proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    metadata = {p.key: p.value for p in proto.metadata_props}
+    assert json.loads(metadata["classes"]) == unified.classes_.tolist()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["unified.card.json", "unified.onnx"]
+    (tmp_path / "unified.card.json").unlink()  # the model alone is enough
+    teacher = as_teacher(path, floor=1e-12)
+    assert teacher.classes.tolist() == unified.classes_.tolist()
+    for rows in (1, len(digits["X_test"])):
+        X = digits["X_test"][:rows]
+        np.testing.assert_allclose(
+            softmax(teacher.predict_logits(X), axis=1), unified.predict_proba(X), atol=1e-5
+        )
+
+
+def test_a_student_that_missed_a_class_saves_all_columns(digits: Any, tmp_path: Path) -> None:
+    never = as_teacher(
+        lambda X: np.tile([0.0, -60.0], (len(X), 1)), ["zero", "unicorn"], "never", output="logits"
+    )
+    with pytest.warns(CoverageWarning, match="cannot predict"):
+        unified = Unifier([*digits["teachers"], never], "logistic", smoothing=0, random_state=0).fit(
+            digits["X"]
+        )
+    teacher = as_teacher(unified.save(tmp_path / "u.onnx"), floor=1e-12)
+    proba = unified.predict_proba(digits["X_test"])
+    assert (proba[:, unified.classes_ == "unicorn"] == 0).all()
+    np.testing.assert_allclose(softmax(teacher.predict_logits(digits["X_test"]), axis=1), proba, atol=1e-5)
+
+
+def test_a_unified_model_can_be_unified_again(digits: Any, tmp_path: Path) -> None:
+    first = Unifier(digits["teachers"][:2], "logistic", random_state=0).fit(digits["X"])
+    path = first.save(tmp_path / "first.onnx")
+    again = Unifier([path, digits["teachers"][2]], "logistic", random_state=0).fit(digits["X"])
+    assert again.score(digits["X_test"], digits["y_test"]) > 0.8
+
+
+def test_save_checks_where_it_writes(digits: Any, tmp_path: Path) -> None:
+    unified = Unifier(digits["teachers"], "logistic").fit(digits["X"])
+    with pytest.raises(InvalidInputError, match=r"ends in \.onnx"):
+        unified.save(tmp_path / "unified.pkl")
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        unified.save(tmp_path / "nowhere" / "unified.onnx")
+
+
+def test_progress_tells_of_every_step(digits: Any) -> None:
+    seen: dict[str, tuple[int, int]] = {}
+
+    def progress(task: str, done: int, total: int) -> None:
+        seen[task] = (done, total)
+
+    Unifier(digits["teachers"], quick(max_epochs=3), progress=progress).fit(digits["X"])
+    assert seen == {"scoring": (1200, 1200), "soft labels": (400, 400), "training": (3, 3)}
+
+
+def test_without_torch_the_default_is_a_scikit_learn_network(
+    digits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.students.base.installed", lambda module: False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn's own, on 60 iterations
+        unified = Unifier(digits["teachers"], random_state=0).fit(digits["X"])
+    assert type(unified.student_.estimator_[-1]).__name__ == "MLPClassifier"
+    assert unified.score(digits["X_test"], digits["y_test"]) > 0.85
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"method": "mfp"}, "method='mfp' is unknown.*Did you mean 'mf-p'"),
+    ({"train": "backpropagation"}, "train=.*Did you mean 'backprop'"),
+    ({"balance": 1}, "balance=1 is unknown"),
+    ({"temperature": 0}, "temperature=0 must be a finite number above 0"),
+    ({"loss": "collison"}, "loss='collison' is unknown"),
+    ({"loss": "collision", "train": "backprop"}, "has the method's own loss"),
+    ({"self_label": 1}, "self_label=1 is unknown"),
+    ({"self_label": True, "train": "backprop"}, "needs train='estimate' and loss='cross-entropy'"),
+    ({"self_label": True, "loss": "collision"}, "they are 'estimate' and 'collision'"),
+    ({"smoothing": -1}, "smoothing=-1 must be a finite number of at least 0"),
+    ({"smoothing": 1}, "smoothing=1 must be below 1"),
+    ({"batch_size": 0}, "batch_size=0 must be a whole number"),
+    ({"teachers": []}, "teachers is empty"),
+    ({"teachers": "a.onnx"}, "teachers is a str"),
+    ({"student": "forrest"}, "Did you mean 'forest'"),
+    ({"student": 3}, "student is a int"),
+    ({"student": LogisticRegression}, "student is the class LogisticRegression"),
+    ({"student": RidgeClassifier()}, "RidgeClassifier has no predict_proba"),
+    ({"train": "backprop", "method": "sd"}, "'sd' has no backprop form"),
+    ({"train": "backprop", "balance": True}, "balance=True needs soft labels"),
+    ({"train": "backprop", "balance": "sqrt"}, "balance='sqrt' needs soft labels"),
+    ({"train": "backprop", "student": "forest"}, "needs a torch student"),
+    ({"calibrate": True}, "calibrate=True is unknown; use None or 'agreement'"),
+    ({"calibrate": "agreament"}, "Did you mean 'agreement'"),
+    ({"off_set": 1}, "off_set=1 is unknown"),
+    ({"off_set": True}, "off_set=True weights the terms of method='ce'; method is 'mf-lf'"),
+    ({"off_set": True, "method": "ce", "train": "backprop"}, "off_set=True needs soft labels"),
+]
+
+
+@pytest.mark.parametrize(("params", "says"), BAD, ids=[next(iter(p)) + "-" + s[:12] for p, s in BAD])
+def test_bad_parameters_get_one_sentence(params: dict[str, Any], says: str, digits: Any) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        Unifier(**{"teachers": digits["teachers"], **params}).fit(digits["X"])
+
+
+def test_bad_data_gets_one_sentence(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], "logistic")
+    with pytest.raises(InvalidInputError, match="X has no rows"):
+        unifier.fit(digits["X"][:0])
+    with pytest.raises(InvalidInputError, match="y has 3 rows and X has 400"):
+        unifier.fit(digits["X"], ["zero"] * 3)
+    with pytest.raises(LabelSpaceError, match="'seven' in row 0, which no teacher knows"):
+        unifier.fit(digits["X"], ["seven"] * 400)
+    with pytest.raises(TeacherError, match=r"\(3 of 3\) is a dict, which is no classifier"):
+        Unifier([*digits["teachers"][:2], {}], "logistic").fit(digits["X"])
+    with pytest.raises(TeacherError, match=r"\(1 of 3\) failed on X of shape \(4, 3\)"):
+        unifier.fit(digits["X"][:, :3])
+
+
+def test_groups_that_share_no_class_warn_or_stop(digits: Any) -> None:
+    a = as_teacher(lambda X: np.zeros((len(X), 2)), ["a", "b"], "A", output="logits")
+    b = as_teacher(lambda X: np.zeros((len(X), 2)), ["c", "d"], "B", output="logits")
+    with pytest.warns(DisconnectedWarning, match=r"2 groups.*\{a, b\}; \{c, d\}.*equal prior mass"):
+        Unifier([a, b], "logistic").fit(digits["X"])
+    with pytest.raises(LabelSpaceError, match="share no class"):
+        Unifier([a, b], "logistic", disconnected="error").fit(digits["X"])
+
+
+def test_use_before_fit(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"])
+    for use in (unifier.predict, unifier.predict_proba, unifier.save):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            use(digits["X"])
+
+
+def test_a_clone_keeps_its_teachers_fitted(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], LogisticRegression(max_iter=500), "ce", random_state=1)
+    copy = clone(unifier)
+    assert copy.get_params()["method"] == "ce"
+    assert copy.student is not unifier.student
+    assert copy.fit(digits["X"]).score(digits["X_test"], digits["y_test"]) > 0.85
+
+
+def test_a_users_module_is_not_trained_in_place(digits: Any) -> None:
+    module = small_net(64, 5)
+    before = [p.detach().clone() for p in module.parameters()]
+    Unifier(digits["teachers"], module, random_state=0).fit(digits["X"])
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+
+
+def test_data_frames_and_lists_pass_through(digits: Any) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(digits["X"], columns=[f"p{i}" for i in range(64)])
+    unified = Unifier(
+        [as_teacher(lambda X: np.asarray(X)[:, :2], ["a", "b"], output="logits")], "logistic"
+    ).fit(frame)
+    assert unified.n_features_in_ == 64
+    words = ["short", "a long text"] * 50
+    counter = as_teacher(lambda X: np.array([[len(x), 8.0] for x in X]), ["long", "short"], output="logits")
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    student = make_pipeline(CountVectorizer(analyzer="char"), LogisticRegression())
+    text = Unifier([counter], student).fit(words)
+    assert text.predict(["short", "a long text"]).tolist() == ["short", "long"]
