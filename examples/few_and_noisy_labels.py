@@ -44,6 +44,6 @@ print(f"  and all the others    {np.mean(named.predict(X_new) == y_new):.0%} of 
 random = np.random.RandomState(0)
 noisy = np.where(random.uniform(size=len(y)) < 0.7, random.randint(10, size=len(y)), y)
 print(f"With {np.sum(noisy != y)} labels of {len(y)} wrong")
-for loss in ("shannon", "collision", "generalised-collision"):
+for loss in ("cross-entropy", "collision", "generalised-collision"):
     model = CollisionClassifier(loss, noise_rate=0.7).fit(X, noisy)
     print(f"  {loss:<22}{model.score(X_new, y_new):.0%} of new rows")

@@ -190,7 +190,7 @@ def accuracy(trial: Trial, seed: int, **options: Any) -> float:
     """Train a student and return its accuracy on the test rows."""
     student = TorchStudent(
         lambda n_classes: nn.Sequential(Narrow(), nn.Linear(SEEN, 128), nn.ReLU(), nn.Linear(128, n_classes)),
-        max_epochs=40,
+        max_iter=40,
         batch_size=128,
         patience=None,
         validation_fraction=0.0,

@@ -32,7 +32,7 @@ from consilience import CollisionClassifier
 from consilience.nn import TorchStudent
 
 RESULTS = records.FOLDER / "noisy.jsonl"
-LOSSES = ("shannon", "gce", "collision", "generalised-collision")
+LOSSES = ("cross-entropy", "gce", "collision", "generalised-collision")
 RATES = (0.5, 0.7, 0.8)
 
 
@@ -85,7 +85,7 @@ def run_trial(
     accuracy = {}
     for loss in LOSSES:
         student = TorchStudent(
-            _network, max_epochs=setting["epochs"], patience=None, validation_fraction=0.0, standardize=False
+            _network, max_iter=setting["epochs"], patience=None, validation_fraction=0.0, standardize=False
         )
         model = CollisionClassifier(loss, student, noise_rate=setting["noise_rate"], random_state=seed)
         accuracy[loss] = round(float(model.fit(X, observed).score(X_test, y_test)), 5)

@@ -263,7 +263,7 @@ def _student(setting: Setting) -> TorchStudent:
     schedule = LRScheduler("MultiStepLR", milestones=[max(1, setting.epochs // 2)], gamma=0.1)
     return TorchStudent(
         _head,
-        max_epochs=setting.epochs,
+        max_iter=setting.epochs,
         batch_size=setting.batch_size,
         patience=None,
         validation_fraction=0.0,

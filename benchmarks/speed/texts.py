@@ -37,7 +37,7 @@ def texts(options: Options) -> Iterator[Result]:
     rows = 4_000 if options.quick else 40_000
     X, Q = make_texts(rows, options.seed)
     sizes = {"rows": rows, "classes": CLASSES, "characters": int(np.mean([len(text) for text in X]))}
-    model = NgramClassifier(max_epochs=1, random_state=options.seed)
+    model = NgramClassifier(max_iter=1, random_state=options.seed)
     ours = best_of(min(options.repeats, 2), lambda: model.fit_soft_labels(X, Q))
     peer = torch_epoch(X, Q, model, options.seed)
     note = "EmbeddingBag and Linear, SparseAdam and Adam, the same batches and n-grams"

@@ -78,7 +78,7 @@ def train(
         ngram_range=(1, settings.longest_ngram),
         n_buckets=2**settings.buckets_log2,
         dim=settings.dim,
-        max_epochs=settings.epochs,
+        max_iter=settings.epochs,
         dropout=settings.dropout,
         random_state=settings.seed,
     )

@@ -51,7 +51,7 @@ def test_clean_labels_are_learnt(loss: Any, iris: Any) -> None:
     np.testing.assert_allclose(model.predict_proba(X).sum(axis=1), 1.0)
 
 
-@pytest.mark.parametrize("loss", ["collision", "shannon"])
+@pytest.mark.parametrize("loss", ["collision", "cross-entropy"])
 def test_with_hard_labels_it_is_logistic_regression(loss: Any, iris: Any) -> None:
     X, y = iris
     ours = CollisionClassifier(loss, weight_decay=0.01, tol=1e-7).fit(X, y)
@@ -101,8 +101,8 @@ def test_collision_and_its_generalised_form_withstand_noise() -> None:
         loss: CollisionClassifier(loss, noise_rate=0.7).fit(X, observed).score(X_test, y_test)
         for loss in LOSSES
     }
-    assert score["collision"] > score["shannon"] + 0.04, score
-    assert score["generalised-collision"] > score["shannon"] + 0.07, score
+    assert score["collision"] > score["cross-entropy"] + 0.04, score
+    assert score["generalised-collision"] > score["cross-entropy"] + 0.07, score
 
 
 def test_the_transition_corrects_noise_that_has_a_direction() -> None:
@@ -242,7 +242,7 @@ class TestNetworks:
     def student(**options: Any) -> Any:
         from consilience.nn import TorchStudent
 
-        return TorchStudent(max_epochs=30, lr=0.01, **options)
+        return TorchStudent(max_iter=30, lr=0.01, **options)
 
     @pytest.mark.parametrize("loss", LOSSES)
     def test_every_loss_trains_a_network(self, loss: Any, iris: Any) -> None:

@@ -39,7 +39,7 @@ def test_every_loss_finds_plain_clusters(blobs, loss):
 def test_the_paper_s_protocol_runs_and_learns(blobs):
     X, y = blobs
     options = {"protocol": "paper", "random_state": 0, "batch_size": 50}
-    model = CollisionClustering(4, max_epochs=40, **options).fit(X)
+    model = CollisionClustering(4, max_iter=40, **options).fit(X)
     assert model.objective_history_[-1] < model.objective_history_[0]
     assert clustering_accuracy(y, model.labels_) > 0.8
     assert len(CollisionClustering(4, **options).fit(X).objective_history_) == 10
@@ -175,8 +175,8 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
 
 def test_clusters_that_have_not_settled_are_reported():
     X = load_digits().data[:300]
-    with pytest.warns(ConvergenceWarning, match=r"max_epochs=1, with .*% of rows changing"):
-        CollisionClustering(10, n_init=1, max_epochs=1, random_state=0).fit(X)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=1, with .*% of rows changing"):
+        CollisionClustering(10, n_init=1, max_iter=1, random_state=0).fit(X)
 
 
 def test_fewer_clusters_than_asked_for_are_reported():
@@ -190,5 +190,5 @@ def test_odd_rows(blobs):
         same = CollisionClustering(2, n_init=1, random_state=0).fit(np.ones((6, 2)))
     assert len(set(same.labels_)) == 1
     assert (CollisionClustering(1, n_init=1, random_state=0).fit(blobs[0]).labels_ == 0).all()
-    each = CollisionClustering(4, n_init=2, neighbors=0, random_state=0).fit(4.0 * np.eye(4))
+    each = CollisionClustering(4, n_init=2, n_neighbors=0, random_state=0).fit(4.0 * np.eye(4))
     assert sorted(each.labels_) == [0, 1, 2, 3]

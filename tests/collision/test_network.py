@@ -61,7 +61,7 @@ def blobs():
 
 
 def test_a_convolutional_network_clusters_digits_better_than_k_means():
-    model = fitted(IMAGES, n_clusters=10, model=convolutional, augment="images", max_epochs=15, settled=False)
+    model = fitted(IMAGES, n_clusters=10, model=convolutional, augment="images", max_iter=15, settled=False)
     # k-means has about 79 %
     assert clustering_accuracy(DIGITS.target, model.labels_) > 0.84
     assert len(model.objective_history_) == model.n_iter_ + 1
@@ -75,7 +75,7 @@ def test_a_convolutional_network_clusters_digits_better_than_k_means():
 @pytest.mark.parametrize("protocol", ["full-batch", "paper"])
 def test_every_loss_trains_a_network(blobs, loss, protocol):
     X, y = blobs
-    model = TorchStudent(small, lr=3e-3, batch_size=100, max_epochs=40)
+    model = TorchStudent(small, lr=3e-3, batch_size=100, max_iter=40)
     made = fitted(X, model=model, loss=loss, protocol=protocol, augment="rows", settled=False)
     assert made.objective_history_[-1] < made.objective_history_[0]
     assert clustering_accuracy(y, made.labels_) > (0.9 if protocol == "full-batch" else 0.7)
@@ -83,7 +83,7 @@ def test_every_loss_trains_a_network(blobs, loss, protocol):
 
 def test_predictions_are_those_of_the_module_also_for_new_rows(blobs):
     X, y = blobs
-    model = fitted(X[:300], max_epochs=10, settled=False)
+    model = fitted(X[:300], max_iter=10, settled=False)
     np.testing.assert_array_equal(model.labels_, model.predict(X[:300]))
     proba = model.predict_proba(X[300:])
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
@@ -97,7 +97,7 @@ def test_a_seed_repeats_the_result_and_the_module_given_is_left_alone(blobs):
     X, _ = blobs
     module = small(5, 4)
     before = copy.deepcopy(module.state_dict())
-    options = {"model": module, "augment": "rows", "max_epochs": 3, "settled": False}
+    options = {"model": module, "augment": "rows", "max_iter": 3, "settled": False}
     state = torch.random.get_rng_state()
     one, two = (fitted(X, **options) for _ in range(2))
     assert torch.equal(state, torch.random.get_rng_state())
@@ -110,8 +110,8 @@ def test_a_seed_repeats_the_result_and_the_module_given_is_left_alone(blobs):
 
 def test_a_network_starts_from_the_linear_model_or_without_neighbours_from_itself(blobs):
     X, y = blobs
-    lazy = TorchStudent(small, lr=1e-12, max_epochs=1, batch_size=100)  # it stays as it was made
-    itself = fitted(X, model=lazy, neighbors=0, settled=False)
+    lazy = TorchStudent(small, lr=1e-12, max_iter=1, batch_size=100)  # it stays as it was made
+    itself = fitted(X, model=lazy, n_neighbors=0, settled=False)
     assert itself.n_iter_ == 1
     taught = fitted(X, model=lazy.set_params(lr=1e-2), settled=False, tol=1.0)
     # the steps towards the linear model's labels come before the first round
@@ -121,16 +121,16 @@ def test_a_network_starts_from_the_linear_model_or_without_neighbours_from_itsel
     assert warm_up_epochs(100_000, 250) == 1
 
 
-@pytest.mark.parametrize("neighbors", [0, 10])
-def test_labelled_rows_name_their_clusters(blobs, neighbors):
+@pytest.mark.parametrize("n_neighbors", [0, 10])
+def test_labelled_rows_name_their_clusters(blobs, n_neighbors):
     X, y = blobs
     partial = np.full(len(y), -1)
     for c in range(4):
         partial[np.flatnonzero(y == c)[:5]] = c
-    student = TorchStudent(small, lr=1e-2, max_epochs=40, batch_size=100)
-    model = fitted(X, partial, model=student, neighbors=neighbors, settled=False)
+    student = TorchStudent(small, lr=1e-2, max_iter=40, batch_size=100)
+    model = fitted(X, partial, model=student, n_neighbors=n_neighbors, settled=False)
     assert (model.labels_ == y).mean() > 0.95
-    paper = TorchStudent(small, lr=3e-3, max_epochs=30, batch_size=100)
+    paper = TorchStudent(small, lr=3e-3, max_iter=30, batch_size=100)
     assert (fitted(X, partial, model=paper, protocol="paper").labels_ == y).mean() > 0.9
 
 
@@ -193,12 +193,12 @@ def test_options_reach_the_training(blobs):
     fitted(
         X,
         protocol="paper",
-        max_epochs=3,
+        max_iter=3,
         progress=lambda task, done, total: calls.append((task, done, total)),
     )
     assert calls == [("training", 1, 3), ("training", 2, 3), ("training", 3, 3)]
     default = CollisionClustering(4, model=small)._student(0, 10_000)
-    assert (default.lr, default.batch_size, default.max_epochs) == (1e-3, 250, 50)
+    assert (default.lr, default.batch_size, default.max_iter) == (1e-3, 250, 50)
     assert CollisionClustering(4, model=small)._student(0, 400).batch_size == 40
     student = TorchStudent(small, lr=0.5, weight_decay=0.1)
     own = CollisionClustering(4, model=student, batch_size=7)._student(0, 400)
@@ -208,8 +208,8 @@ def test_options_reach_the_training(blobs):
 
 
 def test_clusters_that_have_not_settled_are_reported(blobs):
-    with pytest.warns(ConvergenceWarning, match=r"max_epochs=2, with .*% of rows changing"):
-        fitted(IMAGES[:300], n_clusters=10, max_epochs=2, tol=0.0)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=2, with .*% of rows changing"):
+        fitted(IMAGES[:300], n_clusters=10, max_iter=2, tol=0.0)
 
 
 def test_wrong_arguments_are_refused_in_one_sentence(blobs):
@@ -224,7 +224,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
     ):
         with pytest.raises(InvalidInputError, match=words):
             fitted(X, **options)
-    model = fitted(X, max_epochs=1, settled=False)
+    model = fitted(X, max_iter=1, settled=False)
     with pytest.raises(ValueError, match="4 features"):
         model.predict(X[:, :4])
 

@@ -238,14 +238,14 @@ def parquet_case(tmp_path: Path) -> Case:
 def text_case(tmp_path: Path) -> Case:
     _, y = data()
     X = np.array([f"{label} {i % 7}" for i, label in enumerate(y)])
-    model = NgramClassifier(n_buckets=200, dim=4, max_epochs=2, random_state=0).fit(X, y)
+    model = NgramClassifier(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(X, y)
     return Case(as_teacher(model.save(tmp_path / "words.npz")), X, model.predict_proba(X), "words", 5e-3)
 
 
 def label_case(tmp_path: Path) -> Case:
     X, y = data()
     proba = np.where(y[:, None] == np.array(CLASSES), 0.7 + 0.1, 0.1)
-    return Case(as_teacher(y, CLASSES, smoothing=0.3, name="hard"), X, proba, "hard")
+    return Case(as_teacher(y, CLASSES, label_smoothing=0.3, name="hard"), X, proba, "hard")
 
 
 CASES: list[Callable[[Path], Case]] = [

@@ -63,7 +63,7 @@ def small(n_features: int, n_classes: int) -> Any:
 
 
 def quick(epochs: int = 40) -> TorchStudent:
-    return TorchStudent(small, max_epochs=epochs, batch_size=16, patience=None, validation_fraction=0.0)
+    return TorchStudent(small, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -97,7 +97,7 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None
 
     start = small(64, 10)
     student = TorchStudent(
-        start, optimizer="sgd", lr=0.5, max_epochs=1, batch_size=50, patience=None, validation_fraction=0.0
+        start, optimizer="sgd", lr=0.5, max_iter=1, batch_size=50, patience=None, validation_fraction=0.0
     )
     model = CrossTaskDistiller(
         digits.first_six, student, 7.0, 2.0, 0.2, balance=False, check=False, random_state=0
@@ -435,7 +435,7 @@ def test_progress_is_reported(digits: Digits) -> None:
 def test_few_rows_are_trained_on_in_small_batches() -> None:
     for rows in (10, 50, 3000, 100_000):
         options = training_options(rows)
-        steps = options["max_epochs"] * -(-rows // options["batch_size"])
+        steps = options["max_iter"] * -(-rows // options["batch_size"])
         assert steps >= 800
         assert 16 <= options["batch_size"] <= 128
 
@@ -452,7 +452,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cost": "superclass"}, "needs superclasses="),
     ({"check": "maybe"}, "check='maybe' is unknown"),
     ({"balance": "yes"}, "balance='yes' is unknown"),
-    ({"regulariser": "l2"}, "regulariser='l2' is unknown"),
+    ({"regularizer": "l2"}, "regularizer='l2' is unknown"),
     ({"batch_size": 0}, "batch_size=0 must be"),
     ({"loss": "rkd", "student": "logistic"}, "loss='rkd' needs a torch student"),
     ({"student": "mlpp"}, "student='mlpp' is unknown"),

@@ -59,7 +59,7 @@ def test_a_vote_is_for_the_macro_language_too(teachers: list[Teacher]) -> None:
 
 
 def test_a_run_counts_the_languages_that_a_teacher_names(teachers: list[Teacher]) -> None:
-    student = NgramClassifier(dim=4, n_buckets=2**8, max_epochs=1, random_state=0)
+    student = NgramClassifier(dim=4, n_buckets=2**8, max_iter=1, random_state=0)
     unifier = Unifier(teachers, student, method="ce").fit(list(SENTENCES.texts))
     assert [one["n_classes"] for one in unified_view(unifier, 4, {})["teachers"]] == [2, 2]
 

@@ -31,7 +31,7 @@ PAIRS = {
         CollisionCrossEntropy(0.5, reduction="none"),
         lambda z, y: collision_from_logits(z, y, 0.5),
     ),
-    "shannon": (SoftCrossEntropy(reduction="none"), shannon_from_logits),
+    "cross-entropy": (SoftCrossEntropy(reduction="none"), shannon_from_logits),
     "gce": (GeneralisedCrossEntropy(reduction="none"), gce_from_logits),
     "renyi of order 2": (RenyiCrossEntropy(reduction="none"), collision_from_logits),
     "renyi of order 1": (RenyiCrossEntropy(1.0, reduction="none"), shannon_from_logits),

@@ -177,7 +177,7 @@ def test_the_features_are_what_enters_the_head_and_the_hint_is_trained() -> None
         lambda n_features, n_classes: torch.nn.Sequential(
             torch.nn.Linear(n_features, 7), torch.nn.Tanh(), torch.nn.Linear(7, n_classes)
         ),
-        max_epochs=150,
+        max_iter=150,
         lr=0.01,
         patience=None,
         validation_fraction=0.0,
@@ -205,7 +205,7 @@ def test_the_head_is_the_layer_that_runs_last_not_the_one_made_last() -> None:
 
     X, y = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
     criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
-    TorchStudent(Backwards(), max_epochs=1, patience=None, validation_fraction=0.0, random_state=0).fit(
+    TorchStudent(Backwards(), max_iter=1, patience=None, validation_fraction=0.0, random_state=0).fit(
         X, np.hstack([np.eye(2)[y], X[:, :3]]), n_classes=2, criterion=criterion
     )
     assert criterion.losses[0].hint.in_features == 7

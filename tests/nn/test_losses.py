@@ -171,7 +171,7 @@ def test_shifts_do_not_matter(method, seed):
     per_block = rng.normal(scale=10, size=(len(packed), space.n_teachers))
     moved = packed + torch.tensor(np.repeat(per_block, np.diff(space.offsets), axis=1))
     torch.testing.assert_close(loss(student, moved), value)
-    if method != "mf-lv":  # its regulariser fixes the shift of the student
+    if method != "mf-lv":  # its regularizer fixes the shift of the student
         shift = torch.tensor(rng.normal(scale=10, size=(len(student), 1)))
         torch.testing.assert_close(loss(student + shift, packed), value)
 

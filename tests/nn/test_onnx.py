@@ -48,7 +48,7 @@ CASES = {
 
 
 def fit(module, X):
-    student = TorchStudent(module, max_epochs=2, random_state=0)
+    student = TorchStudent(module, max_iter=2, random_state=0)
     return student.fit(X, Q, n_classes=3, criterion=SoftCrossEntropy())
 
 

@@ -19,22 +19,22 @@ def batch():
     return student, teacher, torch.rand(7, 5, dtype=torch.float64, generator=generator)
 
 
-@pytest.mark.parametrize("regulariser", ["entropy", "kl"])
+@pytest.mark.parametrize("regularizer", ["entropy", "kl"])
 @pytest.mark.parametrize(("gradient", "epsilon"), [("dual", 0.3), ("dual", 0.05), ("unrolled", 0.3)])
-def test_gradients_are_those_of_finite_differences(batch, regulariser, gradient, epsilon):
+def test_gradients_are_those_of_finite_differences(batch, regularizer, gradient, epsilon):
     student, teacher, cost = batch
     loss = SinkhornLoss(
-        cost, epsilon, 1.5, "none", regulariser=regulariser, gradient=gradient, tol=1e-12, max_iter=5000
+        cost, epsilon, 1.5, "none", regularizer=regularizer, gradient=gradient, tol=1e-12, max_iter=5000
     )
     assert torch.autograd.gradcheck(lambda x: loss(x, teacher), (student,), atol=1e-6)
 
 
 def test_values_and_gradients_are_those_of_arrays(batch):
     student, teacher, cost = batch
-    for regulariser in ("entropy", "kl"):
-        rows = SinkhornLoss(cost, 0.1, 2.0, "none", regulariser=regulariser)(student, teacher)
+    for regularizer in ("entropy", "kl"):
+        rows = SinkhornLoss(cost, 0.1, 2.0, "none", regularizer=regularizer)(student, teacher)
         p_S, p_T = (torch.softmax(z.detach() / 2.0, dim=1).numpy() for z in (student, teacher))
-        expected = sinkhorn(p_T, p_S, cost.numpy(), 0.1, regulariser=regulariser)
+        expected = sinkhorn(p_T, p_S, cost.numpy(), 0.1, regularizer=regularizer)
         np.testing.assert_allclose(rows.detach().numpy(), expected.value, atol=1e-12)
         (slope,) = torch.autograd.grad(rows.sum(), student)
         g = expected.gradient
@@ -174,7 +174,7 @@ def test_refusals_say_what_to_do(batch):
         ({"temperature": 0.0}, "temperature=0.0"),
         ({"reduction": "avg"}, "reduction='avg'"),
         ({"gradient": "autograd"}, "gradient='autograd'"),
-        ({"regulariser": "l2"}, "regulariser='l2'"),
+        ({"regularizer": "l2"}, "regularizer='l2'"),
         ({"n_samples": 0}, "n_samples=0"),
         ({"n_samples": 9, "gradient": "unrolled"}, "n_samples=9 .*'unrolled' does not start from any"),
         ({"epsilon": 1e-310}, "with epsilon=1e-310; expected"),

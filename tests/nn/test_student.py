@@ -33,7 +33,7 @@ def blobs(n=200, d=5, k=3, seed=0):
 def fitted(module=None, *, X=None, Q=None, progress=None, **options):
     if X is None:
         X, Q, _ = blobs()
-    options = {"max_epochs": 3, "random_state": 0, **options}
+    options = {"max_iter": 3, "random_state": 0, **options}
     more = {} if progress is None else {"progress": progress}
     student = TorchStudent(module, **options)
     return student.fit(X, Q, n_classes=Q.shape[1], criterion=SoftCrossEntropy(), **more)
@@ -63,7 +63,7 @@ def test_learns_classes_from_teachers_that_know_some_each():
     packed = np.where(y[:, None] == space.classes[space.columns], 6.0, 0.0)
     packed[y == 2, :2] = np.nan  # the first teacher abstains on what it does not know
     packed[y == 0, 2:] = np.nan
-    student = TorchStudent(random_state=0, max_epochs=40, lr=0.01)
+    student = TorchStudent(random_state=0, max_iter=40, lr=0.01)
     student.fit(X, packed, n_classes=3, criterion=CEBPLoss(space, temperature=1.0))
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.95
 
@@ -71,27 +71,27 @@ def test_learns_classes_from_teachers_that_know_some_each():
 def test_early_stopping_keeps_the_best_weights():
     X = blobs(120)[0]
     noise = np.random.default_rng(1).dirichlet(np.ones(3), size=120)
-    student = fitted(X=X, Q=noise, max_epochs=200, patience=4, lr=0.01, validation_fraction=0.3)
+    student = fitted(X=X, Q=noise, max_iter=200, patience=4, lr=0.01, validation_fraction=0.3)
     losses = [row["valid_loss"] for row in student.history_]
     assert len(losses) < 200
     assert np.argmin(losses) < len(losses) - 1
     # the history of a run that ends at the best epoch has the weights that were kept
     again = fitted(
-        X=X, Q=noise, max_epochs=student.n_iter_ - 4, patience=None, lr=0.01, validation_fraction=0.3
+        X=X, Q=noise, max_iter=student.n_iter_ - 4, patience=None, lr=0.01, validation_fraction=0.3
     )
     torch.testing.assert_close(weights(student), weights(again))
 
 
 def test_tensors_are_arrays():
     X, Q, _ = blobs(30)
-    tensors = TorchStudent(max_epochs=2, random_state=0).fit(
+    tensors = TorchStudent(max_iter=2, random_state=0).fit(
         torch.tensor(X), torch.tensor(Q), n_classes=3, criterion=SoftCrossEntropy()
     )
-    assert torch.equal(weights(tensors), weights(fitted(X=X, Q=Q, max_epochs=2)))
+    assert torch.equal(weights(tensors), weights(fitted(X=X, Q=Q, max_iter=2)))
 
 
 def test_without_patience_all_epochs_run():
-    assert fitted(patience=None, max_epochs=5).n_iter_ == 5
+    assert fitted(patience=None, max_iter=5).n_iter_ == 5
 
 
 def test_few_rows_are_not_split():
@@ -199,7 +199,7 @@ def test_progress_and_callbacks_see_every_epoch():
             self.epochs += 1
 
     seen, count = [], Count()
-    student = fitted(callbacks=[count], max_epochs=4, progress=lambda *report: seen.append(report))
+    student = fitted(callbacks=[count], max_iter=4, progress=lambda *report: seen.append(report))
     assert seen == [("training", epoch, 4) for epoch in (1, 2, 3, 4)]
     assert count.epochs == student.n_iter_ == 4
 
@@ -216,7 +216,7 @@ def test_a_keyboard_interrupt_is_not_taken_for_early_stopping():
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", torch.optim.RMSprop])
 def test_optimisers(optimizer):
     first, last = (
-        fitted(optimizer=optimizer, max_epochs=15, lr=0.01, weight_decay=1e-4).history_[i]["train_loss"]
+        fitted(optimizer=optimizer, max_iter=15, lr=0.01, weight_decay=1e-4).history_[i]["train_loss"]
         for i in (0, -1)
     )
     assert last < first
@@ -228,12 +228,12 @@ def test_weight_decay_is_used():
 
 def test_diverging_training_says_so():
     with pytest.raises(InvalidInputError, match=r"loss became (nan|inf) in epoch .* Lower lr \(now 1e\+20\)"):
-        fitted(lr=1e20, max_epochs=20)
+        fitted(lr=1e20, max_iter=20)
 
 
 def test_no_file_is_written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    fitted(max_epochs=30, patience=2)
+    fitted(max_iter=30, patience=2)
     assert not list(tmp_path.iterdir())
 
 
@@ -253,7 +253,7 @@ def test_is_a_scikit_learn_estimator():
         ({"optimizer": "adan"}, "Did you mean 'adam'"),
         ({"optimizer": 3}, "optimizer=3"),
         ({"lr": 0}, "lr=0 must be"),
-        ({"max_epochs": 0}, "max_epochs=0"),
+        ({"max_iter": 0}, "max_iter=0"),
         ({"batch_size": 1.5}, "batch_size=1.5"),
         ({"patience": 0}, "patience=0"),
         ({"validation_fraction": 1}, "validation_fraction=1 must be below 1"),

@@ -38,7 +38,7 @@ def test_values_plans_and_duals_are_those_of_pot(epsilon):
 
 def test_kl_is_the_divergence_from_the_independent_plan():
     a, b, M = problem(seed=1)
-    result = sinkhorn(a, b, M, 0.1, regulariser="kl", tol=1e-10)
+    result = sinkhorn(a, b, M, 0.1, regularizer="kl", tol=1e-10)
     for i in range(len(a)):
         T, _ = by_pot(a[i], b[i], M, 0.1)
         divergence = (T * np.log(T / np.outer(a[i], b[i]))).sum()

@@ -179,7 +179,7 @@ def test_teachers_that_agree_are_believed(method: Way, atol: float, case: Case, 
     logits = case.logits[:, block]
     Q = soft_labels([values] * copies, np.tile(logits, copies), case.temperature, method, lam=1e-6)
     expected = softmax(logits / case.temperature, axis=1)[:, np.argsort(values)]
-    # mf-lv agrees up to its regulariser, which trades the scale of u for that of v
+    # mf-lv agrees up to its regularizer, which trades the scale of u for that of v
     np.testing.assert_allclose(Q, expected, atol=0.01 if method == "mf-lv" else atol)
 
 

@@ -140,7 +140,9 @@ def test_the_models_own_array_is_not_written_to() -> None:
     np.testing.assert_array_equal(scores, PROBA)
 
 
-@pytest.mark.parametrize("option", [{"floor": 0}, {"floor": 0.5}, {"smoothing": 0}, {"smoothing": 1.0}])
+@pytest.mark.parametrize(
+    "option", [{"floor": 0}, {"floor": 0.5}, {"label_smoothing": 0}, {"label_smoothing": 1.0}]
+)
 def test_options_out_of_range(option: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(option))):
         as_teacher(PROBA, [0, 1, 2], **option)  # type: ignore[arg-type]

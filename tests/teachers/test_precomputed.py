@@ -48,7 +48,7 @@ def test_hard_labels(labels: Any, classes: Any, codes: list[int]) -> None:
 
 
 def test_smoothing_is_the_documented_one() -> None:
-    logits = as_teacher(["a", "b", "c", "a"], smoothing=0.3).predict_logits(X)
+    logits = as_teacher(["a", "b", "c", "a"], label_smoothing=0.3).predict_logits(X)
     np.testing.assert_allclose(logits[0], np.log([0.7 + 0.1, 0.1, 0.1]))
     default = as_teacher(["a", "b", "c", "a"]).predict_logits(X)
     np.testing.assert_allclose(np.exp(default[1]), [0.01 / 3, 0.99 + 0.01 / 3, 0.01 / 3])

@@ -16,7 +16,7 @@ TEXTS, LABELS = ["ka ka", "lo lo", "mi"] * 4, ["a", "b", "c"] * 4
 
 @pytest.fixture(scope="module")
 def model() -> NgramClassifier:
-    return NgramClassifier(n_buckets=500, dim=5, max_epochs=3, random_state=0).fit(TEXTS, LABELS)
+    return NgramClassifier(n_buckets=500, dim=5, max_iter=3, random_state=0).fit(TEXTS, LABELS)
 
 
 def test_a_file_says_which_of_the_two_it_is(model: NgramClassifier, tmp_path: Path) -> None:
@@ -62,8 +62,8 @@ def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: NgramClassifie
         teacher.embed(texts), saved.embed(texts), rtol=1e-2, atol=1e-3
     )  # half precision
     np.testing.assert_allclose(teacher.observe(texts).logits, saved.observe(texts).logits, atol=0.01)
-    again = NgramClassifier(n_buckets=500, dim=5, max_epochs=3, random_state=0).fit(TEXTS, LABELS)
-    other = NgramClassifier(n_buckets=500, dim=5, max_epochs=3, random_state=1).fit(TEXTS, LABELS)
+    again = NgramClassifier(n_buckets=500, dim=5, max_iter=3, random_state=0).fit(TEXTS, LABELS)
+    other = NgramClassifier(n_buckets=500, dim=5, max_iter=3, random_state=1).fit(TEXTS, LABELS)
     assert teacher.fingerprint == as_teacher(again).fingerprint != as_teacher(other).fingerprint
     with pytest.raises(TeacherError, match="is not fitted"):
         as_teacher(NgramClassifier())

@@ -55,7 +55,7 @@ def test_it_is_as_good_as_a_linear_model_of_counts(fitted: NgramClassifier) -> N
 def test_soft_labels_are_learnt_as_they_are() -> None:
     texts = ["ka ka", "lo lo", "mi mi"] * 20
     Q = np.array([[0.7, 0.2, 0.1], [0.1, 0.45, 0.45], [0.0, 0.0, 1.0]] * 20)
-    model = small(dropout=0.0, max_epochs=40).fit_soft_labels(texts, Q, classes=["x", "y", "z"])
+    model = small(dropout=0.0, max_iter=40).fit_soft_labels(texts, Q, classes=["x", "y", "z"])
     np.testing.assert_allclose(model.predict_proba(texts[:3]), Q[:3], atol=0.02)
     assert model.classes_.tolist() == ["x", "y", "z"]
     assert len(model.losses_) == model.n_iter_ == 40
@@ -67,15 +67,15 @@ def test_soft_labels_are_learnt_as_they_are() -> None:
 def test_one_hot_soft_labels_are_labels() -> None:
     texts, y = language(100)
     onehot = (y[:, None] == np.array(["a", "b", "c"])).astype(float)
-    plain = small(max_epochs=2).fit(texts, y).predict_logits(texts)
+    plain = small(max_iter=2).fit(texts, y).predict_logits(texts)
     for Q in (onehot, csr_array(onehot)):
-        model = small(max_epochs=2).fit_soft_labels(texts, Q, classes=["a", "b", "c"])
+        model = small(max_iter=2).fit_soft_labels(texts, Q, classes=["a", "b", "c"])
         np.testing.assert_array_equal(model.predict_logits(texts), plain)
 
 
 def test_weights_of_classes_and_rows() -> None:
     texts, Q = ["ka"] * 40, np.tile([0.75, 0.25], (40, 1))
-    options: dict[str, Any] = {"dropout": 0.0, "max_epochs": 40}
+    options: dict[str, Any] = {"dropout": 0.0, "max_iter": 40}
     by_class = small(**options).fit_soft_labels(texts, Q, class_weights=[1.0, 3.0]).predict_proba(["ka"])
     np.testing.assert_allclose(by_class, [[0.5, 0.5]], atol=0.02)
     y, weights = np.array(["n", "p"] * 20), np.array([1.0, 4.0] * 20)
@@ -86,9 +86,9 @@ def test_weights_of_classes_and_rows() -> None:
 def test_only_the_proportions_of_weights_matter() -> None:
     texts, y = language(60)
     weights = np.linspace(1, 2, 60)
-    plain = small(max_epochs=2).fit(texts, y, sample_weight=weights).predict_logits(texts)
+    plain = small(max_iter=2).fit(texts, y, sample_weight=weights).predict_logits(texts)
     for factor in (2.0**-80, 2.0**80):
-        scaled = small(max_epochs=2).fit(texts, y, sample_weight=factor * weights)
+        scaled = small(max_iter=2).fit(texts, y, sample_weight=factor * weights)
         np.testing.assert_array_equal(scaled.predict_logits(texts), plain)
 
 
@@ -96,8 +96,8 @@ def test_texts_of_weight_zero_are_not_seen() -> None:
     texts, y = language(60)
     keep = np.arange(60) % 3 > 0
     kept = [text for text, k in zip(texts, keep, strict=True) if k]
-    alone = small(max_epochs=1, batch_size=100, dropout=0.0).fit(kept, y[keep])
-    weighted = small(max_epochs=1, batch_size=100, dropout=0.0).fit(texts, y, sample_weight=keep)
+    alone = small(max_iter=1, batch_size=100, dropout=0.0).fit(kept, y[keep])
+    weighted = small(max_iter=1, batch_size=100, dropout=0.0).fit(texts, y, sample_weight=keep)
     np.testing.assert_allclose(weighted.predict_logits(texts), alone.predict_logits(texts), atol=1e-4)
 
 
@@ -111,9 +111,9 @@ def test_the_collision_loss_decides_between_what_the_labels_leave_open() -> None
 
 def test_a_seed_reproduces_and_another_does_not() -> None:
     texts, y = language(80)
-    first = small(max_epochs=2).fit(texts, y).predict_logits(texts)
-    np.testing.assert_array_equal(small(max_epochs=2).fit(texts, y).predict_logits(texts), first)
-    assert (small(max_epochs=2, random_state=1).fit(texts, y).predict_logits(texts) != first).any()
+    first = small(max_iter=2).fit(texts, y).predict_logits(texts)
+    np.testing.assert_array_equal(small(max_iter=2).fit(texts, y).predict_logits(texts), first)
+    assert (small(max_iter=2, random_state=1).fit(texts, y).predict_logits(texts) != first).any()
 
 
 def steps_of(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[tuple[int, float]]:
@@ -131,14 +131,14 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[tuple[int,
 
 
 def test_the_learning_rate_falls_to_zero_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    rates = [lr for _, lr in steps_of(monkeypatch, lr=0.3, max_epochs=2, batch_size=20)]
+    rates = [lr for _, lr in steps_of(monkeypatch, lr=0.3, max_iter=2, batch_size=20)]
     np.testing.assert_allclose(rates, 0.3 * np.array([6, 5, 4, 3, 2, 1]) / 6)
 
 
 def test_dropout_leaves_out_its_part_of_the_ngrams(monkeypatch: pytest.MonkeyPatch) -> None:
-    all_of_them, _ = steps_of(monkeypatch, dropout=0.0, max_epochs=1)[0]
+    all_of_them, _ = steps_of(monkeypatch, dropout=0.0, max_iter=1)[0]
     for dropout in (0.25, 0.75):
-        kept, _ = steps_of(monkeypatch, dropout=dropout, max_epochs=1)[0]
+        kept, _ = steps_of(monkeypatch, dropout=dropout, max_iter=1)[0]
         assert kept / all_of_them == pytest.approx(1 - dropout, abs=0.03)
 
 
@@ -146,7 +146,7 @@ def test_progress_is_told_of_each_epoch() -> None:
     told: list[tuple[str, int, int]] = []
     texts, y = language(20)
     Q = (y[:, None] == np.array(["a", "b", "c"])).astype(float)
-    small(max_epochs=3).fit_soft_labels(texts, Q, progress=lambda *args: told.append(args))
+    small(max_iter=3).fit_soft_labels(texts, Q, progress=lambda *args: told.append(args))
     assert told == [("training", epoch, 3) for epoch in (1, 2, 3)]
 
 
@@ -167,7 +167,7 @@ def test_a_text_alone_is_the_text_among_others(fitted: NgramClassifier) -> None:
 @pytest.mark.parametrize("text", ["", "   ", "123 45\n", "\x00", "漢字", "\ud800", "ǆǆǆ"])
 def test_texts_without_a_known_ngram_get_the_logits_of_no_text(text: str) -> None:
     # of two million buckets a handful is used, so that none is shared by chance
-    model = small(n_buckets=2**21, dim=1, max_epochs=1).fit(["ka", "lo"], ["a", "b"])
+    model = small(n_buckets=2**21, dim=1, max_iter=1).fit(["ka", "lo"], ["a", "b"])
     np.testing.assert_array_equal(model.predict_logits([text])[0], model.model_.bias)
     assert (model.predict_logits(["ka"])[0] != model.model_.bias).any()
 
@@ -177,7 +177,7 @@ def test_what_is_beyond_max_chars_is_not_read(fitted: NgramClassifier, tmp_path:
     np.testing.assert_array_equal(
         fitted.predict_logits([long + "lolo" * 10**6]), fitted.predict_logits([long])
     )
-    short = small(max_chars=4, max_epochs=1).fit(["kato mi", "lore se"], ["a", "b"])
+    short = small(max_chars=4, max_iter=1).fit(["kato mi", "lore se"], ["a", "b"])
     short = NgramClassifier.load(short.save(tmp_path / "short.npz"))
     assert short.max_chars == 4
     np.testing.assert_array_equal(short.predict_logits(["kato mi"]), short.predict_logits(["katovu"]))
@@ -190,7 +190,7 @@ def test_case_matters_where_it_is_to() -> None:
 
 
 def test_one_class_is_enough_to_be_sure() -> None:
-    model = small(max_epochs=1).fit(["ka", "lo"], ["a", "a"])
+    model = small(max_iter=1).fit(["ka", "lo"], ["a", "a"])
     assert model.predict_proba(["mi"]).tolist() == [[1.0]]
 
 
@@ -240,7 +240,7 @@ def test_what_is_no_list_of_texts_is_refused(fitted: NgramClassifier, X: Any, sa
         ({"n_buckets": 0}, "n_buckets=0"),
         ({"n_buckets": 2**40}, "must be at most"),
         ({"dim": 1.5}, "dim=1.5"),
-        ({"max_epochs": 0}, "max_epochs=0"),
+        ({"max_iter": 0}, "max_iter=0"),
         ({"batch_size": -1}, "batch_size=-1"),
         ({"max_chars": 0}, "max_chars=0"),
         ({"lr": 0}, "lr=0 must be a finite number above 0"),
@@ -284,7 +284,7 @@ def test_training_that_diverges_is_told_with_figures() -> None:
     with pytest.warns(
         ConvergenceWarning, match=r"ended at a loss of .*, where no model has 1\.099; lower lr=1"
     ):
-        small(lr=1e10, max_epochs=1).fit(*language(600))
+        small(lr=1e10, max_iter=1).fit(*language(600))
 
 
 @pytest.mark.parametrize("batch_size", [1, 30_000_000])
@@ -301,7 +301,7 @@ def test_training_has_one_thread_however_large_a_batch(
     monkeypatch.setattr(Descent, "step", watched)
     with threadpool_limits(2, "blas"):
         assert max(pool["num_threads"] for pool in threadpool_info()) == 2  # else the test says nothing
-        small(max_epochs=1, batch_size=batch_size).fit(["ka", "lo"], ["a", "b"])
+        small(max_iter=1, batch_size=batch_size).fit(["ka", "lo"], ["a", "b"])
     assert set(threads) == {1}
 
 

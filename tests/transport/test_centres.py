@@ -73,7 +73,7 @@ def test_a_cost_is_the_distance_of_a_row_of_weights_from_a_centre(network: Any) 
         for n in range(6):
             a, b = source[m] / np.linalg.norm(source[m]), target[n] / np.linalg.norm(target[n])
             assert cost[m, n] == pytest.approx(np.linalg.norm(a - b))
-    raw = cost_matrix(network, X, Y, normalise=False)
+    raw = cost_matrix(network, X, Y, normalize=False)
     assert raw[0, 0] == pytest.approx(np.linalg.norm(source[0] / np.linalg.norm(source[0]) - target[0]))
 
 
@@ -141,7 +141,7 @@ def test_centres_on_a_card_come_first(tmp_path: Path, network: Any) -> None:
     np.testing.assert_array_equal(teacher.class_centres, true)
     target = class_centres(teacher, X, Y)
     for centres in ("auto", "card"):
-        cost = cost_matrix(teacher, X, Y, centres=centres, normalise=False)
+        cost = cost_matrix(teacher, X, Y, centres=centres, normalize=False)
         np.testing.assert_allclose(cost[2, 3], np.linalg.norm(true[2] - target[3]))
     write_card(tmp_path / "old.card.json", Card("old", range(6), centres=true[:, :5]))
     with pytest.raises(
@@ -242,7 +242,7 @@ def test_another_models_embedding(network: Any) -> None:
     [
         ({"kind": "embeding"}, "kind='embeding' is unknown.*Did you mean 'embedding'"),
         ({"centres": "weigths"}, "centres='weigths' is unknown"),
-        ({"normalise": "yes"}, "normalise='yes' is unknown"),
+        ({"normalize": "yes"}, "normalize='yes' is unknown"),
         ({"kind": "superclass"}, "kind='superclass' needs superclasses="),
         ({"superclasses": {1: 2}}, "superclasses= is for it alone"),
         ({"kind": "superclass", "superclasses": [1, 2]}, "superclasses is a list; give a mapping"),
@@ -376,9 +376,9 @@ def test_weights_far_from_the_centres_are_passed_over_with_a_warning() -> None:
 
 def test_a_row_alone_in_its_class_is_nearest_to_another() -> None:
     points, codes = np.array([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0]]), np.array([0, 0, 1])
-    for normalise in (True, False):
-        assert nearest_other_mean(points, codes, 3, normalise).tolist() == [0, 0, 0]
-        assert nearest_other_mean(points[:1], codes[:1], 3, normalise).tolist() == [-1]
+    for normalize in (True, False):
+        assert nearest_other_mean(points, codes, 3, normalize).tolist() == [0, 0, 0]
+        assert nearest_other_mean(points[:1], codes[:1], 3, normalize).tolist() == [-1]
 
 
 def test_no_row_of_a_class_that_the_teacher_knows(network: Any) -> None:

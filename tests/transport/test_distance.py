@@ -19,11 +19,11 @@ def problem():
     return rng.dirichlet(np.ones(6), 5), rng.dirichlet(np.ones(4), 5), rng.random((6, 4))
 
 
-@pytest.mark.parametrize("regulariser", ["entropy", "kl"])
+@pytest.mark.parametrize("regularizer", ["entropy", "kl"])
 @pytest.mark.parametrize("epsilon", [0.3, 0.02])
-def test_gradient_is_the_derivative_of_the_value(problem, regulariser, epsilon):
+def test_gradient_is_the_derivative_of_the_value(problem, regularizer, epsilon):
     a, b, M = problem
-    options = {"regulariser": regulariser, "tol": 1e-12, "max_iter": 100_000}
+    options = {"regularizer": regularizer, "tol": 1e-12, "max_iter": 100_000}
     gradient = sinkhorn(a, b, M, epsilon, **options).gradient
     np.testing.assert_allclose(gradient.sum(axis=1), 0.0, atol=1e-9)
     step = 1e-5
@@ -36,7 +36,7 @@ def test_gradient_is_the_derivative_of_the_value(problem, regulariser, epsilon):
 
 def test_regularisers_share_the_plan_but_not_the_gradient(problem):
     a, b, M = problem
-    entropy, kl = (sinkhorn(a, b, M, 0.1, regulariser=name) for name in ("entropy", "kl"))
+    entropy, kl = (sinkhorn(a, b, M, 0.1, regularizer=name) for name in ("entropy", "kl"))
     np.testing.assert_array_equal(entropy.plan(2), kl.plan(2))
     difference = entropy.gradient - kl.gradient - 0.1 * np.log(b)
     np.testing.assert_allclose(difference, difference[:, :1] * np.ones(4), atol=1e-12)
@@ -66,7 +66,7 @@ def test_the_dual_of_a_zero_is_its_c_transform(problem):
     np.testing.assert_allclose(result.beta[:, 0], expected, atol=1e-9)
     # the gradient of "kl" is continuous there
     nearly = b + 1e-9 * np.eye(4)[0]
-    near, at = (sinkhorn(a, p, M, 0.1, tol=1e-12, regulariser="kl").gradient for p in (nearly, b))
+    near, at = (sinkhorn(a, p, M, 0.1, tol=1e-12, regularizer="kl").gradient for p in (nearly, b))
     np.testing.assert_allclose(near, at, atol=1e-6)
 
 
@@ -277,7 +277,7 @@ def test_solving_does_not_write_to_its_input(problem):
         ({"cost": np.ones(6)}, r"cost has shape \(6,\)"),
         ({"epsilon": 0.0}, r"epsilon=0.0 must be a finite number above 0"),
         ({"epsilon": "automatic"}, r"epsilon='automatic' is unknown.*Did you mean 'auto'"),
-        ({"regulariser": "KL"}, r"regulariser='KL' is unknown.*Did you mean 'kl'"),
+        ({"regularizer": "KL"}, r"regularizer='KL' is unknown.*Did you mean 'kl'"),
         ({"tol": -1.0}, r"tol=-1.0"),
         ({"max_iter": 0}, r"max_iter=0"),
         ({"init": np.zeros((5, 6))}, r"init has shape \(5, 6\); expected \(5, 4\)"),

@@ -67,7 +67,7 @@ def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any
             given.update(options, X=X, Q=Q)
             return super().fit_soft_labels(X, Q, **options)
 
-    unified = Unifier(teachers, Spy(n_buckets=64, dim=2, max_epochs=1), balance=True).fit(TEXTS)
+    unified = Unifier(teachers, Spy(n_buckets=64, dim=2, max_iter=1), balance=True).fit(TEXTS)
     np.testing.assert_array_equal(given["Q"], unified.soft_labels_)
     assert given["X"] is TEXTS
     assert unified.class_weights_ is not None
@@ -78,7 +78,7 @@ def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any
 def test_every_way_to_train_it(teachers: list[Any], options: dict[str, Any]) -> None:
     told: list[tuple[str, int, int]] = []
     unified = Unifier(
-        teachers, student(max_epochs=5), random_state=0, progress=lambda *args: told.append(args), **options
+        teachers, student(max_iter=5), random_state=0, progress=lambda *args: told.append(args), **options
     ).fit(TEXTS)
     assert unified.score(*TEST) > 0.8
     times = 2 if "self_label" in options else 1
@@ -115,11 +115,11 @@ def test_backprop_is_refused(teachers: list[Any]) -> None:
 
 def test_one_seed_reproduces_the_whole(teachers: list[Any]) -> None:
     first, again = (
-        Unifier(teachers, student(max_epochs=1), random_state=3).fit(TEXTS).predict_proba(TEST[0])
+        Unifier(teachers, student(max_iter=1), random_state=3).fit(TEXTS).predict_proba(TEST[0])
         for _ in range(2)
     )
     np.testing.assert_array_equal(first, again)
-    own = Unifier(teachers, student(max_epochs=1, random_state=5), random_state=3).fit(TEXTS)
+    own = Unifier(teachers, student(max_iter=1, random_state=5), random_state=3).fit(TEXTS)
     assert own.student_.estimator_.random_state == 5
 
 
@@ -133,7 +133,7 @@ def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
 
     counted = as_teacher(ask, teachers[0].classes, output="logits", fingerprint="1")
     for method in ("ce", "mf-p"):
-        unified = Unifier([counted, teachers[1]], student(max_epochs=1), method, cache=tmp_path).fit(TEXTS, y)
+        unified = Unifier([counted, teachers[1]], student(max_iter=1), method, cache=tmp_path).fit(TEXTS, y)
     assert sum(calls) == len(TEXTS)
     assert unified.soft_labels_ is not None
     assert unified.soft_labels_[0, unified.classes_.tolist().index(LABELS[0])] == 1.0

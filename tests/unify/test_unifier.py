@@ -69,7 +69,7 @@ def small_net(n_features: int, n_classes: int) -> torch.nn.Module:
 
 
 def quick(module: Any = small_net, **options: Any) -> TorchStudent:
-    return TorchStudent(module, **{"max_epochs": 30, "lr": 0.01, "patience": None, **options})
+    return TorchStudent(module, **{"max_iter": 30, "lr": 0.01, "patience": None, **options})
 
 
 STUDENTS = {
@@ -359,7 +359,7 @@ def test_probabilities_are_at_temperature_one(digits: Any) -> None:
     """A student that matches q at T must give the teacher's own probabilities back."""
     teacher = digits["teachers"][0]
     own = teacher.predict_proba(digits["X_test"])
-    for student in ("logistic", quick(max_epochs=150)):
+    for student in ("logistic", quick(max_iter=150)):
         unified = Unifier([teacher], student, random_state=0).fit(digits["X"])
         given = unified.predict_proba(digits["X_test"])
         assert np.abs(given - own).mean() < 0.05
@@ -424,7 +424,7 @@ def test_progress_tells_of_every_step(digits: Any) -> None:
     def progress(task: str, done: int, total: int) -> None:
         seen[task] = (done, total)
 
-    Unifier(digits["teachers"], quick(max_epochs=3), progress=progress).fit(digits["X"])
+    Unifier(digits["teachers"], quick(max_iter=3), progress=progress).fit(digits["X"])
     assert seen == {"scoring": (1200, 1200), "soft labels": (400, 400), "training": (3, 3)}
 
 

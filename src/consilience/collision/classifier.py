@@ -34,15 +34,15 @@ from consilience.kernels.linear_model import minimise_linear
 from consilience.students.sklearn import check_model
 
 Floats = NDArray[np.float64]
-Loss = Literal["collision", "generalised-collision", "shannon", "gce"]
+Loss = Literal["collision", "generalised-collision", "cross-entropy", "gce"]
 
-DEFAULT_Q = {"collision": 0.0, "generalised-collision": 0.5, "shannon": 0.0, "gce": 0.7}
+DEFAULT_Q = {"collision": 0.0, "generalised-collision": 0.5, "cross-entropy": 0.0, "gce": 0.7}
 """The losses, and the power q of each: 0.7 is the choice of the authors of GCE."""
 
 _FROM_LOGITS: dict[str, Callable[[Floats, Floats, float], tuple[Floats, Floats]]] = {
     "collision": collision_from_logits,
     "generalised-collision": collision_from_logits,
-    "shannon": lambda logits, target, q: shannon_from_logits(logits, target),
+    "cross-entropy": lambda logits, target, q: shannon_from_logits(logits, target),
     "gce": gce_from_logits,
 }
 
@@ -52,7 +52,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    loss : {"collision", "generalised-collision", "shannon", "gce"}
+    loss : {"collision", "generalised-collision", "cross-entropy", "gce"}
         What is minimised between prediction and soft label: the collision cross-entropy -ln p, with p the
         probability that predicted and true class are equal; its generalised form (1 - p^q) / q, better still
         where much is wrong; Shannon's cross-entropy; the generalised cross-entropy of Zhang and Sabuncu.
@@ -112,7 +112,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     >>> X, y = load_digits(return_X_y=True)
     >>> random = np.random.RandomState(0)
     >>> noisy = np.where(random.uniform(size=len(y)) < 0.7, random.randint(10, size=len(y)), y)
-    >>> losses = ("shannon", "collision", "generalised-collision")
+    >>> losses = ("cross-entropy", "collision", "generalised-collision")
     >>> scores = [CollisionClassifier(loss, noise_rate=0.7).fit(X, noisy).score(X, y) for loss in losses]
     >>> scores == sorted(scores), scores[2] > 0.88
     (True, True)
@@ -200,7 +200,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         else:
             check_model(self.model)
         if self.q is not None:
-            if self.loss in ("collision", "shannon"):
+            if self.loss in ("collision", "cross-entropy"):
                 raise InvalidInputError(
                     f"loss={self.loss!r} has no q; use 'generalised-collision' or 'gce' with it."
                 )
@@ -296,7 +296,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         criterion: Any = SoftCrossEntropy()
         if self.loss == "gce":
             criterion = GeneralisedCrossEntropy(self._power)
-        elif self.loss != "shannon":
+        elif self.loss != "cross-entropy":
             criterion = CollisionCrossEntropy(self._power)
         student = as_torch_student(self.model, self.random_state)
         student.fit(

@@ -78,7 +78,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         logits (n, K) for output; it is copied, never changed. A network is trained with Adam on batches, a
         pass over the rows in each round (`docs/cluster.md`); give a TorchStudent for another optimiser,
         learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
-    neighbors : int
+    n_neighbors : int
         Nearest neighbours of each row to average predictions over; 0 for none, and never more than the others
         of a cluster of n / K rows. For a network they are neighbours by the values of X, and with 0 it starts
         from its own predictions.
@@ -93,9 +93,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
         within a batch, one random start, no neighbours. It is there to reproduce; it finds worse clusters.
         A network takes steps of Adam, and two augmentations of each row where `augment` is given.
-    batch_size : int, optional
-        Of ``protocol="paper"`` and of networks: 250 by default, for networks less with fewer than 2,500 rows.
-    max_epochs : int, optional
+    max_iter : int, optional
         Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``, 50 for networks.
     augment : {"images", "rows"} or function, optional
         For networks: what may happen to a row without changing its class, as ``augment(batch, generator)``;
@@ -109,6 +107,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         Stop when at most this share of rows, or a single one, changes its cluster in a round.
     n_jobs : int, optional
         Starts at a time, in threads.
+    batch_size : int, optional
+        Of ``protocol="paper"`` and of networks: 250 by default, for networks less with fewer than 2,500 rows.
     progress : function, optional
         Called as ``progress(task, done, total)``.
     random_state : int, RandomState or None
@@ -138,7 +138,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     Above 8,192 rows starts are trained on a random sample of as many, and the best goes on with all rows for
     ten rounds at most: `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
     found among the rows of nearby cells, which misses a few (docs/cluster.md says how many). Memory grows
-    with n (d + K + neighbors); time with n^1.5 d for the neighbours, and with n K (d + K) for each round.
+    with n (d + K + n_neighbors); time with n^1.5 d for the neighbours, and with n K (d + K) for each round.
 
     Examples
     --------
@@ -155,19 +155,19 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         lam: float | None = None,
         loss: Loss = "collision",
         model: Any = "linear",
-        neighbors: int = 10,
+        n_neighbors: int = 10,
         n_init: int = 10,
         prior: ArrayLike | None = None,
         solver: str = "auto",
         *,
         protocol: Literal["full-batch", "paper"] = "full-batch",
-        batch_size: int | None = None,
-        max_epochs: int | None = None,
+        max_iter: int | None = None,
         augment: Any = None,
         weight_decay: float = 5e-4,
         label_weight: float = 2.0,
         tol: float = 1e-3,
         n_jobs: int | None = None,
+        batch_size: int | None = None,
         progress: Progress | None = None,
         random_state: Any = None,
     ) -> None:
@@ -175,18 +175,18 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self.lam = lam
         self.loss = loss
         self.model = model
-        self.neighbors = neighbors
+        self.n_neighbors = n_neighbors
         self.n_init = n_init
         self.prior = prior
         self.solver = solver
         self.protocol = protocol
-        self.batch_size = batch_size
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.augment = augment
         self.weight_decay = weight_decay
         self.label_weight = label_weight
         self.tol = tol
         self.n_jobs = n_jobs
+        self.batch_size = batch_size
         self.progress = progress
         self.random_state = random_state
 
@@ -255,7 +255,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         if self._is_linear:
             check_choice("model", self.model, ("linear",))
             if self.augment is not None:
-                raise InvalidInputError("augment is for networks; a linear model has neighbors instead.")
+                raise InvalidInputError("augment is for networks; a linear model has n_neighbors instead.")
         else:
             check_model(self.model)
         check_choice("solver", self.solver, SOLVERS)
@@ -265,10 +265,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             raise InvalidInputError("loss='iic' has no prior; it asks for equal shares. Use another loss.")
         if self.batch_size is not None and self._is_linear and self.protocol != "paper":
             raise InvalidInputError("batch_size is for networks and protocol='paper'; leave it out.")
-        check_count("neighbors", self.neighbors, at_least=0)
+        check_count("n_neighbors", self.n_neighbors, at_least=0)
         check_count("n_init", self.n_init)
         check_choice("protocol", self.protocol, ("full-batch", "paper"))
-        for name in ("batch_size", "max_epochs"):
+        for name in ("batch_size", "max_iter"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         for name in ("weight_decay", "label_weight", "tol"):
@@ -279,7 +279,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         default = loss.lam if self._is_linear else loss.network_lam
         # more neighbours than a fair cluster has rows would make all rows alike
         most = max(0, len(Z) // self.n_clusters - 1)
-        k = 0 if self.protocol == "paper" else min(self.neighbors, most)
+        k = 0 if self.protocol == "paper" else min(self.n_neighbors, most)
         neighbours = nearest_neighbours(Z, k, seed) if k else np.empty((len(Z), 0), np.int32)
         prior = _check_prior(self.prior, self.n_clusters)
         lam = default if self.lam is None else float(self.lam)
@@ -290,9 +290,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         Z, scale = _scaled(rows, mean)
         problem = self._problem(Z, fixed, int(seeds[0]))
         if self.protocol == "paper":
-            best = self._run_paper(Z, problem, self._schedule(len(Z), self.max_epochs or 10), int(seeds[1]))
+            best = self._run_paper(Z, problem, self._schedule(len(Z), self.max_iter or 10), int(seeds[1]))
         else:
-            plan = self._schedule(len(Z), self.max_epochs or 100)
+            plan = self._schedule(len(Z), self.max_iter or 100)
             best = self._best_run(Z, problem, plan, seeds[1:], self.loss)
             _warn_unless_settled(best.changed, plan)
         self.coef_ = best.W[:-1].T / scale
@@ -308,7 +308,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
         X, K, augment = as_rows(rows), self.n_clusters, as_augmentation(self.augment)
         report, student = self.progress or silent, self._student(int(seeds[0]), len(rows))
-        Z = _flat(rows) if self.neighbors and self.protocol != "paper" else np.empty((len(rows), 0))
+        Z = _flat(rows) if self.n_neighbors and self.protocol != "paper" else np.empty((len(rows), 0))
         problem = self._problem(Z, fixed, int(seeds[0]))
         best: Any
         if self.protocol == "paper":
@@ -318,11 +318,11 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
             best = train_batches(student, X, K, relabel_batch, augment=augment, progress=report)
         else:
-            plan = self._schedule(len(X), student.max_epochs)
+            plan = self._schedule(len(X), student.max_iter)
             start = None
             if Z.shape[1]:
                 start = self._linear_start(Z, problem, seeds[1:])
-                student.max_epochs += warm_up_epochs(len(X), student.batch_size)
+                student.max_iter += warm_up_epochs(len(X), student.batch_size)
             relabel, near = self._relabel(problem, self.loss), problem.neighbours
             best = train_rounds(
                 student, X, K, near, relabel, start=start, augment=augment, tol=plan.tol, progress=report
@@ -330,8 +330,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             _warn_unless_settled(best.changed, plan)
             if best.changed <= plan.tol and best.fell > SETTLED_FALL:
                 warnings.warn(
-                    f"Clustering stopped at max_epochs={plan.max_rounds} while the objective still fell, by "
-                    f"{best.fell:.2g} in the last round (tol {SETTLED_FALL:g}). Raise max_epochs.",
+                    f"Clustering stopped at max_iter={plan.max_rounds} while the objective still fell, by "
+                    f"{best.fell:.2g} in the last round (tol {SETTLED_FALL:g}). Raise max_iter.",
                     ConvergenceWarning,
                     stacklevel=3,
                 )
@@ -351,9 +351,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 lr=1e-4 if paper else 1e-3,
                 weight_decay=self.weight_decay,
                 batch_size=batch_size,
-                max_epochs=50,
+                max_iter=50,
             )
-        given = {name: getattr(self, name) for name in ("batch_size", "max_epochs")}
+        given = {name: getattr(self, name) for name in ("batch_size", "max_iter")}
         return student.set_params(**{name: value for name, value in given.items() if value is not None})
 
     def _linear_start(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> LogitLoss:
@@ -450,7 +450,7 @@ def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
     found = len(np.unique(labels))
     if found < n_clusters:
         warnings.warn(
-            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower neighbors, or ask "
+            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower n_neighbors, or ask "
             "for fewer clusters.",
             CoverageWarning,
             stacklevel=3,
@@ -460,8 +460,8 @@ def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
 def _warn_unless_settled(changed: float, plan: Schedule) -> None:
     if changed > plan.tol:
         warnings.warn(
-            f"Clustering stopped at max_epochs={plan.max_rounds}, with {changed:.2%} of rows changing their "
-            f"cluster in the last round (tol {plan.tol:.2%}). Raise max_epochs or tol.",
+            f"Clustering stopped at max_iter={plan.max_rounds}, with {changed:.2%} of rows changing their "
+            f"cluster in the last round (tol {plan.tol:.2%}). Raise max_iter or tol.",
             ConvergenceWarning,
             stacklevel=4,
         )

@@ -75,7 +75,7 @@ class CrossTaskDistiller(TaughtClassifier):
         student's classes. scikit-learn students know "sinkhorn", "kd" and "none".
     cost : {"embedding", "constant", "random", "superclass"} or (m, K) array
         A kind of `cost_matrix`, or the user's own; for several teachers a list of arrays, too.
-    normalise : bool
+    normalize : bool
         Whether centres are compared at unit length; see `cost_matrix`.
     balance : bool
         Whether the costs of a class are shifted alike so that transported labels have the class shares of y
@@ -83,7 +83,7 @@ class CrossTaskDistiller(TaughtClassifier):
         teacher is pulled towards others.
     superclasses : mapping, optional
         For ``cost="superclass"``.
-    regulariser : {"entropy", "kl"}
+    regularizer : {"entropy", "kl"}
         See `sinkhorn`.
     check : {"auto", False}
         Whether teachers whose transported labels tell nothing of labels held out are dropped; see
@@ -146,10 +146,10 @@ class CrossTaskDistiller(TaughtClassifier):
         loss: Loss = "sinkhorn",
         *,
         cost: Any = "embedding",
-        normalise: bool = True,
+        normalize: bool = True,
         balance: bool = True,
         superclasses: Mapping[Any, Any] | None = None,
-        regulariser: Literal["entropy", "kl"] = "entropy",
+        regularizer: Literal["entropy", "kl"] = "entropy",
         check: Literal["auto"] | bool = "auto",
         sharpness: float = 1.0,
         threshold: float = 0.01,
@@ -165,10 +165,10 @@ class CrossTaskDistiller(TaughtClassifier):
         self.epsilon = epsilon
         self.loss = loss
         self.cost = cost
-        self.normalise = normalise
+        self.normalize = normalize
         self.balance = balance
         self.superclasses = superclasses
-        self.regulariser = regulariser
+        self.regularizer = regularizer
         self.check = check
         self.sharpness = sharpness
         self.threshold = threshold
@@ -231,9 +231,9 @@ class CrossTaskDistiller(TaughtClassifier):
 
     def _check_params(self) -> None:
         check_choice("loss", self.loss, LOSSES)
-        check_choice("regulariser", self.regulariser, ("entropy", "kl"))
+        check_choice("regularizer", self.regularizer, ("entropy", "kl"))
         check_choice("check", self.check, ("auto", True, False))
-        for name in ("normalise", "balance"):
+        for name in ("normalize", "balance"):
             check_choice(name, getattr(self, name), (True, False))
         check_number("lam", self.lam, at_least=0)
         check_number("temperature", self.temperature, above=0)
@@ -289,7 +289,7 @@ class CrossTaskDistiller(TaughtClassifier):
                 costs[i],
                 float(self.temperature),
                 self.epsilon,
-                self.normalise,
+                self.normalize,
                 self.balance,
                 self.superclasses,
                 seed,
@@ -394,7 +394,7 @@ class CrossTaskDistiller(TaughtClassifier):
                 start = sum(block.shape[1] for block in blocks)
                 terms.append(make_term(slice(start, start + columns.shape[1]), lam))
                 blocks.append(np.where(silent_on[:, None], np.nan, columns))
-        if not hasattr(self.student, "max_epochs"):  # a TorchStudent knows what it wants
+        if not hasattr(self.student, "max_iter"):  # a TorchStudent knows what it wants
             student.set_params(**training_options(int(np.count_nonzero(used))))
         student.fit(
             pick(task.X, used),
@@ -412,7 +412,7 @@ class CrossTaskDistiller(TaughtClassifier):
         tau = float(self.temperature)
         if self.loss == "sinkhorn":
             loss = SinkhornLoss(
-                lesson.balanced_cost(), lesson.epsilon, tau, regulariser=self.regulariser, tol=1e-4
+                lesson.balanced_cost(), lesson.epsilon, tau, regularizer=self.regularizer, tol=1e-4
             )
             return [(lesson.seen.logits, lambda columns, lam: Term(loss, columns, lam * lesson.strength))]
         if self.loss == "kd":
@@ -423,7 +423,7 @@ class CrossTaskDistiller(TaughtClassifier):
             return [(E, lambda columns, lam: Term(RKDLoss(), columns, lam, "features"))]
         if self.loss == "fitnet":
             return [(E, lambda columns, lam: Term(FitNetLoss(E.shape[1]), columns, lam, "features"))]
-        near = nearest_mean_logits(lesson, task, self.normalise)
+        near = nearest_mean_logits(lesson, task, self.normalize)
         return [
             (E, lambda columns, lam: Term(RelationLoss(), columns, lam, "features")),
             (near, lambda columns, lam: Term(KDLoss(tau), columns, lam)),
@@ -465,7 +465,7 @@ def training_options(rows: int) -> dict[str, Any]:
     """
     batch = min(128, max(16, rows // 10))
     epochs = max(30, math.ceil(LEAST_STEPS / math.ceil(rows / batch)))
-    return {"batch_size": batch, "max_epochs": epochs, "patience": None, "validation_fraction": 0.0}
+    return {"batch_size": batch, "max_iter": epochs, "patience": None, "validation_fraction": 0.0}
 
 
 def score_weights(scores: ArrayLike, sharpness: float) -> Floats:

@@ -71,7 +71,7 @@ class Settings:
     cost: Any
     temperature: float
     epsilon: float | str
-    normalise: bool
+    normalize: bool
     balance: bool
     superclasses: Any
     seed: int
@@ -196,7 +196,7 @@ def _costs(
             task.classes[codes],
             kind=settings.cost,  # type: ignore[arg-type]
             superclasses=settings.superclasses,
-            normalise=settings.normalise,
+            normalize=settings.normalize,
             observed=heard,
             random_state=settings.seed,
         )
@@ -208,7 +208,7 @@ def _costs(
         gone = np.isnan(means).any(axis=1)
         if gone.any():  # the teacher abstains on all rows of a class: nothing tells it from the others
             means[gone] = np.nanmean(means[~gone], axis=0)
-        return centre_distances(own, means, settings.normalise)
+        return centre_distances(own, means, settings.normalize)
 
     return cost_from
 
@@ -233,7 +233,7 @@ def standard_embeddings(lesson: Lesson) -> Floats:
     return np.asarray(E / (size if size > 0 else 1.0))
 
 
-def nearest_mean_logits(lesson: Lesson, task: Task, normalise: bool) -> Floats:
+def nearest_mean_logits(lesson: Lesson, task: Task, normalize: bool) -> Floats:
     """Return logits (n, K) of the nearest class mean in the teacher's embedding.
 
     Minus the squared distance, in units of what rows have from the mean of their own class.
@@ -242,7 +242,7 @@ def nearest_mean_logits(lesson: Lesson, task: Task, normalise: bool) -> Floats:
     means = class_means(E[labelled], task.codes[labelled], len(task.classes))
     squares = np.full((len(E), len(means)), np.nan)
     spoken = ~np.isnan(E[:, 0])
-    squares[spoken] = centre_distances(E[spoken], means, normalise) ** 2
+    squares[spoken] = centre_distances(E[spoken], means, normalize) ** 2
     rows = np.flatnonzero(labelled & spoken)
     own = float(squares[rows, task.codes[rows]].mean())
     return np.asarray(-squares / (own if own > 0 else 1.0))

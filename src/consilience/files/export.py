@@ -236,7 +236,7 @@ class _Tail:
         return output
 
     def sharpen(self, value: str, power: float) -> str:
-        """Raise probabilities to a power and normalise them again."""
+        """Raise probabilities to a power and normalize them again."""
         # a binary forest in onnxruntime gives one probability as 1 - p, which may be -1e-8
         value = self.node("Relu", [value])
         if power == 1:

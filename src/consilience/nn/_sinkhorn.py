@@ -106,7 +106,7 @@ def _relax(marginal: Tensor, product: Tensor, scaling: Tensor, step: Tensor) -> 
 
 
 def to_kl(a: Tensor, b: Tensor, epsilon: float, value: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return value and gradient with the regulariser epsilon KL(T || a b^T) from those of eq. (5).
+    """Return value and gradient with the regularizer epsilon KL(T || a b^T) from those of eq. (5).
 
     The gradient is beta - epsilon log b, less its mean: finite where b is zero, as beta is the c-transform.
     """

@@ -38,8 +38,8 @@ class Rows(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 class Watch(Callback):
     """Reports progress, and stops with an error when the loss is not a number any more."""
 
-    def __init__(self, progress: Progress, max_epochs: int, lr: float) -> None:
-        self.progress, self.max_epochs, self.lr = progress, max_epochs, lr
+    def __init__(self, progress: Progress, max_iter: int, lr: float) -> None:
+        self.progress, self.max_iter, self.lr = progress, max_iter, lr
 
     def on_batch_end(self, net: Any, *, training: bool, loss: Tensor, **_: Any) -> None:
         """Check the loss of a batch."""
@@ -52,7 +52,7 @@ class Watch(Callback):
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
         """Tell that an epoch is done."""
-        self.progress("training", len(net.history), self.max_epochs)
+        self.progress("training", len(net.history), self.max_iter)
 
 
 def run(net: NeuralNet, X: Tensor, targets: Tensor) -> list[dict[str, Any]]:

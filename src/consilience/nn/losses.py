@@ -233,7 +233,7 @@ class MFLVBPLoss(PackedLoss):
     space, temperature, reduction
         See `PackedLoss`.
     lam : float
-        Weight of the regulariser, lambda of eq. (15).
+        Weight of the regularizer, lambda of eq. (15).
 
     Examples
     --------
@@ -268,7 +268,7 @@ class MFLVBPLoss(PackedLoss):
 class MFLFBPLoss(PackedLoss):
     r"""Matrix factorisation in logit space with v fixed to one (MF-LF-BP).
 
-    Eq. (17) with u the student's logits over the temperature, v = 1 and no regulariser; P_k removes the mean:
+    Eq. (17) with u the student's logits over the temperature, v = 1 and no regularizer; P_k removes the mean:
 
     .. math:: J(u) = \sum_i \|P_{|L_i|}(z_i - [u]_{L_i})\|^2
 

@@ -49,7 +49,7 @@ class SinkhornLoss(nn.Module):
         Divides the student's and the teacher's logits.
     reduction : {"mean", "sum", "none"}
         The mean is over the rows where the teacher speaks; "none" gives shape (n,).
-    regulariser : {"entropy", "kl"}
+    regularizer : {"entropy", "kl"}
         As in `consilience.sinkhorn`. The plans are the same, the gradients are not: "entropy" also pulls the
         student towards uniform predictions, by epsilon; "kl" does not.
     gradient : {"dual", "unrolled"}
@@ -85,7 +85,7 @@ class SinkhornLoss(nn.Module):
         temperature: float = 3.0,
         reduction: str = "mean",
         *,
-        regulariser: str = "entropy",
+        regularizer: str = "entropy",
         gradient: str = "dual",
         tol: float = 1e-6,
         max_iter: int = 10_000,
@@ -94,9 +94,9 @@ class SinkhornLoss(nn.Module):
         super().__init__()
         self.temperature = check_number("temperature", temperature, above=0)
         check_choice("reduction", reduction, REDUCTIONS)
-        check_choice("regulariser", regulariser, kernels.REGULARISERS)
+        check_choice("regularizer", regularizer, kernels.REGULARISERS)
         check_choice("gradient", gradient, GRADIENTS)
-        self.reduction, self.regulariser, self.gradient = reduction, regulariser, gradient
+        self.reduction, self.regularizer, self.gradient = reduction, regularizer, gradient
         self.tol, self.max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
         if isinstance(epsilon, str):
             check_choice("epsilon", epsilon, ("auto",))
@@ -160,7 +160,7 @@ class SinkhornLoss(nn.Module):
         m, k = self.cost.shape
         return (
             f"{m} to {k} classes, epsilon={self.epsilon:g}, temperature={self.temperature:g}, "
-            f"reduction={self.reduction!r}, regulariser={self.regulariser!r}, gradient={self.gradient!r}"
+            f"reduction={self.reduction!r}, regularizer={self.regularizer!r}, gradient={self.gradient!r}"
         )
 
     def _check(self, input: Tensor, target: Tensor) -> Tensor | None:  # noqa: A002
@@ -211,7 +211,7 @@ class SinkhornLoss(nn.Module):
     def _distances(self, z: Tensor, p_T: Tensor, index: Tensor | None) -> Tensor:
         """Return the distance of each row (n,) from student logits."""
         if self.gradient == "unrolled":
-            p_S, kl = torch.softmax(z / self.temperature, dim=1), self.regulariser == "kl"
+            p_S, kl = torch.softmax(z / self.temperature, dim=1), self.regularizer == "kl"
             return twin.unrolled(p_T, p_S, self.cost, self.epsilon, self.tol, self.max_iter, kl)
         start = None if index is None else cast(Tensor, self.duals)[index]
         rows, beta = cast(Any, _Distance).apply(z, p_T, self, start)
@@ -247,7 +247,7 @@ class _Distance(torch.autograd.Function):
         if message:
             warnings.warn(message, ConvergenceWarning, stacklevel=4)
         value, gradient = solved.value, solved.beta
-        if loss.regulariser == "kl":
+        if loss.regularizer == "kl":
             value, gradient = twin.to_kl(p_T, p_S, loss.epsilon, value, gradient)
         gradient = gradient.to(z.dtype)
         mean = (gradient * p_S).sum(dim=1, keepdim=True)

@@ -47,13 +47,13 @@ class TorchStudent(BaseEstimator):
         How to descend.
     lr : float
         Learning rate.
-    max_epochs : int
+    max_iter : int
         Most passes over the rows.
     batch_size : int
         Rows per step.
     patience : int or None
         Stop after this many epochs without a better validation loss and keep the best weights; None trains
-        for `max_epochs` and keeps the last weights.
+        for `max_iter` and keeps the last weights.
     validation_fraction : float
         Part of the rows held out for `patience`, in [0, 1); nothing is held out below 20 rows.
     callbacks : sequence of skorch callbacks
@@ -83,7 +83,7 @@ class TorchStudent(BaseEstimator):
     >>> import numpy as np
     >>> from consilience.nn import SoftCrossEntropy
     >>> X, Q = np.array([[0.0], [1.0]] * 8), np.array([[0.9, 0.1], [0.2, 0.8]] * 8)
-    >>> student = TorchStudent(max_epochs=30, lr=0.01, random_state=0)
+    >>> student = TorchStudent(max_iter=30, lr=0.01, random_state=0)
     >>> _ = student.fit(X, Q, n_classes=2, criterion=SoftCrossEntropy())
     >>> student.predict_logits(X[:2]).argmax(axis=1).tolist()
     [0, 1]
@@ -97,7 +97,7 @@ class TorchStudent(BaseEstimator):
         *,
         optimizer: str | type[torch.optim.Optimizer] = "adam",
         lr: float = 1e-3,
-        max_epochs: int = 50,
+        max_iter: int = 50,
         batch_size: int = 128,
         patience: int | None = 5,
         validation_fraction: float = 0.1,
@@ -110,7 +110,7 @@ class TorchStudent(BaseEstimator):
         self.module = module
         self.optimizer = optimizer
         self.lr = lr
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.batch_size = batch_size
         self.patience = patience
         self.validation_fraction = validation_fraction
@@ -146,7 +146,7 @@ class TorchStudent(BaseEstimator):
             the module has methods ``attach(module, example)``, with two rows of X, and ``detach()``, called
             before and after the training; parameters of its own are trained too.
         progress : callable
-            Called as ``progress("training", epoch, max_epochs)`` after each epoch.
+            Called as ``progress("training", epoch, max_iter)`` after each epoch.
         """
         require("skorch", extra="torch", purpose="Training a torch student")
         from consilience.nn._training import run
@@ -206,7 +206,7 @@ class TorchStudent(BaseEstimator):
             )
         check_number("lr", self.lr, above=0)
         check_number("weight_decay", self.weight_decay, at_least=0)
-        check_count("max_epochs", self.max_epochs)
+        check_count("max_iter", self.max_iter)
         check_count("batch_size", self.batch_size)
         if self.patience is not None:
             check_count("patience", self.patience)
@@ -224,7 +224,7 @@ class TorchStudent(BaseEstimator):
         from consilience.nn._training import Watch, as_is
 
         fraction = float(self.validation_fraction) if n_rows >= MIN_ROWS_TO_SPLIT else 0.0
-        callbacks: list[Any] = [Watch(progress, self.max_epochs, self.lr), *self.callbacks]
+        callbacks: list[Any] = [Watch(progress, self.max_iter, self.lr), *self.callbacks]
         if fraction and self.patience is not None:
             # last: it stops skorch by an exception, and the others would miss the final epoch
             callbacks.append(EarlyStopping(patience=self.patience, load_best=True))
@@ -238,7 +238,7 @@ class TorchStudent(BaseEstimator):
             criterion=criterion,
             optimizer=optimizer,
             lr=self.lr,
-            max_epochs=self.max_epochs,
+            max_epochs=self.max_iter,
             batch_size=self.batch_size,
             train_split=ValidSplit(fraction, random_state=seed) if fraction else None,
             callbacks=callbacks,

@@ -62,8 +62,8 @@ class Settings:
     score: str
     temperature: float
     epsilon: float | str
-    normalise: bool
-    l2: float
+    normalize: bool
+    weight_decay: float
     folds: int
     seed: int
     intervals: bool = True  # whether anybody wants to know what each row adds
@@ -202,7 +202,7 @@ def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
     logits = np.where(known[:, None], seen.logits, np.nan)  # as if the teacher abstained on the others
     own = teacher_centres(case.teacher, case.X, observed=Observed(logits, seen.embeddings))
     means = class_means(features(seen), np.where(known, case.codes, -1), case.n_classes)
-    return centre_distances(own, means, case.settings.normalise)
+    return centre_distances(own, means, case.settings.normalize)
 
 
 def _student_side(case: Case) -> Floats:
@@ -214,10 +214,10 @@ def _student_side(case: Case) -> Floats:
     if settings.approximation == "exact":
         return fitted_logits(_taught(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
     folds = case.folds if settings.folds > 1 else None
-    probe = probe_logits(case.features, case.codes, case.n_classes, settings.l2, folds)
+    probe = probe_logits(case.features, case.codes, case.n_classes, settings.weight_decay, folds)
     if not probe.converged:
         warnings.warn(
-            f"The probe stopped with a gradient of {probe.gradient:.1e} (tol 1e-4). Raise l2.",
+            f"The probe stopped with a gradient of {probe.gradient:.1e} (tol 1e-4). Raise weight_decay.",
             ConvergenceWarning,
             stacklevel=2,
         )

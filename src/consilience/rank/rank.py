@@ -69,15 +69,15 @@ def rank_teachers(
     score: str = "likelihood",
     temperature: float = 1.0,
     epsilon: float | str = "auto",
-    normalise: bool = True,
-    l2: float = 1e-3,
+    normalize: bool = True,
+    weight_decay: float = 1e-3,
     folds: int = 2,
     n_bootstrap: int = 200,
     confidence: float = 0.95,
     cache: ScoreStore | str | os.PathLike[str] | None = None,
     batch_size: int = 4096,
-    random_state: int | None = None,
     progress: Progress = silent,
+    random_state: int | None = None,
 ) -> Ranking:
     r"""Rank teachers by how much each would help a student of your classes.
 
@@ -112,9 +112,9 @@ def rank_teachers(
         Of the softmax of both sides; the paper's is 3.
     epsilon : float or "auto"
         Of the Sinkhorn distance; "auto" follows the spread of each teacher's cost matrix.
-    normalise : bool
+    normalize : bool
         Whether class centres are brought to unit length; see `cost_matrix`.
-    l2 : float
+    weight_decay : float
         Weight decay of the probe, on features scaled to a mean squared length of d.
     folds : int
         From 2, each row meets a probe of its own fold and class centres of the other folds, so that a teacher
@@ -128,10 +128,10 @@ def rank_teachers(
         Keeps what teachers say, so that no teacher runs twice on the same rows.
     batch_size : int
         Rows per call of a teacher.
-    random_state : int, optional
-        Seeds resamples, folds and mixtures; None is 0 here, since a ranking that changes is of no use.
     progress : callable
         Called with ("ranking", teachers done, teachers in all).
+    random_state : int, optional
+        Seeds resamples, folds and mixtures; None is 0 here, since a ranking that changes is of no use.
 
     Returns
     -------
@@ -151,7 +151,16 @@ def rank_teachers(
         raise InvalidInputError(f"metric={metric!r} must be the name of a metric, or a list of names.")
     names = [metric] if isinstance(metric, str) else list(metric)
     settings = _settings(
-        names, approximation, student, score, temperature, epsilon, normalise, l2, folds, random_state
+        names,
+        approximation,
+        student,
+        score,
+        temperature,
+        epsilon,
+        normalize,
+        weight_decay,
+        folds,
+        random_state,
     )
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
@@ -188,8 +197,8 @@ def _settings(
     score: str,
     temperature: float,
     epsilon: float | str,
-    normalise: bool,
-    l2: float,
+    normalize: bool,
+    weight_decay: float,
     folds: int,
     random_state: int | None,
 ) -> Settings:
@@ -200,7 +209,7 @@ def _settings(
         check_choice("metric", name, METRICS)
     check_choice("approximation", approximation, APPROXIMATIONS)
     check_choice("score", score, SCORES)
-    check_choice("normalise", normalise, (True, False))
+    check_choice("normalize", normalize, (True, False))
     if isinstance(epsilon, str):
         check_choice("epsilon", epsilon, ("auto",))
     else:
@@ -223,8 +232,8 @@ def _settings(
         score,
         check_number("temperature", temperature, above=0),
         epsilon,
-        normalise,
-        check_number("l2", l2, at_least=0),
+        normalize,
+        check_number("weight_decay", weight_decay, at_least=0),
         check_count("folds", folds),
         0 if random_state is None else check_count("random_state", random_state, at_least=0),
     )

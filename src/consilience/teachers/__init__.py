@@ -21,7 +21,7 @@ from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
 from consilience.teachers._onnx import onnx_teacher
-from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, check_floor, check_smoothing
+from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, check_floor, check_label_smoothing
 from consilience.teachers._precomputed import (
     array_teacher,
     is_array,
@@ -61,7 +61,7 @@ def as_teacher(
     *,
     output: Output = "auto",
     floor: float = FLOOR,
-    smoothing: float = SMOOTHING,
+    label_smoothing: float = LABEL_SMOOTHING,
     batch_size: int = BATCH_SIZE,
     device: str | None = None,
     embed: Any = None,
@@ -101,7 +101,7 @@ def as_teacher(
         Probabilities become ``log(max(p, floor))``. Classes that a ranked answer does not name have p = 0,
         after the others are scaled to sum to one; among logits they get the lowest of the answer, among costs
         the highest.
-    smoothing : float
+    label_smoothing : float
         For hard labels, s: the label's logit is log(1 - s + s / k), the others' log(s / k).
     batch_size : int
         Rows per call of a torch or ONNX model.
@@ -146,7 +146,7 @@ def as_teacher(
     options = Options(
         output,
         check_floor(floor),
-        check_smoothing(smoothing),
+        check_label_smoothing(label_smoothing),
         check_count("batch_size", batch_size),
         device,
         embed,

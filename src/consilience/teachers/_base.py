@@ -17,7 +17,7 @@ from consilience._validation import n_rows
 from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
 from consilience.labels import class_list, shorten
 from consilience.teachers._features import Observed, read_features
-from consilience.teachers._outputs import FLOOR, SMOOTHING, Output, ScoreReader
+from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, ScoreReader
 
 BATCH_SIZE = 1024
 
@@ -67,7 +67,7 @@ class Options:
 
     output: Output = "auto"
     floor: float = FLOOR
-    smoothing: float = SMOOTHING
+    label_smoothing: float = LABEL_SMOOTHING
     batch_size: int = BATCH_SIZE
     device: str | None = None
     embed: Any = None

@@ -16,10 +16,10 @@ class LabelTeacher(Aligned):
     """Hard labels; -1 in `_codes` is an abstention."""
 
     _codes: NDArray[np.intp]
-    _smoothing: float
+    _label_smoothing: float
 
     def _scores(self, X: Any, rows: int) -> Any:
-        k, s = len(self.classes), self._smoothing
+        k, s = len(self.classes), self._label_smoothing
         logits = np.full((rows, k), np.log(s / k))
         present = np.flatnonzero(self._codes >= 0)
         logits[present, self._codes[present]] = np.log((1 - s) + s / k)
@@ -37,7 +37,7 @@ def label_teacher(
     teacher = LabelTeacher(name, found, options, output="logits")
     teacher._codes = np.full(len(labels), -1, dtype=np.intp)
     teacher._codes[present] = _codes(_plain(values, name), found, present, name)
-    teacher._smoothing, teacher._rows = options.smoothing, len(labels)
+    teacher._label_smoothing, teacher._rows = options.label_smoothing, len(labels)
     return teacher
 
 

@@ -13,7 +13,7 @@ from consilience.exceptions import InvalidInputError, TeacherError
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 
 FLOOR = 1e-6
-SMOOTHING = 0.01
+LABEL_SMOOTHING = 0.01
 SUM_TOLERANCE = 1e-3
 # float32 arithmetic such as 1 - p leaves probabilities this far below zero
 NEGATIVE_SLACK = 1e-6
@@ -193,11 +193,13 @@ def check_floor(floor: object) -> float:
     return value
 
 
-def check_smoothing(smoothing: object) -> float:
-    """Return the smoothing of hard labels, or say what it must be."""
-    value = check_number("smoothing", smoothing, above=0)
+def check_label_smoothing(label_smoothing: object) -> float:
+    """Return `label_smoothing`, or raise unless it is between 0 and 1."""
+    value = check_number("label_smoothing", label_smoothing, above=0)
     if value >= 1:
-        raise InvalidInputError(f"smoothing={smoothing!r} must be below 1; {SMOOTHING:g} is usual.")
+        raise InvalidInputError(
+            f"label_smoothing={label_smoothing!r} must be below 1; {LABEL_SMOOTHING:g} is usual."
+        )
     return value
 
 

@@ -84,7 +84,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         2 n_buckets dim bytes.
     dim : int
         Length of a vector.
-    max_epochs : int
+    max_iter : int
         Passes over the texts.
     lr : float
         Learning rate at the start.
@@ -121,7 +121,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         ngram_range: tuple[int, int] = (1, 4),
         n_buckets: int = 2**18,
         dim: int = 64,
-        max_epochs: int = 10,
+        max_iter: int = 10,
         lr: float = 0.02,
         batch_size: int = 256,
         dropout: float = 0.5,
@@ -132,7 +132,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         self.ngram_range = ngram_range
         self.n_buckets = n_buckets
         self.dim = dim
-        self.max_epochs = max_epochs
+        self.max_iter = max_iter
         self.lr = lr
         self.batch_size = batch_size
         self.dropout = dropout
@@ -187,7 +187,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
             Shannon's cross-entropy, or the collision cross-entropy, with which texts of which the soft labels
             are unsure teach less.
         progress : callable
-            Called as ``progress("training", epoch, max_epochs)`` after each epoch.
+            Called as ``progress("training", epoch, max_iter)`` after each epoch.
         """
         reading, texts = self._check_params(), as_texts(X)
         check_choice("loss", loss, ("cross-entropy", "collision"))
@@ -288,7 +288,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
             )
         if check_count("n_buckets", self.n_buckets) > MAX_BUCKETS:
             raise InvalidInputError(f"n_buckets={self.n_buckets!r} must be at most {MAX_BUCKETS}.")
-        for name in ("dim", "max_epochs", "batch_size", "max_chars"):
+        for name in ("dim", "max_iter", "batch_size", "max_chars"):
             check_count(name, getattr(self, name))
         check_number("lr", self.lr, above=0)
         if check_number("dropout", self.dropout, at_least=0) >= 1:
@@ -309,7 +309,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
         b = np.zeros(L, dtype=np.float32)
         descent = Descent(E, W, b)
-        epochs, done = int(self.max_epochs), 0
+        epochs, done = int(self.max_iter), 0
         self.losses_ = []
         with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # which the loss tells
             for epoch in range(epochs):

@@ -77,7 +77,7 @@ def cost_matrix(
     centres: Centres = "auto",
     other: Any = None,
     superclasses: Mapping[Any, Any] | None = None,
-    normalise: bool = True,
+    normalize: bool = True,
     observed: Observed | None = None,
     random_state: Any = None,
 ) -> NDArray[np.float64]:
@@ -111,7 +111,7 @@ def cost_matrix(
         One whose embedding is used instead (Table 8, IV). It must know all classes of the teacher.
     superclasses : mapping, optional
         The superclass of each class of the teacher and of the student, for ``kind="superclass"``.
-    normalise : bool
+    normalize : bool
         Whether both sides are brought to unit length, so that costs lie in [0, 2]. Without, the student's
         centres keep their lengths; the weights of eq. (8) have length one in any case, and the two would be
         compared in different units.
@@ -142,7 +142,7 @@ def cost_matrix(
     """
     check_choice("kind", kind, KINDS)
     check_choice("centres", centres, CENTRES)
-    check_choice("normalise", normalise, (True, False))
+    check_choice("normalize", normalize, (True, False))
     _check_combination(kind, centres, other, superclasses)
     source = as_teacher(teacher)
     if kind in ("constant", "superclass"):
@@ -152,12 +152,12 @@ def cost_matrix(
         return _by_name(source, names, superclasses)
     names, codes = check_labels(y, n_rows(X), classes)
     if kind == "random":
-        return _random_cost(source, X, names, codes, normalise, observed, random_state)
+        return _random_cost(source, X, names, codes, normalize, observed, random_state)
     used = source if other is None else as_teacher(other)
     seen = _observed(used, X, observed)
     rows = None if other is None else _rows_of(used, source)
     own = teacher_centres(used, X, centres=centres, observed=seen)
-    return centre_distances(own if rows is None else own[rows], _means(seen, names, codes), normalise)
+    return centre_distances(own if rows is None else own[rows], _means(seen, names, codes), normalize)
 
 
 def features(observed: Observed) -> NDArray[Any]:
@@ -259,7 +259,7 @@ class NcmAccuracy:
 
 
 def ncm_accuracy(
-    teacher: Any, X: Any, y: Any = None, *, normalise: bool = True, observed: Observed | None = None
+    teacher: Any, X: Any, y: Any = None, *, normalize: bool = True, observed: Observed | None = None
 ) -> NcmAccuracy:
     """Tell whether the weights of a teacher's last layer may stand for its class centres: SCTD, Table 2.
 
@@ -271,7 +271,7 @@ def ncm_accuracy(
     y : (n,) sequence, optional
         Labels; rows of classes that the teacher does not know are left out. Without labels the nearest-mean
         classifiers are compared with the model's own predictions, so that X may be any rows.
-    normalise : bool
+    normalize : bool
         Whether rows and centres are compared at unit length, as in `cost_matrix`.
     observed : Observed, optional
         What `observe` gave for X.
@@ -308,9 +308,9 @@ def ncm_accuracy(
         )
     points, truth = np.asarray(features(seen)[rows], dtype=np.float64), truth[rows]
     weights = _weights(source, X) if seen.embeddings is not None else None
-    unit = unit_rows(points) if normalise else points
+    unit = unit_rows(points) if normalize else points
     near_weights = None if weights is None else (unit @ unit_rows(weights).T).argmax(axis=1)
-    near_means = nearest_other_mean(points, truth, len(known), normalise)
+    near_means = nearest_other_mean(points, truth, len(known), normalize)
     return NcmAccuracy(
         model=float(np.mean(predicted[rows] == truth)),
         true_centres=float(np.mean(near_means == truth)),
@@ -454,7 +454,7 @@ def _random_cost(
     X: Any,
     names: NDArray[Any],
     codes: NDArray[np.intp],
-    normalise: bool,
+    normalize: bool,
     observed: Observed | None,
     random_state: Any,
 ) -> NDArray[np.float64]:
@@ -476,7 +476,7 @@ def _random_cost(
         target = _means(_observed(teacher, X, observed), names, codes)
         target = target @ rng.normal(size=(target.shape[1], target.shape[1]))
     own = rng.normal(size=(len(teacher.classes), target.shape[1])) if weights is None else weights
-    return centre_distances(unit_rows(own), target, normalise)
+    return centre_distances(unit_rows(own), target, normalize)
 
 
 def _check_combination(kind: Kind, centres: Centres, other: Any, superclasses: Any) -> None:

@@ -35,7 +35,7 @@ class SinkhornResult:
     Attributes
     ----------
     value : (n,) array
-        The Sinkhorn distance with its regulariser, eq. (5).
+        The Sinkhorn distance with its regularizer, eq. (5).
     beta : (n, k) array
         The dual of the target, eq. (13), whose entries sum to zero: the gradient of an "entropy" `value`
         within the simplex (Prop. 4.2). Where the target has a zero that gradient is minus infinity, and the
@@ -48,7 +48,7 @@ class SinkhornResult:
         Whether `residual` is at most the tolerance.
     epsilon : float
         As used; what "auto" came to.
-    regulariser : {"entropy", "kl"}
+    regularizer : {"entropy", "kl"}
     reduced_alpha : (n, m) array
         `alpha` less the smallest cost, which may be so large that a sum with it rounds the plan away.
     source, target : (n, m) and (n, k) arrays
@@ -62,7 +62,7 @@ class SinkhornResult:
     n_iter: NDArray[np.int64]
     converged: NDArray[np.bool_]
     epsilon: float
-    regulariser: str
+    regularizer: str
     reduced_alpha: Floats = field(repr=False)
     source: Floats = field(repr=False)
     target: Floats = field(repr=False)
@@ -83,7 +83,7 @@ class SinkhornResult:
 
     @cached_property
     def cost(self) -> Floats:
-        """The cost <T, M> of each row (n,), without the regulariser."""
+        """The cost <T, M> of each row (n,), without the regularizer."""
         return kernels.transport_cost(
             self.source, self.target, self.cost_matrix, self.epsilon, self.reduced_alpha, self.beta
         )
@@ -92,9 +92,9 @@ class SinkhornResult:
     def gradient(self) -> Floats:
         """The gradient of `value` with respect to the target (n, k), whose entries sum to zero.
 
-        It is `beta` for the "entropy" regulariser, and beta - epsilon log p_S, less its mean, for "kl".
+        It is `beta` for the "entropy" regularizer, and beta - epsilon log p_S, less its mean, for "kl".
         """
-        if self.regulariser == "entropy":
+        if self.regularizer == "entropy":
             return self.beta
         gradient = self.beta - self.epsilon * _log(self.target)
         return np.asarray(gradient - gradient.mean(axis=1, keepdims=True))
@@ -113,7 +113,7 @@ def sinkhorn(
     cost: ArrayLike,
     epsilon: float | str = "auto",
     *,
-    regulariser: str = "entropy",
+    regularizer: str = "entropy",
     tol: float = 1e-6,
     max_iter: int = 10_000,
     init: ArrayLike | None = None,
@@ -138,7 +138,7 @@ def sinkhorn(
         How smooth the plan is, in units of the cost. "auto" is half the standard deviation of the cost:
         where costs are nearly equal, a fixed epsilon makes every plan p_T p_S^T and all rows look alike.
         At least 1e-12 of the range of the cost.
-    regulariser : {"entropy", "kl"}
+    regularizer : {"entropy", "kl"}
         "entropy" is eq. (5). "kl" has epsilon KL(T || p_T p_S^T) in place of -epsilon H(T): the plan is the
         same, the value lacks the entropies of p_T and p_S, and its gradient does not pull p_S towards the
         uniform distribution.
@@ -165,17 +165,17 @@ def sinkhorn(
     """
     a, b, M = _check_problem(source, target, cost)
     eps = _check_epsilon(epsilon, M)
-    check_choice("regulariser", regulariser, kernels.REGULARISERS)
+    check_choice("regularizer", regularizer, kernels.REGULARISERS)
     tol, max_iter = check_number("tol", tol, above=0), check_count("max_iter", max_iter)
     solved = kernels.solve(a, b, M, eps, tol, max_iter, _check_init(init, b))
     message = kernels.shortfall(solved.residual, solved.n_iter, tol, max_iter)
     if message:
         warnings.warn(message, ConvergenceWarning, stacklevel=2)
     value, converged = solved.value, solved.residual <= tol
-    if regulariser == "kl":
+    if regularizer == "kl":
         value = value + eps * (1.0 - (a * _log(a)).sum(axis=1) - (b * _log(b)).sum(axis=1))
     return SinkhornResult(
-        value, solved.beta, solved.residual, solved.n_iter, converged, eps, regulariser,
+        value, solved.beta, solved.residual, solved.n_iter, converged, eps, regularizer,
         solved.alpha, a, b, M,
     )  # fmt: skip
 

@@ -38,7 +38,7 @@ class _Settings:
     temperature: float
     tol: float
     max_iter: int
-    lam: float
+    ridge: float
     off_set: bool
 
 
@@ -61,7 +61,7 @@ def _solve_mf_p(logits: Floats, layout: Layout, s: _Settings) -> _Solution:
 
 
 def _solve_mf_lv(logits: Floats, layout: Layout, s: _Settings) -> _Solution:
-    U, _, changes, n_iter = mf_lv_logits(logits, layout, s.temperature, s.lam, s.tol, s.max_iter)
+    U, _, changes, n_iter = mf_lv_logits(logits, layout, s.temperature, s.ridge, s.tol, s.max_iter)
     return _Solution(U, changes, n_iter)
 
 
@@ -99,7 +99,7 @@ def estimate_soft_labels(
     temperature: float = 3.0,
     tol: float | None = None,
     max_iter: int | None = None,
-    lam: float = 0.01,
+    ridge: float = 0.01,
     off_set: bool = False,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
@@ -125,7 +125,7 @@ def estimate_soft_labels(
         one iteration for ``"mf-p"`` and ``"mf-lv"`` (1e-3).
     max_iter : int, optional
         Most iterations: 200 for ``"ce"``, 3000 for ``"mf-p"`` and ``"mf-lv"``.
-    lam : float
+    ridge : float
         Regularisation of ``"mf-lv"``, lambda of eq. (15).
     off_set : bool
         Off-set weighting, for ``"ce"`` only: a teacher has as much say on a row as the estimate gives mass to
@@ -171,7 +171,7 @@ def estimate_soft_labels(
         temperature=check_number("temperature", temperature, above=0),
         tol=default_tol if tol is None else check_number("tol", tol, above=0),
         max_iter=default_max_iter if max_iter is None else check_count("max_iter", max_iter),
-        lam=check_number("lam", lam, above=0),
+        ridge=check_number("ridge", ridge, above=0),
         off_set=check_off_set(off_set, method),
     )
     packed = check_packed_logits(logits, space)

@@ -113,11 +113,11 @@ class Unifier(TaughtClassifier):
     threshold : float
         For scikit-learn students: classes of a row less probable than this are left out. Students that learn
         soft labels by themselves, such as ``"ngrams"``, and networks leave none out.
-    batch_size : int
-        Rows per call of a teacher.
     cache : path or ScoreStore, optional
         A folder that keeps what the teachers say of each row, so that another fit on the same rows asks none
         of them again, and one that was stopped goes on where it was; see docs/centres.md.
+    batch_size : int
+        Rows per call of a teacher.
     progress : callable, optional
         Called with (task, done, total) on long work.
     random_state : int, RandomState or None
@@ -175,8 +175,8 @@ class Unifier(TaughtClassifier):
         disconnected: Disconnected = "warn",
         smoothing: float = 0.001,
         threshold: float = 0.01,
-        batch_size: int = 4096,
         cache: Any = None,
+        batch_size: int = 4096,
         progress: Progress | None = None,
         random_state: Any = None,
     ) -> None:
@@ -194,8 +194,8 @@ class Unifier(TaughtClassifier):
         self.disconnected = disconnected
         self.smoothing = smoothing
         self.threshold = threshold
-        self.batch_size = batch_size
         self.cache = cache
+        self.batch_size = batch_size
         self.progress = progress
         self.random_state = random_state
 

@@ -59,19 +59,19 @@ def test_a_row_of_zeros_stays_one() -> None:
     np.testing.assert_array_equal(unit_rows(np.array([[0.0, 0.0], [0.0, 2.0]])), [[0, 0], [0, 1]])
 
 
-@pytest.mark.parametrize("normalise", [True, False])
-def test_a_row_is_judged_by_the_means_of_the_others(normalise: bool) -> None:
+@pytest.mark.parametrize("normalize", [True, False])
+def test_a_row_is_judged_by_the_means_of_the_others(normalize: bool) -> None:
     rng = np.random.default_rng(0)
     rows, codes = (
         rng.normal(size=(40, 5)),
         rng.integers(0, 12, 40),
     )  # classes of three rows: its own would tell
-    found = nearest_other_mean(rows, codes, 12, normalise)
+    found = nearest_other_mean(rows, codes, 12, normalize)
     for i in range(40):
         rest = np.arange(40) != i
         with_rows = np.unique(codes[rest])
         means = np.stack([rows[rest & (codes == k)].mean(axis=0) for k in with_rows])
         point = rows[i]
-        if normalise:
+        if normalize:
             means, point = unit_rows(means), unit_rows(point[None])[0]
         assert found[i] == with_rows[np.linalg.norm(means - point, axis=1).argmin()]

@@ -34,9 +34,9 @@ def cluster(
     lam: Annotated[
         float | None, typer.Option(help="Weight of equal sizes; about 1 where sizes may differ.")
     ] = None,
-    neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
+    n_neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
     n_init: Annotated[int, typer.Option(help="Starts, of which the best is kept.")] = 10,
-    max_epochs: Annotated[int, typer.Option(help="Most rounds of a start.")] = 100,
+    max_iter: Annotated[int, typer.Option(help="Most rounds of a start.")] = 100,
     jobs: Annotated[int, typer.Option(help="Starts at a time.")] = 1,
     seed: Annotated[int, typer.Option(help="Makes the clusters reproducible.")] = 0,
     as_json: Json = False,
@@ -66,9 +66,9 @@ def cluster(
             clusters,
             lam,
             loss,  # type: ignore[arg-type]
-            neighbors=neighbors,
+            n_neighbors=n_neighbors,
             n_init=n_init,
-            max_epochs=max_epochs,
+            max_iter=max_iter,
             n_jobs=jobs,
             progress=progress,
             random_state=seed,

@@ -51,7 +51,7 @@ def unit_rows(vectors: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(rows / np.where(length > 0, length, 1.0))
 
 
-def centre_distances(source: NDArray[Any], target: NDArray[Any], normalise: bool) -> NDArray[np.float64]:
+def centre_distances(source: NDArray[Any], target: NDArray[Any], normalize: bool) -> NDArray[np.float64]:
     """Return M (m, n), M[i, j] = ||source[i] - target[j]||_2: SCTD, eq. (7).
 
     Parameters
@@ -60,16 +60,16 @@ def centre_distances(source: NDArray[Any], target: NDArray[Any], normalise: bool
         The centres of the teacher's classes.
     target : (n, d) array
         The centres of the student's classes.
-    normalise : bool
+    normalize : bool
         Whether both are brought to unit length first, so that costs lie in [0, 2].
     """
-    if normalise:
+    if normalize:
         source, target = unit_rows(source), unit_rows(target)
     return np.asarray(cdist(source, target))
 
 
 def nearest_other_mean(
-    embeddings: NDArray[np.float64], codes: NDArray[np.intp], n_classes: int, normalise: bool
+    embeddings: NDArray[np.float64], codes: NDArray[np.intp], n_classes: int, normalize: bool
 ) -> NDArray[np.intp]:
     """Return the class (n,) with the nearest mean of each row, the row itself left out of its class's mean.
 
@@ -84,7 +84,7 @@ def nearest_other_mean(
         The class of each row, from 0 to C - 1; classes without rows are never the nearest.
     n_classes : int
         C.
-    normalise : bool
+    normalize : bool
         Whether rows and means are compared at unit length.
     """
     means = class_means(embeddings, codes, n_classes)
@@ -93,7 +93,7 @@ def nearest_other_mean(
         own = (counts * means[codes] - embeddings) / (counts - 1)
     own[counts[:, 0] == 1] = np.nan
     points = embeddings
-    if normalise:
+    if normalize:
         points, means, own = unit_rows(embeddings), unit_rows(means), unit_rows(own)
     scores = 2 * points @ np.nan_to_num(means).T - (means**2).sum(axis=1)
     scores[np.arange(len(codes)), codes] = 2 * (points * own).sum(axis=1) - (own**2).sum(axis=1)

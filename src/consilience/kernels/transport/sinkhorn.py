@@ -72,7 +72,7 @@ class Solution(NamedTuple):
 
     alpha: Floats  # (n, m)
     beta: Floats  # (n, k)
-    value: Floats  # (n,) with the regulariser of eq. (5)
+    value: Floats  # (n,) with the regularizer of eq. (5)
     residual: Floats  # (n,) L1 error of the marginals
     n_iter: NDArray[np.int64]  # (n,)
 

@@ -27,7 +27,7 @@ Factors = tuple[Floats, Floats, Floats, Ints]
 
 
 def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
-    """Minimise eq. (17) with v = 1 and no regulariser, for each row.
+    """Minimise eq. (17) with v = 1 and no regularizer, for each row.
 
     Parameters
     ----------
