@@ -450,8 +450,8 @@ def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
     found = len(np.unique(labels))
     if found < n_clusters:
         warnings.warn(
-            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower n_neighbors, or ask "
-            "for fewer clusters.",
+            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower n_neighbors, "
+            "or ask for fewer clusters.",
             CoverageWarning,
             stacklevel=3,
         )
