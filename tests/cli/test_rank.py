@@ -128,4 +128,4 @@ def test_bad_input_exits_2_with_one_sentence(
 def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(folder: Path) -> None:
     result = run(*files(folder, "constant", "short"))
     assert result.exit_code == 2
-    assert result.stderr == "Error: No teacher could be assessed. constant says the same of every row.\n"
+    assert result.stderr == "Error: No teacher could be scored. constant says the same of every row.\n"

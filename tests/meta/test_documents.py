@@ -6,6 +6,7 @@ import doctest
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,19 @@ def test_links_in_the_documents_lead_somewhere() -> None:
 def test_ci_runs_the_readmes_test_command() -> None:
     (command,) = [line for line in blocks(README) if "pytest" in line]
     assert command.strip() in (ROOT / ".ci" / "run").read_text(encoding="utf8")
+
+
+def test_the_map_in_contributing_is_the_tree_and_the_import_contract() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf8")
+    rows = text.partition("<!-- rooms -->")[2].partition("<!-- /rooms -->")[0].strip().splitlines()[2:]
+    rooms = [re.findall(r"`([\w.]+?)/?`", row.split("|")[1]) for row in rows]
+    source = ROOT / "src" / "consilience"
+    tree = {path.name for path in source.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
+    assert sorted(name for row in rooms for name in row) == sorted(tree - {"__init__.py"})
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))
+    layers = contract["tool"]["importlinter"]["contracts"][0]["layers"]
+    named = [sorted(re.findall(r"consilience\.(\w+)", layer)) for layer in layers]
+    assert named == [sorted(name.removesuffix(".py") for name in row) for row in rooms]
 
 
 def test_both_commands_of_the_readme_install_with_the_constraints() -> None:

@@ -238,7 +238,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _read_parquet(path: Path, key: str) -> NDArray[Any]:
-    parquet = require("pyarrow.parquet", extra="parquet", purpose="Reading parquet")
+    parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
     with parquet.ParquetFile(path) as file:
         table = file.read()
     # pandas writes its index as one more column

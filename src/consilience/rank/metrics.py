@@ -1,8 +1,9 @@
-"""The criteria by which teachers are ranked: for each metric a function from a teacher's case to its score.
+"""The metrics that rank teachers. Each maps one teacher's outputs on the task to a score.
 
-Each also says what every row adds: numbers whose mean is the score, and which resample as the score does. For
-`transport`, `nce`, `leep` and `n_leep` they are the terms of the mean; for `logme` and `h_score` the
-derivative by the row's weight; for the others the spread of a jackknife. Equation numbers are those of SCTD.
+A metric also gives each row a number. The mean of these numbers is the score, and they resample as the score
+does. For `transport`, `nce`, `leep` and `n_leep` they are the terms of a mean; for `logme` and `h_score`
+derivatives by the weight of a row; for the others the spread of a jackknife. Equation numbers are those of
+SCTD.
 """
 
 from __future__ import annotations
@@ -66,12 +67,35 @@ class Settings:
     weight_decay: float
     folds: int
     seed: int
-    intervals: bool = True  # whether anybody wants to know what each row adds
+    intervals: bool = True  # False spares the numbers of the rows
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One teacher's outputs on the rows where it does not abstain."""
+    """One teacher's outputs on the rows that it answered: the argument of every metric.
+
+    Attributes
+    ----------
+    teacher : Teacher
+    X : rows
+        The n rows of the task that the teacher answered.
+    y : (n,) array
+        Their labels.
+    codes : (n,) array of int
+        The labels as numbers from 0 to K - 1.
+    n_classes : int
+        K, the classes among these rows.
+    observed : Observed
+        The teacher's `logits` (n, m) and `embeddings` (n, d), as they came.
+    proba : (n, m) array
+        The teacher's probabilities.
+    embeddings : (n, d) array
+        Its embeddings; asking for them raises an error where it has none.
+    settings : Settings
+        The options of `rank_teachers`.
+    student_logits : (n, K) array or None
+        p_S of Approximation I, which is the same for all teachers.
+    """
 
     teacher: Teacher
     X: Any
@@ -80,7 +104,6 @@ class Case:
     n_classes: int
     observed: Observed
     settings: Settings
-    # p_S of Approximation I (n, K), which no teacher changes
     student_logits: Floats | None = None
 
     @cached_property
@@ -104,7 +127,7 @@ class Case:
         several = np.bincount(self.codes)[self.codes] > 1
         if not several.any():
             raise TeacherError(
-                self.teacher.name, "speaks about one row of each class; nothing can be held out. Use folds=1."
+                self.teacher.name, "answered one row of each class, so no row can be held out. Use folds=1."
             )
         rng = np.random.RandomState(self.settings.seed)
         folds[several] = stratified_folds(self.codes[several], self.settings.folds, rng)
@@ -154,25 +177,27 @@ class Case:
         )
 
 
-# what a metric gives: the score, and for each row a number; the mean of these is the score
+# the score, and a number for each row whose mean is the score
 Scored = tuple[float, Floats]
+# a user's metric: the score, or a number for each row whose mean is the score
+OwnMetric = Callable[[Case], float | Floats]
 
 
 def _transport(case: Case) -> Scored:
-    r"""Return minus the mean of eq. (24) over the rows, or how probable its student is to the teacher.
+    r"""Return minus the mean of eq. (24) over the rows, or the likelihood of the student's predictions.
 
-    "likelihood" (ours) compares the predictions that stand for the student's with those of a student who only
-    listened to the teacher, q = argmin_q S_epsilon(p_T, q), less sure where that is more probable:
+    "likelihood" (ours) compares the student's predictions with the transported label q, which a student
+    of the teacher alone would predict: q = argmin_q S_epsilon(p_T, q). A power a flattens q where that fits
+    better:
 
     .. math:: \max_{0 \le a \le 1} \frac{1}{N} \sum_i \sum_n p_S(x_i)_n \ln
               \frac{q(x_i)_n^a}{\sum_k q(x_i)_k^a}
 
-    Where S_epsilon itself is small, teachers agree with the student, and those without information do so
-    best: their costs are all alike, and so are their student's predictions. Such a teacher has the likelihood
-    of a guess.
+    S_epsilon itself rewards teachers that know nothing: their costs are all alike, and so are their student's
+    predictions. Here such a teacher gets the likelihood of a guess.
 
-    The rows of a fold meet a probe of that fold and class centres of the others. Were both made of the same
-    rows, they would agree on what those happen to have in common, whether held out or not.
+    The rows of a fold meet a probe of that fold and class centres of the other folds. Made of the same rows,
+    probe and centres would agree by chance.
     """
     settings, folds = case.settings, case.folds
     p_T = np.asarray(softmax(case.observed.logits / settings.temperature, axis=1))
@@ -191,13 +216,13 @@ def _transport(case: Case) -> Scored:
     several = folds >= 0
     if settings.score == "likelihood":
         rows[several] = tempered_likelihood(p_S[several], log_q[several])
-    # the only rows of their classes: nothing says what the teacher knows of these
+    # the only row of a class cannot be held out, so nothing is known about it
     rows[~several] = case.guess if settings.score == "likelihood" else rows[several].mean()
     return float(rows.mean()), rows
 
 
 def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
-    """Return the cost matrix M (m, K) of eq. (7) that some of the rows tell."""
+    """Return the cost matrix M (m, K) of eq. (7), made from the rows `known` alone."""
     seen = case.observed
     logits = np.where(known[:, None], seen.logits, np.nan)  # as if the teacher abstained on the others
     own = teacher_centres(case.teacher, case.X, observed=Observed(logits, seen.embeddings))
@@ -206,13 +231,13 @@ def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
 
 
 def _student_side(case: Case) -> Floats:
-    """Return the logits (n, K) that stand for the student's; NaN for rows that cannot be held out."""
+    """Return the logits (n, K) of the student of eq. (24); NaN for rows that cannot be held out."""
     settings = case.settings
     if settings.approximation == "student":
         assert case.student_logits is not None  # noqa: S101
         return case.student_logits
     if settings.approximation == "exact":
-        return fitted_logits(_taught(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
+        return fitted_logits(_student_of(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
     folds = case.folds if settings.folds > 1 else None
     probe = probe_logits(case.features, case.codes, case.n_classes, settings.weight_decay, folds)
     if not probe.converged:
@@ -225,13 +250,13 @@ def _student_side(case: Case) -> Floats:
 
 
 def takes_teacher(student: Any) -> bool:
-    """Tell whether a student can be made for a teacher: see `_taught`."""
+    """Tell whether a student can be made for a teacher; see `_student_of`."""
     if hasattr(student, "fit") and hasattr(student, "get_params"):
         return "teacher" in student.get_params()
     return callable(student)
 
 
-def _taught(student: Any, teacher: Teacher) -> Any:
+def _student_of(student: Any, teacher: Teacher) -> Any:
     """Return an unfitted student of this teacher."""
     if hasattr(student, "fit") and hasattr(student, "get_params"):
         return clone(student, safe=False).set_params(teacher=teacher)
@@ -293,9 +318,9 @@ def _gbc(case: Case) -> Scored:
 
 
 def _otce(case: Case) -> Scored:
-    """Score with the teacher's class centres for its data, each weighted as often as the class is predicted.
+    """Score with the teacher's class centres in place of its training rows, which nobody has here.
 
-    Nobody has the teacher's own rows here, which the paper compares with; both sides have unit length.
+    A centre counts as often as its class is predicted. Both sides have unit length.
     """
 
     def value(part: Case) -> float:
@@ -323,14 +348,62 @@ def _jackknifed(case: Case, value: Callable[[Case], float]) -> Scored:
     return whole, spread_jackknife(whole, left_out, groups)
 
 
-METRICS: dict[str, Callable[[Case], Scored]] = {
-    "transport": _transport,
-    "nce": _nce,
-    "leep": _leep,
-    "logme": _logme,
-    "h_score": _h_score,
-    "n_leep": _n_leep,
-    "gbc": _gbc,
-    "otce": _otce,
-    "transrate": _transrate,
+@dataclass(frozen=True)
+class Metric:
+    """How a metric scores, and what its numbers are.
+
+    Attributes
+    ----------
+    score : callable
+        From a `Case` to the score and a number for each row.
+    likelihood : bool
+        Whether the score is a mean log-likelihood. Rows without an answer then count as guesses.
+    highest : float
+        The largest score there can be; a jackknife interval is cut there.
+    """
+
+    score: Callable[[Case], Scored]
+    likelihood: bool = False
+    highest: float = np.inf
+
+
+METRICS: dict[str, Metric] = {
+    "transport": Metric(_transport, likelihood=True),
+    "nce": Metric(_nce, likelihood=True),
+    "leep": Metric(_leep, likelihood=True),
+    "logme": Metric(_logme),
+    "h_score": Metric(_h_score),
+    "n_leep": Metric(_n_leep, likelihood=True),
+    "gbc": Metric(_gbc, highest=0.0),
+    "otce": Metric(_otce, highest=0.0),
+    "transrate": Metric(_transrate),
 }
+
+
+def as_metric(metric: str | OwnMetric, settings: Settings) -> Metric:
+    """Return the metric of this name, or make one of a user's function."""
+    if callable(metric):
+        return Metric(lambda case: _own(metric, case))
+    found = METRICS[metric]
+    if metric == "transport" and settings.score != "likelihood":
+        return replace(found, likelihood=False)
+    return found
+
+
+def _own(metric: OwnMetric, case: Case) -> Scored:
+    """Score by a user's function: a number, or a number for each row."""
+    name = metric_name(metric)
+    value = np.asarray(metric(case))
+    if value.dtype.kind not in "biuf" or value.shape not in ((), (len(case.codes),)):
+        raise InvalidInputError(
+            f"metric {name!r} returned an array of shape {value.shape} and type {value.dtype}; expected "
+            f"one number, or one for each of the {len(case.codes)} rows."
+        )
+    if value.ndim == 0:
+        return _jackknifed(case, lambda part: float(metric(part)))
+    return float(value.mean()), value.astype(np.float64)
+
+
+def metric_name(metric: str | OwnMetric) -> str:
+    """Return the name of a metric, for tables."""
+    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))

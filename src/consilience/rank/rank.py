@@ -1,4 +1,4 @@
-"""Rank teachers by how much each has to give to a task, without a student of each (SCTD, Sec. 5)."""
+"""Rank teachers by how much each would help with a task, without training on each (SCTD, Sec. 5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,18 @@ from consilience._validation import check_choice, check_count, check_number, n_r
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.rank.assessment import resampled_means
 from consilience.labels import counted
-from consilience.rank.metrics import METRICS, SCORES, Case, Settings, fitted_logits, takes_teacher
+from consilience.rank.metrics import (
+    METRICS,
+    SCORES,
+    Case,
+    Metric,
+    OwnMetric,
+    Settings,
+    as_metric,
+    fitted_logits,
+    metric_name,
+    takes_teacher,
+)
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rank.transferability import label_codes
 from consilience.students.sklearn import named_student
@@ -31,7 +42,6 @@ __all__ = ["METRICS", "RankedTeacher", "Ranking", "rank_teachers"]
 
 Floats = NDArray[np.float64]
 
-LIKELIHOODS = ("nce", "leep", "n_leep")  # metrics of which a guess has a value: minus the logarithm of K
 SAME = 1e-6  # differences of probabilities that are rounding
 
 APPROXIMATIONS = {
@@ -45,13 +55,13 @@ APPROXIMATIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What all teachers are assessed on, and how."""
+    """What all teachers are scored on, and how."""
 
     X: Any
     y: NDArray[Any]
     codes: NDArray[np.intp]
     n_classes: int
-    metrics: tuple[str, ...]
+    metrics: dict[str, Metric]  # by name; the first ranks
     settings: Settings
     student_logits: Floats | None  # of Approximation I
     store: ScoreStore | None
@@ -62,7 +72,7 @@ def rank_teachers(
     teachers: Any,
     X: Any,
     y: Any,
-    metric: str | Sequence[str] = "transport",
+    metric: str | OwnMetric | Sequence[str | OwnMetric] = "transport",
     *,
     approximation: str = "fictitious",
     student: Any = None,
@@ -84,30 +94,32 @@ def rank_teachers(
     Parameters
     ----------
     teachers : sequence, or dict from names
-        Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. One that
-        fails, says the same of every row or abstains everywhere comes last, with the reason. Rows on which
-        one abstains count as guesses; where the metric is no likelihood, a teacher that abstains on all rows
-        of a class comes after those that do not.
+        Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. A teacher
+        that fails, gives every row the same answer or abstains everywhere comes last, with the reason. Rows
+        without an answer count as guesses. Where the metric is no likelihood, a teacher that never answers
+        for some class comes after those that do.
     X : array, sparse matrix, data frame or list
         n rows of your task.
     y : (n,) sequence of str, int or float
         Their classes, which need not be those of any teacher.
-    metric : str or sequence of str
+    metric : str, callable, or sequence of these
         ``"transport"`` (SCTD), ``"nce"``, ``"leep"``, ``"logme"``, ``"h_score"``, ``"n_leep"``, ``"gbc"``,
-        ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. Of several, the first ranks.
+        ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. A function gets a
+        `consilience.rank.metrics.Case` and returns a score, or a number for each row whose mean is the
+        score; higher is better. Of several metrics, the first ranks.
     approximation : {"fictitious", "student", "exact"}
-        Whose predictions stand for the student's in eq. (24): those of a linear probe on the teacher's
-        embedding (the paper's Approximation II); of one student trained without any teacher (I); of a student
-        trained with each teacher (exact). "II" and "I" are understood.
+        Which student eq. (24) is about: a linear probe on the teacher's embedding (the paper's
+        Approximation II), one student trained without any teacher (I), or a student trained with each
+        teacher (exact). The names "II" and "I" work, too.
     student : estimator, name or callable, optional
         For "student" a classifier with `predict_proba`, or the name of one ("mlp", "logistic", ...). For
         "exact" one with a parameter `teacher`, such as a `CrossTaskDistiller`, or a function from a teacher
         to an unfitted classifier.
     score : {"likelihood", "distance", "cost"}
-        What "transport" makes of cost and predictions. ``"distance"`` is eq. (24) as printed, the mean of
-        S_eps(p_T, p_S): it depends on the scale and the entropy of a teacher's outputs as much as on the
-        task. ``"likelihood"`` (ours) asks how probable the student's predictions p_S are to a student who
-        only listened to the teacher; it ranks far better, see docs/rank.md. ``"cost"`` is the plain <T, M>.
+        How "transport" scores. ``"distance"`` is eq. (24) as printed, the mean of S_eps(p_T, p_S). It
+        depends on the scale and the entropy of a teacher's outputs as much as on the task.
+        ``"likelihood"`` (ours) asks how probable the student's predictions p_S are under the transported
+        label of the teacher. It ranks far better, see docs/rank.md. ``"cost"`` is the plain <T, M>.
     temperature : float
         Of the softmax of both sides; the paper's is 3.
     epsilon : float or "auto"
@@ -117,9 +129,9 @@ def rank_teachers(
     weight_decay : float
         Weight decay of the probe, on features scaled to a mean squared length of d.
     folds : int
-        From 2, each row meets a probe of its own fold and class centres of the other folds, so that a teacher
-        gains nothing by what rows happen to have in common. 1 takes both from all rows, as the paper does:
-        with few rows per class, teachers of many classes then win by chance.
+        With 2 or more, each row meets a probe of its own fold and class centres of the other folds, so
+        chance agreement gains nothing. 1 makes both from all rows, as the paper does; with few rows per
+        class, teachers of many classes then win by chance.
     n_bootstrap : int
         Resamples of the rows for the intervals; 0 for none.
     confidence : float
@@ -131,7 +143,7 @@ def rank_teachers(
     progress : callable
         Called with ("ranking", teachers done, teachers in all).
     random_state : int, optional
-        Seeds resamples, folds and mixtures; None is 0 here, since a ranking that changes is of no use.
+        Seeds resamples, folds and mixtures. None means 0, so a ranking never changes from run to run.
 
     Returns
     -------
@@ -147,11 +159,9 @@ def rank_teachers(
     >>> [row.name for row in rank_teachers(models, X[new], y[new])]
     ['below 7', 'below 4']
     """
-    if not isinstance(metric, str | list | tuple):
-        raise InvalidInputError(f"metric={metric!r} must be the name of a metric, or a list of names.")
-    names = [metric] if isinstance(metric, str) else list(metric)
+    chosen: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
+    names = _metric_names(chosen)
     settings = _settings(
-        names,
         approximation,
         student,
         score,
@@ -172,17 +182,24 @@ def rank_teachers(
     if settings.approximation == "student" and "transport" in names:
         once = fitted_logits(_lone(settings.student), X, labels, classes)
     task = Task(
-        X, labels, codes, len(classes), tuple(names), settings, once, as_store(cache),
+        X,
+        labels,
+        codes,
+        len(classes),
+        {name: as_metric(one, settings) for name, one in zip(names, chosen, strict=True)},
+        settings,
+        once,
+        as_store(cache),
         check_count("batch_size", batch_size),
-    )  # fmt: skip
+    )
     rows, resamples = [], []
     for place, (name, source) in enumerate(given):
         start = time.perf_counter()
-        row, added = _assess(source, name, place, task)
+        row, added = _rank_one(source, name, place, task)
         means = np.full(n_bootstrap, -np.inf)
         if added is not None and n_bootstrap:
             means = resampled_means(added, n_bootstrap, settings.seed)
-            row = replace(row, interval=_interval(means, confidence, names[0]))
+            row = replace(row, interval=_interval(means, confidence, task.metrics[names[0]].highest))
         rows.append(replace(row, seconds=time.perf_counter() - start))
         resamples.append(means)
         progress("ranking", place + 1, len(given))
@@ -190,8 +207,21 @@ def rank_teachers(
     return Ranking(ordered, names[0], len(labels), len(classes), float(confidence))
 
 
+def _metric_names(metrics: Sequence[Any]) -> list[str]:
+    """Return the name of each metric, or raise unless each is known or a function, with its own name."""
+    if not metrics:
+        raise InvalidInputError("metric is empty; give the name of at least one.")
+    for one in metrics:
+        if not callable(one):
+            check_choice("metric", one, METRICS)
+    names = [metric_name(one) for one in metrics]
+    for i, name in enumerate(names):
+        if name in names[:i] or (callable(metrics[i]) and name in METRICS):
+            raise InvalidInputError(f"metric has two metrics called {name!r}; give each its own name.")
+    return names
+
+
 def _settings(
-    metrics: Sequence[str],
     approximation: str,
     student: Any,
     score: str,
@@ -203,10 +233,6 @@ def _settings(
     random_state: int | None,
 ) -> Settings:
     """Check the options, or raise."""
-    if not metrics:
-        raise InvalidInputError("metric is empty; give the name of at least one.")
-    for name in metrics:
-        check_choice("metric", name, METRICS)
     check_choice("approximation", approximation, APPROXIMATIONS)
     check_choice("score", score, SCORES)
     check_choice("normalize", normalize, (True, False))
@@ -281,11 +307,12 @@ def _lone(student: Any) -> Any:
     )
 
 
-def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[RankedTeacher, Floats | None]:
-    """Assess one teacher; return its row without interval, and what each row of X adds to the score."""
+def _rank_one(source: Any, name: str | None, place: int, task: Task) -> tuple[RankedTeacher, Floats | None]:
+    """Score one teacher; return its row without an interval, and the number of each row of X."""
     shown, teacher, added = name or f"teacher {place + 1}", None, None
     scores: dict[str, float] = {}
     error: str | None = None
+    first = next(iter(task.metrics))
     partial = False
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -293,19 +320,19 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
             teacher = as_teacher(source, name=name)
             shown = teacher.name
             observed = observe(teacher, task.X, batch_size=task.batch_size, store=task.store)
-            case, spoken = _case(teacher, observed, task)
+            case, answered = _case(teacher, observed, task)
             for metric in task.metrics:
                 try:
-                    found = _scored(case, spoken, metric, task)
+                    found = _scored(case, answered, metric, task)
                 except Exception as problem:
-                    if metric == task.metrics[0]:
+                    if metric == first:
                         raise
-                    # a column more or less: the metric that ranks has its score
+                    # a metric that does not rank may fail: its column stays empty
                     scores[metric] = np.nan
                     warnings.warn(f"{metric}: {_reason(problem)}", ConsilienceWarning, stacklevel=2)
                     continue
                 scores[metric] = float(np.nanmean(found))
-                if metric == task.metrics[0]:
+                if metric == first:
                     added = found
                     partial = bool(np.isnan(found).any()) and case.n_classes < task.n_classes
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
@@ -313,70 +340,69 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
     release = getattr(teacher, "release", None)
     if release is not None:  # the next one needs the memory
         release()
-    score = scores[task.metrics[0]] if error is None else -np.inf
+    score = scores[first] if error is None else -np.inf
     nothing = (np.nan, np.nan)
     row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores, partial)
     return row, added
 
 
-def _scored(case: Case, spoken: NDArray[np.bool_], metric: str, task: Task) -> Floats:
-    """Return what each row of X adds to a score, whose mean it is.
+def _scored(case: Case, answered: NDArray[np.bool_], metric: str, task: Task) -> Floats:
+    """Return a number for each row of X, whose mean is the score.
 
-    Where the score is a log-likelihood, rows on which the teacher abstains count as a guess; otherwise they
-    are NaN.
+    Rows without an answer count as guesses where the score is a likelihood. Otherwise they are NaN.
     """
-    value, rows = METRICS[metric](case)
+    value, rows = task.metrics[metric].score(case)
     if not np.isfinite(value):
         raise TeacherError(case.teacher.name, f"has {metric} = {value}, which is no score.")
-    likelihood = metric in LIKELIHOODS or (metric == "transport" and task.settings.score == "likelihood")
-    added = np.full(len(task.y), -np.log(task.n_classes) if likelihood else np.nan)
-    added[spoken] = rows
+    guess = -np.log(task.n_classes) if task.metrics[metric].likelihood else np.nan
+    added = np.full(len(task.y), guess)
+    added[answered] = rows
     return added
 
 
-def _interval(means: Floats, confidence: float, metric: str) -> tuple[float, float]:
-    """Return the interval that holds a share of the resamples, those without a row left out."""
+def _interval(means: Floats, confidence: float, highest: float) -> tuple[float, float]:
+    """Return the interval that holds a share of the resamples; those without an answer do not count."""
     if np.isnan(means).all():
         return np.nan, np.nan
     low, high = np.nanquantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    # a jackknife does not know where a metric ends
-    return float(low), min(float(high), 0.0) if metric in ("gbc", "otce") else float(high)
+    # a jackknife may go beyond the largest score there is
+    return float(low), min(float(high), highest)
 
 
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:
-    """Return what can be assessed of a teacher, and on which rows; raise where that is nothing."""
+    """Return a teacher's outputs on the rows it answered, and which rows; raise if they say nothing."""
     logits, n = observed.logits, len(task.y)
-    spoken: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
-    if not spoken.any():
+    answered: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
+    if not answered.any():
         raise TeacherError(teacher.name, "abstains on every row.")
-    # by probabilities: what is added to all logits of a row tells nothing
-    if np.ptp(softmax(logits[spoken], axis=1), axis=0).max() <= SAME:
+    # compare probabilities: a constant added to all logits of a row means nothing
+    if np.ptp(softmax(logits[answered], axis=1), axis=0).max() <= SAME:
         raise TeacherError(teacher.name, "says the same of every row.")
     if observed.embeddings is not None:
-        bad = ~np.isfinite(observed.embeddings).all(axis=1) & spoken
+        bad = ~np.isfinite(observed.embeddings).all(axis=1) & answered
         if bad.any():
             raise TeacherError(
                 teacher.name, f"has embeddings with NaN or infinity in {counted(int(bad.sum()), 'row')}."
             )
-        if not np.ptp(observed.embeddings[spoken], axis=0).any():
+        if not np.ptp(observed.embeddings[answered], axis=0).any():
             raise TeacherError(teacher.name, "has the same embedding for every row.")
     case = Case(
         teacher, task.X, task.y, task.codes, task.n_classes, observed, task.settings, task.student_logits
     )
-    if spoken.all():
-        return case, spoken
-    if len(np.unique(task.codes[spoken])) < 2:
-        raise TeacherError(teacher.name, "only speaks about rows of one class.")
-    part = case.part(spoken)
+    if answered.all():
+        return case, answered
+    if len(np.unique(task.codes[answered])) < 2:
+        raise TeacherError(teacher.name, "answered rows of one class only.")
+    part = case.part(answered)
     lost = task.n_classes - part.n_classes
     warnings.warn(
-        f"Abstains on {int((~spoken).sum())} of {n} rows"
+        f"Abstains on {int((~answered).sum())} of {n} rows"
         + (f", among them all of {counted(lost, 'class')}" if lost else "")
         + "; these count as guesses where the metric is a likelihood, and are left out of others.",
         ConsilienceWarning,
         stacklevel=2,
     )
-    return part, spoken
+    return part, answered
 
 
 def _reason(error: Exception) -> str:

@@ -20,7 +20,7 @@ BAR = 20  # characters of the longest bar
 
 @dataclass(frozen=True, eq=False)
 class RankedTeacher:
-    """One teacher's assessment.
+    """One teacher and its score.
 
     Attributes
     ----------
@@ -28,7 +28,7 @@ class RankedTeacher:
         None where no teacher could be made of what was given.
     name : str
     score : float
-        Higher is better, whatever the metric; minus infinity where the assessment failed.
+        Higher is better, whatever the metric; minus infinity where the teacher failed.
     interval : (float, float)
         Bootstrap interval of the score over the rows; NaN where it failed or none was asked for.
     wins : float
@@ -37,7 +37,7 @@ class RankedTeacher:
         Wall time, the teacher's own included.
     warnings : tuple of str
     error : str or None
-        Why the assessment failed.
+        Why the teacher has no score.
     scores : mapping
         The score of every metric that was asked for; NaN where one could not be had.
     partial : bool
@@ -85,7 +85,7 @@ class Ranking:
         """The teacher with the highest score."""
         first = self.rows[0]
         if first.error is not None or first.teacher is None:
-            raise InvalidInputError(f"No teacher could be assessed. The first one: {first.error}")
+            raise InvalidInputError(f"No teacher could be scored. The first one: {first.error}")
         return first.teacher
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class Ranking:
 
     def to_frame(self) -> Any:
         """Return a pandas data frame, a row per teacher."""
-        pandas = require("pandas", extra="dev", purpose="A data frame")
+        pandas = require("pandas", extra="tables", purpose="A data frame")
         others = [name for name in self.rows[0].scores if name != self.metric]
         records = [
             {

@@ -338,10 +338,7 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
     if check_number("energy", energy, above=0) > 1:
         raise InvalidInputError(f"energy={energy!r} must be a share of the variance, at most 1.")
     check_count("n_clusters", n_clusters)
-    Z = F - F.mean(axis=0)
-    values = np.linalg.eigvalsh(Z.T @ Z if Z.shape[1] <= len(Z) else Z @ Z.T)[::-1]
-    share = np.cumsum(values) / max(float(values.sum()), np.finfo(np.float64).tiny)
-    kept = min(int(np.searchsorted(share, energy)) + 1, min(Z.shape))
+    Z = _unit_variance(_principal(F, energy))
     mixture = GaussianMixture(
         max(1, min(n_clusters, len(Z) // 5)),
         covariance_type="diag",
@@ -349,8 +346,7 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
         random_state=random_state,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConverged)  # of which the next lines tell with figures
-        Z = _unit_variance(_principal(F, kept))
+        warnings.simplefilter("ignore", NotConverged)  # the next lines warn with figures
         posterior: Floats = mixture.fit(Z).predict_proba(Z)
     if not mixture.converged_:
         warnings.warn(
@@ -361,18 +357,17 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
     return posterior
 
 
-def _principal(F: Floats, count: int) -> Floats:
-    """Return the first `count` principal components (n, count)."""
-    from scipy.linalg import eigh
+def _principal(F: Floats, energy: float) -> Floats:
+    """Return the first principal components (n, c), as many as hold the share `energy` of the variance."""
+    from sklearn.decomposition import PCA
 
-    Z = F - F.mean(axis=0)
-    if Z.shape[1] <= len(Z):
-        d = Z.shape[1]
-        _, vectors = eigh(Z.T @ Z, subset_by_index=(d - count, d - 1))
-        return np.asarray(Z @ vectors[:, ::-1])
-    n = len(Z)
-    values, left = eigh(Z @ Z.T, subset_by_index=(n - count, n - 1))
-    return np.asarray((left * np.sqrt(np.maximum(values, 0.0)))[:, ::-1])
+    if not np.ptp(F, axis=0).any():
+        return np.zeros((len(F), 1))
+    if energy == 1.0:
+        return np.asarray(PCA(svd_solver="full").fit_transform(F))
+    # the eigenvectors of the covariance are quicker than an SVD where there are more rows than columns
+    solver = "covariance_eigh" if F.shape[1] <= len(F) else "full"
+    return np.asarray(PCA(energy, svd_solver=solver).fit_transform(F))
 
 
 def _unit_variance(Z: Floats) -> Floats:

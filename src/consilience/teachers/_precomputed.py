@@ -154,7 +154,7 @@ def parquet_teacher(
 ) -> Teacher:
     """Make a teacher of a .parquet file: a column per class, or one column `label` of hard labels."""
     source, shown, options, card = open_source(path, name, options)
-    parquet = require("pyarrow.parquet", extra="parquet", purpose="Reading parquet")
+    parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
     own = None if card is None else card.classes
     with _reading(source, shown):
         # not read_table: that takes folders too, and adds columns for "key=value" in the path

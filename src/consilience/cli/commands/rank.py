@@ -87,7 +87,7 @@ def rank(
     view = ranking.to_dict() | {"seed": seed}
     if all(row["error"] is not None for row in view["teachers"]):
         first = view["teachers"][0]
-        raise InvalidInputError(f"No teacher could be assessed. {first['name']} {first['error']}")
+        raise InvalidInputError(f"No teacher could be scored. {first['name']} {first['error']}")
     if csv_file is not None:
         write_ranking(csv_file, view)
     (console.show_json if as_json else show_ranking)(view)
