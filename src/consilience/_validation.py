@@ -83,6 +83,14 @@ def check_count(name: str, value: object, *, at_least: int = 1) -> int:
     return int(value)
 
 
+def check_seed(name: str, value: object) -> int:
+    """Return `value` as an int, or raise unless it is a seed that numpy takes: from 0 to 2**32 - 1."""
+    seed = check_count(name, value, at_least=0)
+    if seed >= 2**32:
+        raise InvalidInputError(f"{name}={value!r} must be below 2**32, {2**32}.")
+    return seed
+
+
 def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> NDArray[np.float64]:
     """Return `values` (..., K) as floats, or raise unless the last axis holds distributions.
 

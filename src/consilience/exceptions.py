@@ -6,6 +6,7 @@ ConsilienceError                    catch this to catch them all
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
+├── WriteError                      (OSError)        a file cannot be written: disk full, no permission
 └── NotFittedError                  (scikit-learn's) used before fit; in consilience.unify.unifier, so that
                                     this file need not import scikit-learn
 ConsilienceWarning                  (UserWarning)
@@ -61,6 +62,13 @@ class UnsafeFileError(InvalidInputError):
 
 class MissingDependencyError(ConsilienceError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+class WriteError(ConsilienceError, OSError):
+    """A file cannot be written: the disk is full, or its folder may not be changed."""
+
+    def __str__(self) -> str:
+        return str(self.args[-1])
 
 
 class ConsilienceWarning(UserWarning):

@@ -302,9 +302,20 @@ def shorten(values: Iterable[Any], most: int = 10) -> str:
     >>> shorten(range(5), 3)
     '0, 1, 2 and 2 more'
     """
-    shown = [str(value) for value in values]
+    shown = [visible(str(value)) for value in values]
     text = ", ".join(shown[:most])
     return text if len(shown) <= most else f"{text} and {len(shown) - most} more"
+
+
+def visible(text: str) -> str:
+    """Return text with control characters written out, so that a terminal shows them and does not obey them.
+
+    Examples
+    --------
+    >>> print(visible("cat\x1b[2J"))
+    cat\\x1b[2J
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def counted(number: int, noun: str) -> str:
@@ -341,6 +352,11 @@ def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> Non
 
 def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
     """Follow chains of aliases to their last name."""
+    for alias, target in aliases.items():
+        if not isinstance(target, str | int | float | np.generic):
+            raise LabelSpaceError(
+                f"aliases rename {alias!r} to {target!r}; give one name, a text or a number."
+            )
     resolved = {}
     for alias in aliases:
         seen = [alias]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ skl2onnx = pytest.importorskip("skl2onnx")
 
 from typer.testing import CliRunner  # noqa: E402
 
-from consilience import as_teacher  # noqa: E402
+from consilience import Unifier, as_teacher  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
 
@@ -44,6 +45,10 @@ def command(*arguments: object, cwd: Path | None = None):
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two ONNX teachers of two irises each, scores of the second, and unlabelled rows."""
     root = tmp_path_factory.mktemp("files")
+    (root / "wide.csv").write_text("1,2\n3," + "4" * 200_000 + "\n")
+    (root / "nul.csv").write_bytes(b"1,2\n3,\x004\n")
+    (root / "to_list.json").write_text('{"setosa": ["iris"]}')
+    (root / "list.json").write_text('["setosa"]')
     X, y = load_iris(return_X_y=True)
     X, y = X.astype(np.float32), NAMES[y]
     for stem, missing in (("early", "virginica"), ("late", "setosa")):
@@ -231,6 +236,14 @@ BAD = {
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
     "seed": (["demo", "--seed", "-1"], "at least 0"),
+    "large seed": (["demo", "--seed", "99999999999"], "must be below 2**32"),
+    "large cell": (
+        ["cluster", "--data", "wide.csv", "--clusters", "2", "--out", "c.npy"],
+        "field larger than",
+    ),
+    "NUL in a table": (["cluster", "--data", "nul.csv", "--clusters", "2", "--out", "c.npy"], "nul.csv"),
+    "aliases to a list": (["inspect", "early.onnx", "--aliases", "to_list.json"], "['iris']"),
+    "aliases of a list": (["inspect", "early.onnx", "--aliases", "list.json"], "must hold a JSON object"),
 }
 
 
@@ -319,3 +332,74 @@ def test_without_typer_one_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "The command line needs typer: pip install 'consilience[cli]'.\n"
+
+
+OPTIONS = {
+    "--method ce": ("method", "ce"),
+    "--train backprop": ("train", "backprop"),
+    "--balance no": ("balance", False),
+    "--balance yes": ("balance", True),
+    "--balance sqrt": ("balance", "sqrt"),
+    "--temperature 1.5": ("temperature", 1.5),
+    "--threshold 0.2": ("threshold", 0.2),
+    "--batch-size 7": ("batch_size", 7),
+    "--seed 5": ("random_state", 5),
+    "--student forest": ("student", "forest"),
+    "--student auto": ("student", None),
+    "--calibrate": ("calibrate", "agreement"),
+    "--method ce --off-set": ("off_set", True),
+}
+
+
+class Stop(Exception):
+    """Raised where the work would begin."""
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_reach_the_unifier(options: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+
+    def stop(self: Unifier, *_: object, **__: object) -> None:
+        made.append(self)
+        raise Stop
+
+    monkeypatch.setattr(Unifier, "fit", stop)
+    files = ("-t", folder / "early.onnx", "--data", folder / "X.npy", "--out", folder / "never.onnx")
+    result = run("unify", *files, *options.split(), "--cache", folder / "kept")
+    assert isinstance(result.exception, Stop), result.output
+    name, value = OPTIONS[options]
+    assert getattr(made[0], name) == value
+    assert made[0].cache == folder / "kept"
+
+
+EVIL = "cat\x1b]0;owned\x07\x1b[2J\x9b31m"
+
+
+def test_escape_sequences_in_names_are_shown_and_not_obeyed(tmp_path: Path) -> None:
+    np.savez(tmp_path / "evil.npz", proba=np.full((4, 2), 0.5), classes=[EVIL, "dog"])
+    for more in ((), ("--json",)):
+        result = run("inspect", tmp_path / "evil.npz", *more)
+        assert result.exit_code == 0, result.output
+        assert not any((c < " " and c != "\n") or "\x7f" <= c <= "\x9f" for c in result.stdout)
+    assert json.loads(result.stdout)["classes"] == [EVIL, "dog"]
+    np.save(tmp_path / "X.npy", np.zeros((4, 1)))
+    files = ("--data", tmp_path / "X.npy", "--soft-labels", tmp_path / "q.npz")
+    bad = run("unify", "-t", tmp_path / "evil.npz", *files, "--classes", f"evil={EVIL},{EVIL}")
+    assert bad.exit_code == 2
+    assert "\x1b" not in bad.stderr
+    assert "\\x1b" in bad.stderr
+
+
+def test_a_terminal_that_lacks_a_letter_gets_it_written_out(tmp_path: Path) -> None:
+    np.savez(tmp_path / "seas.npz", proba=np.full((4, 2), 0.5), classes=["Kattegat", "北海"])
+    for more in ((), ("--json",)):
+        done = subprocess.run(
+            [sys.executable, "-c", "from consilience.cli import main; main()", "inspect", "seas.npz", *more],
+            capture_output=True,
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"\\u5317\\u6d77" in done.stdout
+    assert json.loads(done.stdout)["classes"] == ["Kattegat", "北海"]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 
 def main() -> None:
     """Run the command ``consilience``."""
+    for stream in (sys.stdout, sys.stderr):
+        # a name that the terminal's encoding lacks is written out, instead of ending the program
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     from consilience.cli.commands import app
 
     app(prog_name="consilience")

@@ -16,10 +16,10 @@ import rich.box
 import rich.console
 import rich.progress
 import rich.table
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 
 from consilience._progress import Progress, silent
-from consilience.labels import TIE_BREAK, LabelSpace, counted, shorten
+from consilience.labels import TIE_BREAK, LabelSpace, counted, shorten, visible
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -30,6 +30,19 @@ WIDTH = 110
 
 MOST_OVERLAPS = 12
 """Up to so many teachers the overlaps are shown as a matrix; beyond, only in JSON."""
+
+
+def escape(text: str) -> str:
+    """Return text from outside as it may be printed: markup and control characters are shown, not obeyed.
+
+    A class name or a path can hold escape sequences that move the cursor, set colours or the window's title.
+
+    Examples
+    --------
+    >>> escape("cat\x1b[2J")
+    'cat\\\\x1b[2J'
+    """
+    return escape_markup(visible(text))
 
 
 def console(*, stderr: bool = False) -> rich.console.Console:
@@ -53,7 +66,9 @@ def show_warning(message: str) -> None:
 
 def show_json(values: Mapping[str, Any]) -> None:
     """Print a result for machines on stdout; plain print, so that no line is wrapped."""
-    print(json.dumps(values, indent=2, ensure_ascii=False))
+    text = json.dumps(values, indent=2, ensure_ascii=False)
+    # json escapes the control characters below 32 alone
+    print("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 
 @contextmanager

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from consilience.exceptions import WriteError
+
 
 @contextmanager
 def replacing(target: Path) -> Iterator[BinaryIO]:
@@ -30,6 +32,11 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(temporary, target)
         _sync_folder(target.parent)
+    except OSError as error:
+        raise WriteError(
+            error.errno,
+            f"{target} cannot be written: {error.strerror or error}. What was there is unchanged.",
+        ) from error
     finally:
         temporary.unlink(missing_ok=True)
 

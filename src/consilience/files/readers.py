@@ -171,7 +171,7 @@ def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
         return readers[suffix](path, key)
     except InvalidInputError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, csv.Error) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         if "pickle" in reason.lower():
             reason = "it holds Python objects, which would have to be unpickled; save numbers or plain text"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
-from consilience.labels import counted
+from consilience.labels import counted, visible
 
 if TYPE_CHECKING:
     from consilience.teachers import Teacher
@@ -144,15 +144,16 @@ class Ranking:
 
     def __repr__(self) -> str:
         lines = [self._title()]
-        width = max(len(row.name) for row in self.rows)
+        names = [visible(row.name) for row in self.rows]
+        width = max(map(len, names))
         for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1):
-            name = f"{rank:>3}  {row.name:<{width}}"
+            name = f"{rank:>3}  {names[rank - 1]:<{width}}"
             if row.error is not None:
                 lines.append(f"{name}  failed: {row.error}")
                 continue
             bar = "█" * max(1, round(BAR * share))
             lines.append(f"{name}  {row.score:>10.4g}  {interval_text(row):<22} {bar}".rstrip())
-        lines += [f"     {row.name}: {text}" for row in self.rows for text in row.warnings]
+        lines += [f"     {visible(row.name)}: {text}" for row in self.rows for text in row.warnings]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -82,7 +82,7 @@ def distil(
         consilience distil -t birds.onnx -t pets.onnx --data X.npy --labels y.npy --out student.onnx \\
             --compare --test-data X_test.npy --test-labels y_test.npy
     """
-    from consilience._validation import check_choice, check_count
+    from consilience._validation import check_choice, check_seed
     from consilience.cli import console
     from consilience.distil.distiller import LOSSES, CrossTaskDistiller
     from consilience.files import readers
@@ -90,7 +90,7 @@ def distil(
     check_choice("student", student, STUDENTS)
     check_choice("loss", loss, LOSSES)
     check_choice("cost", cost, ("embedding", "constant", "random"))
-    check_count("seed", seed, at_least=0)
+    check_seed("seed", seed)
     readers.check_target(out, (".onnx",), "--out")
     if (test_data is None) != (test_labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")

@@ -60,14 +60,14 @@ def rank(
         consilience rank --teacher a.onnx --teacher b.onnx --data X.npy --labels y.csv \\
             --metric transport --metric logme --cache scores --csv ranking.csv
     """
-    from consilience._validation import check_count
+    from consilience._validation import check_seed
     from consilience.cli import console
     from consilience.files import readers
     from consilience.rank.rank import check_classes, rank_teachers
     from consilience.rank.transferability import label_codes
 
     readers.check_target(csv_file, (".csv",), "--csv")
-    check_count("seed", seed, at_least=0)
+    check_seed("seed", seed)
     X = readers.read_rows(data, "--data")
     y = _known(readers.read_labels(labels, len(X), "--labels"))
     check_classes(label_codes(y, len(X), "--labels")[1], len(X), "--labels")
