@@ -351,7 +351,7 @@ OPTIONS = {
 }
 
 
-class Stop(Exception):
+class StopError(Exception):
     """Raised where the work would begin."""
 
 
@@ -361,12 +361,12 @@ def test_options_reach_the_unifier(options: str, folder: Path, monkeypatch: pyte
 
     def stop(self: Unifier, *_: object, **__: object) -> None:
         made.append(self)
-        raise Stop
+        raise StopError
 
     monkeypatch.setattr(Unifier, "fit", stop)
     files = ("-t", folder / "early.onnx", "--data", folder / "X.npy", "--out", folder / "never.onnx")
     result = run("unify", *files, *options.split(), "--cache", folder / "kept")
-    assert isinstance(result.exception, Stop), result.output
+    assert isinstance(result.exception, StopError), result.output
     name, value = OPTIONS[options]
     assert getattr(made[0], name) == value
     assert made[0].cache == folder / "kept"

@@ -35,7 +35,7 @@ def test_a_full_disk_leaves_the_old_file_and_says_so(tmp_path: Path, monkeypatch
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 def test_a_device_without_room(tmp_path: Path) -> None:
     target = tmp_path / "soft.npy"
-    with pytest.raises(WriteError, match="No space left"), replacing(target):
-        with open("/dev/full", "wb") as device:
-            np.save(device, np.zeros(100_000))
+    full = open("/dev/full", "wb")  # noqa: SIM115
+    with pytest.raises(WriteError, match="No space left"), replacing(target), full:
+        np.save(full, np.zeros(100_000))
     assert list(tmp_path.iterdir()) == []
