@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 from consilience import CollisionClustering, clustering_accuracy
 from consilience.collision.losses import LOSSES
 
-SEEDS = range(6)
+SEEDS = range(4)
 
 
 @pytest.fixture(scope="module")
