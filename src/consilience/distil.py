@@ -31,6 +31,7 @@ from consilience._validation import check_choice, check_count, check_number, n_r
 from consilience.centres import KINDS
 from consilience.engine import observe
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
+from consilience.kernels.columns import column_moments
 from consilience.store import as_store
 from consilience.teachers import Teacher
 
@@ -484,8 +485,8 @@ def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
     there = ~np.isnan(values)
     if not there.any():
         return weights
-    spread = float(values[there].std())
-    standard = (values[there] - values[there].mean()) / (spread if spread > 0 else 1.0)
+    mean, spread = column_moments(values[there, None])
+    standard = (values[there] - mean) / (spread if spread > 0 else 1.0)
     weights[there] = softmax(sharpness * standard)
     return weights
 

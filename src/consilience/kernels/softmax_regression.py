@@ -9,7 +9,8 @@ The steps of L-BFGS use float32 products. They stop at the tolerance, or where r
 loss: how early that is depends on the BLAS kernels of the machine. From there Newton steps go on. Their
 gradients are float64, while the products inside a step stay float32, since an error there only costs a step.
 
-`minimise_linear` is another algorithm for other problems: any loss of the logits, soft labels, a given start.
+`minimise_linear` is for other problems: any loss of the logits, convex or not, soft labels, a given start.
+What makes fits fast and exact here needs the curvature of cross-entropy. So the two share only `LinearFit`.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Coordinates(NamedTuple):
         largest = max(float(np.abs(inside).max(initial=0.0)), by_bias)
         if self.basis is None or largest > enough:
             return largest
-        return max(largest, float(np.abs(self.basis @ inside).max(initial=0.0)))
+        return max(largest, float(np.abs(self.basis @ inside.astype(np.float32)).max(initial=0.0)))
 
     def by_coordinates(self, gradient: Floats) -> Floats:
         """Return the gradient (r + 1, K) by U for one (d + 1, K) by the weights."""
