@@ -177,6 +177,19 @@ def test_constant_columns_and_one_class_do_no_harm(iris: Any) -> None:
     assert CollisionClassifier().fit(X, np.zeros(len(X))).predict_proba(X).tolist() == [[1.0]] * len(X)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1, 1e-9, -0.3])
+@pytest.mark.parametrize("n", [2, 150, 10_000])
+def test_a_constant_column_has_no_coefficient(n: int, value: float, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=n), np.full(n, value)]).astype(dtype)
+    y = (X[:, 0] > np.median(X[:, 0])).astype(int)
+    model = CollisionClassifier(weight_decay=0.01).fit(X, y)
+    np.testing.assert_array_equal(model.coef_[:, 1], 0.0)
+    moved = X + np.array([0, 1], dtype=dtype)
+    np.testing.assert_array_equal(model.predict(moved), model.predict(X))
+
+
 def test_stopping_early_warns_with_figures(iris: Any) -> None:
     with pytest.warns(ConvergenceWarning, match=r"after 2 steps with a gradient of up to .* \(tol 1.0e-04\)"):
         CollisionClassifier(max_iter=2).fit(*iris)

@@ -14,7 +14,7 @@ from consilience import (
     InvalidInputError,
     clustering_accuracy,
 )
-from consilience.collision.clustering import _sample
+from consilience.collision.clustering import _sample, _scaled
 from consilience.collision.losses import LOSSES
 
 
@@ -183,6 +183,15 @@ def test_fewer_clusters_than_asked_for_are_reported():
     X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)  # two points cannot make three clusters
     with pytest.warns(CoverageWarning, match=r"Only [12] of 3 clusters have rows. Raise lam"):
         CollisionClustering(3, n_init=1, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1])
+def test_the_rounding_of_constant_columns_is_not_scaled_up(value):
+    rows = np.full((1000, 2), value)
+    rows[::2, 1] = np.nextafter(value, 2e6)
+    Z, _, scale = _scaled(rows)
+    assert scale == 1.0
+    assert np.abs(Z).max() < 1e-8
 
 
 def test_odd_rows(blobs):

@@ -316,6 +316,10 @@ def test_weights_do_not_depend_on_the_units_of_the_scores() -> None:
     assert score_weights([np.nan], 1.0).tolist() == [0.0]
 
 
+def test_scores_that_differ_by_rounding_weigh_the_same() -> None:
+    np.testing.assert_allclose(score_weights([0.1 + 0.2, 0.3, 0.3], 1.0), 1 / 3, rtol=1e-12)
+
+
 def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Digits) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])

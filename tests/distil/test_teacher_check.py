@@ -139,6 +139,21 @@ def test_a_regression_that_stops_early_is_told(monkeypatch: Any) -> None:
         learn_alone(rows, CODES, 4, make_folds(CODES, np.random.RandomState(0)))
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("d", [4, 2 * teacher_check.MOST_COLUMNS])
+def test_constant_columns_do_not_hide_the_others(d: int, sparse: bool) -> None:
+    rng = np.random.default_rng(0)
+    codes = np.arange(200) % 2
+    X = np.zeros((200, d), dtype=np.float32)
+    X[:, 0] = codes + 0.3 * rng.normal(size=200)
+    folds = make_folds(codes, np.random.RandomState(0))
+    plain = learn_alone(csr_array(X) if sparse else X, codes, 2, folds)
+    X[:, 1:] = 1e6 + 0.1
+    constant = learn_alone(csr_array(X) if sparse else X, codes, 2, folds)
+    assert np.exp(plain[np.arange(200), codes]).mean() > 0.8
+    np.testing.assert_allclose(constant, plain, atol=1e-3)
+
+
 def test_what_labels_tell_is_learnt_on_other_rows() -> None:
     random = np.random.RandomState(0)
     noise = random.normal(size=(60, 100)).astype(np.float32)  # room enough to learn 48 rows by heart

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
@@ -18,6 +18,35 @@ def problem(n: int, d: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, 
     codes = rng.integers(n_classes, size=n)
     X = rng.normal(size=(n_classes, d))[codes] + 2.0 * rng.normal(size=(n, d)) + 5.0
     return (X / np.arange(1, d + 1)).astype(np.float32), codes
+
+
+def unlike(kind: str, n: int, d: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return features that make a regression hard in one way, and their classes."""
+    X, codes = problem(n, d, n_classes, seed)
+    X *= np.arange(1, d + 1, dtype=np.float32)
+    rng = np.random.default_rng(seed)
+    if kind == "spreads from 1e-3 to 1e3":
+        X *= np.logspace(-3, 3, d, dtype=np.float32)
+    elif kind == "far from zero":
+        X += np.float32(1000)
+    elif kind == "separable":
+        X += 30 * np.eye(n_classes, d, dtype=np.float32)[codes]
+    elif kind == "columns twice":
+        X[:, d // 2 :] = X[:, : d - d // 2] + 1e-4 * rng.normal(size=(n, d - d // 2))
+    elif kind == "mostly zero":
+        X *= rng.random((n, d)) < 0.03
+    return X, codes
+
+
+def largest_gradient(W: np.ndarray, X: np.ndarray, codes: np.ndarray, l2: float) -> float:
+    """Return the largest entry of the gradient by the weights of centred columns, in float64."""
+    Z = X.astype(np.float64)
+    mean = Z.mean(axis=0)
+    Z -= mean
+    slope = softmax(Z @ W[:-1] + W[-1] + mean @ W[:-1], axis=1)
+    slope[np.arange(len(X)), codes] -= 1.0
+    slope /= len(X)
+    return float(max(np.abs(Z.T @ slope + l2 * W[:-1]).max(), np.abs(slope.sum(axis=0)).max()))
 
 
 def objective(W: np.ndarray, X: np.ndarray, codes: np.ndarray, l2: float) -> float:
@@ -39,6 +68,47 @@ def test_it_finds_the_minimum_that_scikit_learn_finds(n: int, d: int, n_classes:
     assert fit.objective == pytest.approx(objective(fit.W, X, codes, l2), abs=1e-5)
 
 
+KINDS = ("plain", "spreads from 1e-3 to 1e3", "far from zero", "separable", "columns twice", "mostly zero")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3), (300, 8, 2), (12, 4, 4)])
+def test_it_reaches_every_tolerance(kind: str, n: int, d: int, n_classes: int) -> None:
+    # with columns of a spread of 1e3 the smallest tolerance is 1e-7
+    tolerances = (1e-4, 1e-7) if kind.startswith("spreads") else (1e-3, 1e-5, 1e-6, 1e-8)
+    for seed, l2 in enumerate((0.1, 1e-3)):
+        X, codes = unlike(kind, n, d, n_classes, seed)
+        for tol in tolerances:
+            fit = fit_softmax_regression(X, codes, n_classes, l2=l2, tol=tol, max_iter=1000)
+            case = f"seed {seed}, l2 {l2}, tol {tol}: {fit.n_iter} steps to {fit.gradient:.2e}"
+            assert fit.converged, case
+            assert largest_gradient(fit.W, X, codes, l2) <= 1.2 * tol, case
+
+
+def test_without_decay_it_reaches_the_tolerance_on_separable_rows() -> None:
+    X, codes = unlike("separable", 200, 6, 3, 0)
+    fit = fit_softmax_regression(X, codes, 3, l2=0.0, tol=1e-8)
+    assert fit.converged
+    assert largest_gradient(fit.W, X, codes, 0.0) <= 1e-8
+
+
+def test_a_tolerance_below_rounding_is_not_said_to_be_reached() -> None:
+    X, codes = problem(300, 8, 3)
+    fit = fit_softmax_regression(X, codes, 3, l2=1e-3, tol=1e-25)
+    assert not fit.converged
+    assert fit.n_iter < 100  # it stops where only rounding is left
+    assert largest_gradient(fit.W, X, codes, 1e-3) <= 1e-10
+
+
+def test_large_means_do_not_shift_the_intercept() -> None:
+    X, codes = problem(200, 4, 3)
+    shifted = X + np.float32(2**20)
+    exact = shifted - np.float32(2**20)  # what is left of the digits
+    fits = [fit_softmax_regression(F, codes, 3, l2=1e-2, tol=1e-6).W for F in (exact, shifted)]
+    logits = [linear_logits(F.astype(np.float64), W) for F, W in zip((exact, shifted), fits, strict=True)]
+    np.testing.assert_allclose(*(softmax(z, axis=1) for z in logits), atol=1e-4)
+
+
 def test_the_gradient_it_reports_is_the_one_there_is() -> None:
     X, codes = problem(200, 6, 4)
     fit = fit_softmax_regression(X, codes, 4, l2=0.01, tol=1e-4)
@@ -51,7 +121,7 @@ def test_the_gradient_it_reports_is_the_one_there_is() -> None:
             values.append(objective(W, X, codes, 0.01))
         slopes.append((values[0] - values[1]) / (2 * step))
     assert fit.gradient <= 1e-4
-    # the intercept of centred features is not that of the features, so that its slope spreads over the others
+    # the gradient is by the weights of centred columns: by those of X, the intercept's adds to the others
     assert np.abs(slopes).max() <= 5e-4
 
 

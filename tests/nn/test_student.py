@@ -293,6 +293,13 @@ def test_skorch_is_asked_for_by_name(monkeypatch):
         fitted()
 
 
+@pytest.mark.parametrize("value", [0.1, 1e6 + 0.1, 1e-9])
+@pytest.mark.parametrize("n", [2, 150, 10_000])
+def test_standardize_only_centres_a_constant_column(n, value):
+    layer = Standardize.of(torch.full((n, 1), value, dtype=torch.float64))
+    assert layer.scale.item() == 1.0
+
+
 def test_standardize():
     X = np.random.default_rng(0).normal(loc=1e3, scale=[1.0, 50.0, 0.0], size=(500, 3)).astype(np.float32)
     out = Standardize.of(torch.tensor(X))(torch.tensor(X)).numpy()

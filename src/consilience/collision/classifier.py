@@ -30,6 +30,7 @@ from consilience.kernels.collision.entropy import (
     shannon_from_logits,
     uniform_transition,
 )
+from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import minimise_linear
 from consilience.students.sklearn import check_model
 
@@ -256,10 +257,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def _fit_linear(self, X: NDArray[Any], target: Floats) -> None:
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
-            mean, spread = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-            # a constant column, up to rounding, is only centred
-            least = 10 * np.finfo(X.dtype).eps * np.abs(mean)
-            scale = np.where(spread > least, spread, 1.0)
+            mean, scale = column_moments(X)
+        constant = scale == 0
+        scale[constant] = 1.0
+        Z = ((X - mean) / scale).astype(X.dtype)
+        Z[:, constant] = 0.0  # without rounding, a constant column has no coefficient
         from_logits, n = _FROM_LOGITS[self.loss], len(X)
 
         def mean_loss(logits: Floats) -> tuple[float, Floats]:
@@ -267,7 +269,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             return float(losses.mean()), gradient / n
 
         fit = minimise_linear(
-            ((X - mean) / scale).astype(X.dtype),
+            Z,
             np.zeros((X.shape[1] + 1, target.shape[1])),
             mean_loss,
             weight_decay=float(self.weight_decay),

@@ -32,6 +32,7 @@ from consilience.collision.rounds import (
 )
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import LogitLoss, linear_logits
 from consilience.students.sklearn import check_model
 
@@ -286,8 +287,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         return Problem(lam, prior, fixed, neighbours, self.solver)
 
     def _fit_linear(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
-        mean = rows.mean(axis=0, dtype=np.float64)
-        Z, scale = _scaled(rows, mean)
+        Z, mean, scale = _scaled(rows)
         problem = self._problem(Z, fixed, int(seeds[0]))
         if self.protocol == "paper":
             best = self._run_paper(Z, problem, self._schedule(len(Z), self.max_iter or 10), int(seeds[1]))
@@ -471,18 +471,22 @@ def _flat(rows: NDArray[Any]) -> NDArray[Any]:
     """Return rows of any shape (n, ...) as scaled features (n, d)."""
     features = rows.reshape(len(rows), -1)
     features = features if features.dtype.kind == "f" else features.astype(np.float32)
-    return _scaled(features, features.mean(axis=0, dtype=np.float64))[0]
+    return _scaled(features)[0]
 
 
-def _scaled(rows: NDArray[Any], mean: Floats) -> tuple[NDArray[Any], float]:
-    """Return rows centred and of root-mean-square length 1, and the length they had."""
+def _scaled(rows: NDArray[Any]) -> tuple[NDArray[Any], Floats, float]:
+    """Return rows centred and of root-mean-square length 1, their mean and the length they had.
+
+    Rows that are all alike, up to rounding, are only centred.
+    """
+    mean, spread = column_moments(rows)
     Z = rows - mean
     if Z.size > _SINGLE_PRECISION:
         Z = Z.astype(np.float32)
     scale = float(np.sqrt(np.einsum("ij,ij->", Z, Z, dtype=np.float64) / len(Z)))
-    scale = scale if scale > 0 else 1.0
+    scale = scale if spread.any() else 1.0
     Z /= scale
-    return np.ascontiguousarray(Z), scale
+    return np.ascontiguousarray(Z), mean, scale
 
 
 def _centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> Floats:

@@ -28,6 +28,7 @@ from consilience.distil.teacher_signal import (
     standard_embeddings,
 )
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
+from consilience.kernels.columns import column_moments
 from consilience.students.base import Origin, TaughtClassifier, make_student, numbered_teacher, timed
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
@@ -484,8 +485,8 @@ def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
     there = ~np.isnan(values)
     if not there.any():
         return weights
-    spread = float(values[there].std())
-    standard = (values[there] - values[there].mean()) / (spread if spread > 0 else 1.0)
+    mean, spread = column_moments(values[there, None])
+    standard = (values[there] - mean) / (spread if spread > 0 else 1.0)
     weights[there] = softmax(sharpness * standard)
     return weights
 

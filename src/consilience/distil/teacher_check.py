@@ -15,6 +15,7 @@ from scipy.special import log_softmax, logsumexp
 
 from consilience._validation import take_rows
 from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.columns import column_moments, rounding_of
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.softmax_regression import fit_softmax_regression
 
@@ -223,7 +224,7 @@ def _learn_rest(
     rows: NDArray[np.float32], codes: NDArray[np.intp], n_classes: int, held: NDArray[np.bool_]
 ) -> Floats:
     """Return log probabilities of the rows `held` by a regression on the others."""
-    mean, scale = _units(rows[~held].mean(axis=0), rows[~held].std(axis=0))
+    mean, scale = _units(*column_moments(rows[~held]))
     fit = fit_softmax_regression(
         ((rows[~held] - mean) / scale).astype(np.float32),
         codes[~held],
@@ -244,7 +245,18 @@ def _learn_rest(
     )
 
 
-def _units(mean: Any, spread: Any) -> tuple[Any, Any]:
+def _sparse_moments(rows: Any) -> tuple[Floats, Floats]:
+    """Do for compressed sparse rows what `column_moments` does, without writing zeros out."""
+    n, d = rows.shape
+    mean = np.bincount(rows.indices, rows.data, minlength=d) / n
+    squares = np.bincount(rows.indices, (rows.data - mean[rows.indices]) ** 2, minlength=d)
+    zeros = n - np.bincount(rows.indices, minlength=d)
+    spread = np.sqrt((squares + zeros * mean**2) / n)
+    spread[spread <= max(rounding_of(rows.dtype), n * rounding_of(mean.dtype)) * np.abs(mean)] = 0.0
+    return mean, spread
+
+
+def _units(mean: Floats, spread: Floats) -> tuple[Floats, Floats]:
     # columns that hardly vary in few rows would count for much too much in others
     return mean, spread + 0.1 * max(float(spread.mean()), 1e-12)
 
@@ -271,12 +283,11 @@ def _sketch(rows: Any) -> NDArray[np.float32]:
     lengths, takes no longer than reading them, and never makes sparse rows dense.
     """
     d = rows.shape[1]
-    mean = np.asarray(rows.mean(axis=0), dtype=np.float64).ravel()
-    squares = rows.multiply(rows) if issparse(rows) else rows**2
-    variance = np.asarray(squares.mean(axis=0), dtype=np.float64).ravel() - mean**2
-    mean, scale = _units(mean, np.sqrt(np.maximum(variance, 0.0)))
+    mean, spread = _sparse_moments(rows) if issparse(rows) else column_moments(rows)
+    mean, scale = _units(mean, spread)
     random = np.random.RandomState(0)
-    signs = random.choice([-1.0, 1.0], d) / scale
+    # a constant column would only add its rounding
+    signs = random.choice([-1.0, 1.0], d) * (spread > 0) / scale
     groups = csr_array((signs, (np.arange(d), random.randint(MOST_COLUMNS, size=d))), shape=(d, MOST_COLUMNS))
     sums = rows @ groups.astype(np.float32)
     dense = sums.toarray() if issparse(sums) else sums

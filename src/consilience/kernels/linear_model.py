@@ -43,6 +43,10 @@ def minimise_linear(
 ) -> LinearFit:
     """Minimise loss(X v + b) + weight_decay / 2 ||v||^2 over W = (v, b) by L-BFGS.
 
+    It takes any loss of the logits, convex or not, with soft labels, from a given start, and never leaves X's
+    precision. For plain cross-entropy with hard labels `fit_softmax_regression` is faster: it knows the
+    curvature of that loss, from which it gets its start, its coordinates and its last steps.
+
     Parameters
     ----------
     X : (n, d) array

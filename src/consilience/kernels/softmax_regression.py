@@ -1,33 +1,46 @@
-r"""Multinomial logistic regression in float32, made for many fits in a row: the "fictitious student".
+r"""Multinomial logistic regression on labelled rows, made for many fits in a row: the "fictitious student".
 
-L-BFGS needs some ten steps instead of some fifty when it starts near the solution and in coordinates in
-which the loss is about as curved in every direction. Both come from the Gram matrix of the features: at equal
-probabilities the curvature of the loss is G / K, with G the covariance of the features, so that one solve
-gives the start (a ridge regression, its length found by trial) and a Cholesky factor the coordinates.
+L-BFGS takes about ten steps instead of fifty when it starts near the solution, in coordinates in which the
+loss has about the same curvature in every direction. The Gram matrix of the features gives both: at equal
+probabilities the curvature of the loss is G / K, with G the covariance of the features. One solve gives the
+start (a ridge regression, whose length is found by trial), and a Cholesky factor gives the coordinates.
+
+The steps of L-BFGS use float32 products. They stop at the tolerance, or where rounding hides the slope of the
+loss: how early that is depends on the BLAS kernels of the machine. From there Newton steps go on. Their
+gradients are float64, while the products inside a step stay float32, since an error there only costs a step.
+
+`minimise_linear` is for other problems: any loss of the logits, convex or not, soft labels, a given start.
+What makes fits fast and exact here needs the curvature of cross-entropy. So the two share only `LinearFit`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
+from scipy.sparse.linalg import LinearOperator, cg
 
-from consilience.kernels.linear_model import LinearFit
+from consilience.kernels.linear_model import LinearFit, linear_logits
 from consilience.kernels.threads import threads_for
 from consilience.kernels.unify.packed import Floats
 
 Features = NDArray[np.float32]
+Codes = NDArray[np.intp]
 
 # lengths of the ridge solution, in units of the Newton step from equal probabilities
 _LENGTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+# Newton steps in a row that may lower neither the loss nor the gradient: all that is left is rounding
+_PATIENCE = 3
+# products that a step may cost on average
+_PRODUCTS = 20
 
 
 def fit_softmax_regression(
     X: Features,
-    codes: NDArray[np.intp],
+    codes: Codes,
     n_classes: int,
     *,
     l2: float,
@@ -38,20 +51,20 @@ def fit_softmax_regression(
 
     .. math:: \frac{1}{n} \sum_i -\ln \sigma(x_i v + b)_{y_i} + \frac{l_2}{2} \lVert v \rVert^2
 
-    This is what scikit-learn's ``LogisticRegression(C=1 / (n l2), tol=tol)`` minimises, and where it stops.
+    scikit-learn's ``LogisticRegression(C=1 / (n l2), tol=tol)`` minimises the same.
 
     Parameters
     ----------
     X : (n, d) array
-        Products are taken in float32.
     codes : (n,) array of int
         Classes from 0 to `n_classes` - 1; not all need to occur.
     l2 : float
         At least 0. The intercept is not decayed.
     tol : float
-        Stop when no entry of the gradient is above this.
+        Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
+        columns. With enough steps, 1e-10 times the largest spread of a column is reached on every machine.
     max_iter : int
-        Steps of L-BFGS.
+        The most steps, of L-BFGS and Newton together.
 
     Returns
     -------
@@ -59,40 +72,99 @@ def fit_softmax_regression(
         Its `W` (d + 1, n_classes) has the intercept in the last row: `linear_logits(X, W)` are the logits.
     """
     with threads_for(X.size * n_classes):
-        return _fit(X, codes, n_classes, l2, tol, max_iter)
+        mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+        problem = _prepare(X - mean, codes, n_classes, l2)
+        # Newton steps are few, and need some of the budget where rounding makes L-BFGS go round in circles
+        fit = _descend(problem, max(tol, problem.rounding(np.zeros((X.shape[1], 1)))), (max_iter + 1) // 2)
+        if not fit.converged or tol < problem.rounding(fit.W[:-1]):
+            fit = _polish(X - mean.astype(np.float64), problem, fit, tol, max_iter)
+        fit.W[-1] -= mean @ fit.W[:-1]
+        return fit
 
 
-def _fit(
-    X: Features, codes: NDArray[np.intp], n_classes: int, l2: float, tol: float, max_iter: int
-) -> LinearFit:
-    """Fit features that need not be centred; of fewer rows than columns, in the span of the rows."""
-    n, d = X.shape
-    mean = X.mean(axis=0, dtype=np.float64)
-    Z = X - mean.astype(np.float32)
-    if n < d:  # weights lie in the span of the rows: rotate them into n columns
+class Coordinates(NamedTuple):
+    """U = (factor^T basis^T v, sqrt(curvature) b), with factor factor^T = curvature * gram + floor."""
+
+    factor: Floats  # (r, r)
+    curvature: float
+    floor: float
+    basis: Features | None  # (d, r), orthonormal: the span of the rows, where they are fewer than columns
+
+    def of(self, W: Floats) -> Floats:
+        """Return U (r + 1, K) for weights W (r + 1, K) in the basis."""
+        return np.vstack([self.factor.T @ W[:-1], W[-1:] * np.sqrt(self.curvature)])
+
+    def inside(self, U: Floats) -> Floats:
+        """Return the weights (r + 1, K) at U, in the basis."""
+        v = solve_triangular(self.factor, U[:-1], lower=True, trans="T")
+        return np.vstack([v, U[-1:] / np.sqrt(self.curvature)])
+
+    def weights(self, U: Floats) -> Floats:
+        """Return the weights (d + 1, K) at U."""
+        W = self.inside(U)
+        return W if self.basis is None else np.vstack([self.basis @ W[:-1], W[-1:]])
+
+    def largest(self, gradient: Floats, enough: float) -> float:
+        """Return the largest entry, by the weights, of a gradient (r + 1, K) by U.
+
+        Entries outside the basis cost a product, so they only count once those inside are small `enough`.
+        """
+        inside = self.factor @ gradient[:-1]
+        by_bias = float(np.abs(gradient[-1]).max() * np.sqrt(self.curvature))
+        largest = max(float(np.abs(inside).max(initial=0.0)), by_bias)
+        if self.basis is None or largest > enough:
+            return largest
+        return max(largest, float(np.abs(self.basis @ inside.astype(np.float32)).max(initial=0.0)))
+
+    def by_coordinates(self, gradient: Floats) -> Floats:
+        """Return the gradient (r + 1, K) by U for one (d + 1, K) by the weights."""
+        if self.basis is not None:
+            gradient = np.vstack([self.basis.T @ gradient[:-1], gradient[-1:]])
+        return self.pull(gradient)
+
+    def pull(self, gradient: Floats) -> Floats:
+        """Return the gradient (r + 1, K) by U for one (r + 1, K) by the weights in the basis."""
+        by_v = solve_triangular(self.factor, gradient[:-1], lower=True)
+        return np.vstack([by_v, gradient[-1:] / np.sqrt(self.curvature)])
+
+
+class Problem(NamedTuple):
+    """Features in coordinates that suit them, and where to start."""
+
+    Z: Features  # (n, r): centred, in the basis
+    gram: Floats  # (r, r): Z^T Z / n
+    whitened: Features  # (n, r): Z times the weights at U is whitened times U
+    codes: Codes
+    l2: float
+    at: Coordinates
+    start: Floats  # U (r + 1, K)
+    spreads: Floats  # (d,): the root mean square of each column
+
+    def rounding(self, weights: Floats) -> float:
+        """Return below what a gradient of float32 products is rounding, at weights (d, K)."""
+        size = float(np.linalg.norm(self.spreads[:, None] * weights, axis=0).max())  # of a logit
+        return float(np.finfo(np.float32).eps * self.spreads.max(initial=1e-30)) * (10.0 + size)
+
+
+def _prepare(Z: Features, codes: Codes, n_classes: int, l2: float) -> Problem:
+    """Find coordinates and a start for centred features Z (n, d)."""
+    basis = None
+    spreads = np.sqrt(np.einsum("ij,ij->j", Z, Z).astype(np.float64) / len(Z))
+    if len(Z) < Z.shape[1]:  # weights lie in the span of the rows: rotate them into n columns
         basis, triangle = np.linalg.qr(Z.T)
-        fit = _fit_centred(np.ascontiguousarray(triangle.T), codes, n_classes, l2, tol, max_iter)
-        fit = fit._replace(W=np.vstack([basis @ fit.W[:-1], fit.W[-1:]]))
-    else:
-        fit = _fit_centred(Z, codes, n_classes, l2, tol, max_iter)
-    fit.W[-1] -= mean @ fit.W[:-1]
-    return fit
-
-
-def _fit_centred(
-    Z: Features, codes: NDArray[np.intp], n_classes: int, l2: float, tol: float, max_iter: int
-) -> LinearFit:
-    """Fit centred features; find the coordinates, then minimise."""
+        Z = np.ascontiguousarray(triangle.T)
     gram: Floats = (Z.T @ Z).astype(np.float64) / len(Z)
     spread = float(np.trace(gram)) / max(len(gram), 1)
     start, curvature = _ridge_start(Z, gram, codes, n_classes, n_classes * l2 + 1e-4 * spread + 1e-12, l2)
     # a floor for directions without spread; it concerns the coordinates, not the solution
     floor = max(l2, 1e-4 * curvature * spread, 1e-12)
     factor = np.linalg.cholesky(curvature * gram + floor * np.eye(len(gram))).astype(np.float64, copy=False)
-    return _minimise(Z, codes, start, Coordinates(factor, curvature, floor), l2, tol, max_iter)
+    at = Coordinates(factor, curvature, floor, basis)
+    whitened = np.ascontiguousarray(solve_triangular(factor.astype(np.float32), Z.T, lower=True).T)
+    return Problem(Z, gram, whitened, codes, l2, at, at.of(start), spreads)
 
 
-def softmax_in_place(logits: NDArray[np.float32], codes: NDArray[np.intp]) -> float:
+def softmax_in_place(logits: NDArray[Any], codes: Codes) -> float:
     """Turn logits (n, K) into probabilities; return the mean cross-entropy to the classes `codes`."""
     logits -= logits.max(axis=1, keepdims=True)
     own = logits[np.arange(len(codes)), codes].mean(dtype=np.float64)
@@ -103,7 +175,7 @@ def softmax_in_place(logits: NDArray[np.float32], codes: NDArray[np.intp]) -> fl
 
 
 def _ridge_start(
-    Z: Features, gram: Floats, codes: NDArray[np.intp], n_classes: int, ridge: float, l2: float
+    Z: Features, gram: Floats, codes: Codes, n_classes: int, ridge: float, l2: float
 ) -> tuple[Floats, float]:
     """Return a start W (d + 1, K) for centred features, and the mean curvature p (1 - p) there."""
     n, d = Z.shape
@@ -126,45 +198,15 @@ def _ridge_start(
     return np.vstack([length * v, bias]), max(curvature, 1e-2 / n_classes)
 
 
-class Coordinates(NamedTuple):
-    """U = (factor^T v, sqrt(curvature) b), with factor factor^T = curvature * gram + floor."""
-
-    factor: Floats
-    curvature: float
-    floor: float
-
-    def of(self, W: Floats) -> Floats:
-        """Return U (d + 1, K) for weights W (d + 1, K)."""
-        return np.vstack([self.factor.T @ W[:-1], W[-1:] * np.sqrt(self.curvature)])
-
-    def weights(self, U: Floats) -> Floats:
-        """Return the weights W (d + 1, K) at U."""
-        v = solve_triangular(self.factor, U[:-1], lower=True, trans="T")
-        return np.vstack([v, U[-1:] / np.sqrt(self.curvature)])
-
-    def largest(self, gradient: Floats) -> float:
-        """Return the largest entry, by the weights, of a gradient (d + 1, K) by U."""
-        by_bias = np.abs(gradient[-1]).max() * np.sqrt(self.curvature)
-        return max(float(np.abs(self.factor @ gradient[:-1]).max(initial=0.0)), float(by_bias))
-
-
-def _minimise(
-    Z: Features,
-    codes: NDArray[np.intp],
-    start: Floats,
-    at: Coordinates,
-    l2: float,
-    tol: float,
-    max_iter: int,
-) -> LinearFit:
-    """Run L-BFGS over U for centred features Z.
+def _descend(problem: Problem, tol: float, max_iter: int) -> LinearFit:
+    """Run L-BFGS over U with float32 products, to the tolerance or until rounding stops it.
 
     The decay costs no product of its own: ||U||^2 = ||v||^2 floor + curvature ||Z v||^2 / n, and Z v are the
     logits that are there anyway.
     """
-    n, shape, root = len(Z), start.shape, np.sqrt(at.curvature)
-    rows, decay = np.arange(n), l2 / at.floor
-    whitened = np.ascontiguousarray(solve_triangular(at.factor.astype(np.float32), Z.T, lower=True).T)
+    whitened, codes, at, shape = problem.whitened, problem.codes, problem.at, problem.start.shape
+    n, root, decay = len(whitened), np.sqrt(at.curvature), problem.l2 / at.floor
+    rows = np.arange(n)
     gradient = np.empty(shape)
 
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
@@ -184,19 +226,115 @@ def _minimise(
         return value + 0.5 * decay * norm, gradient.ravel().copy()
 
     def stop(_: Floats) -> None:
-        if at.largest(gradient) <= tol:
+        if at.largest(gradient, tol) <= tol:
             raise StopIteration
 
     result = minimize(
         value_and_gradient,
-        at.of(start).ravel(),
+        problem.start.ravel(),
         jac=True,
         method="L-BFGS-B",
         callback=stop,
         # the callback stops, or a line search that sees nothing but rounding
-        options={"maxiter": max_iter, "gtol": 0.0, "ftol": 0.0, "maxfun": 20 * max_iter},
+        options={"maxiter": max_iter, "gtol": 0.0, "ftol": 0.0, "maxfun": _PRODUCTS * max_iter},
     )
-    U = result.x.reshape(shape)
-    value_and_gradient(result.x)
-    slope = at.largest(gradient)
-    return LinearFit(at.weights(U), float(result.fun), int(result.nit), bool(slope <= tol), slope)
+    slope = at.largest(result.jac.reshape(shape), tol)
+    W = at.weights(result.x.reshape(shape))
+    return LinearFit(W, float(result.fun), int(result.nit), slope <= tol, slope)
+
+
+class Point(NamedTuple):
+    """The loss at weights W, in float64."""
+
+    W: Floats  # (d + 1, K)
+    value: float
+    gradient: Floats  # (d + 1, K)
+    proba: Floats  # (n, K)
+
+    @property
+    def largest(self) -> float:
+        """The largest entry of the gradient."""
+        return float(np.abs(self.gradient).max())
+
+
+def _polish(Z: Floats, problem: Problem, fit: LinearFit, tol: float, max_iter: int) -> LinearFit:
+    """Take Newton steps from where float32 has stopped, with float64 gradients."""
+    point, n_iter = _point(Z, problem.codes, fit.W, problem.l2), fit.n_iter
+    best, left, idle = point, _PRODUCTS * max_iter, 0
+    while best.largest > tol and n_iter < max_iter and left > 0 and idle < _PATIENCE:
+        direction, products = _newton_direction(problem, point, tol, min(left, 200))
+        last, point = point, _search(Z, problem, point, direction)
+        n_iter, left = n_iter + 1, left - products
+        idle = 0 if point.largest < best.largest or point.value < last.value else idle + 1
+        best = point if point.largest < best.largest else best
+    return LinearFit(best.W, best.value, n_iter, best.largest <= tol, best.largest)
+
+
+def _point(Z: Floats, codes: Codes, W: Floats, l2: float) -> Point:
+    proba = linear_logits(Z, W)
+    value = softmax_in_place(proba, codes) + 0.5 * l2 * float(np.vdot(W[:-1], W[:-1]))
+    slope = proba.copy()
+    slope[np.arange(len(Z)), codes] -= 1.0
+    slope /= len(Z)
+    return Point(W, value, np.vstack([Z.T @ slope + l2 * W[:-1], slope.sum(axis=0)]), proba)
+
+
+def _search(Z: Floats, problem: Problem, point: Point, direction: Floats) -> Point:
+    """Go along the direction, but not to where the loss rises steeply again.
+
+    Near the minimum the loss itself changes by less than its rounding, and slopes do not. So they decide, as
+    in the approximate Wolfe conditions of Hager and Zhang (2005). The loss is convex: slopes only rise.
+    """
+    steep = -float(np.vdot(point.gradient, direction))
+    length, rounding = 1.0, 1e-12 * max(1.0, abs(point.value))
+    for _ in range(50):
+        new = _point(Z, problem.codes, point.W + length * direction, problem.l2)
+        slope = float(np.vdot(new.gradient, direction))
+        if slope <= 0.8 * steep and new.value <= point.value + rounding:
+            return new
+        length *= max(0.1, steep / (steep + slope)) if slope > 0 else 0.5
+    return point
+
+
+def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> tuple[Floats, int]:
+    """Return the direction (d + 1, K), by at most so many conjugate gradients, and how many it took.
+
+    Products in float32 are good enough for them.
+    """
+    Z, l2, proba, shape = problem.Z, problem.l2, point.proba, problem.start.shape
+    at = _newton_coordinates(problem, proba)
+    gradient = at.by_coordinates(point.gradient)
+    norm = float(np.linalg.norm(gradient))
+    least = 1e-3 * norm  # of the curvature: there is none where all classes move together
+
+    products = 0
+
+    def curve(flat: Floats) -> Floats:
+        nonlocal products
+        products += 1
+        S = flat.reshape(shape)
+        W = at.inside(S)
+        moved = (Z @ W[:-1].astype(np.float32)) + W[-1]
+        moved -= np.einsum("ik,ik->i", proba, moved)[:, None]  # float64: sure rows leave a small difference
+        moved *= proba
+        moved /= len(Z)
+        pulled = np.vstack([Z.T @ moved.astype(np.float32) + l2 * W[:-1], moved.sum(axis=0)])
+        return np.asarray((at.pull(pulled) + least * S).ravel())
+
+    operator = LinearOperator((gradient.size, gradient.size), matvec=curve, dtype=np.float64)
+    enough = float(np.clip(0.3 * tol / point.largest, 1e-3, 0.1))
+    solution, _ = cg(operator, -gradient.ravel() / norm, rtol=enough, maxiter=most)
+    direction = at.weights(norm * solution.reshape(shape))
+    if at.basis is not None and l2 > 0:  # outside the basis, where its rounding leaves a rest, decay is all
+        inside = at.basis @ (at.basis.T @ point.gradient[:-1])
+        direction[:-1] -= (point.gradient[:-1] - inside) / l2
+    return direction, products
+
+
+def _newton_coordinates(problem: Problem, proba: Floats) -> Coordinates:
+    """Return coordinates for the curvature at hand, which fit columns of unequal spread better."""
+    curvature = max(float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / proba.shape[1], 1e-30)
+    gram = curvature * problem.gram
+    # the Gram matrix is rounded to float32
+    floor = problem.l2 + 1e-5 * gram.diagonal() + max(1e-12 * float(gram.diagonal().max(initial=0.0)), 1e-30)
+    return problem.at._replace(factor=np.linalg.cholesky(gram + np.diag(floor)), curvature=curvature)
