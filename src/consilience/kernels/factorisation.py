@@ -84,10 +84,10 @@ class LeastSquares:
     def __call__(self, logits: Floats, U: Floats) -> None:
         """Fill U (n, L) for logits (n, m)."""
         everyone = np.ones(len(self._layout.offsets) - 1, dtype=bool)
-        if self._inverse_pays(len(U)) and self._fill(everyone, logits, U) == 0:
+        if _inverse_pays(self._layout, len(U), self._left) and self._fill(everyone, logits, U) == 0:
             return
         patterns, of_row = abstention_patterns(logits, self._layout.offsets)
-        inverse = np.array([self._inverse_pays(rows) for rows in np.bincount(of_row)])
+        inverse = np.array([_inverse_pays(self._layout, rows, self._left) for rows in np.bincount(of_row)])
         rows = np.flatnonzero(~inverse[of_row])
         if len(rows):
             part = np.empty((len(rows), U.shape[1]))
@@ -99,12 +99,6 @@ class LeastSquares:
             part = np.empty((len(rows), U.shape[1]))
             self._fill(patterns[i], logits[rows], part)
             U[rows] = part
-
-    def _inverse_pays(self, rows: int) -> bool:
-        """Tell whether a pseudo-inverse costs less than conjugate gradients on so many rows."""
-        N, m = len(self._layout.offsets) - 1, len(self._layout.columns)
-        iterations = -3.0 * np.log10(self._left)
-        return N <= _FEW_TEACHERS or _INVERSE_COST * N**3 + 2 * rows * N**2 <= 4 * iterations * rows * m
 
     def _fill_by_gradients(self, logits: Floats, U: Floats) -> NDArray[np.bool_]:
         """Fill U, and return in which rows it is not yet exact where it should be."""
@@ -131,6 +125,13 @@ class LeastSquares:
         edges = knows.T @ (share[:, None] * knows)
         laplacian = np.diag(edges.sum(axis=1)) - edges
         return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
+
+
+def _inverse_pays(layout: Layout, rows: int, left: float) -> bool:
+    """Tell whether a pseudo-inverse costs less than conjugate gradients on so many rows."""
+    N, m = len(layout.offsets) - 1, len(layout.columns)
+    iterations = -3.0 * np.log10(left)  # which reduce the residual by 2 each, where teachers share richly
+    return N <= _FEW_TEACHERS or _INVERSE_COST * N**3 + 2 * rows * N**2 <= 4 * iterations * rows * m
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
