@@ -104,8 +104,7 @@ class LeastSquares:
         """Fill U, and return in which rows it is not yet exact where it should be."""
         late = np.empty(len(U), dtype=bool)
         scale = (self._temperature, self._floor)
-        # a chain of teachers takes as many iterations as it has links, all else far fewer
-        most = 2 * len(self._layout.offsets) + 50 if self._left <= EXACT else 10
+        most = most_iterations(len(self._layout.offsets) - 1, self._left)
         _fit_rows_by_gradients(logits, self._layout, scale, U, late, self._left, most)
         return late if self._left <= EXACT else np.zeros(len(U), dtype=bool)
 
@@ -132,6 +131,11 @@ def _inverse_pays(layout: Layout, rows: int, left: float) -> bool:
     N, m = len(layout.offsets) - 1, len(layout.columns)
     iterations = -3.0 * np.log10(left)  # which reduce the residual by 2 each, where teachers share richly
     return N <= _FEW_TEACHERS or _INVERSE_COST * N**3 + 2 * rows * N**2 <= 4 * iterations * rows * m
+
+
+def most_iterations(n_teachers: int, left: float) -> int:
+    """Return how many conjugate gradients to try: a chain of teachers takes as many as it has links."""
+    return 2 * n_teachers + 50 if left <= EXACT else 10
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
