@@ -3,8 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from consilience import labels
 from consilience.exceptions import DisconnectedWarning, LabelSpaceError
-from consilience.labels import LabelSpace, class_list, connected_classes, shorten
+from consilience.labels import LabelSpace, class_list, connected_by_pattern, connected_classes, shorten
 
 
 def test_the_union_is_sorted_and_every_column_finds_its_class() -> None:
@@ -102,6 +103,25 @@ def test_a_long_list_of_groups_is_cut() -> None:
 def test_a_class_in_no_block_is_a_component_of_its_own() -> None:
     ids = connected_classes(np.array([4, 1, 1, 3]), np.array([0, 2, 2, 4]), 6)
     assert ids.tolist() == [0, 1, 2, 1, 1, 3]
+
+
+@pytest.mark.parametrize("most_edges", [0, 100, 2**20])
+def test_components_of_many_patterns_are_those_of_each(
+    most_edges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels, "_MOST_EDGES", most_edges)
+    rng = np.random.default_rng(0)
+    lists = [rng.choice(15, size, replace=False) for size in (2, 3, 1, 4, 2, 3, 2)]
+    columns, offsets = np.concatenate(lists), np.cumsum([0] + [len(values) for values in lists])
+    patterns = rng.random((30, 7)) < 0.6
+    patterns[3] = False
+    together = connected_by_pattern(columns, offsets, 15, patterns)
+    assert len(np.unique(together.max(axis=1))) > 3
+    for active, ids in zip(patterns, together, strict=True):
+        used = [values for values, answers in zip(lists, active, strict=True) if answers]
+        own = np.concatenate([*used, []]).astype(int)
+        borders = np.cumsum([0] + [len(values) for values in used])
+        np.testing.assert_array_equal(ids, connected_classes(own, borders, 15))
 
 
 def test_thousands_of_classes() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +9,17 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from consilience.exceptions import DisconnectedWarning, LabelSpaceError
 
 Disconnected = Literal["warn", "error", "ignore"]
 
 TIE_BREAK = "each group gets mass in proportion to its number of classes (equal prior mass per class)"
+
+# Edges of a graph whose components are sought at once.
+_MOST_EDGES = 2**20
 
 
 class LabelSpace:
@@ -238,25 +242,63 @@ def connected_classes(
     n_classes : int
         Number of classes, L. A class in no block is a component of its own.
     """
-    parent = np.arange(n_classes)
+    everyone = np.ones((1, len(offsets) - 1), dtype=bool)
+    return np.asarray(connected_by_pattern(columns, offsets, n_classes, everyone)[0])
 
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = int(parent[node])
-        return node
 
-    for start, stop in itertools.pairwise(offsets):
-        if start == stop:
-            continue
-        first = root(int(columns[start]))
-        for column in columns[start + 1 : stop]:
-            parent[root(int(column))] = first
-    roots = np.array([root(node) for node in range(n_classes)])
-    _, first_seen, inverse = np.unique(roots, return_index=True, return_inverse=True)
-    order = np.empty_like(first_seen)
-    order[np.argsort(first_seen)] = np.arange(len(first_seen))
-    return order[inverse].astype(np.intp)
+def connected_by_pattern(
+    columns: NDArray[np.integer[Any]],
+    offsets: NDArray[np.intp],
+    n_classes: int,
+    patterns: NDArray[np.bool_],
+) -> NDArray[np.intp]:
+    """Do what `connected_classes` does for each pattern of blocks.
+
+    Parameters
+    ----------
+    columns, offsets, n_classes
+        As for `connected_classes`.
+    patterns : (k, N) array of bool
+        Which blocks to use.
+
+    Returns
+    -------
+    (k, L) array of int
+    """
+    component = np.empty((len(patterns), n_classes), dtype=np.intp)
+    # each call of scipy costs as much as thousands of edges, and each edge some memory
+    at_once = 1 + _MOST_EDGES // (len(columns) + n_classes)
+    for start in range(0, len(patterns), at_once):
+        part = slice(start, start + at_once)
+        component[part] = _connected(columns, offsets, n_classes, patterns[part])
+    return component
+
+
+def _connected(
+    columns: NDArray[np.integer[Any]],
+    offsets: NDArray[np.intp],
+    n_classes: int,
+    patterns: NDArray[np.bool_],
+) -> NDArray[np.intp]:
+    """Find the components of all patterns in one graph: first a node for each block, then for each class."""
+    k, n_blocks = patterns.shape
+    blocks, nodes = k * n_blocks, k * (n_blocks + n_classes)
+    borders = np.zeros(nodes + 1, dtype=np.int32)
+    np.cumsum(np.where(patterns, np.diff(offsets), 0), out=borders[1 : blocks + 1])
+    borders[blocks + 1 :] = borders[blocks]
+    first_class = np.arange(blocks, nodes, n_classes, dtype=np.int32)
+    used = np.repeat(patterns, np.diff(offsets), axis=1)
+    edges = (columns.astype(np.int32) + first_class[:, None])[used]
+    graph = csr_array((np.ones(len(edges)), edges, borders), shape=(nodes, nodes))
+    n_components, ids = connected_components(graph, directed=False)
+    ids = ids[blocks:]
+    # number them by their first class; a block that is not used is a component without any, and comes last
+    first = np.full(n_components, len(ids))
+    first[ids[::-1]] = np.arange(len(ids))[::-1]
+    rank = np.empty(n_components, dtype=np.intp)
+    rank[np.argsort(first)] = np.arange(n_components)
+    numbered = rank[ids].reshape(k, n_classes)
+    return np.asarray(numbered - numbered[:, :1])
 
 
 def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:

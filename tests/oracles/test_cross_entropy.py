@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from consilience.kernels.unify import cross_entropy, factorisation
 from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
@@ -128,9 +129,19 @@ def scipy_minimum(blocks: list[tuple[list[int], Floats]], n_classes: int) -> flo
     return min(values)
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["elimination", "gradients"])
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
 @pytest.mark.parametrize("case", CASES)
-def test_newton_reaches_the_minimum(case: Callable[[np.random.Generator], Case], temperature: float) -> None:
+def test_newton_reaches_the_minimum(
+    case: Callable[[np.random.Generator], Case],
+    temperature: float,
+    many: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Solve each case by elimination, and as if it had many teachers."""
+    if many:
+        monkeypatch.setattr(cross_entropy, "ELIMINATION_PAYS", 0)
+        monkeypatch.setattr(factorisation, "_inverse_pays", lambda *sizes: False)
     lists, Z = case(np.random.default_rng(0))
     n_classes = max(max(values) for values in lists) + 1
     space = LabelSpace(lists, disconnected="ignore")

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import softmax
 
+from consilience.kernels.unify import factorisation
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
 from consilience.kernels.unify.packed import Layout, make_layout
 from consilience.labels import LabelSpace
@@ -42,8 +43,12 @@ def design_matrix(space: LabelSpace, layout: Layout, used: NDArray[np.bool_]) ->
     return matrix[used]
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["inverse", "gradients"])
 @pytest.mark.parametrize("lists", SPACES.values(), ids=SPACES)
-def test_mf_lf_is_least_squares(lists: list[list[int]]) -> None:
+def test_mf_lf_is_least_squares(lists: list[list[int]], many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Solve each case by a pseudo-inverse, and as if it had many teachers."""
+    if many:
+        monkeypatch.setattr(factorisation, "_inverse_pays", lambda *sizes: False)
     rng = np.random.default_rng(0)
     space, layout = layout_of(lists)
     Z = 5.0 * rng.normal(size=(12, space.n_columns))

@@ -25,7 +25,7 @@ from consilience.kernels.unify.factorisation import (
 )
 from consilience.kernels.unify.packed import Floats, Ints, Layout, make_layout, softmax_by_component
 from consilience.kernels.unify.walk import walk_logits
-from consilience.labels import LabelSpace, connected_classes
+from consilience.labels import LabelSpace, connected_by_pattern
 
 Method = Literal["sd", "ce", "mf-p", "mf-lv", "mf-lf"]
 
@@ -211,15 +211,8 @@ def _estimate_chunk(
         return sd(logits, layout, settings.temperature), np.zeros(len(logits))
     solution = _SOLVERS[method](logits, layout, settings)
     patterns, of_row = abstention_patterns(logits, layout.offsets)
-    component = np.stack([_components(layout, active) for active in patterns])
+    component = connected_by_pattern(layout.columns, layout.offsets, solution.U.shape[1], patterns)
     return softmax_by_component(solution.U, component, of_row), solution.reached
-
-
-def _components(layout: Layout, active: NDArray[np.bool_]) -> Ints:
-    """Label the classes that the active teachers connect."""
-    sizes = np.where(active, np.diff(layout.offsets), 0)
-    columns = layout.columns[active[layout.block_of]].astype(np.intp)
-    return connected_classes(columns, np.concatenate([[0], np.cumsum(sizes)]), len(layout.class_offsets) - 1)
 
 
 def balance_weights(Q: ArrayLike) -> NDArray[np.float64]:

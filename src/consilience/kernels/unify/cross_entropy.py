@@ -25,6 +25,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.elementary import FUSE, exp, log
+from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
 from consilience.kernels.unify.factorisation import LeastSquares
 from consilience.kernels.unify.laplacian import fill_in, solve_laplacian
 from consilience.kernels.unify.multiplicative import start_rows
@@ -48,6 +49,12 @@ MAX_STEP = 4.0
 # Added to the Hessian's diagonal: a class or a link of less mass than this matters to no gradient of 1e-8,
 # but rounding over its mass would make an endless step. In the Laplacian it is a further node, the ground.
 DAMPING = 1e-14
+# Multiplications per packed column up to which a step by elimination is quicker than by conjugate gradients.
+ELIMINATION_PAYS = 150
+# Most iterations of conjugate gradients for a step. Where they do not suffice the step is less than Newton's.
+GRADIENTS = 60
+# What conjugate gradients leave of the start's right-hand side: the updates that follow do the rest.
+START_LEFT = 0.03
 # Most numbers in a thread's matrices of edge weights (4 MB); thousands of class sets get fewer lanes.
 _MOST_WEIGHTS = 2**19
 
@@ -76,21 +83,52 @@ def ce_logits(
     n_iter : (n,) array of int
         Newton iterations used.
     """
-    n, n_classes = len(logits), len(layout.class_offsets) - 1
+    n_classes = len(layout.class_offsets) - 1
     set_of, columns, offsets = distinct_blocks(layout.columns, layout.offsets)
     sets = make_layout(columns, offsets, n_classes)
-    links = make_links(sets)
-    fit = LeastSquares(layout, temperature, START_FLOOR)
-    U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
+    fit = LeastSquares(layout, temperature, START_FLOOR, START_LEFT)
 
-    def work(rows: slice) -> None:
-        A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
-        fit(logits[rows], U[rows])
-        start_rows(logits[rows], layout, set_of, sets, temperature, A, W, U[rows])
-        newton_rows(A, W, sets, links, U[rows], (norms[rows], n_iter[rows]), tol, max_iter)
+    def solve(Z: Floats, links: Links | None, most: int) -> tuple[Floats, Floats, Ints]:
+        n = len(Z)
+        U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
 
-    in_turns(work, n)
+        def work(rows: slice) -> None:
+            A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
+            fit(Z[rows], U[rows])
+            start_rows(Z[rows], layout, set_of, sets, temperature, A, W, U[rows])
+            newton_rows(A, W, sets, links, U[rows], (norms[rows], n_iter[rows]), tol, most)
+
+        in_turns(work, n)
+        return U, norms, n_iter
+
+    cost = elimination_cost(sets) / len(columns)
+    if cost <= ELIMINATION_PAYS:
+        return solve(logits, make_links(sets), max_iter)
+    # Conjugate gradients may take for ever where links are weak: try for about as long as elimination takes.
+    U, norms, n_iter = solve(logits, None, min(max_iter, 12 + int(cost / 16)))
+    late = np.flatnonzero(~(norms <= tol))
+    if len(late):
+        U[late], norms[late], n_iter[late] = solve(logits[late], make_links(sets), max_iter)
     return U, norms, n_iter
+
+
+def elimination_cost(sets: Layout) -> int:
+    """Return about how many multiplications a Newton step takes by elimination.
+
+    When a node goes, those after it whose first neighbour is not after it may get new edges, and no others.
+    """
+    n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
+    if n_sets > n_classes:
+        node, hub, size = sets.columns, sets.block_of, n_classes
+    else:
+        node, hub, size = sets.block_of, sets.columns, n_sets
+    first_of_hub = np.full(max(n_sets, n_classes), size)
+    np.minimum.at(first_of_hub, hub, node)
+    first = np.arange(size)
+    np.minimum.at(first, node, first_of_hub[hub])
+    # nodes after each one with a first neighbour at or before it
+    later = np.cumsum(np.bincount(first, minlength=size)) - np.arange(1, size + 1)
+    return int((later**2).sum()) + size**2 // 4  # every edge that might be is set to zero
 
 
 def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) -> Floats:
@@ -177,7 +215,8 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
         w_B, the number of teachers with each class set.
     sets : Layout
         The distinct class sets.
-    links : Links
+    links : Links or None
+        None: find the steps by conjugate gradients. Numba compiles either way apart, when it is first used.
     U : (n, L) array
         The start on entry, the minimiser on return.
     out : two (n,) arrays
@@ -186,8 +225,11 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
     """
     n_iter = out[1]
     n_iter[:] = 0
-    size = len(links.fill)
-    most = max(1, min(LANES, _MOST_WEIGHTS // (size * size)))
+    if links is None:
+        size, most = 0, lanes_for(len(sets.columns), LANES)
+    else:
+        size = len(links.fill)
+        most = max(1, min(LANES, _MOST_WEIGHTS // (size * size)))
     z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, min(most, len(A)))
     rows = np.arange(len(A))
     while len(rows) > 0:
@@ -228,7 +270,10 @@ def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-unt
             break
         for lane in range(lanes):
             n_iter[z.row[lane]] += moving[lane]
-        _direction(z, sets, links)
+        if links is None:
+            _direction_by_gradients(z, sets, tol)
+        else:
+            _direction(z, sets, links)
         _move(z, moving)
     for lane in range(lanes if busy > 0 else 0):
         for c in range(len(z.u) if z.row[lane] >= 0 else 0):
@@ -379,6 +424,20 @@ def _direction(z, sets, links):  # type: ignore[no-untyped-def]
         _solve_by_class(z, sets, links)
     else:
         _solve_by_set(z, sets, links)
+
+
+@njit(cache=True, error_model="numpy", fastmath=FUSE)
+def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
+    """Fill x with the Newton direction, as exactly as Newton's method can use it."""
+    goal = np.empty(len(z.row))
+    for lane in range(len(goal)):
+        # what a step leaves of the gradient falls with its square: a better direction would be in vain
+        norm = z.numbers[_TRIAL_NORM, lane]
+        goal[lane] = max(0.25 * tol, min(0.1, norm) * norm) if z.row[lane] >= 0 else np.inf
+    for c in range(len(z.g)):
+        for lane in range(len(goal)):
+            z.g[c, lane] = -z.g[c, lane]
+    conjugate_gradients(z.t, z.w, z.g, sets, z.x, goal, GRADIENTS)
 
 
 @njit(cache=True, error_model="numpy", fastmath=FUSE)

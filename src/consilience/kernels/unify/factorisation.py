@@ -11,6 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from consilience.kernels.elementary import FUSE
+from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
 from consilience.kernels.unify.packed import (
     LANES,
     Floats,
@@ -22,6 +23,12 @@ from consilience.kernels.unify.packed import (
     softmax_rows,
 )
 
+# Up to so many teachers, one pseudo-inverse per pattern of abstentions is quick whatever the rows.
+_FEW_TEACHERS = 32
+# Multiplications of a pseudo-inverse, over N^3.
+_INVERSE_COST = 10
+# What conjugate gradients leave of the right-hand side: no more than rounding does.
+EXACT = 1e-13
 # u, v, the last change of both, and the number of iterations, row by row
 Factors = tuple[Floats, Floats, Floats, Ints]
 
@@ -55,28 +62,51 @@ class LeastSquares:
     is, for each teacher, the sum of what its logits are above their classes' means. One pseudo-inverse, N by
     N, serves all rows on which the same teachers answer; a row costs O(m + N^2).
 
+    Where many teachers answer in patterns that few rows share, a pseudo-inverse for each costs too much.
+    Conjugate gradients then solve the rows one by one, in O(m) an iteration.
+
     Parameters
     ----------
     layout : Layout
     temperature : float
     floor : float
         How far below its block's largest, at the given temperature, a logit counts.
+    left : float
+        What conjugate gradients may leave of the right-hand side's norm, as a share.
     """
 
-    def __init__(self, layout: Layout, temperature: float, floor: float = -np.inf) -> None:
-        self._layout, self._temperature, self._floor = layout, temperature, floor
+    def __init__(
+        self, layout: Layout, temperature: float, floor: float = -np.inf, left: float = EXACT
+    ) -> None:
+        self._layout, self._temperature, self._floor, self._left = layout, temperature, floor, left
         self._factors = lru_cache(maxsize=256)(self._factorise)
 
     def __call__(self, logits: Floats, U: Floats) -> None:
         """Fill U (n, L) for logits (n, m)."""
-        if self._fill(np.ones(len(self._layout.offsets) - 1, dtype=bool), logits, U) == 0:
+        everyone = np.ones(len(self._layout.offsets) - 1, dtype=bool)
+        if _inverse_pays(self._layout, len(U), self._left) and self._fill(everyone, logits, U) == 0:
             return
         patterns, of_row = abstention_patterns(logits, self._layout.offsets)
-        for i, active in enumerate(patterns):
+        inverse = np.array([_inverse_pays(self._layout, rows, self._left) for rows in np.bincount(of_row)])
+        rows = np.flatnonzero(~inverse[of_row])
+        if len(rows):
+            part = np.empty((len(rows), U.shape[1]))
+            late = self._fill_by_gradients(logits[rows], part)
+            U[rows] = part
+            inverse[of_row[rows[late]]] = True
+        for i in np.flatnonzero(inverse):
             rows = np.flatnonzero(of_row == i)
             part = np.empty((len(rows), U.shape[1]))
-            self._fill(active, logits[rows], part)
+            self._fill(patterns[i], logits[rows], part)
             U[rows] = part
+
+    def _fill_by_gradients(self, logits: Floats, U: Floats) -> NDArray[np.bool_]:
+        """Fill U, and return in which rows it is not yet exact where it should be."""
+        late = np.empty(len(U), dtype=bool)
+        scale = (self._temperature, self._floor)
+        most = most_iterations(len(self._layout.offsets) - 1, self._left)
+        _fit_rows_by_gradients(logits, self._layout, scale, U, late, self._left, most)
+        return late if self._left <= EXACT else np.zeros(len(U), dtype=bool)
 
     def _fill(self, active: NDArray[np.bool_], logits: Floats, U: Floats) -> int:
         """Fill U as if these teachers answered in every row; return how often one does not."""
@@ -94,6 +124,18 @@ class LeastSquares:
         edges = knows.T @ (share[:, None] * knows)
         laplacian = np.diag(edges.sum(axis=1)) - edges
         return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
+
+
+def _inverse_pays(layout: Layout, rows: int, left: float) -> bool:
+    """Tell whether a pseudo-inverse costs less than conjugate gradients on so many rows."""
+    N, m = len(layout.offsets) - 1, len(layout.columns)
+    iterations = -3.0 * np.log10(left)  # which reduce the residual by 2 each, where teachers share richly
+    return N <= _FEW_TEACHERS or _INVERSE_COST * N**3 + 2 * rows * N**2 <= 4 * iterations * rows * m
+
+
+def most_iterations(n_teachers: int, left: float) -> int:
+    """Return how many conjugate gradients to try: a chain of teachers takes as many as it has links."""
+    return 2 * n_teachers + 50 if left <= EXACT else 10
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
@@ -135,6 +177,50 @@ def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-unty
             for c in range(len(share)):
                 U[first + lane, c] = (mean[c, lane] - share[c] * lower[c, lane]) / temperature
     return silent
+
+
+@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+def _fit_rows_by_gradients(logits, layout, scale, U, late, left, most):  # type: ignore[no-untyped-def]
+    """Fill U (n, L), and late (n,) with whether a row has more than a share `left` of its right-hand side."""
+    m, L, N = len(layout.columns), U.shape[1], len(layout.offsets) - 1
+    columns, offsets = layout.columns, layout.offsets
+    temperature, floor = scale
+    lanes = lanes_for(m, min(LANES, len(U)))
+    z, active, w = np.empty((m, lanes)), np.empty((N, lanes)), np.empty((N, lanes))
+    r, u = np.empty((L, lanes)), np.empty((L, lanes))
+    mean, goal = np.empty((1, lanes)), np.empty(lanes)
+    for first in range(0, len(U), lanes):
+        load_lanes(logits, first, offsets, z, active)
+        if floor > -np.inf:
+            raise_lanes(z, offsets, floor * temperature)
+        r[:] = 0.0
+        for b in range(N):
+            mean[:] = 0.0
+            size = offsets[b + 1] - offsets[b]
+            for k in range(offsets[b], offsets[b + 1]):
+                for lane in range(lanes):
+                    mean[0, lane] += z[k, lane] / size
+            for lane in range(lanes):
+                w[b, lane] = active[b, lane] * size
+            for k in range(offsets[b], offsets[b + 1]):
+                c = columns[k]
+                for lane in range(lanes):
+                    r[c, lane] += z[k, lane] - mean[0, lane]
+                    # from here on the weights of `conjugate_gradients`
+                    z[k, lane] = active[b, lane]
+        goal[:] = 0.0
+        for c in range(L):
+            for lane in range(lanes):
+                goal[lane] += r[c, lane] * r[c, lane]
+        for lane in range(lanes):
+            goal[lane] = left * np.sqrt(goal[lane])
+        conjugate_gradients(z, w, r, layout, u, goal, most)
+        for lane in range(min(lanes, len(U) - first)):
+            square = 0.0
+            for c in range(L):
+                U[first + lane, c] = u[c, lane] / temperature
+                square += r[c, lane] * r[c, lane]
+            late[first + lane] = square > goal[lane] ** 2
 
 
 def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_], Ints]:
