@@ -62,7 +62,8 @@ def fit_softmax_regression(
         At least 0. The intercept is not decayed.
     tol : float
         Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
-        columns. With enough steps, 1e-10 times the largest spread of a column is reached on every machine.
+        columns. Choose no less than 1e-10 times the largest spread of a column. Without decay, columns that
+        almost repeat others may keep even that out of reach: then `converged` is False.
     max_iter : int
         The most steps, of L-BFGS and Newton together.
 
