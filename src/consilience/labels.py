@@ -243,7 +243,8 @@ def connected_classes(
         Number of classes, L. A class in no block is a component of its own.
     """
     everyone = np.ones((1, len(offsets) - 1), dtype=bool)
-    return np.asarray(connected_by_pattern(columns, offsets, n_classes, everyone)[0])
+    component: NDArray[np.intp] = connected_by_pattern(columns, offsets, n_classes, everyone)[0]
+    return component
 
 
 def connected_by_pattern(
@@ -297,8 +298,9 @@ def _connected(
     first[ids[::-1]] = np.arange(len(ids))[::-1]
     rank = np.empty(n_components, dtype=np.intp)
     rank[np.argsort(first)] = np.arange(n_components)
-    numbered = rank[ids].reshape(k, n_classes)
-    return np.asarray(numbered - numbered[:, :1])
+    component: NDArray[np.intp] = rank[ids].reshape(k, n_classes)
+    component -= component[:, :1].copy()
+    return component
 
 
 def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:

@@ -8,7 +8,9 @@ share their term, so with w_B the number of them
 Its Hessian is diag(d) - sum_B w_B q_B q_B', where q_B is the softmax of u over B and d = sum_B w_B q_B. With
 s_B = q_B' x the Newton system Hx = -g becomes a graph Laplacian on the class sets (edge weights
 w_B w_C sum_l q_B(l) q_C(l) / d_l), so a step costs O(m + sum_l r_l^2 + G^3), with r_l sets knowing class l
-and G sets, instead of O(L^3): thousands of classes cost no more than their columns.
+and G sets, instead of O(L^3): thousands of classes cost no more than their columns. Where G^3 would be the
+larger part, conjugate gradients find the step in O(m) an iteration; rows that are too hard for them are
+solved by elimination after all.
 
 The start is the least-squares fit of mf-lf, improved by multiplicative updates. A thread then works on
 several rows at once, each in a lane (the last axis of every array): loops along lanes are contiguous and

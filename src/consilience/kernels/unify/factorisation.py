@@ -25,8 +25,8 @@ from consilience.kernels.unify.packed import (
 
 # Up to so many teachers, one pseudo-inverse per pattern of abstentions is quick whatever the rows.
 _FEW_TEACHERS = 32
-# Multiplications of a pseudo-inverse, over N^3.
-_INVERSE_COST = 10
+# Cost of a pseudo-inverse over N^3, in multiplications of conjugate gradients (LAPACK is quicker at each).
+_INVERSE_COST = 4
 # What conjugate gradients leave of the right-hand side: no more than rounding does.
 EXACT = 1e-13
 # u, v, the last change of both, and the number of iterations, row by row

@@ -106,12 +106,16 @@ def stationary(ways: Floats, mass: Floats) -> None:
             leave += ways[k, j]
         if leave == 0.0:
             continue
+        for j in range(k):
+            ways[k, j] /= leave
         for i in range(k):
-            for j in range(k):
-                if ways[i, k] > 0.0 and ways[k, j] > 0.0:
-                    ways[i, j] += max(ways[i, k] * (ways[k, j] / leave), _LEAST_WAY)
-        for i in range(k):
+            way = ways[i, k]
             ways[i, k] /= leave
+            if way > 0.0:
+                for j in range(k):
+                    # without a branch: the compiler makes vector instructions of it
+                    ahead = max(way * ways[k, j], _LEAST_WAY)
+                    ways[i, j] += ahead if ways[k, j] > 0.0 else 0.0
     for k in range(N):
         mass[k], alone = 0.0, True
         for i in range(k):
