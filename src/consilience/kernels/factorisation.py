@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.packed import (
     LANES,
@@ -96,7 +96,7 @@ class LeastSquares:
         return share, np.linalg.pinv(laplacian, rcond=1e-12, hermitian=True)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-untyped-def]
     """Fill U (n, L) for rows on which the same teachers are silent; return how many blocks are silent."""
     lanes = min(LANES, len(U))
@@ -241,7 +241,7 @@ def _alternate(
     return U, V, changes, n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
     """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
     U, V, changes, n_iter = out
@@ -276,7 +276,7 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
             lanes = busy
 
 
-@njit(cache=True)
+@part()
 def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.zeros((m, lanes)), np.zeros((L, lanes)), np.zeros((N, lanes)), np.zeros((N, lanes)),
@@ -286,7 +286,7 @@ def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _close_ranks(z):  # type: ignore[no-untyped-def]
     """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
     full = z.row >= 0
@@ -296,7 +296,7 @@ def _close_ranks(z):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-untyped-def]
     """Start on the next row that has an active teacher; return the row after it."""
     z.row[lane] = -1
@@ -325,7 +325,7 @@ def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-unt
     return len(values)
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
     """Do steps 3-10 of Algorithm 1 or 4-6 of Algorithm 2."""
     y, u, v, above, below, sums = z.y, z.u, z.v, z.above, z.below, z.sums
@@ -360,7 +360,7 @@ def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
             u[c, lane] = new
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
     """Do steps 11-14 of Algorithm 1 or 7-13 of Algorithm 2."""
     y, u, v, sums = z.y, z.u, z.v, z.sums

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.simplex import Floats, collisions, column_sums, fairness, lower_bound, project_row
 
 # Iterations between two looks at the gap.
@@ -53,7 +53,7 @@ def projected_gradient(
     return Y, _iterate(sigma, Y, weight, offset, reverse, step, tol, max_iter)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _iterate(
     sigma: Floats,
     Y: Floats,
@@ -90,7 +90,7 @@ def _iterate(
     return n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
     """Return minus the gradient of the fairness term (K,) in the column sums c."""
     nu = np.empty(len(c))
@@ -103,7 +103,7 @@ def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
     return nu
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def loss_and_gap(
     sigma: Floats, Y: Floats, weight: Floats, offset: Floats, reverse: bool
 ) -> tuple[float, float]:
@@ -124,7 +124,7 @@ def loss_and_gap(
     return loss, gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def fairness_loss(c: Floats, weight: Floats, reverse: bool) -> float:
     """Return N lam times the divergence: KL(c / N || u) if `reverse`, else KL(u || c / N)."""
     total: float = 0.0
