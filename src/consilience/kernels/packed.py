@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
+from consilience.kernels.threads import kernel_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -97,7 +97,7 @@ def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS
     most : int
         Most rows in a slice. More than the cache holds, where rows differ in cost a hundredfold.
     """
-    threads = int(get_num_threads())
+    threads = kernel_threads()
     length = max(LANES, min(most, n_rows // (_TURNS * threads) + 1))
     turns = [slice(start, min(n_rows, start + length)) for start in range(0, n_rows, length)]
     if threads == 1 or len(turns) == 1:
