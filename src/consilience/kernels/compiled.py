@@ -125,8 +125,9 @@ class _CacheFiles(CompileResultCacheImpl):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        # numba looks at the kernel's own file only, but its parts come from other files
-        self.locator.get_source_stamp = _digest_of_sources
+        # numba looks at the kernel's own file only, but its parts may come from others
+        stamp = (self.locator.get_source_stamp(), _digest_of_sources())
+        self.locator.get_source_stamp = lambda: stamp
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
