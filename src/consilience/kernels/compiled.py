@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCacheLocator
@@ -28,11 +28,10 @@ from numba.core.compiler_machinery import AnalysisPass, register_pass
 from numba.core.untyped_passes import IRProcessing
 from numba.extending import register_jitable
 
-F = TypeVar("F", bound=Callable[..., Any])
 Relaxed = set[str] | bool
 
 
-def kernel(fastmath: Relaxed = False) -> Callable[[F], F]:
+def kernel(fastmath: Relaxed = False) -> Any:
     """Compile a function that Python calls. It releases the interpreter's lock, and is kept on disk.
 
     Parameters
@@ -41,24 +40,23 @@ def kernel(fastmath: Relaxed = False) -> Callable[[F], F]:
         Which rules of floating-point arithmetic the compiler may relax.
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[..., Any]) -> Any:
         dispatcher: Any = njit(nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=fastmath)(
             function
         )
         with suppress(RuntimeError):  # no folder can be written to: compile in every process
             dispatcher._cache = _Cache(function)
-        return dispatcher  # type: ignore[no-any-return]
+        return dispatcher
 
     return decorate
 
 
-def part(fastmath: Relaxed = False) -> Callable[[F], F]:
+def part(fastmath: Relaxed = False) -> Any:
     """Let kernels call a function, and compile it as a part of them. Python runs it as plain Python."""
     options = {"fastmath": fastmath, "error_model": "numpy"}
-    decorate: Callable[[F], F] = register_jitable(
+    return register_jitable(
         no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_PartCompiler, **options
     )
-    return decorate
 
 
 class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
