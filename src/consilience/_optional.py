@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import ModuleType
 
 from consilience.exceptions import MissingDependencyError
@@ -51,19 +49,3 @@ def is_instance_of(obj: object, module: str, name: str) -> bool:
     loaded = sys.modules.get(module)
     kind = getattr(loaded, name, None)
     return isinstance(kind, type) and isinstance(obj, kind)
-
-
-@contextmanager
-def keep_torch_threads() -> Iterator[None]:
-    """Leave torch's number of threads as it is.
-
-    numba's first parallel kernel sets the number of OpenMP threads, which torch shares: a user who gave torch
-    one thread would find it with all of them, and small networks many times slower on a busy machine.
-    """
-    torch = sys.modules.get("torch")
-    threads = torch.get_num_threads() if torch is not None else 0
-    try:
-        yield
-    finally:
-        if torch is not None:
-            torch.set_num_threads(threads)

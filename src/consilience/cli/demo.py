@@ -148,9 +148,8 @@ def run_demo(
     data = _Data(X, y, _split(y, seed), seed)
     with _quiet_students():
         sites, teachers = _train_sites(data, progress)
-        with _one_torch_thread(student):
-            variants, models = _compare(teachers, data, methods, student, progress)
-            supervised, seconds = _supervised(data, student)
+        variants, models = _compare(teachers, data, methods, student, progress)
+        supervised, seconds = _supervised(data, student)
     progress("methods", len(variants) + 1, len(variants) + 1)
     best = int(np.argmax([variant.accuracy for variant in variants]))
     result = DemoResult(
@@ -287,22 +286,6 @@ def _quiet_students() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
-
-
-@contextmanager
-def _one_torch_thread(student: str) -> Iterator[None]:
-    """Let torch use one thread: a step of this small network is shorter than waiting for a second one."""
-    if student != "torch":
-        yield
-        return
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _sentences(result: DemoResult) -> Iterator[str]:

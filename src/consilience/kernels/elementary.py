@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from consilience.kernels.compiled import part
 
 # Products and sums may fuse into one instruction (rounded once): faster, and no result depends on more.
 FUSE = {"contract"}
@@ -42,7 +44,7 @@ def _float(typing_context: Any, x: Any) -> Any:
     )
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def exp(x):  # type: ignore[no-untyped-def]
     """Return e^x for x below 700: 2^k times the Taylor series of the rest; 0 below -708, NaN for NaN."""
     rounded = x * _LOG2_E + _ROUND
@@ -66,7 +68,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return 0.0 if x < _SMALLEST else power
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def log(x):  # type: ignore[no-untyped-def]
     """Return the logarithm of a positive normal number, by the series of 2 artanh of (m - 1) / (m + 1)."""
     bits = _bits(x)

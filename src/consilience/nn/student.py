@@ -21,6 +21,7 @@ from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
+from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn.modules import Standardize, default_module
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
@@ -167,12 +168,13 @@ class TorchStudent(BaseEstimator):
         with _seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
             _check_output(module, rows, n_classes)
-            with _attached(criterion, module, rows[:2]):
+            work = multiplications_per_row(module, rows[:2], self.device)
+            with _attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
                 history = run(self._make_net(module, criterion, len(rows), seed, progress), rows, goals)
         self.module_ = module.eval()
         self.history_ = history
         self.n_iter_ = len(history)
-        self._shape, self._dtype = tuple(rows.shape[1:]), rows.dtype
+        self._shape, self._dtype, self._work = tuple(rows.shape[1:]), rows.dtype, work
         return self
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
@@ -180,7 +182,7 @@ class TorchStudent(BaseEstimator):
         check_is_fitted(self, "module_")
         rows = self._check_rows(X)
         self.module_.eval()
-        with torch.no_grad():
+        with torch.no_grad(), torch_threads_for(self._work * min(self.batch_size, len(rows))):
             parts = [self.module_(p.to(self.device)).cpu() for p in torch.split(rows, self.batch_size)]
         return np.asarray(torch.cat(parts).numpy(), dtype=np.float64)
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._optional import keep_torch_threads
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience.exceptions import ConvergenceWarning, CoverageWarning
@@ -201,9 +200,8 @@ def _estimate(
     weight = weight[use] * fits / (fits + np.maximum(1 - right, TIE) / len(columns))
     if weight.sum() < LEAST_ROWS:
         return _Estimate(np.nan, float(weight.sum()))
-    with keep_torch_threads():
-        own = packed[heard][use, space.block(i)]
-        T = fit_temperature(own, codes, weight, PRIOR)
+    own = packed[heard][use, space.block(i)]
+    T = fit_temperature(own, codes, weight, PRIOR)
     return _Estimate(T, float(weight.sum()), bool(np.isfinite(T)) and is_at_bound(own, T))
 
 

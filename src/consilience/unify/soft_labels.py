@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._optional import keep_torch_threads
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number, check_packed_logits
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
@@ -180,8 +179,7 @@ def estimate_soft_labels(
     late, worst = 0, 0.0
     for start in range(0, len(packed), CHUNK_ROWS):
         rows = slice(start, start + CHUNK_ROWS)
-        with keep_torch_threads():
-            Q[rows], reached = _estimate_chunk(packed[rows], layout, method, settings)
+        Q[rows], reached = _estimate_chunk(packed[rows], layout, method, settings)
         late += int((~(reached <= settings.tol)).sum())
         worst = max(worst, float(reached.max()))
         progress("soft labels", min(rows.stop, len(packed)), len(packed))

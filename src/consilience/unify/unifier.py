@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._optional import keep_torch_threads
 from consilience._progress import Progress, silent
 from consilience._validation import (
     check_choice,
@@ -335,8 +334,7 @@ class Unifier(TaughtClassifier):
             )
         packed = self._calibrated(packed)
         if self.smoothing:
-            with keep_torch_threads():
-                packed = floor_blocks(packed, space.offsets, float(self.smoothing))
+            packed = floor_blocks(packed, space.offsets, float(self.smoothing))
         return _Scored(packed, labels, covered)
 
     def _calibrated(self, packed: NDArray[np.float64]) -> NDArray[np.float64]:

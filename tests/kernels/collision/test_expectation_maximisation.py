@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from consilience.kernels.collision.expectation_maximisation import m_step
+from consilience.kernels.compiled import kernel
+
+compiled = kernel()(m_step)
 
 
 def solve(sigma: np.ndarray, w: np.ndarray, guess: float = 0.0) -> np.ndarray:
     y = np.empty(len(w))
-    m_step(np.asarray(sigma, dtype=float), np.asarray(w, dtype=float), guess, y)
+    compiled(np.asarray(sigma, dtype=float), np.asarray(w, dtype=float), guess, y)
     return y
 
 

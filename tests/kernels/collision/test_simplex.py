@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.kernels.collision.simplex import lower_bound, project_row, total_loss
+from consilience.kernels.compiled import kernel
 
 rng = np.random.default_rng(0)
 SIGMA = rng.dirichlet(np.ones(4), size=6)
@@ -47,5 +48,5 @@ def test_the_projection_is_the_sorted_one(seed: int) -> None:
     thresholds = (np.cumsum(falling) - 1) / np.arange(1, len(x) + 1)
     last = np.flatnonzero(falling > thresholds)[-1]
     y = np.empty(len(x))
-    project_row(x, y)
+    kernel()(project_row)(x, y)
     np.testing.assert_allclose(y, np.maximum(x - thresholds[last], 0), atol=1e-12 * max(1, abs(x).max()))

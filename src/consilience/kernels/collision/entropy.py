@@ -11,9 +11,10 @@ gradient by the row's logits. With t = p or t = sigma_k, the power q takes -ln t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+
+from consilience.kernels.compiled import kernel, part
 
 Floats = NDArray[np.float64]
 
@@ -136,7 +137,7 @@ def _contiguous(logits: Floats, target: Floats) -> tuple[Floats, Floats]:
     return np.ascontiguousarray(logits, np.float64), np.ascontiguousarray(target, np.float64)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _shifted_exp(z, out):  # type: ignore[no-untyped-def]
     """Write exp(z - max z) to `out`; return the maximum and the sum."""
     top = z[0]
@@ -149,7 +150,7 @@ def _shifted_exp(z, out):  # type: ignore[no-untyped-def]
     return top, total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _collision(logits, target, q):  # type: ignore[no-untyped-def]
     n, K = logits.shape
     losses, gradient = np.empty(n), np.empty((n, K))
@@ -170,7 +171,7 @@ def _collision(logits, target, q):  # type: ignore[no-untyped-def]
     return losses, gradient
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _collision_in_log_space(z, y, g, top, total, q):  # type: ignore[no-untyped-def]
     """Turn `g` from exp(z - top) into the gradient of a row whose p underflows; return ln p."""
     largest = -np.inf
@@ -193,7 +194,7 @@ def _collision_in_log_space(z, y, g, top, total, q):  # type: ignore[no-untyped-
     return log_p
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _power(logits, target, q):  # type: ignore[no-untyped-def]
     n, K = logits.shape
     losses, gradient = np.empty(n), np.empty((n, K))

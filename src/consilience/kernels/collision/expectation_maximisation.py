@@ -17,9 +17,9 @@ Appendix B is delta = 0: what is left of the row's mass goes to a class of the l
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from consilience.kernels.collision.simplex import Floats, collisions, column_sums, lower_bound, total_loss
+from consilience.kernels.compiled import kernel, part
 
 # Labels of classes with a weight never fall below: at zero a class would be lost for good (Property 1).
 _FLOOR = 1e-250
@@ -58,7 +58,7 @@ def expectation_maximisation(
     return Y, _iterate(sigma, Y, weight, offset, tol, max_iter)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _iterate(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int) -> int:
     """Improve Y in place; return the number of iterations."""
     M, K = Y.shape
@@ -83,7 +83,7 @@ def _iterate(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: floa
     return n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def m_step(sigma: Floats, w: Floats, guess: float, y: Floats) -> float:
     """Set y (K,) to the minimum of -log(sigma . y) - sum_k w_k log y_k on the simplex; return its delta.
 
@@ -120,7 +120,7 @@ def m_step(sigma: Floats, w: Floats, guess: float, y: Floats) -> float:
     return delta
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _fill(r: Floats, w: Floats, A: float, delta: float, y: Floats) -> tuple[float, float]:
     """Set y for a delta; return its sum F and -dF/d delta."""
     total = slope = 0.0

@@ -29,9 +29,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from consilience.kernels.collision.simplex import Floats, column_sums, fairness
+from consilience.kernels.compiled import kernel, part
 
 # Share of the way to the boundary that a step may go.
 _BACK_OFF = 0.995
@@ -109,7 +109,7 @@ def interior_point(
     return Y, of[_PI], nu, n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: int) -> tuple[Floats, int]:
     """Improve `rows` in place; return the prices nu (K,) and the number of iterations."""
     M, K = rows.Y.shape
@@ -146,7 +146,7 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
     return nu, n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _set_out(rows: _Rows, nu: Floats) -> None:
     """Give pi and z values that are feasible and near the path."""
     sigma, Y, Z = rows.sigma, rows.Y, rows.Z
@@ -165,7 +165,7 @@ def _set_out(rows: _Rows, nu: Floats) -> None:
             Z[i, k] = gamma - Z[i, k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _measure(rows: _Rows, primal: float, dual: float) -> tuple[float, float, float]:
     """Take a step; return sum y z, the rows' part of the gap and of the loss, and set p."""
     sigma, Y, Z, of = rows.sigma, rows.Y, rows.Z, rows.of
@@ -187,7 +187,7 @@ def _measure(rows: _Rows, primal: float, dual: float) -> tuple[float, float, flo
     return products, gap + products, loss
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _fairness_gap(c: Floats, nu: Floats, weight: Floats) -> float:
     """Return the part of the gap that comes from c nu = w."""
     gap = 0.0
@@ -198,7 +198,7 @@ def _fairness_gap(c: Floats, nu: Floats, weight: Floats) -> float:
     return gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _add_rows(rows: _Rows, S: Floats) -> None:
     """Set S (K, K) to the sum of the P_i without its diagonal, and what `_project` needs of each row."""
     M, K = rows.Y.shape
@@ -214,7 +214,7 @@ def _add_rows(rows: _Rows, S: Floats) -> None:
                 S[k, j] = (S[k, j] if start else 0.0) - part[k, j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _weigh(rows: _Rows, i: int, first: Floats, second: Floats) -> None:
     """Set d = y / z of row i, its means, and the two vectors (K,) whose outer products P_i subtracts."""
     sigma, D, of = rows.sigma, rows.D, rows.of
@@ -242,7 +242,7 @@ def _weigh(rows: _Rows, i: int, first: Floats, second: Floats) -> None:
         second[k] = other * D[i, k] * (sigma[i, k] - bar)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _couple(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
     """Complete the diagonal of S and add c / nu; keep the prices of classes without weight at zero."""
     for k in range(len(c)):
@@ -257,7 +257,7 @@ def _couple(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
             S[k, k] = 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _factorise(S: Floats) -> None:
     """Replace the lower triangle of S (K, K), in place, by its Cholesky factor.
 
@@ -284,7 +284,7 @@ def _factorise(S: Floats) -> None:
                     S[i, k] -= S[i, j] * column[k]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _solve(S: Floats, x: Floats) -> None:
     """Solve L L' x = x in place, with L the lower triangle of S."""
     for i in range(len(x)):
@@ -298,7 +298,7 @@ def _solve(S: Floats, x: Floats) -> None:
             x[k] -= S[i, k] * x[i]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> tuple[float, float]:
     """Set `out` (K,) to P_i (b_i + shift); return m and s of P b = d (b - m - s (sigma - sigma_bar)).
 
@@ -322,7 +322,7 @@ def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> tuple[float, fl
     return mean, slope
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _direction(
     rows: _Rows, S: Floats, c: Floats, nu: Floats, weight: Floats, target: float, dnu: Floats, dc: Floats
 ) -> tuple[float, float, float]:
@@ -356,7 +356,7 @@ def _direction(
     return primal, dual, now + y * by_y + z * by_z + y * z * by_both
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST)
+@part(fastmath=_FAST)
 def _known(rows: _Rows, target: float) -> Floats:
     """Set the right-hand sides b of the rows; return minus the sum of P_i b_i (K,)."""
     sigma, dy, dz, of = rows.sigma, rows.dy, rows.dz, rows.of
@@ -377,7 +377,7 @@ def _known(rows: _Rows, target: float) -> Floats:
     return known
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=_FAST | {"nnan"})
+@part(fastmath=_FAST | {"nnan"})
 def _spread(rows: _Rows, dnu: Floats, dc: Floats) -> tuple[float, float, float, float, float, float]:
     """Set the rows' steps from that of the prices; return the largest relative falls of y and of z, pi, and
     the sums of y z, z dy, y dz and dy dz."""
@@ -405,7 +405,7 @@ def _spread(rows: _Rows, dnu: Floats, dc: Floats) -> tuple[float, float, float, 
     return primal, dual, now, by_y, by_z, by_both
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _forget(rows: _Rows, dnu: Floats, dc: Floats) -> None:
     """Clear the last direction."""
     for i in range(len(rows.Y)):

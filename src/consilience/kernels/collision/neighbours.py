@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from consilience.kernels.compiled import kernel
 
 Floats = NDArray[np.float64]
 Neighbours = NDArray[np.int32]
@@ -107,7 +108,7 @@ def _nearest_centre(X: NDArray[Any], centres: NDArray[Any]) -> NDArray[np.intp]:
     return np.concatenate([block.argmax(axis=1) for block in blocks])
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _select(products, half_norms, rows, candidates, out):  # type: ignore[no-untyped-def]
     """Keep, for each row i, the k nearest candidates j: those of smallest |x_j|^2 / 2 - x_i . x_j."""
     k = out.shape[1]
@@ -129,7 +130,7 @@ def _select(products, half_norms, rows, candidates, out):  # type: ignore[no-unt
             out[row, place] = candidates[b]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _gather(S, neighbours):  # type: ignore[no-untyped-def]
     out = S.copy()
     for i in range(len(S)):
@@ -139,7 +140,7 @@ def _gather(S, neighbours):  # type: ignore[no-untyped-def]
     return out / (neighbours.shape[1] + 1)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _scatter(G, neighbours):  # type: ignore[no-untyped-def]
     out = G.copy()
     for i in range(len(G)):

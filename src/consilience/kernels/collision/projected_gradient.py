@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from consilience.kernels.collision.simplex import (
     Floats,
@@ -13,6 +12,7 @@ from consilience.kernels.collision.simplex import (
     lower_bound,
     project_row,
 )
+from consilience.kernels.compiled import kernel, part
 
 # Iterations between two looks at the gap.
 _LOOK = 10
@@ -60,7 +60,7 @@ def projected_gradient(
     return Y, _iterate(sigma, Y, weight, offset, reverse, step, tol, max_iter)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _iterate(
     sigma: Floats,
     Y: Floats,
@@ -97,7 +97,7 @@ def _iterate(
     return n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
     """Return minus the gradient of the fairness term (K,) in the column sums c."""
     nu = np.empty(len(c))
@@ -110,7 +110,7 @@ def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
     return nu
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def loss_and_gap(
     sigma: Floats, Y: Floats, weight: Floats, offset: Floats, reverse: bool
 ) -> tuple[float, float]:
@@ -131,7 +131,7 @@ def loss_and_gap(
     return loss, gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def fairness_loss(c: Floats, weight: Floats, reverse: bool) -> float:
     """Return N lam times the divergence: KL(c / N || u) if `reverse`, else KL(u || c / N)."""
     total: float = 0.0

@@ -12,13 +12,14 @@ N = M + sum(offset). Multipliers: pi_i of p_i = sigma_i . y_i, nu_k (prices) of 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from consilience.kernels.compiled import kernel, part
 
 Floats = NDArray[np.float64]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def column_sums(Y: Floats, offset: Floats) -> Floats:
     """Return c, the sum of all labels of each class (K,)."""
     c = offset.copy()
@@ -28,7 +29,7 @@ def column_sums(Y: Floats, offset: Floats) -> Floats:
     return c
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def fairness(c: Floats, weight: Floats) -> float:
     """Return N lam KL(u || c / N), which is sum_k w_k log(u_k N / c_k)."""
     scale = c.sum() / weight.sum()
@@ -39,7 +40,7 @@ def fairness(c: Floats, weight: Floats) -> float:
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def collisions(sigma: Floats, Y: Floats) -> Floats:
     """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
     p = np.empty(len(Y))
@@ -51,14 +52,14 @@ def collisions(sigma: Floats, Y: Floats) -> Floats:
     return p
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> float:
     """Return N F(Y) of the free rows, eq. (11) times N."""
     loss: float = fairness(column_sums(Y, offset), weight) - np.log(collisions(sigma, Y)).sum()
     return loss
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: Floats) -> float:
     """Return a value that N F(Y) cannot fall below, from any positive multipliers.
 
@@ -94,7 +95,7 @@ def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: F
     return bound
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def project_row(x: Floats, y: Floats) -> None:
     """Set y (K,) to the point of the simplex nearest to x (K,).
 

@@ -7,9 +7,9 @@ mean over the rows is the score.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel
 from consilience.kernels.unify.packed import Floats
 
 Codes = NDArray[np.intp]
@@ -49,7 +49,7 @@ def leep_rows(theta: Floats, codes: Codes, n_classes: int) -> Floats:
     return np.asarray(np.log(likelihood))
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_rows(theta, codes, sums):  # type: ignore[no-untyped-def]
     for i in range(len(theta)):
         row, values = sums[codes[i]], theta[i]
@@ -57,7 +57,7 @@ def _add_rows(theta, codes, sums):  # type: ignore[no-untyped-def]
             row[z] += values[z]
 
 
-@njit(cache=True, nogil=True, fastmath=True)
+@kernel(fastmath=True)
 def _dot_rows(theta, codes, table, out):  # type: ignore[no-untyped-def]
     for i in range(len(theta)):
         row, values = table[codes[i]], theta[i]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel
 from consilience.kernels.text.bags import bag_inputs, bag_scales
 from consilience.kernels.text.ngrams import Bounds, Ids
 
@@ -94,7 +94,7 @@ class Descent:
         return found.loss
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def scatter(ids, bounds, each, slots, sums):  # type: ignore[no-untyped-def]
     """Add each text's row of `each` (B, d) to `sums` for each of its n-grams; return whose sums these are.
 
@@ -118,7 +118,7 @@ def scatter(ids, bounds, each, slots, sums):  # type: ignore[no-untyped-def]
     return used[:count]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract", "reassoc"})
+@kernel(fastmath={"contract", "reassoc"})
 def step_rows(E, squares, used, sums, rate):  # type: ignore[no-untyped-def]
     """Step the rows of E in use, each by its gradient over the root of its mean square so far."""
     d = E.shape[1]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from consilience.kernels.compiled import part
 
 FIRST_STEP = 0.2  # omega - 1 before anything is known
 LARGEST_STEP = 0.95
@@ -11,7 +12,7 @@ GAP = 5  # iterations from the first look at an error to the second
 _STALLED = 0.999  # an error that falls no faster than this does not fall
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def next_step(step: float, largest: float, ratio: float, gap: int) -> tuple[float, float]:
     """Return omega - 1 and its bound for the iterations to come.
 

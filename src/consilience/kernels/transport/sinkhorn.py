@@ -26,10 +26,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import log
 from consilience.kernels.threads import threads_for
 from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
@@ -331,7 +331,7 @@ def has_stopped(control: Array) -> NDArray[np.bool_]:
     return np.asarray(control[:, _STOPPED] > 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def review(
     control: Array, n_iter: NDArray[np.int64], live: NDArray[np.intp],
     tol: float, floor: float, max_iter: int, gap: int,
@@ -371,7 +371,7 @@ def review(
     return stopped
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _retire(
     control: Array, live: NDArray[np.intp], a: Array, b: Array, u: Array, v: Array, result: Array
 ) -> int:
@@ -388,7 +388,7 @@ def _retire(
     return left
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@kernel(fastmath={"reassoc", "contract", "nsz"})
 def _relax(marginal: Array, product: Array, scaling: Array, control: Array, tiny: Any, before: bool) -> None:
     """Move scalings (n, j) to marginal / product and beyond, by a share omega - 1 of the way.
 
@@ -424,7 +424,7 @@ def _last_step(a: Floats, b: Floats, kernel: Floats, v: Floats, out: Solution) -
     out.n_iter[:] += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@kernel(fastmath={"contract"})
 def _scale(marginal: Floats, product: Floats, log_scaling: Floats) -> None:
     """Turn products into scalings, in place, and set their logarithms: of 1 / product where p is zero."""
     for i in range(product.shape[0]):
@@ -434,7 +434,7 @@ def _scale(marginal: Floats, product: Floats, log_scaling: Floats) -> None:
             log_scaling[i, j] = log(p * inverse if p > 0.0 else inverse)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"})
 def _measure(b: Floats, v: Floats, product: Floats, residual: Floats) -> None:
     """Set the error (n,) of the column sums v * product."""
     for i in range(b.shape[0]):
@@ -444,7 +444,7 @@ def _measure(b: Floats, v: Floats, product: Floats, residual: Floats) -> None:
         residual[i] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@kernel(fastmath={"reassoc", "contract"})
 def _finish(a: Floats, b: Floats, epsilon: float, lowest: float, u: Floats, v: Floats, value: Floats) -> None:
     """Turn log u and log v into duals, in place, and set the value <alpha, a> + <beta, b> - epsilon.
 

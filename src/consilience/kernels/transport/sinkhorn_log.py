@@ -11,9 +11,9 @@ smoother ones in fewer iterations.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import exp
 from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
 
@@ -28,7 +28,7 @@ ROUGH_ITERATIONS = 100
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def solve_in_log_domain(
     a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int,
     g: Floats, f: Floats, n_iter: NDArray[np.int64],
@@ -58,7 +58,7 @@ def solve_in_log_domain(
     return error
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@part()
 def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # type: ignore[no-untyped-def]
     """Iterate one row until its marginals are met to `tol`, with a plain last iteration; f and g in place."""
     step, largest, reference, error = 0.0, LARGEST_STEP, np.inf, np.inf
@@ -92,7 +92,7 @@ def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # 
             check += gap
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract"})
+@part(fastmath={"reassoc", "contract"})
 def _transform(cost, weight, potential, temperature, result):  # type: ignore[no-untyped-def]
     """Set the soft c-transform -t log sum_j w_j exp((p_j - c_ij) / t) for each i."""
     size = len(weight)

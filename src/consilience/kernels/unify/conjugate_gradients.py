@@ -14,8 +14,8 @@ teachers there are, where elimination takes the cube of their number.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from consilience.kernels.compiled import part
 from consilience.kernels.elementary import FUSE
 
 # Numbers that a thread's matrix of weights may have, to stay in its cache (256 KB), and the lanes it has
@@ -28,13 +28,13 @@ _LEAST = 1e-14
 _SQUARE, _SCALED, _CURVATURE, _STEP, _MEAN = range(5)
 
 
-@njit(cache=True)
+@part()
 def lanes_for(columns, most):  # type: ignore[no-untyped-def]
     """Return how many rows of so many packed columns a thread should have in work at once."""
     return min(most, max(_LEAST_LANES, _MOST_WEIGHTS // columns))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def conjugate_gradients(t, w, r, sets, x, goal, most):  # type: ignore[no-untyped-def]
     """Solve the system above for x, from x = 0, a lane for each row.
 
@@ -85,7 +85,7 @@ def conjugate_gradients(t, w, r, sets, x, goal, most):  # type: ignore[no-untype
     return left
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _fill_diagonal(t, w, sets, d):  # type: ignore[no-untyped-def]
     """Fill d (L, lanes) with the diagonal of the matrix."""
     d[:] = _LEAST
@@ -97,7 +97,7 @@ def _fill_diagonal(t, w, sets, d):  # type: ignore[no-untyped-def]
                 d[c, lane] += t[k, lane] * max(1.0 - share, 0.0)
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _next_direction(r, d, p, scratch, goal):  # type: ignore[no-untyped-def]
     """Set p to the next direction; return how many lanes are above their goal."""
     lanes = r.shape[1]
@@ -122,7 +122,7 @@ def _next_direction(r, d, p, scratch, goal):  # type: ignore[no-untyped-def]
     return left
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _apply(t, w, sets, p, Hp, mean):  # type: ignore[no-untyped-def]
     """Fill Hp with the matrix times p."""
     lanes = p.shape[1]

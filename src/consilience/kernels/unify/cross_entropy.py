@@ -23,9 +23,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
 from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
 from consilience.kernels.unify.factorisation import LeastSquares
@@ -203,7 +203,7 @@ _VALUE, _TRIAL_VALUE, _TRIAL_NORM, _STEP, _TOP, _TOTAL = range(6)
 _ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Minimise J for each row, from the start in U, in place.
 
@@ -233,7 +233,9 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
         size = len(links.fill)
         most = max(1, min(LANES, _MOST_WEIGHTS // (size * size)))
     z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, min(most, len(A)))
-    rows = np.arange(len(A))
+    rows = np.empty(len(A), np.intp)
+    for row in range(len(A)):
+        rows[row] = row
     while len(rows) > 0:
         late = 0
         for first in range(0, len(rows), most):
@@ -250,7 +252,7 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
         rows = rows[:late]
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Iterate until most rows are done; put the others' best points in U, and leave them in their lanes."""
     norms, n_iter = out
@@ -282,7 +284,7 @@ def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-unt
             U[z.row[lane], c] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
@@ -292,7 +294,7 @@ def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
     """Start on a row."""
     # loops, here and below: numba takes seconds to compile the assignment of one array to another
@@ -303,7 +305,7 @@ def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
     z.row[lane], z.state[lane] = row, _ACCEPT
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _reject(z, lane):  # type: ignore[no-untyped-def]
     """Take the trial point, or go back half of the way and say so."""
     value = z.numbers[_VALUE, lane]
@@ -318,7 +320,7 @@ def _reject(z, lane):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _move(z, moving):  # type: ignore[no-untyped-def]
     """Take the trial point as u and set the next one, in the lanes that move."""
     longest, step = z.numbers[_TOP], z.numbers[_STEP]
@@ -349,7 +351,7 @@ def _move(z, moving):  # type: ignore[no-untyped-def]
             z.trial[c, lane] = ahead if moving[lane] else z.trial[c, lane]
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _evaluate(z, sets):  # type: ignore[no-untyped-def]
     """Fill t, d and the gradient g at the trial points, and J and the gradient's norm."""
     u, t, d, g = z.trial, z.t, z.d, z.g
@@ -402,7 +404,7 @@ def _evaluate(z, sets):  # type: ignore[no-untyped-def]
         numbers[_TRIAL_NORM, lane] = np.sqrt(numbers[_TRIAL_NORM, lane])
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
     """Add a set that lies so far below the row's largest logit that its exponentials vanish."""
     columns, start, stop = sets.columns, sets.offsets[b], sets.offsets[b + 1]
@@ -418,7 +420,7 @@ def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
         z.d[columns[k], lane] += z.t[k, lane]
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _direction(z, sets, links):  # type: ignore[no-untyped-def]
     """Fill x with the Newton direction."""
     z.weights[:] = 0.0
@@ -428,7 +430,7 @@ def _direction(z, sets, links):  # type: ignore[no-untyped-def]
         _solve_by_set(z, sets, links)
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
     """Fill x with the Newton direction, as exactly as Newton's method can use it."""
     goal = np.empty(len(z.row))
@@ -442,7 +444,7 @@ def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
     conjugate_gradients(z.t, z.w, z.g, sets, z.x, goal, GRADIENTS)
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
     """Solve the Newton system through the Laplacian on class sets.
 
@@ -478,7 +480,7 @@ def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
                 x[c, lane] += t[k, lane] * s[b, lane] * inverse[c, lane]
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
     """Solve the Newton system directly: with more class sets than classes, it is the smaller Laplacian."""
     t, columns = z.t, sets.columns

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.packed import LANES, Floats, Layout, add_probabilities, in_turns, load_lanes
 
@@ -27,7 +27,7 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
     return Q
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _sd_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
     """Fill Q (n, L)."""
     lanes = min(LANES, len(Q))

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
 from consilience.kernels.unify.packed import (
@@ -138,7 +138,7 @@ def most_iterations(n_teachers: int, left: float) -> int:
     return 2 * n_teachers + 50 if left <= EXACT else 10
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-untyped-def]
     """Fill U (n, L) for rows on which the same teachers are silent; return how many blocks are silent."""
     lanes = min(LANES, len(U))
@@ -179,7 +179,7 @@ def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-unty
     return silent
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _fit_rows_by_gradients(logits, layout, scale, U, late, left, most):  # type: ignore[no-untyped-def]
     """Fill U (n, L), and late (n,) with whether a row has more than a share `left` of its right-hand side."""
     m, L, N = len(layout.columns), U.shape[1], len(layout.offsets) - 1
@@ -327,7 +327,7 @@ def _alternate(
     return U, V, changes, n_iter
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
     """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
     U, V, changes, n_iter = out
@@ -362,7 +362,7 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
             lanes = busy
 
 
-@njit(cache=True)
+@part()
 def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.zeros((m, lanes)), np.zeros((L, lanes)), np.zeros((N, lanes)), np.zeros((N, lanes)),
@@ -372,7 +372,7 @@ def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _close_ranks(z):  # type: ignore[no-untyped-def]
     """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
     full = z.row >= 0
@@ -382,7 +382,7 @@ def _close_ranks(z):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-untyped-def]
     """Start on the next row that has an active teacher; return the row after it."""
     z.row[lane] = -1
@@ -411,7 +411,7 @@ def _take_up(z, lane, waiting, values, layout, shifting):  # type: ignore[no-unt
     return len(values)
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
     """Do steps 3-10 of Algorithm 1 or 4-6 of Algorithm 2."""
     y, u, v, above, below, sums = z.y, z.u, z.v, z.above, z.below, z.sums
@@ -446,7 +446,7 @@ def _update_u(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
             u[c, lane] = new
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
     """Do steps 11-14 of Algorithm 1 or 7-13 of Algorithm 2."""
     y, u, v, sums = z.y, z.u, z.v, z.sums

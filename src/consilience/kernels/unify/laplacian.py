@@ -9,9 +9,9 @@ probability) keep their full relative accuracy where Cholesky would cancel.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import part
 from consilience.kernels.elementary import FUSE
 
 Floats = NDArray[np.float64]
@@ -32,7 +32,7 @@ def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return fill
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> None:
     """Solve ``sum_j w_ij (s_i - s_j) = r_i`` in place, with s = 0 at the last node of each component.
 
@@ -76,7 +76,7 @@ def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> No
             rhs[k, lane] = ratio if degree > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _add_up_degree(weights, k, fill):  # type: ignore[no-untyped-def]
     """Put node k's degree, over the nodes not yet eliminated, on the diagonal."""
     weights[k, :] = 0.0

@@ -7,8 +7,8 @@ class l (see `cross_entropy` for the letters). It takes neither exp nor log, and
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
 from consilience.kernels.unify.packed import LANES, add_probabilities, load_lanes
 
@@ -20,7 +20,7 @@ LEAST_MASS = 1e-150
 _LEAST_LOGIT = float(np.log(LEAST_MASS))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def start_rows(logits, layout, set_of, sets, temperature, A, W, U):  # type: ignore[no-untyped-def]
     """Fill A and W, the data of `newton_rows`, and improve the start in U.
 
@@ -72,7 +72,7 @@ def start_rows(logits, layout, set_of, sets, temperature, A, W, U):  # type: ign
                 U[first + lane, c] = e[c, lane]
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _update(a, w, sets, e, d, sums):  # type: ignore[no-untyped-def]
     """Do a multiplicative update of e (L, lanes); d and sums are scratch."""
     lanes = e.shape[1]

@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_num_threads, njit
 from numpy.typing import NDArray
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
+from consilience.kernels.threads import kernel_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -96,7 +97,7 @@ def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS
     most : int
         Most rows in a slice. More than the cache holds, where rows differ in cost a hundredfold.
     """
-    threads = int(get_num_threads())
+    threads = kernel_threads()
     length = max(LANES, min(most, n_rows // (_TURNS * threads) + 1))
     turns = [slice(start, min(n_rows, start + length)) for start in range(0, n_rows, length)]
     if threads == 1 or len(turns) == 1:
@@ -131,7 +132,7 @@ def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floa
     return block_softmax(logits, offsets, temperature)[0]
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-untyped-def]
     """Fill log_p and p, (n, m) each, with what `block_softmax` returns."""
     for row in range(len(logits)):
@@ -157,7 +158,7 @@ def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-unt
                 p[row, k] *= scale
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-def]
     """Put the rows from `first` on into lanes, and return how many blocks abstain.
 
@@ -188,16 +189,18 @@ def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-de
     return silent
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _find_top(x, start, stop, top):  # type: ignore[no-untyped-def]
     """Set top (1, lanes) to the largest logit of a block in lanes."""
-    top[0] = x[start]
+    # a loop, not top[0] = x[start]: numba takes seconds to compile the assignment of one array to another
+    for lane in range(x.shape[1]):
+        top[0, lane] = x[start, lane]
     for k in range(start + 1, stop):
         for lane in range(x.shape[1]):
             top[0, lane] = max(top[0, lane], x[k, lane])
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
     """Raise logits in lanes, x (m, lanes), to no less than their block's largest plus `floor`."""
     top = np.empty((1, x.shape[1]))
@@ -208,7 +211,7 @@ def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
                 x[k, lane] = max(x[k, lane], top[0, lane] + floor)
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-untyped-def]
     """Fill a (L, lanes) with the sum of the p_i of eq. (2) over the active blocks; x and active are lanes."""
     lanes = x.shape[1]
@@ -252,7 +255,7 @@ def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
     return Q
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel()
 def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untyped-def]
     """Fill Q (n, L) with what `softmax_by_component` returns."""
     n_classes = U.shape[1]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.unify.packed import Floats, Ints
 
@@ -78,7 +78,7 @@ def _scaled(logits: Floats) -> tuple[Floats, float, float]:
     return z / (scale or 1.0), scale, unit
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def tempered_moments(z, weight, beta):  # type: ignore[no-untyped-def]
     """Return the sums, over weighted rows, of mean and variance of z under softmax(beta z).
 

@@ -18,8 +18,8 @@ full relative accuracy.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.unify.packed import Floats, Layout, in_turns
 
@@ -45,7 +45,7 @@ def walk_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
     return U
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@kernel(fastmath=FUSE)
 def _walk_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
     """Fill U (n, L) with what `walk_logits` returns."""
     N = len(layout.offsets) - 1
@@ -69,7 +69,7 @@ def _walk_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
             U[row, c] = np.log(total / known[c]) if known[c] > 0.0 else 0.0
 
 
-@njit(cache=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def _read_row(logits, layout, temperature, p, known):  # type: ignore[no-untyped-def]
     """Fill p (m,) with the teachers' probabilities, 0 where one abstains, and known (L,) with N_l."""
     known[:] = 0.0
@@ -88,7 +88,7 @@ def _read_row(logits, layout, temperature, p, known):  # type: ignore[no-untyped
             known[layout.columns[k]] += 0.0 if abstains else 1.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
+@part(fastmath=FUSE)
 def stationary(ways: Floats, mass: Floats) -> None:
     """Fill mass (N,) with the stationary distribution of a walk, up to a factor for each closed group.
 

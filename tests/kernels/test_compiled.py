@@ -1,0 +1,105 @@
+"""Kernels compile and run wherever compiled code can be kept, and where it cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numba.core.caching import FunctionCache
+
+import consilience
+from consilience.kernels import compiled
+from consilience.kernels.compiled import kernel, part
+
+CALL = (
+    "import numpy as np; from consilience.kernels.unify import distillation, packed;"
+    "log_p, p = packed.block_softmax(np.zeros((3, 2)), np.array([0, 2]), 1.0);"
+    "print(packed.__file__, p.sum())"
+)
+
+
+@part()
+def twice(x):  # type: ignore[no-untyped-def]
+    return 2 * x
+
+
+@kernel()
+def four_times(x):  # type: ignore[no-untyped-def]
+    return twice(twice(x))
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Path:
+    """Return a copy of the package beside which numba cannot keep code, not even when root runs the tests."""
+    package = tmp_path / "site" / "consilience"
+    shutil.copytree(Path(consilience.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "kernels" / "__pycache__").write_text("a file, so that nobody can make this folder")
+    return package.parent
+
+
+def call(site: Path, temporary: Path) -> None:
+    """Import the package of `site` and call a kernel, in a process without a home that can be written to."""
+    hidden = ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "PYTHONPATH", "PYTHONHOME")
+    env = {name: value for name, value in os.environ.items() if name not in hidden}
+    env |= {"HOME": "/dev/null/nobody", "TMPDIR": str(temporary), "PYTHONPATH": str(site)}
+    env |= {"PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run([sys.executable, "-c", CALL], env=env, cwd=site, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    path, total = done.stdout.split()
+    assert path == str(site / "consilience" / "kernels" / "packed.py")
+    assert float(total) == 3.0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")
+def test_a_package_that_cannot_be_written_to_keeps_its_code_in_a_private_temporary_folder(
+    locked: Path, tmp_path: Path
+) -> None:
+    call(locked, tmp_path)
+    folder = tmp_path / f"consilience-kernels-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    kept = list(folder.glob("*/packed.softmax_rows-*.nbc"))
+    assert len(kept) == 1
+    written = kept[0].stat().st_mtime_ns
+    call(locked, tmp_path)
+    assert kept[0].stat().st_mtime_ns == written  # the second process has found it
+
+
+@pytest.mark.skipif(os.name == "nt", reason="paths of POSIX")
+def test_a_temporary_folder_that_others_can_open_is_not_used(locked: Path, tmp_path: Path) -> None:
+    folder = tmp_path / f"consilience-kernels-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    call(locked, tmp_path)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_full_disk_does_not_break_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(FunctionCache, "save_overload", fail)
+    assert four_times(3) == 12
+
+
+def test_a_part_is_compiled_within_its_kernel_and_plain_in_python() -> None:
+    assert four_times(np.arange(3)).tolist() == [0, 4, 8]
+    assert twice("ab") == "abab"  # which no compiled form of it takes
+
+
+def test_code_is_kept_for_as_long_as_no_kernel_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.py").write_text("1")
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    stamps = []
+    for text in ("2", "2", "3"):
+        (tmp_path / "two.py").write_text(text)
+        compiled._digest_of_sources.cache_clear()
+        stamps.append(compiled._digest_of_sources())
+    compiled._digest_of_sources.cache_clear()
+    assert stamps[0] == stamps[1] != stamps[2]
