@@ -38,7 +38,7 @@ def locked(tmp_path: Path) -> Path:
     """Return a copy of the package beside which numba cannot keep code, not even when root runs the tests."""
     package = tmp_path / "site" / "consilience"
     shutil.copytree(Path(consilience.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "kernels" / "__pycache__").write_text("a file, so that nobody can make this folder")
+    (package / "kernels" / "unify" / "__pycache__").write_text("a file, so that nobody can make this folder")
     return package.parent
 
 
@@ -51,7 +51,7 @@ def call(site: Path, temporary: Path) -> None:
     done = subprocess.run([sys.executable, "-c", CALL], env=env, cwd=site, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     path, total = done.stdout.split()
-    assert path == str(site / "consilience" / "kernels" / "packed.py")
+    assert path == str(site / "consilience" / "kernels" / "unify" / "packed.py")
     assert float(total) == 3.0
 
 
