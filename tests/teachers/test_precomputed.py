@@ -57,16 +57,23 @@ def test_smoothing_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [
-        (["a", "x", "b", "x"], ["a", "b"], "has the hard label 'x' in row 1 (2 such rows), which is none of"),
+        (
+            ["a", "x", "b", "x"],
+            ["a", "b"],
+            "its array of hard labels has 'x' in row 1 (2 such rows), which is none of",
+        ),
         (
             [0, 1, 2, 1],
             ["a", "b", "c"],
             "Labels name classes; for positions, give np.asarray(classes)[labels]",
         ),
-        ([None, 3, 0, 1], [0, 1], "has the hard label 3 in row 1"),
-        (["a", 1, "b", 2], None, "mix text and numbers"),
-        ([None] * 4, None, "classes is empty"),
-        ([0.5, 1.0, 2.0, 1.0], [0, 1, 2], "has the hard label 0.5 in row 0"),
+        ([None, 3, 0, 1], [0, 1], "has 3 in row 1 (1 such row)"),
+        (["a", 1, "b", 2], None, "mixes numbers and text"),
+        ([None] * 4, None, "has no labels"),
+        ([0, 1, np.inf, 1], None, "has inf in row 2; labels are text, or finite numbers"),
+        ([0, 1e300, 1, 1], None, "has 1e+300 in row 1; labels are"),
+        ([0, 10**400, 1, 1], None, "which an array cannot hold exactly"),
+        ([0.5, 1.0, 2.0, 1.0], [0, 1, 2], "has 0.5 in row 0"),
     ],
 )
 def test_wrong_labels(labels: Any, classes: Any, message: str) -> None:

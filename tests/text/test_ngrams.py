@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array, csr_array
 from sklearn.base import clone, is_classifier
-from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from consilience import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import NotFittedError
 from consilience.kernels.text.embedding_bag import Descent
 from consilience.text.ngrams import NgramClassifier
 

@@ -15,13 +15,12 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number, n_rows
+from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.rank.assessment import resampled_means
-from consilience.labels import counted
+from consilience.labels import counted, read_labels
 from consilience.rank.metrics import METRICS, SCORES, Case, Settings, fitted_logits, takes_teacher
 from consilience.rank.ranking import RankedTeacher, Ranking
-from consilience.rank.transferability import label_codes
 from consilience.students.sklearn import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.scoring.engine import Observed, observe
@@ -56,6 +55,17 @@ class Task:
     student_logits: Floats | None  # of Approximation I
     store: ScoreStore | None
     batch_size: int
+    all_rows: Any  # X with the rows that have no label
+    labelled: NDArray[np.bool_]  # which of these have one
+
+    def observed(self, teacher: Teacher) -> Observed:
+        """Return what a teacher says of the labelled rows."""
+        if self.labelled.all() or getattr(teacher, "batched", True):
+            return observe(teacher, self.X, batch_size=self.batch_size, store=self.store)
+        # precomputed outputs belong to all rows
+        seen = observe(teacher, self.all_rows, batch_size=self.batch_size, store=self.store)
+        features = None if seen.embeddings is None else seen.embeddings[self.labelled]
+        return Observed(seen.logits[self.labelled], features)
 
 
 def rank_teachers(
@@ -90,8 +100,9 @@ def rank_teachers(
         of a class comes after those that do not.
     X : array, sparse matrix, data frame or list
         n rows of your task.
-    y : (n,) sequence of str, int or float
-        Their classes, which need not be those of any teacher.
+    y : (n,) sequence of str or int
+        Their classes, which need not be those of any teacher. Rows without a label (None, NaN, -1) are left
+        out.
     metric : str or sequence of str
         ``"transport"`` (SCTD), ``"nce"``, ``"leep"``, ``"logme"``, ``"h_score"``, ``"n_leep"``, ``"gbc"``,
         ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. Of several, the first ranks.
@@ -148,7 +159,9 @@ def rank_teachers(
     ['below 7', 'below 4']
     """
     if not isinstance(metric, str | list | tuple):
-        raise InvalidInputError(f"metric={metric!r} must be the name of a metric, or a list of names.")
+        raise InvalidInputError(
+            "{argument} must be the name of a metric, or a list of names.", argument="metric", value=metric
+        )
     names = [metric] if isinstance(metric, str) else list(metric)
     settings = _settings(
         names,
@@ -165,15 +178,17 @@ def rank_teachers(
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
     if not 0 < check_number("confidence", confidence, above=0) < 1:
-        raise InvalidInputError(f"confidence={confidence!r} must be between 0 and 1.")
-    codes, classes = label_codes(y, n_rows(X))
-    check_classes(classes, len(codes))
+        raise InvalidInputError(
+            "{argument} must be between 0 and 1.", argument="confidence", value=confidence
+        )
+    classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)
+    codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
     labels, given, once = classes[codes], _named(teachers), None
     if settings.approximation == "student" and "transport" in names:
-        once = fitted_logits(_lone(settings.student), X, labels, classes)
+        once = fitted_logits(_lone(settings.student), rows_left, labels, classes)
     task = Task(
-        X, labels, codes, len(classes), tuple(names), settings, once, as_store(cache),
-        check_count("batch_size", batch_size),
+        rows_left, labels, codes, len(classes), tuple(names), settings, once, as_store(cache),
+        check_count("batch_size", batch_size), X, found.known,
     )  # fmt: skip
     rows, resamples = [], []
     for place, (name, source) in enumerate(given):
@@ -239,21 +254,6 @@ def _settings(
     )
 
 
-def check_classes(classes: NDArray[Any], n: int, where: str = "y") -> None:
-    """Refuse labels that are not meant as classes."""
-    if classes.dtype.kind not in "if":
-        return
-    if (classes < 0).sum() == 1 and classes[0] == -1:
-        raise InvalidInputError(
-            f"{where} has the label -1, which means no label elsewhere; give the labelled rows alone, "
-            "or texts for names if it is a class."
-        )
-    if len(classes) > n / 2 and (classes != np.floor(classes)).any():
-        raise InvalidInputError(
-            f"{where} has {len(classes)} different numbers in {n} rows, as measurements have; give classes."
-        )
-
-
 def _named(teachers: Any) -> list[tuple[str | None, Any]]:
     """Return names, where they are given, and what teachers are made of."""
     if isinstance(teachers, Mapping):
@@ -292,8 +292,7 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
         try:
             teacher = as_teacher(source, name=name)
             shown = teacher.name
-            observed = observe(teacher, task.X, batch_size=task.batch_size, store=task.store)
-            case, spoken = _case(teacher, observed, task)
+            case, spoken = _case(teacher, task.observed(teacher), task)
             for metric in task.metrics:
                 try:
                     found = _scored(case, spoken, metric, task)

@@ -59,7 +59,7 @@ def cluster(
     check_count("n_jobs", jobs)
     rows = readers.read_rows(data, "--data")
     X = rows.reshape(len(rows), -1)
-    y = None if labels is None else readers.whole_labels(readers.read_labels(labels, len(X), "--labels"))
+    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     classes = None if truth is None else readers.read_labels(truth, len(X), "--truth")
     with console.progress_bars(quiet=quiet) as progress:
         model = CollisionClustering(
