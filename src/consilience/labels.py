@@ -321,7 +321,8 @@ def read_labels(
     _check_known(values, places, known, where)
     _check_enough([values[i] for i in known], at_least, where, minus_one)
     if listed is None:
-        listed = _sorted_names([values[i] for i in known], len(places), where, minus_one)
+        n_labelled = int(np.bincount(places, minlength=len(values))[known].sum())
+        listed = _sorted_names([values[i] for i in known], n_labelled, where, minus_one)
         place = {name: i for i, name in enumerate(listed)}
     unknown = [i for i in known if values[i] not in place]
     if unknown:

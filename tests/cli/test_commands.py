@@ -230,7 +230,15 @@ BAD = {
         "go together",
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
-    "seed": (["demo", "--seed", "-1"], "at least 0"),
+    "seed": (["demo", "--seed", "-1"], "--seed -1 must be a whole number of at least 0"),
+    "large seed": (["demo", "--seed", "99999999999"], "--seed 99999999999 must be a whole number of at most"),
+    "remedy": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
+            *("--method", "sd", "--train", "backprop"),
+        ],
+        "--method 'sd' has no backprop form; use --train 'estimate'.",
+    ),
 }
 
 
