@@ -312,6 +312,13 @@ def test_labels_that_cannot_be_used() -> None:
         small().fit(["a", "b"], ["x", "y"], sample_weight=[1.0, np.nan])
 
 
+def test_texts_without_a_label_are_left_out() -> None:
+    texts, weights = ["ka ka", "no", "lo lo", "ki"], np.array([1.0, 9.0, 2.0, 3.0])
+    some = small(max_iter=2).fit(texts, ["a", None, "b", "a"], sample_weight=weights)
+    kept = small(max_iter=2).fit(["ka ka", "lo lo", "ki"], ["a", "b", "a"], sample_weight=weights[[0, 2, 3]])
+    np.testing.assert_array_equal(some.predict_logits(texts), kept.predict_logits(texts))
+
+
 def test_it_is_a_scikit_learn_classifier(fitted: NgramClassifier) -> None:
     assert is_classifier(fitted)
     copy = clone(fitted)
