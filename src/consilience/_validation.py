@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience.exceptions import InvalidInputError
-from consilience.labels import LabelSpace, class_list, shorten
+from consilience import exceptions
+from consilience.exceptions import InvalidInputError, shown
+from consilience.labels import LabelSpace
 
 _WIDEST, _SHARPEST = 1e300, 1e12  # ranges of a cost, and of a cost over epsilon
+_MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 
 
 def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
@@ -24,6 +26,8 @@ def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
     Traceback (most recent call last):
     consilience.exceptions.InvalidInputError: init cannot be read as an array (...); expected (2, 2).
     """
+    if np.ma.is_masked(values):
+        raise InvalidInputError(f"{name} has masked entries, which have no numbers; {expected}. Fill them.")
     try:
         array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:  # ragged rows; a tensor that needs its gradient
@@ -46,12 +50,13 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
     # identity for True and False: 1 == True, and balance=1 is a slip
     if any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
         return
-    shown = [repr(choice) for choice in allowed]
-    listing = " or ".join([", ".join(shown[:-1]), shown[-1]]) if len(shown) > 1 else shown[0]
+    texts = [repr(choice) for choice in allowed]
+    listing = " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
     words = [choice for choice in allowed if isinstance(choice, str)]
-    near = difflib.get_close_matches(str(value).lower(), words, n=1, cutoff=0.5)
+    given = value if isinstance(value, str) else shown(value)
+    near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InvalidInputError(f"{name}={value!r} is unknown; use {listing}.{hint}")
+    raise InvalidInputError(f"{{argument}} is unknown; use {listing}.{hint}", argument=name, value=value)
 
 
 def check_number(
@@ -65,30 +70,40 @@ def check_number(
         if at_least is not None
         else ""
     )
-    ok = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    number = float(cast(Any, value)) if ok else np.nan
-    if above is not None:
-        ok = ok and number > above
-    if at_least is not None:
-        ok = ok and number >= at_least
-    if not ok or not np.isfinite(number):
-        raise InvalidInputError(f"{name}={value!r} must be a finite number{bound}.")
+    number = _as_float(value)
+    in_range = (above is None or number > above) and (at_least is None or number >= at_least)
+    if not np.isfinite(number) or not in_range:
+        raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
     return number
 
 
+def _as_float(value: object) -> float:
+    """Return a number as a float; NaN where it is none, or too large for one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return np.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return np.nan
+
+
 def check_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return `value` as an int, or raise unless it is a whole number of at least `at_least`."""
+    """Return `value` as an int, or raise unless it is a whole number from `at_least` to 2^32 - 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise InvalidInputError(f"{name}={value!r} must be a whole number of at least {at_least}.")
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number of at least {at_least}.", argument=name, value=value
+        )
+    if value > _MOST:
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number of at most {_MOST}.", argument=name, value=value
+        )
     return int(value)
 
 
-def check_seed(name: str, value: object) -> int:
-    """Return `value` as an int, or raise unless it is a seed that numpy takes: from 0 to 2**32 - 1."""
-    seed = check_count(name, value, at_least=0)
-    if seed >= 2**32:
-        raise InvalidInputError(f"{name}={value!r} must be below 2**32, {2**32}.")
-    return seed
+def check_fitted(estimator: object, attribute: str) -> None:
+    """Raise unless an estimator has the attribute that `fit` gives it."""
+    if not hasattr(estimator, attribute):
+        raise exceptions.NotFittedError(f"This {type(estimator).__name__} is not fitted yet; call fit first.")
 
 
 def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> NDArray[np.float64]:
@@ -113,15 +128,16 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     off = np.flatnonzero(np.abs(sums - 1) > tol)
     if len(off):
         raise InvalidInputError(
-            f"{name} sums to {sums[off[0]]:g} in row {off[0]} ({len(off)} such rows); "
-            "expected probabilities, which sum to 1."
+            f"{name} sums to {sums[off[0]]:g} in row {{row}} ({len(off)} such rows); "
+            "expected probabilities, which sum to 1.",
+            row=off[0],
         )
     return array
 
 
 def check_transition(transition: ArrayLike, n_classes: int | None = None) -> NDArray[np.float64]:
     """Return Q (K, K) with Q[l, k] the probability to observe label l where class k is true, or raise."""
-    Q = np.asarray(transition, dtype=np.float64)
+    Q = np.asarray(as_numbers("transition", transition, "expected numbers (K, K)"), dtype=np.float64)
     if Q.ndim != 2 or Q.shape[0] != Q.shape[1] or (n_classes is not None and len(Q) != n_classes):
         size = "K" if n_classes is None else n_classes
         raise InvalidInputError(f"transition has shape {Q.shape}; expected ({size}, {size}).")
@@ -179,71 +195,12 @@ def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
     span = float(cost.max()) - float(cost.min())
     if not (span <= _WIDEST and span / epsilon <= _SHARPEST):
         raise InvalidInputError(
-            f"The cost has a range of {span:g}, with epsilon={epsilon:g}; expected at most {_WIDEST:g}, "
-            f"and at most {_SHARPEST:g} times epsilon. Raise epsilon, or divide the cost."
+            f"The cost has a range of {span:g}, with {{argument}}; expected at most {_WIDEST:g}, "
+            f"and at most {_SHARPEST:g} times epsilon. Raise epsilon, or divide the cost.",
+            argument="epsilon",
+            value=epsilon,
         )
     return epsilon
-
-
-def check_labels(
-    y: Any, rows: int, classes: ArrayLike | None = None, *, where: str = "y"
-) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the classes (C,) and the position (n,) of each label among them, or say what is wrong.
-
-    Parameters
-    ----------
-    y : (n,) sequence of str, int or float
-        A label for every row.
-    rows : int
-        n, the rows of X.
-    classes : (C,) sequence, optional
-        The classes in the order wanted; by default those that occur, in numpy.unique's order.
-
-    Examples
-    --------
-    >>> names, codes = check_labels(["b", "a", "b"], 3)
-    >>> names.tolist(), codes.tolist()
-    (['a', 'b'], [1, 0, 1])
-    """
-    values = _label_array(y, where)
-    if len(values) != rows:
-        raise InvalidInputError(f"{where} has {len(values)} labels and X has {rows} rows.")
-    if classes is None:
-        if rows == 0:
-            raise InvalidInputError(f"{where} is empty; give a label for every row.")
-        names, codes = np.unique(values, return_inverse=True)
-        class_list(names, where)
-        return names, codes.astype(np.intp, copy=False)
-    listed = class_list(classes)
-    place = {name: i for i, name in enumerate(listed)}
-    found, inverse = np.unique(values, return_inverse=True)
-    unknown = [value for value in found.tolist() if value not in place]
-    if unknown:
-        raise InvalidInputError(
-            f"{where} has the labels {shorten(unknown, 5)}, which are none of the classes "
-            f"{shorten(listed, 5)}."
-        )
-    table = np.array([place[value] for value in found.tolist()], dtype=np.intp)
-    return np.asarray(listed), table[inverse]
-
-
-def _label_array(y: Any, where: str) -> NDArray[Any]:
-    """Return labels as a 1-D array of one kind without missing entries."""
-    if y is None or isinstance(y, str | bytes) or np.ndim(y) != 1:
-        shape = "" if y is None or isinstance(y, str | bytes) else f" of shape {np.shape(y)}"
-        raise InvalidInputError(f"{where} is a {type(y).__name__}{shape}; expected one label per row, (n,).")
-    # numpy would turn numbers among texts into texts without a word
-    plain = list(y) if isinstance(y, list | tuple) else None
-    values = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
-    plain = values.tolist() if plain is None else plain
-    for row, value in enumerate(plain if values.dtype.kind in "fO" else ()):
-        if value is None or value != value:
-            raise InvalidInputError(f"{where} has no label in row {row}; give one for every row.")
-        if not isinstance(value, str | int | float | np.generic):
-            raise InvalidInputError(f"{where} has {value!r} in row {row}; labels are text or numbers.")
-    if len({isinstance(value, str) for value in plain}) > 1:
-        raise InvalidInputError(f"{where} mixes text and numbers; make the labels one kind, such as str.")
-    return np.asarray(plain) if values.dtype.kind == "O" else values
 
 
 def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.float64]:
@@ -251,12 +208,13 @@ def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.floa
 
     A teacher's block of a row is either finite or all NaN (the teacher abstains on that row).
     """
-    packed = np.ascontiguousarray(logits, dtype=np.float64)
+    expected = (
+        f"expected (n, {space.n_columns}): a column per class of each of the {space.n_teachers} teachers, "
+        "teacher after teacher"
+    )
+    packed = np.ascontiguousarray(as_numbers("logits", logits, expected), dtype=np.float64)
     if packed.ndim != 2 or packed.shape[1] != space.n_columns:
-        raise InvalidInputError(
-            f"logits have shape {packed.shape}; expected (n, {space.n_columns}): "
-            f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher."
-        )
+        raise InvalidInputError(f"logits have shape {packed.shape}; {expected}.")
     finite = np.isfinite(packed)
     if finite.all():
         return packed
@@ -275,8 +233,9 @@ def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
         row = int(np.flatnonzero(wrong)[0])
         value = block[row][bad[row]][0]
         raise InvalidInputError(
-            f"{what} have {value} in row {row} ({int(wrong.sum())} such rows). "
-            "Give finite numbers, or NaN in the whole row where the teacher abstains."
+            f"{what} have {value} in row {{row}} ({int(wrong.sum())} such rows). "
+            "Give finite numbers, or NaN in the whole row where the teacher abstains.",
+            row=row,
         )
 
 

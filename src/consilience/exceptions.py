@@ -7,23 +7,140 @@ ConsilienceError                    catch this to catch them all
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
 ├── WriteError                      (OSError)        a file cannot be written: disk full, no permission
-└── NotFittedError                  (scikit-learn's) used before fit; in consilience.unify.unifier, so that
-                                    this file need not import scikit-learn
+└── NotFittedError                  (scikit-learn's) an estimator is used before fit
 ConsilienceWarning                  (UserWarning)
 ├── ConvergenceWarning              a solver stopped before its tolerance
 ├── DisconnectedWarning             the teachers do not determine the split between groups of classes
 └── CoverageWarning                 rows or classes about which no teacher says anything
+
+Errors about input and all warnings carry data: `argument`, `value`, `remedy` and `row`. Their message has
+slots for it, and the text is put together when it is shown. So a batch can move the row to where it is in X,
+and the command line can say ``--batch-size 0`` where Python says ``batch_size=0``; nothing reads prose back.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
+
+Spelling = Callable[[str, str | None], str]
+"""How to write an argument: from its name and its value (None: without one) to text."""
+_LONGEST = 200
+
+
+def shown(value: object) -> str:
+    """Return the repr of a value, cut where it is long.
+
+    Examples
+    --------
+    >>> shown("ce"), len(shown(10**5000)) < 300
+    ("'ce'", True)
+    """
+    try:
+        text = " ".join(repr(value).split())  # arrays fill several lines
+    except Exception:  # whatever a foreign repr raises; a whole number of 5,000 digits has none
+        return (
+            f"a very long {type(value).__name__}" if isinstance(value, int) else f"a {type(value).__name__}"
+        )
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... ({len(text)} characters)"
+
+
+def as_keyword(name: str, value: str | None) -> str:
+    """Write an argument as Python does: ``batch_size=0``, or ``batch_size=`` without a value."""
+    return f"{name}={value or ''}"
+
+
+class _Worded:
+    """A message with slots for data.
+
+    Parameters
+    ----------
+    message : str
+        ``"{argument}"``, ``"{remedy}"`` and ``"{row}"`` in it are slots for the data below.
+    argument : str, optional
+        The argument that is wrong.
+    value : object
+        What was given for it; leave it out where the message only names the argument. Its repr is kept.
+    remedy : str or (str, object), optional
+        The argument that helps, or that and its value.
+    row : int, optional
+        The row that is wrong, counted from 0.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        argument: str | None = None,
+        value: object = ...,
+        remedy: str | tuple[str, object] | None = None,
+        row: int | None = None,
+    ) -> None:
+        super().__init__(message)  # type: ignore[call-arg]  # of the exception that this is mixed into
+        self.message = message
+        self.argument = argument
+        self.value = None if value is ... else shown(value)
+        self.remedy = (remedy, None) if isinstance(remedy, str) else remedy and (remedy[0], shown(remedy[1]))
+        self.row = None if row is None else int(row)
+
+    def worded(self, spell: Spelling = as_keyword) -> str:
+        """Return the text, with arguments as `spell` writes them."""
+        return self._filled(self.message, spell)
+
+    def changed(self, **data: Any) -> Self:
+        """Return a copy with other data: ``error.changed(row=30)``."""
+        other = copy.copy(self)
+        vars(other).update(data)
+        return other
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data, for an error that quotes the message of this one: ``changed(**error.data)``."""
+        return {name: getattr(self, name) for name in ("argument", "value", "remedy", "row")}
+
+    def __str__(self) -> str:
+        return self.worded()
+
+    def _filled(self, message: str, spell: Spelling) -> str:
+        if self.row is not None:
+            message = message.replace("{row}", str(self.row))
+        if self.remedy is not None:
+            message = message.replace("{remedy}", spell(*self.remedy))
+        if self.argument is not None:
+            message = message.replace("{argument}", spell(self.argument, self.value))
+        return message
+
 
 class ConsilienceError(Exception):
-    """Base of every error that consilience raises."""
+    """Base of every error that consilience raises.
+
+    Attributes
+    ----------
+    argument : str or None
+        The argument that is wrong.
+    row : int or None
+        The row that is wrong, counted from 0.
+    teacher : str or None
+        The teacher that failed.
+    """
+
+    argument: str | None = None
+    row: int | None = None
+    teacher: str | None = None
 
 
-class InvalidInputError(ConsilienceError, ValueError):
-    """An argument or an array is not what it must be."""
+class InvalidInputError(_Worded, ConsilienceError, ValueError):
+    """An argument or an array is not what it must be.
+
+    Examples
+    --------
+    >>> print(InvalidInputError("{argument} must be positive.", argument="batch_size", value=0))
+    batch_size=0 must be positive.
+    """
 
 
 class LabelSpaceError(InvalidInputError):
@@ -38,22 +155,37 @@ class TeacherError(InvalidInputError):
     name : str
         The teacher's name.
     problem : str
-        A clause that follows the name: ``"returned 11 columns for 10 classes. ..."``.
+        A clause that follows the name: ``"returned 11 columns for 10 classes. ..."``. It may have slots.
     position : str
-        Which of several teachers it is, such as ``"3 of 5"``; empty when it stands alone.
+        Which of several teachers it is, such as ``"3 of 5"``; empty where there is one teacher.
+    **data
+        The data of the slots: `argument`, `value`, `remedy` and `row`, as in `InvalidInputError`.
     """
 
-    def __init__(self, name: str, problem: str, position: str = "") -> None:
-        self.name, self.problem, self.position = name, problem, position
-        where = f" ({position})" if position else ""
-        super().__init__(f"Teacher {name!r}{where} {problem}")
+    def __init__(self, name: str, problem: str, position: str = "", **data: Any) -> None:
+        super().__init__(problem, **data)
+        self.args = (name, problem, position)  # what pickle and copy make it from
+        self.teacher: str = name
+        self.position = position
+
+    @property
+    def name(self) -> str:
+        """The teacher's name."""
+        return self.teacher
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, without the teacher's name."""
+        return self._filled(self.message, as_keyword)
+
+    def worded(self, spell: Spelling = as_keyword) -> str:
+        """Return the text, with arguments as `spell` writes them."""
+        where = f" ({self.position})" if self.position else ""
+        return f"Teacher {self.teacher!r}{where} {self._filled(self.message, spell)}"
 
     def at(self, index: int, count: int) -> TeacherError:
         """Return the same error with the teacher's place among `count` teachers."""
-        return TeacherError(self.name, self.problem, f"{index + 1} of {count}")
-
-    def __reduce__(self) -> tuple[type[TeacherError], tuple[str, str, str]]:
-        return type(self), (self.name, self.problem, self.position)
+        return self.changed(position=f"{index + 1} of {count}")
 
 
 class UnsafeFileError(InvalidInputError):
@@ -71,7 +203,7 @@ class WriteError(ConsilienceError, OSError):
         return str(self.args[-1])
 
 
-class ConsilienceWarning(UserWarning):
+class ConsilienceWarning(_Worded, UserWarning):
     """Base of every warning that consilience gives."""
 
 
@@ -85,3 +217,19 @@ class DisconnectedWarning(ConsilienceWarning):
 
 class CoverageWarning(ConsilienceWarning):
     """Rows or classes about which no teacher says anything."""
+
+
+if TYPE_CHECKING:
+
+    class NotFittedError(ConsilienceError, _SklearnNotFittedError):  # type: ignore[misc]
+        """An estimator is used before `fit`."""
+
+
+def __getattr__(name: str) -> Any:
+    # made when it is first asked for: scikit-learn takes long to import, and --help does not need it
+    if name != "NotFittedError":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from sklearn.exceptions import NotFittedError as Theirs
+
+    body = {"__module__": __name__, "__doc__": "An estimator is used before `fit`."}
+    return globals().setdefault(name, type(name, (ConsilienceError, Theirs), body))

@@ -1,21 +1,38 @@
-"""The label space: the union of class lists, and the packed layout of teacher outputs."""
+"""Labels and label spaces.
+
+Every verb, the command line and the readers of files read labels with `read_labels`, by these rules:
+
+- Labels are texts or numbers, all of one kind: a list, an array, a tensor, or a series of pandas or polars.
+- None, NaN, pandas.NA, NaT, masked entries, and -1 among numbers mean that a row has no label. Where a list
+  of classes names -1, it is that class.
+- The empty text is a class like any other. Only in a CSV file an empty cell is no label.
+- Whole numbers are integers, also where they are stored as floats, as numpy and pandas do beside NaN.
+- Without a list of classes, the classes are those that occur, sorted.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from consilience.exceptions import DisconnectedWarning, LabelSpaceError
+from consilience.exceptions import (
+    ConsilienceWarning,
+    DisconnectedWarning,
+    InvalidInputError,
+    LabelSpaceError,
+    shown,
+)
 
 Disconnected = Literal["warn", "error", "ignore"]
 
+_EXACT = 2.0**53  # beyond, floats skip whole numbers
 TIE_BREAK = "each group gets mass in proportion to its number of classes (equal prior mass per class)"
 
 # Edges of a graph whose components are sought at once.
@@ -75,7 +92,9 @@ class LabelSpace:
     ) -> None:
         if disconnected not in ("warn", "error", "ignore"):
             raise LabelSpaceError(
-                f"disconnected={disconnected!r} is unknown; use 'warn', 'error' or 'ignore'."
+                "{argument} is unknown; use 'warn', 'error' or 'ignore'.",
+                argument="disconnected",
+                value=disconnected,
             )
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
@@ -89,7 +108,9 @@ class LabelSpace:
         known = {value for values in lists for value in values}
         self.unused_aliases = tuple(alias for alias in resolved if alias not in known)
         lists = [apply_aliases(v, resolved, name) for v, name in zip(lists, self.names, strict=True)]
-        self.classes = np.unique(np.asarray([value for values in lists for value in values]))
+        union = list(dict.fromkeys(value for values in lists for value in values))
+        _check_exact(union, "The union of all classes")
+        self.classes = np.unique(np.asarray(union))
         index = {value: i for i, value in enumerate(self.classes.tolist())}
         self.columns = np.array([index[value] for values in lists for value in values], dtype=np.intp)
         self.offsets = np.concatenate([[0], np.cumsum([len(v) for v in lists])]).astype(np.intp)
@@ -140,34 +161,15 @@ class LabelSpace:
     def encode(self, labels: Iterable[Any], where: str = "y") -> NDArray[np.intp]:
         """Return the position of each label in `classes`, -1 where there is none.
 
-        None, NaN, and -1 where that is no class, mean that there is no label. Aliases are understood.
+        Labels are read as `read_labels` does; aliases are understood.
 
         Examples
         --------
         >>> LabelSpace([["a", "b"]]).encode(["b", None, "a"]).tolist()
         [1, -1, 0]
         """
-        position = {value: i for i, value in enumerate(self.classes.tolist())}
-        for alias, name in self._aliases.items():
-            if name in position:
-                position.setdefault(alias, position[name])
-        codes = []
-        for row, label in enumerate(labels.tolist() if isinstance(labels, np.ndarray) else labels):
-            value = label.item() if isinstance(label, np.generic) else label
-            if value is not None and not isinstance(value, str | int | float):
-                raise LabelSpaceError(
-                    f"{where} has {value!r} in row {row}; give one class name per row, or None for no label."
-                )
-            if value in position:
-                codes.append(position[value])
-            elif value is None or value == -1 or value != value:
-                codes.append(-1)
-            else:
-                raise LabelSpaceError(
-                    f"{where} has {value!r} in row {row}, which no teacher knows. The classes are "
-                    f"{shorten(self.classes)}; None, NaN or -1 stands for no label."
-                )
-        return np.array(codes, dtype=np.intp)
+        found = read_labels(labels, where=where, classes=self.classes, aliases=self._aliases, at_least=0)
+        return found.codes
 
     def components(self) -> list[NDArray[Any]]:
         """Return the groups of classes that chains of shared classes connect.
@@ -222,8 +224,9 @@ class LabelSpace:
         )
         if disconnected == "error":
             raise LabelSpaceError(
-                f"{message}. Add a teacher that knows classes of both, join names with aliases=, "
-                "or allow the tie-break with disconnected='warn'."
+                f"{message}. Add a teacher that knows classes of both, join names with {{remedy}}, "
+                "or allow the tie-break with disconnected='warn'.",
+                remedy="aliases",
             )
         warnings.warn(f"{message}; tie-break: {TIE_BREAK}.", DisconnectedWarning, stacklevel=3)
 
@@ -303,6 +306,234 @@ def _connected(
     return component
 
 
+class LabelCodes(NamedTuple):
+    """Labels as places in a list of classes.
+
+    Attributes
+    ----------
+    classes : (K,) array
+        The classes.
+    codes : (n,) array of int
+        The place of each label among them; -1 where a row has no label.
+    """
+
+    classes: NDArray[Any]
+    codes: NDArray[np.intp]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows (n,) have a label."""
+        return self.codes >= 0
+
+
+def read_labels(
+    y: Any,
+    rows: int | None = None,
+    *,
+    where: str = "y",
+    classes: ArrayLike | None = None,
+    aliases: Mapping[Any, Any] | None = None,
+    at_least: int = 1,
+) -> LabelCodes:
+    """Return labels as places in a list of classes, or say what is wrong with them.
+
+    The head of this file has the rules.
+
+    Parameters
+    ----------
+    y : (n,) sequence, array, tensor or series
+        A label for each row, or None, NaN, pandas.NA, a masked entry or -1 for no label.
+    rows : int, optional
+        n, the rows of X.
+    where : str
+        What to call y in an error.
+    classes : (K,) sequence, optional
+        The classes in the order wanted; by default those that occur, sorted.
+    aliases : mapping, optional
+        Other names of these classes.
+    at_least : int
+        How many different classes y must have.
+
+    Examples
+    --------
+    >>> names, codes = read_labels(["dog", None, "cat"])
+    >>> names.tolist(), codes.tolist()
+    (['cat', 'dog'], [1, -1, 0])
+    >>> read_labels([-1, 3, 5]).codes.tolist()
+    [-1, 0, 1]
+    """
+    values, places = _distinct(y, where)
+    if rows is not None and len(places) != rows:
+        raise InvalidInputError(f"{where} has {len(places)} labels and X has {rows} rows.")
+    listed = None if classes is None else class_list(classes)
+    place = {name: i for i, name in enumerate(listed or ())}
+    for alias, name in (aliases or {}).items():
+        if name in place:
+            place.setdefault(alias, place[name])
+    no_class = [i for i, value in enumerate(values) if not _is_missing(value) and value == -1]
+    minus_one = bool(no_class) and -1 not in place
+    known = [i for i, v in enumerate(values) if not _is_missing(v) and (i not in no_class or not minus_one)]
+    _check_known(values, places, known, where)
+    _check_enough([values[i] for i in known], at_least, where, minus_one)
+    if listed is None:
+        n_labelled = int(np.bincount(places, minlength=len(values))[known].sum())
+        listed = _sorted_names([values[i] for i in known], n_labelled, where, minus_one)
+        place = {name: i for i, name in enumerate(listed)}
+    unknown = [i for i in known if values[i] not in place]
+    if unknown:
+        raise _unknown_label(values, places, unknown, listed, where)
+    table = np.full(len(values), -1, dtype=np.intp)
+    table[known] = [place[values[i]] for i in known]
+    return LabelCodes(np.asarray(listed), table[places])
+
+
+def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
+    """Return the distinct entries of y as Python values, and which of them (n,) each row has."""
+    entries = _entries(y, where)
+    if isinstance(entries, np.ndarray) and entries.dtype.kind in "biufU":
+        found, inverse = np.unique(entries, return_inverse=True)
+        return found.tolist(), inverse.astype(np.intp, copy=False)
+    values = [_plain(value) for value in entries]
+    if bool in (types := set(map(type, values))) and types & {int, float}:  # True == 1, and would become it
+        raise InvalidInputError(f"{where} mixes booleans and numbers; make the labels one kind, such as str.")
+    index: dict[Any, int] = {}
+    places = np.empty(len(values), dtype=np.intp)
+    for row, value in enumerate(values):
+        try:
+            places[row] = index.setdefault(value, len(index))
+        except TypeError:  # lists and other things that are no label
+            raise _no_label(value, row, where) from None
+    return list(index), places
+
+
+def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
+    """Return the entries of labels in whatever form they come, or raise where these are not one per row."""
+    if y is None or isinstance(y, str | bytes | Mapping | set | frozenset):
+        hint = " A set has no order: give a list." if isinstance(y, set | frozenset) else ""
+        raise InvalidInputError(f"{where} is a {type(y).__name__}; expected one label per row, (n,).{hint}")
+    if hasattr(y, "detach"):  # a tensor; its own tolist knows types that numpy does not
+        y = y.detach().cpu()
+    shape = getattr(y, "shape", None)
+    if shape is not None and len(shape) == 2 and shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            f"A column-vector y was passed when a 1d array was expected: {where} has shape {tuple(shape)}.",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        y = y.reshape(-1) if hasattr(y, "reshape") else np.asarray(y).reshape(-1)
+    elif shape is not None and len(shape) != 1:
+        raise InvalidInputError(f"{where} has shape {tuple(shape)}; expected one label per row, (n,).")
+    if isinstance(y, np.ndarray):  # of a masked array, tolist gives None where the mask is
+        return y if y.dtype.kind in "biufU" and not np.ma.isMaskedArray(y) else list(y.tolist())
+    for name in ("to_list", "to_pylist", "tolist"):  # of pandas and polars, pyarrow, torch
+        if hasattr(y, name):
+            return list(getattr(y, name)())
+    try:
+        return list(y)
+    except TypeError:
+        raise InvalidInputError(
+            f"{where} is a {type(y).__name__}; expected one label per row, (n,)."
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of numpy or torch as a Python value."""
+    if value is np.ma.masked:
+        return None
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA is neither true nor false; nor is an array
+        return type(value).__name__ == "NAType"
+
+
+def _check_known(values: list[Any], places: NDArray[np.intp], known: list[int], where: str) -> None:
+    for i in known:
+        value = values[i]
+        if not isinstance(value, str | int | float):
+            raise _no_label(value, _first_row(places, i), where)
+        if isinstance(value, float) and abs(value) > _EXACT:
+            raise InvalidInputError(
+                f"{where} has {value!r} in row {{row}}; labels are text, or finite numbers (as floats, up to "
+                "2^53). Give None for no label.",
+                row=_first_row(places, i),
+            )
+    kinds = {_kind(values[i]) for i in known}
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"{where} mixes {' and '.join(sorted(kinds))}; make the labels one kind, such as str."
+        )
+
+
+def _first_row(places: NDArray[np.intp], place: int) -> int:
+    return int(np.argmax(places == place))
+
+
+def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{where} has {shown(value)} in row {{row}}; labels are text or numbers, and None for no label.",
+        row=row,
+    )
+
+
+def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) -> None:
+    hint = " -1 means no label: where it is a class of yours, give the classes names." if minus_one else ""
+    if not found and at_least > 0:
+        raise InvalidInputError(
+            f"{where} has no labels; give some, and None, NaN or -1 for rows without one.{hint}"
+        )
+    if len(found) < at_least:
+        raise InvalidInputError(
+            f"{where} has one class, {found[0]!r}; give labels of {at_least} classes or more.{hint}"
+        )
+    if minus_one and found == [1]:
+        warnings.warn(
+            f"{where} has only the labels -1 and 1, and -1 means no label. If -1 is a class of yours, give "
+            "the classes names, such as 'no' and 'yes'. If not, give None where there is no label.",
+            ConsilienceWarning,
+            stacklevel=3,
+        )
+
+
+def _sorted_names(found: list[Any], n: int, where: str, minus_one: bool) -> list[Any]:
+    """Return the classes that occur, sorted, or raise where they are not meant as classes."""
+    if minus_one and min(found, default=0) < 0:
+        raise InvalidInputError(
+            f"{where} has the label -1, which means no label, and {min(found)!r}. Give the classes names if "
+            "-1 is one of them, or None for rows without a label."
+        )
+    fractions = [value for value in found if isinstance(value, float) and not value.is_integer()]
+    if fractions and len(found) > max(n / 2, 2):
+        raise InvalidInputError(
+            f"Unknown label type: continuous. {where} has {len(found)} different numbers in {n} rows, as "
+            "measurements have; give classes."
+        )
+    if not fractions:
+        found = [int(value) if isinstance(value, float) else value for value in found]
+    _check_exact(found, where)
+    return sorted(found)
+
+
+def _unknown_label(
+    values: list[Any], places: NDArray[np.intp], unknown: list[int], listed: list[Any], where: str
+) -> InvalidInputError:
+    bad = np.isin(places, unknown)
+    row = int(np.argmax(bad))
+    value = values[places[row]]
+    kinds = _kind(value), _kind(listed[0])
+    hint = "" if kinds[0] == kinds[1] else f" The labels are {kinds[0]} and the classes are {kinds[1]}."
+    return InvalidInputError(
+        f"{where} has {shown(value)} in row {{row}} ({counted(int(bad.sum()), 'such row')}), which is none "
+        f"of the classes {shorten(listed)}.{hint} None, NaN or -1 stands for no label.",
+        row=row,
+    )
+
+
 def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
     """Return class names as a list of plain Python values, or say what is wrong with them.
 
@@ -311,10 +542,15 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
     values : sequence of str, int, float or bool
         The class names, all of one kind.
     where : str
-        How to call them in an error.
+        What to call them in an error.
     """
     if isinstance(values, str | bytes):
         raise LabelSpaceError(f"{where} is the text {values!r}; give a list with one name per class.")
+    if isinstance(values, set | frozenset | Mapping):
+        raise LabelSpaceError(
+            f"{where} is a {type(values).__name__}, whose order says nothing about columns. Give a list in "
+            "the order of the columns; sorted(...) if there are none yet."
+        )
     raw = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
     names = [value.item() if isinstance(value, np.generic) else value for value in raw]
     if not names:
@@ -322,7 +558,7 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
     for value in names:
         if not isinstance(value, str | int | float):
             raise LabelSpaceError(
-                f"{where} has the entry {value!r} of type {type(value).__name__}; "
+                f"{where} has the entry {shown(value)} of type {type(value).__name__}; "
                 "classes are text or numbers."
             )
         if isinstance(value, float) and not np.isfinite(value):
@@ -335,7 +571,25 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
     if len(set(names)) < len(names):
         repeated = [value for value, count in Counter(names).items() if count > 1]
         raise LabelSpaceError(f"{where} names {shorten(repeated)} more than once.")
+    _check_exact(names, where)
     return names
+
+
+def _check_exact(names: list[Any], where: str) -> None:
+    """Raise where an array would change class names, and so could make two of them one."""
+    for name in names:
+        if isinstance(name, str) and "\0" in name:
+            raise LabelSpaceError(
+                f"{where} has the name {name!r} with a NUL character, which arrays drop at the end of a "
+                "text. Remove it."
+            )
+    array = np.asarray(names)
+    if array.dtype.kind == "O" or array.tolist() != names:
+        largest = shown(max(names, key=abs))
+        raise LabelSpaceError(
+            f"{where} has the number {largest}, which an array cannot hold exactly beside the others. "
+            "Give the classes as text."
+        )
 
 
 def shorten(values: Iterable[Any], most: int = 10) -> str:
@@ -396,11 +650,9 @@ def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> Non
 
 def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
     """Follow chains of aliases to their last name."""
-    for alias, target in aliases.items():
-        if not isinstance(target, str | int | float | np.generic):
-            raise LabelSpaceError(
-                f"aliases rename {alias!r} to {target!r}; give one name, a text or a number."
-            )
+    for alias, name in aliases.items():
+        if not isinstance(name, str | int | float):
+            raise LabelSpaceError(f"aliases rename {alias!r} to {shown(name)}; names are text or numbers.")
     resolved = {}
     for alias in aliases:
         seen = [alias]

@@ -68,13 +68,27 @@ def test_known_labels_number_the_clusters(folder: Path, tmp_path: Path, labels: 
     assert (lines[1], lines[61], lines[121]) == ("2", "0", "1")
 
 
+def test_names_number_the_clusters_in_sorted_order(folder: Path, tmp_path: Path) -> None:
+    out, labels = tmp_path / "labels.npy", tmp_path / "names.csv"
+    labels.write_text("label\nsetosa\n" + '""\n' * 59 + "virginica\n" + '""\n' * 89)
+    view = json.loads(
+        run("--data", folder / "X.npy", "--out", out, "--labels", labels, "--clusters", 3, "--json").stdout
+    )
+    assert [cluster["labelled"] for cluster in view["clusters"]] == [1, 1, 0]
+    assert np.load(out)[[0, 60]].tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
         (["--clusters", "0"], "--clusters 0 must be"),
         (["--clusters", "151"], "fewer than --clusters 151"),
-        (["--clusters", "2", "--labels", "some.npy"], "labels from -1 to 2; expected 0 to 1 (--clusters 2)"),
-        (["--clusters", "3", "--labels", "y.npy"], "give whole numbers"),
+        (
+            ["--clusters", "2", "--labels", "some.npy"],
+            "y has labels from 0 to 2; expected 0 to 1, or at most",
+        ),
+        (["--clusters", "2", "--labels", "some.npy"], "2 names (--clusters 2), and None or -1"),
+        (["--clusters", "2", "--labels", "y.npy"], "They name 3 classes: ask for as many clusters."),
         (["--clusters", "3", "--loss", "colision"], "Did you mean 'collision'?"),
         (["--clusters", "3", "--lam", "-1"], "--lam -1.0 must be"),
         (["--clusters", "3", "--n-init", "0"], "--n-init 0 must be"),

@@ -210,7 +210,7 @@ BAD = {
     ),
     "off-set without ce": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--off-set"],
-        "off_set=True weights the terms of --method 'ce'",
+        "--off-set weights the terms of --method 'ce'",
     ),
     "wrong out": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.pkl"], "--out writes .onnx"),
     "no folder": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "no/u.onnx"], "Make it first"),
@@ -235,8 +235,6 @@ BAD = {
         "go together",
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
-    "seed": (["demo", "--seed", "-1"], "at least 0"),
-    "large seed": (["demo", "--seed", "99999999999"], "must be below 2**32"),
     "large cell": (
         ["cluster", "--data", "wide.csv", "--clusters", "2", "--out", "c.npy"],
         "field larger than",
@@ -244,6 +242,15 @@ BAD = {
     "NUL in a table": (["cluster", "--data", "nul.csv", "--clusters", "2", "--out", "c.npy"], "nul.csv"),
     "aliases to a list": (["inspect", "early.onnx", "--aliases", "to_list.json"], "['iris']"),
     "aliases of a list": (["inspect", "early.onnx", "--aliases", "list.json"], "must hold a JSON object"),
+    "seed": (["demo", "--seed", "-1"], "--seed -1 must be a whole number of at least 0"),
+    "large seed": (["demo", "--seed", "99999999999"], "--seed 99999999999 must be a whole number of at most"),
+    "remedy": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
+            *("--method", "sd", "--train", "backprop"),
+        ],
+        "--method 'sd' has no backprop form; use --train 'estimate'.",
+    ),
 }
 
 

@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rare[[0, 1]] = [[0.9, 0.1], [0.2, 0.8]]
     np.savez(root / "rare.npz", proba=rare, classes=np.array(["a", "b"]))
     np.save(root / "minus.npy", np.where(np.arange(len(rows)) < 9, -1, y[rows]))
+    np.save(root / "one.npy", np.where(np.arange(len(rows)) < 9, -1, 1))
     np.savez(root / "short.npz", proba=np.full((3, 2), 0.5), classes=np.array(["a", "b"]))
     return root
 
@@ -94,6 +95,16 @@ def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for
     assert "best in" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
 
 
+@pytest.mark.parametrize(("labels", "left_out"), [("gap.csv", 1), ("minus.npy", 9)])
+def test_rows_without_a_label_are_left_out(folder: Path, labels: str, left_out: int) -> None:
+    n = len(np.load(folder / "X.npy"))
+    result = run(
+        "--data", folder / "X.npy", "--labels", folder / labels, "--teacher", folder / "all.npz", "--json"
+    )
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["n_rows"] == n - left_out
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -101,8 +112,7 @@ def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for
         (["--score", "eq24"], "--score 'eq24' is unknown"),
         (["--temperature", "0"], "--temperature 0.0 must be"),
         (["--bootstrap", "-1"], "--bootstrap -1 must be"),
-        (["--labels", "gap.csv"], "--labels has no label in row 3"),
-        (["--labels", "minus.npy"], "--labels has the label -1, which means no label elsewhere"),
+        (["--labels", "one.npy"], "--labels has one class, 1; give labels of 2 classes or more. -1 means no"),
         (["--labels", "no.npy"], "does not exist"),
         (["--labels", "X.npy"], "--labels: X.npy has shape"),
         (["--teacher", "no.npz"], "cannot be read from no.npz"),

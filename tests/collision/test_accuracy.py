@@ -30,3 +30,8 @@ def test_names_and_spare_clusters():
 def test_labels_that_do_not_fit_are_refused(pred):
     with pytest.raises(InvalidInputError, match="labels_pred"):
         clustering_accuracy([0, 1], pred)
+
+
+def test_rows_without_a_class_are_left_out_and_without_a_cluster_count_as_wrong() -> None:
+    assert clustering_accuracy(["cat", None, "dog", "dog"], [1, 5, 0, 0]) == 1.0
+    assert clustering_accuracy([3, -1, 7, 7], [1, 1, 0, -1]) == pytest.approx(2 / 3)

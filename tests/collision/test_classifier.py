@@ -144,7 +144,9 @@ def test_hard_labels_need_not_name_every_class(iris: Any) -> None:
     assert model.score(X[part], y[part]) > 0.95
     words = np.array(["a", "b", "c"])
     assert CollisionClassifier(classes=["c", "b", "a"]).fit(X, words[y]).classes_.tolist() == ["c", "b", "a"]
-    with pytest.raises(InvalidInputError, match="label 2, which is not among classes"):
+    with pytest.raises(
+        InvalidInputError, match=r"y has 2 in row 100 \(50 such rows\), which is none of the classes 0, 1"
+    ):
         CollisionClassifier(classes=[0, 1]).fit(X, y)
 
 
@@ -212,7 +214,7 @@ def test_it_works_with_scikit_learns_tools(iris: Any) -> None:
         ({"noise_rate": 1.5}, "at most 1"),
         ({"noise_rate": 0.1, "transition": np.eye(3)}, "not both"),
         ({"transition": np.eye(2)}, r"expected \(3, 3\)"),
-        ({"classes": ["a"]}, "not among classes"),
+        ({"classes": ["a"]}, "The labels are numbers and the classes are text"),
         ({"weight_decay": -1}, "weight_decay=-1"),
         ({"standardize": None}, "standardize=None"),
     ],
@@ -230,8 +232,24 @@ def test_wrong_labels_are_refused(iris: Any) -> None:
         CollisionClassifier().fit(X, np.eye(3)[y][1:])
     with pytest.raises(InvalidInputError, match="2 classes for 3 columns"):
         CollisionClassifier(classes=["a", "b"]).fit(X, np.eye(3)[y])
-    with pytest.raises(InvalidInputError, match="twice"):
+    with pytest.raises(InvalidInputError, match="names a more than once"):
         CollisionClassifier(classes=["a", "b", "a"]).fit(X, np.eye(3)[y])
+    with pytest.raises(InvalidInputError, match=r"y has one class, 1; .* -1 means no label"):
+        CollisionClassifier().fit(X, np.where(y == 0, -1, 1))
+    with pytest.raises(InvalidInputError, match="with a NUL character"):
+        CollisionClassifier().fit(X, ["a", "a\0", *["b"] * 148])
+    with pytest.raises(InvalidInputError, match="y cannot be read as an array"):
+        CollisionClassifier().fit(X, [[0.5, 0.5], [1.0]])
+
+
+def test_rows_without_a_label_are_left_out(iris: Any) -> None:
+    X, y = iris
+    known = np.arange(len(y)) % 3 > 0
+    expected = CollisionClassifier(noise_rate=0.1).fit(X[known], y[known])
+    for labels in (np.where(known, y, -1), np.where(known, y, np.nan), np.ma.array(y, mask=~known)):
+        model = CollisionClassifier(noise_rate=0.1).fit(X, labels)
+        assert model.classes_.tolist() == [0, 1, 2]
+        np.testing.assert_array_equal(model.coef_, expected.coef_)
 
 
 def test_a_linear_model_loads_no_torch() -> None:

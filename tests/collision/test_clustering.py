@@ -128,6 +128,16 @@ def test_labelled_rows_name_their_clusters(blobs):
     assert clustering_accuracy(y, model.labels_) > 0.97
 
 
+def test_names_number_the_clusters_in_sorted_order(blobs):
+    X, y = blobs
+    few = np.arange(len(y)) < 40
+    names = np.array(["ant", "bee", "cat", "dog"], dtype=object)[y]
+    expected = CollisionClustering(4, n_init=3, random_state=0).fit(X, np.where(few, y, -1)).labels_
+    for partial in (np.where(few, names, None), np.ma.array(y, mask=~few), np.where(few, y, np.nan)):
+        model = CollisionClustering(4, n_init=3, random_state=0).fit(X, partial)
+        np.testing.assert_array_equal(model.labels_, expected)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_few_labels_beat_none_and_themselves(loss):
     X, y = load_digits(return_X_y=True)
@@ -165,9 +175,10 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
             CollisionClustering(**{"n_clusters": 4, **options}).fit(X)
     for wrong, words in (
         (y + 1, "labels from 1 to 4"),
-        (y[:10], "y has shape"),
-        (y + 0.5, "give whole numbers"),
-        (np.where(y == 0, np.inf, y), "give whole numbers"),
+        (y[:10], "y has 10 labels and X has 300 rows"),
+        (y + 0.5, "Unknown label type: continuous. y has the label 0.5; give numbers of clusters"),
+        (np.where(y == 0, np.inf, y), "y has inf in row"),
+        ([*"abcde", *[None] * 295], "or at most 4 names .*They name 5 classes"),
     ):
         with pytest.raises(InvalidInputError, match=words):
             CollisionClustering(4).fit(X, wrong)

@@ -17,8 +17,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import ConsilienceWarning, CoverageWarning, CrossTaskDistiller, InvalidInputError, as_teacher
 from consilience.distil.distiller import score_weights, training_options
-from consilience.distil.teacher_signal import read_labels
-from consilience.students.base import NotFittedError
+from consilience.exceptions import NotFittedError
 
 torch = pytest.importorskip("torch")
 
@@ -492,46 +491,11 @@ def test_kd_matches_classes_by_name(digits: Digits) -> None:
     np.testing.assert_allclose(other.predict_proba(digits.X), straight.predict_proba(digits.X), atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (None, "the target y is None"),
-        ([0, 1], "y has 2 labels and X has 3 rows"),
-        ([None] * 3, "y has no labels"),
-        ([1, 1, -1], "y has one class, 1; .*-1 means: no label"),
-        (["a", "a", "a"], "y has one class, 'a'"),
-    ],
-)
-def test_bad_labels_are_told(y: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        read_labels(y, 3)
-
-
-def test_missing_labels_come_in_many_forms() -> None:
-    for y in (
-        [1, -1, 0],
-        [1.0, np.nan, 0.0],
-        np.array([1, None, 0], object),
-        ["b", None, "a"],
-        ["b", "", "a"],
-    ):
-        classes, codes = read_labels(y, 3)
-        assert codes.tolist() == [1, -1, 0]
-        assert classes.tolist() in ([0, 1], ["a", "b"])
-        assert not isinstance(classes.tolist()[0], float)
-
-
-def test_missing_labels_of_pandas_are_read() -> None:
-    pandas = pytest.importorskip("pandas")
-    for y in (
-        pandas.Series(["b", None, "a"], dtype="string"),
-        pandas.Series([1, None, 0], dtype="Int64"),
-        pandas.array(["b", None, "a"], dtype="string"),
-        pandas.Series(["b", None, "a"], dtype="category"),
-    ):
-        classes, codes = read_labels(y, 3)
-        assert codes.tolist() == [1, -1, 0]
-        assert classes.tolist() in ([0, 1], ["a", "b"])
+def test_labels_are_asked_for(digits: Digits) -> None:
+    with pytest.raises(InvalidInputError, match="the target y is None"):
+        CrossTaskDistiller(None, "logistic", loss="none").fit(digits.X, None)
+    with pytest.raises(InvalidInputError, match=r"y has one class, 1; .*-1 means no label"):
+        CrossTaskDistiller(None, "logistic", loss="none").fit(digits.X, np.where(digits.y > 4, 1, -1))
 
 
 def test_sparse_rows_go_to_students_that_take_them(digits: Digits) -> None:

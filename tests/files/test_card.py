@@ -67,6 +67,9 @@ def test_the_path_is_next_to_the_model() -> None:
         ({"classes": "ab"}, "classes as a list"),
         ({"classes": {"0": "a"}}, "classes as a list"),
         ({"classes": ["a", 1]}, "mixes numbers and text"),
+        ({"classes": ["a", "a\0"]}, "the name 'a.x00' with a NUL character"),
+        ({"classes": [2**53 + 1, 0.5]}, "which an array cannot hold exactly"),
+        ({"classes": [1, 10**400]}, "which an array cannot hold exactly"),
         ({"classes": [["a"]]}, "classes are text or numbers"),
         ({"output": "proba"}, "output='proba' is unknown"),
         ({"output": ["logits"]}, "is unknown"),
@@ -96,6 +99,15 @@ def test_files_that_are_no_json_object(text: str, tmp_path: Path) -> None:
     path = tmp_path / "m.card.json"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     with pytest.raises(InvalidInputError, match=r"m.card.json (is not JSON|must hold a JSON object)"):
+        read_card(path)
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = put(tmp_path / "m.card.json", GOOD)
+    path.write_text(path.read_text().rstrip().removesuffix("}") + ', "classes": ["x", "y"]}')
+    with pytest.raises(
+        InvalidInputError, match=r"m.card.json cannot be used: the key 'classes' is given twice"
+    ):
         read_card(path)
 
 

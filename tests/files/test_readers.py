@@ -88,3 +88,17 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         readers.write_soft_labels(path, np.ones((1, 1)), np.array(["a"]))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "aliases.json"
+    path.write_text('{"auto": "car", "auto": "truck"}')
+    with pytest.raises(
+        InvalidInputError, match=r"aliases.json cannot be used: the key 'auto' is given twice"
+    ):
+        readers.read_aliases(path)
+
+
+def test_names_that_are_one_number_stay_names() -> None:
+    assert readers.numbers_or_text(["1", "01"]) == ["1", "01"]
+    assert readers.numbers_or_text(["01", "02", "01"]) == [1, 2, 1]

@@ -12,11 +12,10 @@ pytest.importorskip("skorch")
 
 from sklearn.base import clone  # noqa: E402
 from sklearn.datasets import load_digits  # noqa: E402
-from sklearn.exceptions import NotFittedError  # noqa: E402
 from skorch.callbacks import Callback  # noqa: E402
 from torch import nn  # noqa: E402
 
-from consilience.exceptions import InvalidInputError, MissingDependencyError  # noqa: E402
+from consilience.exceptions import InvalidInputError, MissingDependencyError, NotFittedError  # noqa: E402
 from consilience.labels import LabelSpace  # noqa: E402
 from consilience.nn import CEBPLoss, SoftCrossEntropy, TorchStudent, default_module  # noqa: E402
 from consilience.nn.modules import Standardize  # noqa: E402

@@ -192,6 +192,20 @@ def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: di
         _ = rank_teachers([7], X[ROWS], Y[ROWS]).best
 
 
+def test_rows_without_a_label_are_left_out(models: dict[str, Any]) -> None:
+    known = np.arange(len(ROWS)) % 3 > 0
+    partial = np.where(known, Y[ROWS], -1)
+    table = models["same"].predict_proba(X[ROWS])
+    teachers = {"model": models["same"], "table": as_teacher(table, classes=range(5))}
+    rest = {"model": models["same"], "table": as_teacher(table[known], classes=range(5))}
+    for metric in ("transport", "leep"):
+        ranking = rank_teachers(teachers, X[ROWS], partial, metric)
+        expected = rank_teachers(rest, X[ROWS][known], Y[ROWS][known], metric)
+        assert ranking.n_rows == known.sum()
+        assert [(row.name, row.score) for row in ranking] == [(row.name, row.score) for row in expected]
+        assert all(row.error is None for row in ranking)
+
+
 def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> None:
     proba = models["same"].predict_proba(X[ROWS])
     gaps = proba.copy()
@@ -444,7 +458,7 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"metric": "logmi"}, "metric='logmi' is unknown"),
         ({"metric": []}, "metric is empty"),
         ({"metric": None}, "metric=None is unknown"),
-        ({"y": np.where(np.arange(len(ROWS)) < 9, -1, Y[ROWS])}, "y has the label -1"),
+        ({"y": np.where(np.arange(len(ROWS)) < 9, Y[ROWS] - 7, -1)}, "y has the label -1"),
         ({"y": np.random.default_rng(0).normal(size=len(ROWS))}, "as measurements have; give classes"),
         ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
         ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),

@@ -239,6 +239,24 @@ def test_a_spectrum_serves_the_metrics_of_its_kind() -> None:
         transferability.logme(F[:50], codes[:50], spectrum=plain)
 
 
+def test_rows_without_a_label_are_left_out() -> None:
+    F, codes = features()
+    known = np.arange(len(codes)) % 4 > 0
+    partial = np.where(known, codes, -1)
+    for metric in ("logme", "h_score", "transrate", "gbc", "n_leep", "nce"):
+        score = getattr(transferability, metric)
+        assert score(F, partial) == pytest.approx(score(F[known], codes[known]), abs=1e-12)
+    proba = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
+    expected = transferability.leep(proba[known], codes[known])
+    assert transferability.leep(proba, partial) == pytest.approx(expected, abs=1e-12)
+    source = F[known], codes[known]
+    assert transferability.otce(*source, F, partial) == pytest.approx(transferability.otce(*source, *source))
+    with pytest.raises(InvalidInputError, match="source_y has rows without a label; leave these rows out"):
+        transferability.otce(F, partial, *source)
+    with pytest.raises(InvalidInputError, match="y has rows without a label, and spectrum is of all rows"):
+        transferability.logme(F, partial, spectrum=transferability.feature_spectrum(F))
+
+
 def test_neither_offset_nor_scale_costs_digits() -> None:
     F, codes = features()
     variance, evidence = transferability.h_score(F, codes), transferability.logme(F, codes)

@@ -104,6 +104,8 @@ def test_names_in_metadata(text: str, names: list[Any]) -> None:
         "{0: 'a', 2: 'b'}",
         "{'x': 'a'}",
         "{0: 'a', '0': 'b'}",
+        "{0: 'a', 0: 'b'}",
+        '{"0": "a", "0": "b"}',
         "[['a'], ['b']]",
         "[None]",
         "{None: 'a'}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
@@ -57,16 +57,23 @@ def test_smoothing_is_the_documented_one() -> None:
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [
-        (["a", "x", "b", "x"], ["a", "b"], "has the hard label 'x' in row 1 (2 such rows), which is none of"),
+        (
+            ["a", "x", "b", "x"],
+            ["a", "b"],
+            "its array of hard labels has 'x' in row 1 (2 such rows), which is none of",
+        ),
         (
             [0, 1, 2, 1],
             ["a", "b", "c"],
             "Labels name classes; for positions, give np.asarray(classes)[labels]",
         ),
-        ([None, 3, 0, 1], [0, 1], "has the hard label 3 in row 1"),
-        (["a", 1, "b", 2], None, "mix text and numbers"),
-        ([None] * 4, None, "classes is empty"),
-        ([0.5, 1.0, 2.0, 1.0], [0, 1, 2], "has the hard label 0.5 in row 0"),
+        ([None, 3, 0, 1], [0, 1], "has 3 in row 1 (1 such row)"),
+        (["a", 1, "b", 2], None, "mixes numbers and text"),
+        ([None] * 4, None, "has no labels"),
+        ([0, 1, np.inf, 1], None, "has inf in row 2; labels are text, or finite numbers"),
+        ([0, 1e300, 1, 1], None, "has 1e+300 in row 1; labels are"),
+        ([0, 10**400, 1, 1], None, "which an array cannot hold exactly"),
+        ([0.5, 1.0, 2.0, 1.0], [0, 1, 2], "has 0.5 in row 0"),
     ],
 )
 def test_wrong_labels(labels: Any, classes: Any, message: str) -> None:
@@ -279,3 +286,41 @@ def test_centres_on_the_card_of_scores(tmp_path: Path) -> None:
         write(tmp_path / name, np.full((4, 2), 0.5))
         write_card(card_path(tmp_path / name), Card("c", ["x", "y"], centres=[[1, 2, 3], [4, 5, 6]]))
         assert as_teacher(tmp_path / name).class_centres.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+class Series:
+    """As a series of polars has it."""
+
+    def __init__(self, values: list[Any]) -> None:
+        self._values, self.shape = values, (len(values),)
+
+    def to_list(self) -> list[Any]:
+        return list(self._values)
+
+    def to_numpy(self) -> NoReturn:
+        raise AssertionError("whole numbers beside null would become floats")
+
+
+def test_hard_labels_stay_what_they_are_in_every_form() -> None:
+    big = [2**53 + 1, None, 2**53, 2**53 + 1]
+    for labels in (big, Series(big), np.array(big, dtype=object), pd.Series(big, dtype="Int64")):
+        teacher = as_teacher(labels)
+        assert teacher.classes.tolist() == [2**53, 2**53 + 1]
+        assert teacher.predict_logits(X).argmax(axis=1)[[0, 2, 3]].tolist() == [1, 0, 1]
+        assert np.isnan(teacher.predict_logits(X)).all(axis=1).tolist() == [False, True, False, False]
+    with pytest.raises(TeacherError, match="mixes numbers and text"):
+        as_teacher(["a", 1, "b", 2])
+    with pytest.raises(TeacherError, match="with a NUL character"):
+        as_teacher(["a", "a\0", "b", "b"])
+
+
+def test_masked_entries_abstain() -> None:
+    labels = np.ma.array([0, 1, 1, 0], mask=[0, 1, 0, 0])
+    assert np.isnan(as_teacher(labels).predict_logits(X)).all(axis=1).tolist() == [False, True, False, False]
+    mask = np.zeros(PROBA.shape, dtype=bool)
+    mask[2] = True
+    teacher = as_teacher(np.ma.array(PROBA, mask=mask), CLASSES)
+    assert np.isnan(teacher.predict_logits(X)).all(axis=1).tolist() == [False, False, True, False]
+    mask[1, 0] = True
+    with pytest.raises(TeacherError, match="gave nan in row 1 "):
+        as_teacher(np.ma.array(PROBA, mask=mask), CLASSES).predict_logits(X)

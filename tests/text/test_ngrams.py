@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from scipy.sparse import coo_array, csr_array
 from sklearn.base import clone, is_classifier
-from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from consilience import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import NotFittedError
 from consilience.kernels.text.embedding_bag import Descent
 from consilience.text.ngrams import NgramClassifier
 
@@ -310,6 +310,13 @@ def test_labels_that_cannot_be_used() -> None:
         small().fit(["a", "b"], ["x"])
     with pytest.raises(InvalidInputError, match=r"sample_weight has nan at 1"):
         small().fit(["a", "b"], ["x", "y"], sample_weight=[1.0, np.nan])
+
+
+def test_texts_without_a_label_are_left_out() -> None:
+    texts, weights = ["ka ka", "no", "lo lo", "ki"], np.array([1.0, 9.0, 2.0, 3.0])
+    some = small(max_iter=2).fit(texts, ["a", None, "b", "a"], sample_weight=weights)
+    kept = small(max_iter=2).fit(["ka ka", "lo lo", "ki"], ["a", "b", "a"], sample_weight=weights[[0, 2, 3]])
+    np.testing.assert_array_equal(some.predict_logits(texts), kept.predict_logits(texts))
 
 
 def test_it_is_a_scikit_learn_classifier(fitted: NgramClassifier) -> None:

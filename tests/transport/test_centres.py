@@ -65,6 +65,16 @@ def test_labels_may_be_text_in_any_wrapping(network: Any, wrap: Any) -> None:
     np.testing.assert_allclose(class_centres(network, X, wrap(names)), class_centres(network, X, Y))
 
 
+def test_rows_without_a_label_are_left_out(network: Any) -> None:
+    known = np.arange(len(Y)) % 2 == 0
+    partial = np.where(known, Y, -1)
+    np.testing.assert_allclose(
+        class_centres(network, X, partial), class_centres(network, X[known], Y[known]), atol=1e-6
+    )
+    every, some = ncm_accuracy(network, X, Y), ncm_accuracy(network, X, partial)
+    assert some.n_rows == np.isin(Y[known], network.classes_).sum() < every.n_rows
+
+
 def test_a_cost_is_the_distance_of_a_row_of_weights_from_a_centre(network: Any) -> None:
     cost = cost_matrix(network, X, Y)
     assert cost.shape == (6, 6)
@@ -248,7 +258,7 @@ def test_another_models_embedding(network: Any) -> None:
         ({"kind": "superclass", "superclasses": [1, 2]}, "superclasses is a list; give a mapping"),
         ({"kind": "constant", "centres": "weights"}, "centres= are for kind='embedding', not 'constant'"),
         ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "no row that tells the centre of 99"),
-        ({"classes": [4, 5]}, "y has the labels 6, 7, 8, 9, which are none of the classes 4, 5"),
+        ({"classes": [4, 5]}, r"y has \d in row \d+ \(\d+ such rows\), which is none of the classes 4, 5"),
         ({"classes": [4, 4]}, "more than once"),
         ({"kind": "random", "random_state": "a"}, "random_state='a' must be a whole number"),
         (
@@ -258,9 +268,9 @@ def test_another_models_embedding(network: Any) -> None:
         ({"observed": Observed(np.zeros((3, 6)), None)}, r"logits of shape \(3, 6\)"),
         ({"y": Y[:-1]}, "y has .* labels and X has"),
         ({"y": None}, "y is a NoneType; expected one label per row"),
-        ({"y": Y[:, None]}, r"y is a ndarray of shape .*, 1\)"),
+        ({"y": np.column_stack([Y, Y])}, r"y has shape .*, 2\); expected one label per row"),
         ({"y": "text"}, "y is a str"),
-        ({"y": np.where(Y == 4, np.nan, Y)}, "y has no label in row 0"),
+        ({"y": np.where(Y == 4, np.inf, Y)}, "y has inf in row 0"),
         ({"y": [4, "x", *Y[2:].tolist()]}, "text"),
         ({"y": [{}, *Y[1:].tolist()]}, "labels are text or numbers"),
     ],

@@ -5,15 +5,20 @@ Whatever is slow to import is imported inside the commands, so that ``--help`` a
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
+from consilience.exceptions import (
+    ConsilienceError,
+    ConsilienceWarning,
+    InvalidInputError,
+    Spelling,
+    as_keyword,
+)
 
 try:
     import rich
@@ -40,14 +45,11 @@ del rich  # only its presence mattered; typer may come without it
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
-_ARGUMENT = re.compile(
-    r"\b(aliases|balance|batch_size|check|classes|cost|epsilon|lam|loss|max_iter|method|n_clusters|n_init|n_jobs|n_neighbors|seed|student"
-    r"|metric|n_bootstrap|score|temperature|threshold|train)= ?"
-)
 _OPTIONS = {
     "n_bootstrap": "--bootstrap",
     "n_clusters": "--clusters",
     "n_jobs": "--jobs",
+    "random_state": "--seed",
 }  # where an option is not called as the argument is
 
 
@@ -55,7 +57,8 @@ class _OneSentence(TyperGroup):
     """Commands that answer bad input with one sentence on stderr and exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
-        with _library_warnings():
+        spell = spelling(self.commands.values())
+        with _library_warnings(spell):
             try:
                 return super().invoke(ctx)
             except KeyboardInterrupt:
@@ -65,7 +68,7 @@ class _OneSentence(TyperGroup):
             except (ConsilienceError, OSError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
-                _fail(_sentence(error))
+                _fail(_sentence(error, spell))
 
 
 def new_app() -> typer.Typer:
@@ -154,14 +157,14 @@ def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Esti
 
 
 @contextmanager
-def _library_warnings() -> Iterator[None]:
+def _library_warnings(spell: Spelling) -> Iterator[None]:
     """Show this library's warnings as one line each, and no others."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if issubclass(category, ConsilienceWarning):
+        if isinstance(message, ConsilienceWarning):
             from consilience.cli.console import show_warning
 
-            show_warning(_as_options(str(message)))
+            show_warning(message.worded(spell))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -177,19 +180,31 @@ def _fail(message: str) -> None:
     raise typer.Exit(2)
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: Exception, spell: Spelling = as_keyword) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename} cannot be read or written: {error.strerror}."
-    return _as_options(" ".join(str(error).split())) or type(error).__name__
+    words = error.worded(spell) if isinstance(error, InvalidInputError) else str(error)
+    return " ".join(words.split()) or type(error).__name__
 
 
-def _as_options(words: str) -> str:
-    """The library speaks of arguments; here they are options."""
-    return re.sub(
-        _ARGUMENT,
-        lambda match: _OPTIONS.get(match[1], f"--{match[1].replace('_', '-')}") + " ",
-        words.replace("check=False", "--no-check"),
-    )
+def spelling(commands: Iterable[Any]) -> Spelling:
+    """Return how to write an argument of the library: as the option of these commands that it is, if any."""
+    options = {word for command in commands for one in command.params for word in _words(one)}
+
+    def spell(name: str, value: str | None) -> str:
+        option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+        flag = {"True": option, "False": option.replace("--", "--no-", 1)}.get(value or "")
+        if flag in options:
+            return flag
+        if option not in options:
+            return as_keyword(name, value)
+        return option if value is None else f"{option} {value}"
+
+    return spell
+
+
+def _words(option: Any) -> list[str]:
+    return [*option.opts, *option.secondary_opts]
 
 
 def text(path: Path | None) -> str | None:

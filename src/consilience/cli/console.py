@@ -19,7 +19,7 @@ import rich.table
 from rich.markup import escape as escape_markup
 
 from consilience._progress import Progress, silent
-from consilience.labels import TIE_BREAK, LabelSpace, counted, shorten, visible
+from consilience.labels import TIE_BREAK, LabelSpace, counted, read_labels, shorten, visible
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -259,12 +259,12 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
         After `fit`.
     X : (n, d) array
     y : (n,) array or None
-        Labels of some rows, -1 elsewhere.
+        Labels of some rows.
     truth : (n,) array or None
-        Classes to compare with; rows where it is None, NaN, -1 or empty are left out.
+        Classes to compare with; rows without one are left out.
     """
     confidence = model.predict_proba(X).max(axis=1)
-    labelled = np.full(len(X), False) if y is None else np.asarray(y) >= 0
+    labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known
     groups = [model.labels_ == k for k in range(model.n_clusters)]
     return {
         "n_rows": len(X),
@@ -294,11 +294,10 @@ def _agreement(truth: Any, labels: Any) -> dict[str, Any]:
 
     from consilience.collision.accuracy import clustering_accuracy
 
-    known = np.array([one is not None and one == one and one not in (-1, "") for one in truth.tolist()])
+    found = read_labels(truth, where="--truth", at_least=0)
+    known, classes = found.known, found.codes[found.known]
     if not known.any():
         return {"n_rows": 0, "accuracy": None, "nmi": None, "ari": None}
-    # text, so that numbers and names may stand side by side
-    classes = np.array([str(one) for one in truth[known].tolist()])
     return {
         "n_rows": int(known.sum()),
         "accuracy": clustering_accuracy(classes, labels[known]),

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from consilience._optional import installed
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_seed
+from consilience._validation import check_choice, check_count
 from consilience.teachers import Teacher, as_teacher
 from consilience.unify.soft_labels import METHODS
 from consilience.unify.unifier import Unifier
@@ -137,7 +137,7 @@ def run_demo(
     progress : callable
         Called with ("sites", done, 5) and ("methods", done, total).
     """
-    check_seed("seed", seed)
+    check_count("seed", seed, at_least=0)
     check_choice("student", student, ("auto", "torch", "mlp"))
     for method in methods:
         check_choice("method", method, METHODS)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
 
 from consilience.exceptions import InvalidInputError
+from consilience.labels import read_labels
 
 
 def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
@@ -23,9 +24,9 @@ def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     Parameters
     ----------
     labels_true : (n,) array
-        Classes: numbers or names.
+        Classes: numbers or names. Rows without one are left out.
     labels_pred : (n,) array
-        Clusters: numbers or names.
+        Clusters: numbers or names. Rows without one count as wrong.
 
     Returns
     -------
@@ -41,27 +42,13 @@ def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     >>> clustering_accuracy(["cat", "cat", "dog", "dog"], [1, 1, 0, 1])
     0.75
     """
-    counts = _contingency(
-        _check_labels("labels_true", labels_true), _check_labels("labels_pred", labels_pred)
-    )
+    classes, i = read_labels(labels_true, where="labels_true")
+    clusters, j = read_labels(labels_pred, where="labels_pred")
+    if len(i) != len(j):
+        raise InvalidInputError(f"labels_true has {len(i)} rows and labels_pred has {len(j)}.")
+    known = i >= 0
+    counted = known & (j >= 0)
+    flat = np.bincount(i[counted] * len(clusters) + j[counted], minlength=len(classes) * len(clusters))
+    counts = flat.reshape(len(classes), len(clusters))
     rows, columns = linear_sum_assignment(counts, maximize=True)
-    return float(counts[rows, columns].sum() / counts.sum())
-
-
-def _contingency(labels_true: NDArray[np.generic], labels_pred: NDArray[np.generic]) -> NDArray[np.intp]:
-    """Return how many rows each class shares with each cluster."""
-    if len(labels_true) != len(labels_pred):
-        raise InvalidInputError(
-            f"labels_true has {len(labels_true)} rows and labels_pred has {len(labels_pred)}."
-        )
-    classes, i = np.unique(labels_true, return_inverse=True)
-    clusters, j = np.unique(labels_pred, return_inverse=True)
-    flat = np.bincount(i * len(clusters) + j, minlength=len(classes) * len(clusters))
-    return flat.reshape(len(classes), len(clusters))
-
-
-def _check_labels(name: str, labels: ArrayLike) -> NDArray[np.generic]:
-    values = np.asarray(labels)
-    if values.ndim != 1 or len(values) == 0:
-        raise InvalidInputError(f"{name} has shape {values.shape}; expected (n,), a label per row.")
-    return values
+    return float(counts[rows, columns].sum() / known.sum())

@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import assert_all_finite
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import validate_data
 
 from consilience._progress import Progress, silent
 from consilience._validation import (
     check_choice,
     check_count,
     check_distributions,
+    check_fitted,
     check_number,
     check_transition,
-    n_rows,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.collision.entropy import (
@@ -32,6 +30,7 @@ from consilience.kernels.collision.entropy import (
 )
 from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import minimise_linear
+from consilience.labels import class_list, read_labels
 from consilience.students.sklearn import check_model
 
 Floats = NDArray[np.float64]
@@ -155,6 +154,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : (n, d) array, or (n, ...) for networks
         y : (n,) sequence of labels, or (n, K) array of soft labels
+            Rows without a label (None, NaN, -1) are left out.
         """
         self._check_params()
         if y is None:
@@ -165,6 +165,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         target = self._targets(y)
         if len(target) != len(X):
             raise InvalidInputError(f"y has {len(target)} rows and X has {len(X)}.")
+        known = ~np.isnan(target[:, 0])
+        if not known.all():
+            X, target = X[known], target[known]
         if self._is_linear:
             self._fit_linear(X, target)
         else:
@@ -173,7 +176,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_proba(self, X: Any) -> Floats:
         """Return probabilities (n, K) in the order of `classes_`."""
-        check_is_fitted(self, "classes_")
+        check_fitted(self, "classes_")
         rows = self._check_rows(X, reset=False)
         if self._is_linear:
             logits = rows @ self.coef_.T + self.intercept_
@@ -203,14 +206,18 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self.q is not None:
             if self.loss in ("collision", "cross-entropy"):
                 raise InvalidInputError(
-                    f"loss={self.loss!r} has no q; use 'generalised-collision' or 'gce' with it."
+                    "{argument} has no q; use 'generalised-collision' or 'gce' with it.",
+                    argument="loss",
+                    value=self.loss,
                 )
             check_number("q", self.q, above=0)
         if self.noise_rate is not None:
             if self.transition is not None:
                 raise InvalidInputError("Give noise_rate or transition, not both.")
             if check_number("noise_rate", self.noise_rate, at_least=0) > 1:
-                raise InvalidInputError(f"noise_rate={self.noise_rate!r} must be at most 1.")
+                raise InvalidInputError(
+                    "{argument} must be at most 1.", argument="noise_rate", value=self.noise_rate
+                )
         check_number("weight_decay", self.weight_decay, at_least=0)
         check_number("tol", self.tol, above=0)
         check_count("max_iter", self.max_iter)
@@ -225,19 +232,15 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def _targets(self, y: Any) -> Floats:
         """Return soft labels (n, K) and set `classes_` and `transition_`."""
-        labels = np.asarray(y)
-        if labels.ndim == 2 and labels.shape[1] > 1:
-            observed = check_distributions("y", labels)
+        if _is_table(y):
+            observed = check_distributions("y", y)
             self.classes_ = _names(self.classes, observed.shape[1])
         else:
-            labels = column_or_1d(y, warn=True)
-            if labels.dtype.kind == "f":
-                assert_all_finite(labels, input_name="y")
-            check_classification_targets(labels)
-            self.classes_, codes = np.unique(labels, return_inverse=True)
-            if self.classes is not None:
-                self.classes_, codes = _lookup(labels, self.classes)
+            self.classes_, codes = read_labels(
+                y, classes=self.classes, at_least=2 if self.classes is None else 1
+            )
             observed = np.eye(len(self.classes_))[codes]
+            observed[codes < 0] = np.nan
         n_classes = len(self.classes_)
         self.transition_: Floats | None = None
         if self.transition is not None:
@@ -249,8 +252,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if len(never):
             seen = self.classes_[observed[never[0]].argmax()]
             raise InvalidInputError(
-                f"y has the label {seen!r} in row {never[0]}, which transition says is never observed: "
-                "its row of the matrix is zero. Correct it, or leave these rows out."
+                f"y has the label {seen!r} in row {{row}}, which transition says is never observed: "
+                "its row of the matrix is zero. Correct it, or leave these rows out.",
+                row=never[0],
             )
         return target
 
@@ -312,25 +316,19 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.objective_ = float(student.history_[-1]["train_loss"])
 
 
-def _lookup(labels: NDArray[Any], classes: Any) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the classes as an array, and the place of each label among them."""
-    names = _names(classes, n_rows(classes))
-    places = {name: place for place, name in enumerate(names.tolist())}
-    unknown = [label for label in np.unique(labels).tolist() if label not in places]
-    if unknown:
-        raise InvalidInputError(f"y has the label {unknown[0]!r}, which is not among classes.")
-    return names, np.array([places[label] for label in labels.tolist()], dtype=np.intp)
+def _is_table(y: Any) -> bool:
+    """Tell whether y has several columns, as soft labels do."""
+    try:
+        return np.ndim(y) == 2 and np.shape(y)[1] > 1
+    except ValueError:  # rows of different lengths, which are no soft labels either
+        return True
 
 
 def _names(classes: Any, n_classes: int) -> NDArray[Any]:
     """Return the names of the columns of soft labels."""
     if classes is None:
         return np.arange(n_classes)
-    if n_rows(classes) != n_classes:
-        raise InvalidInputError(
-            f"There are {n_rows(classes)} classes for {n_classes} columns of soft labels."
-        )
-    names = np.asarray(classes)
-    if len(np.unique(names)) != n_classes:
-        raise InvalidInputError("classes names a class twice; give a name per column.")
-    return names
+    names = class_list(classes)
+    if len(names) != n_classes:
+        raise InvalidInputError(f"There are {len(names)} classes for {n_classes} columns of soft labels.")
+    return np.asarray(names)

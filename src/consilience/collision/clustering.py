@@ -14,11 +14,11 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import kmeans_plusplus
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number
+from consilience._validation import check_choice, check_count, check_fitted, check_number
 from consilience.collision.losses import LOSSES, Problem, with_labels
 from consilience.collision.pseudo_labels import SOLVERS
 from consilience.collision.rounds import (
@@ -34,6 +34,7 @@ from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidI
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import LogitLoss, linear_logits
+from consilience.labels import read_labels
 from consilience.students.sklearn import check_model
 
 Floats = NDArray[np.float64]
@@ -197,17 +198,19 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         Parameters
         ----------
         X : (n, d) array, or (n, ...) for networks
-        y : (n,) array of int, optional
-            Labels where they are known, from 0 to n_clusters - 1, and -1 elsewhere. Clusters with labelled
-            rows then have the numbers of these labels.
+        y : (n,) array of int or str, optional
+            Labels where they are known; None, NaN or -1 elsewhere. Numbers are those of clusters, from 0 to
+            n_clusters - 1. Names, sorted, are those of clusters 0, 1, and so on.
         """
         self._check_params()
         rows = self._check_rows(X, reset=True)
         if len(rows) < self.n_clusters:
             raise InvalidInputError(
-                f"X has n_samples={len(rows)}, fewer than n_clusters={self.n_clusters}; ask for fewer."
+                f"X has n_samples={len(rows)}, fewer than {{argument}}; ask for fewer.",
+                argument="n_clusters",
+                value=self.n_clusters,
             )
-        fixed = _check_labels(y, len(rows), self.n_clusters)
+        fixed = _fixed_clusters(y, len(rows), self.n_clusters)
         random = check_random_state(self.random_state)
         seeds = random.randint(np.iinfo(np.int32).max, size=self.n_init + 1)
         if self._is_linear:
@@ -237,7 +240,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     def _check_rows(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
         if not reset:
-            check_is_fitted(self)
+            check_fitted(self, "labels_")
         if self._is_linear:
             return np.asarray(validate_data(self, X, dtype=(np.float64, np.float32), reset=reset))
         # integers stay integers, for embeddings
@@ -261,9 +264,17 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_model(self.model)
         check_choice("solver", self.solver, SOLVERS)
         if self.loss == "sela" and self.lam is not None:
-            raise InvalidInputError("loss='sela' has no lam: its shares are exact. Use 'mi-adm' with it.")
+            raise InvalidInputError(
+                "{argument} has no lam: its shares are exact. Use 'mi-adm' with it.",
+                argument="loss",
+                value="sela",
+            )
         if self.loss == "iic" and self.prior is not None:
-            raise InvalidInputError("loss='iic' has no prior; it asks for equal shares. Use another loss.")
+            raise InvalidInputError(
+                "{argument} has no prior; it asks for equal shares. Use another loss.",
+                argument="loss",
+                value="iic",
+            )
         if self.batch_size is not None and self._is_linear and self.protocol != "paper":
             raise InvalidInputError("batch_size is for networks and protocol='paper'; leave it out.")
         check_count("n_neighbors", self.n_neighbors, at_least=0)
@@ -330,9 +341,12 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             _warn_unless_settled(best.changed, plan)
             if best.changed <= plan.tol and best.fell > SETTLED_FALL:
                 warnings.warn(
-                    f"Clustering stopped at max_iter={plan.max_rounds} while the objective still fell, by "
-                    f"{best.fell:.2g} in the last round (tol {SETTLED_FALL:g}). Raise max_iter.",
-                    ConvergenceWarning,
+                    ConvergenceWarning(
+                        "Clustering stopped at {argument} while the objective still fell, by "
+                        f"{best.fell:.2g} in the last round (tol {SETTLED_FALL:g}). Raise max_iter.",
+                        argument="max_iter",
+                        value=plan.max_rounds,
+                    ),
                     stacklevel=3,
                 )
         self.student_, self.module_ = best.student, best.student.module_
@@ -460,9 +474,12 @@ def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
 def _warn_unless_settled(changed: float, plan: Schedule) -> None:
     if changed > plan.tol:
         warnings.warn(
-            f"Clustering stopped at max_iter={plan.max_rounds}, with {changed:.2%} of rows changing their "
-            f"cluster in the last round (tol {plan.tol:.2%}). Raise max_iter or tol.",
-            ConvergenceWarning,
+            ConvergenceWarning(
+                f"Clustering stopped at {{argument}}, with {changed:.2%} of rows changing their "
+                f"cluster in the last round (tol {plan.tol:.2%}). Raise max_iter or tol.",
+                argument="max_iter",
+                value=plan.max_rounds,
+            ),
             stacklevel=4,
         )
 
@@ -519,21 +536,25 @@ def _check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
     return np.asarray(shares / shares.sum())
 
 
-def _check_labels(y: ArrayLike | None, n: int, n_clusters: int) -> Ints:
+def _fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
+    """Return the cluster (n,) that each label fixes, -1 for rows without a label."""
     if y is None:
         return np.full(n, -1, dtype=np.intp)
-    labels = np.asarray(y)
-    if labels.shape != (n,):
-        raise InvalidInputError(f"y has shape {labels.shape}; expected ({n},), a label or -1 for each row.")
-    whole_numbers = labels.dtype.kind in "iuf" and bool(np.all(np.isfinite(labels)))
-    if not whole_numbers or not np.all(labels == np.floor(labels)):
+    classes, codes = read_labels(y, n, at_least=0)
+    if classes.dtype.kind == "f" and len(classes):
         raise InvalidInputError(
-            "Unknown label type in y: give whole numbers, the labels of some rows, and -1 for the others."
+            f"Unknown label type: continuous. y has the label {classes[classes != np.floor(classes)][0]}; "
+            "give numbers of clusters or names, and None or -1 for rows without a label."
         )
-    whole = labels.astype(np.intp)
-    if whole.min() < -1 or whole.max() >= n_clusters:
+    numbers = classes if classes.dtype.kind in "iu" else np.arange(len(classes))  # names: in sorted order
+    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n_clusters:
+        hint = (
+            f" They name {len(classes)} classes: ask for as many clusters." if numbers is not classes else ""
+        )
         raise InvalidInputError(
-            f"y has labels from {whole.min()} to {whole.max()}; "
-            f"expected 0 to {n_clusters - 1} (n_clusters={n_clusters}), and -1 for rows without one."
+            f"y has labels from {classes[0]} to {classes[-1]}; expected 0 to {n_clusters - 1}, or at most "
+            f"{n_clusters} names ({{argument}}), and None or -1 for rows without one.{hint}",
+            argument="n_clusters",
+            value=n_clusters,
         )
-    return whole
+    return np.where(codes >= 0, np.append(numbers, -1)[codes], -1).astype(np.intp)

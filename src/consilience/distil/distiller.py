@@ -24,11 +24,11 @@ from consilience.distil.teacher_signal import (
     matched_logits,
     nearest_mean_logits,
     prepare,
-    read_labels,
     standard_embeddings,
 )
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.kernels.columns import column_moments
+from consilience.labels import read_labels
 from consilience.students.base import Origin, TaughtClassifier, make_student, numbered_teacher, timed
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
@@ -187,13 +187,15 @@ class CrossTaskDistiller(TaughtClassifier):
             Rows in the form that teachers and student take. Rows must reach the student as the teachers saw
             them: augmentation while training is not possible.
         y : (n,) sequence
-            Labels; None, NaN or -1 for rows without one, on which only the teachers act (ours). So -1 is no
-            class here: where it is one of yours, give it a name. `n_labels_` tells how many labels were read.
+            Labels; None, NaN or -1 for rows without one, on which only the teachers act (ours). Where -1 is a
+            class of yours, give the classes names. `n_labels_` tells how many labels were read.
         """
         self._check_params()
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
-        task = Task(X, *read_labels(y, n_rows(X)))
+        if y is None:
+            raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
+        task = Task(X, *read_labels(y, n_rows(X), at_least=2))
         student = self._make_student(X)
         self._check_rows(X, student)
         seconds: dict[str, float] = {}
@@ -261,7 +263,10 @@ class CrossTaskDistiller(TaughtClassifier):
         )
         if student.scores == "probabilities" and self.loss not in ("sinkhorn", "kd", "none"):
             raise InvalidInputError(
-                f"loss={self.loss!r} needs a torch student; use 'sinkhorn', or student='torch'."
+                "{argument} needs a torch student; use 'sinkhorn', or {remedy}.",
+                argument="loss",
+                value=self.loss,
+                remedy=("student", "torch"),
             )
         return student
 
@@ -322,10 +327,12 @@ class CrossTaskDistiller(TaughtClassifier):
         weights: Floats = trusts * score_weights(np.where(trusts > 0, scores, np.nan), float(self.sharpness))
         for lesson in lessons:
             if lesson.check is not None and not lesson.check.kept:
-                remedy = "" if lesson.check.failure else " check=False keeps it."
+                hint = "" if lesson.check.failure else " {remedy} keeps it."
                 warnings.warn(
-                    f"Teacher {lesson.teacher.name!r} was dropped, since it {lesson.check.reason}.{remedy}",
-                    ConsilienceWarning,
+                    ConsilienceWarning(
+                        f"Teacher {lesson.teacher.name!r} was dropped, since it {lesson.check.reason}.{hint}",
+                        remedy=("check", False),
+                    ),
                     stacklevel=3,
                 )
         return weights

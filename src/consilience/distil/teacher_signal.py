@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
-from consilience._validation import check_cost, check_labels, take_rows
+from consilience._validation import check_cost, take_rows
 from consilience.distil.teacher_check import (
     TeacherCheck,
     check_teacher,
@@ -219,8 +217,11 @@ def matched_logits(lesson: Lesson, classes: NDArray[Any]) -> Floats:
     if set(own) != set(classes.tolist()):
         only = shorten(sorted(set(own) ^ set(classes.tolist()), key=str), 5)
         raise InvalidInputError(
-            f"loss='kd' needs a teacher with the student's classes, and {lesson.teacher.name!r} and the "
-            f"student do not share {only}. Use loss='sinkhorn', which needs no common classes."
+            f"{{argument}} needs a teacher with the student's classes, and {lesson.teacher.name!r} and the "
+            f"student do not share {only}. Use {{remedy}}, which needs no common classes.",
+            argument="loss",
+            value="kd",
+            remedy=("loss", "sinkhorn"),
         )
     return lesson.seen.logits[:, [own.index(name) for name in classes.tolist()]]
 
@@ -246,44 +247,3 @@ def nearest_mean_logits(lesson: Lesson, task: Task, normalize: bool) -> Floats:
     rows = np.flatnonzero(labelled & spoken)
     own = float(squares[rows, task.codes[rows]].mean())
     return np.asarray(-squares / (own if own > 0 else 1.0))
-
-
-def read_labels(y: Any, rows: int) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the classes (K,) of y and the place (n,) of each label among them, -1 where there is none.
-
-    Examples
-    --------
-    >>> classes, codes = read_labels(["cat", None, "dog"], 3)
-    >>> classes.tolist(), codes.tolist()
-    (['cat', 'dog'], [0, -1, 1])
-    """
-    if y is None:
-        raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
-    # pandas' own types have an NA that is neither equal to itself nor not
-    plain = isinstance(y, list | tuple) or hasattr(y, "isna")
-    values = column_or_1d(np.asarray(y, dtype=object) if plain else y, warn=True)
-    if len(values) != rows:
-        raise InvalidInputError(f"y has {len(values)} labels and X has {rows} rows.")
-    missing = np.array([_is_missing(v) for v in values.tolist()])
-    known = values[~missing].tolist()
-    if not known:
-        raise InvalidInputError("y has no labels; give some, and None, NaN or -1 where there is none.")
-    if missing.any() and all(isinstance(v, float) and v.is_integer() for v in known):
-        known = [int(v) for v in known]  # numpy has no NaN among whole numbers
-    check_classification_targets(np.asarray(known))
-    classes, places = check_labels(known, len(known))
-    if len(classes) < 2:
-        hint = " (-1 means: no label.)" if (values == -1).any() else ""
-        raise InvalidInputError(
-            f"y has one class, {classes.tolist()[0]!r}; a classifier needs two or more.{hint}"
-        )
-    codes = np.full(rows, -1, dtype=np.intp)
-    codes[~missing] = places
-    return classes, codes
-
-
-def _is_missing(label: Any) -> bool:
-    try:
-        return label is None or bool(label != label) or label in ("", -1)
-    except TypeError:  # pandas.NA is not even true or false
-        return True

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 
 from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError
 from consilience.files.atomic import replacing
+from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import class_list
 
 CardOutput = Literal["logits", "probabilities", "labels"]
@@ -238,11 +239,10 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _parse(data: bytes, filename: str) -> dict[str, Any]:
-    def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is not JSON")
-
     try:
-        content = json.loads(data.decode("utf-8"), parse_constant=refuse)
+        content = parse_json(data.decode("utf-8"))
+    except RepeatedKeyError as error:
+        raise InvalidInputError(f"{filename} cannot be used: {error}. Keep one of the two.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{filename} is not JSON: {error}.") from error
     if not isinstance(content, dict):

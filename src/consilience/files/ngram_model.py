@@ -19,6 +19,7 @@ from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
+from consilience.files.strict_json import parse_json
 from consilience.kernels.text.bags import bag_inputs
 from consilience.kernels.text.ngrams import Bounds, Codes, hash_ngrams
 from consilience.labels import class_list, shorten
@@ -155,7 +156,8 @@ def as_texts(X: Any) -> list[str]:
         if not isinstance(text, str):
             hint = " Decode bytes first: text.decode()." if isinstance(text, bytes) else ""
             raise InvalidInputError(
-                f"X has {repr(text)[:50]} in row {row}, of type {type(text).__name__}; {expected}.{hint}"
+                f"X has {repr(text)[:50]} in row {{row}}, of type {type(text).__name__}; {expected}.{hint}",
+                row=row,
             )
     return texts
 
@@ -307,7 +309,7 @@ def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
 def _read_settings(text: NDArray[Any]) -> Reading:
     shown = repr(str(text)[:100])
     try:
-        settings = json.loads(str(text))
+        settings = parse_json(str(text))
         (lo, hi), lowercase, most = (settings[key] for key in ("ngram_range", "lowercase", "max_chars"))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ValueError(f"its settings are {shown}") from error

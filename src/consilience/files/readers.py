@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import zipfile
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, file_sha256, write_card
+from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import shorten
 
 
@@ -52,19 +52,6 @@ def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
     if values.shape != (rows,):
         raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected ({rows},).")
     return values
-
-
-def whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
-    """Return labels as whole numbers, -1 where one is None, NaN or empty; unchanged where some are text."""
-    if labels.dtype.kind not in "fO":
-        return labels
-    missing = np.array([label is None or label != label or label == "" for label in labels])
-    known = labels[~missing]
-    if not all(isinstance(label, int | float | np.number) and float(label).is_integer() for label in known):
-        return labels
-    whole = np.full(len(labels), -1, dtype=np.intp)
-    whole[~missing] = known.astype(np.intp)
-    return whole
 
 
 def write_clusters(path: Path, labels: NDArray[np.intp]) -> None:
@@ -155,9 +142,11 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
     ([3, 7], ['3', 'cat'])
     """
     try:
-        return [int(value) for value in values]
+        numbers = [int(value) for value in values]
     except ValueError:
         return list(values)
+    # "01" and "1" are two names and one number
+    return numbers if len(set(numbers)) == len(set(values)) else list(values)
 
 
 def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
@@ -261,6 +250,8 @@ def _read_text(path: Path) -> str:
 
 def _parse_json(text: str, path: Path) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
+    except RepeatedKeyError as error:
+        raise InvalidInputError(f"{path} cannot be used: {error}. Keep one of the two.") from error
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{path} is not JSON: {error}.") from error

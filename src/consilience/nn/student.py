@@ -14,12 +14,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number
+from consilience._validation import check_choice, check_count, check_fitted, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn.modules import Standardize, default_module
@@ -179,7 +178,7 @@ class TorchStudent(BaseEstimator):
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, L) of each row, in eval mode."""
-        check_is_fitted(self, "module_")
+        check_fitted(self, "module_")
         rows = self._check_rows(X)
         self.module_.eval()
         with torch.no_grad(), torch_threads_for(self._work * min(self.batch_size, len(rows))):
@@ -194,7 +193,7 @@ class TorchStudent(BaseEstimator):
         X_example : (n, ...) array or tensor
             At least one row, for its shape and type.
         """
-        check_is_fitted(self, "module_")
+        check_fitted(self, "module_")
         from consilience.nn._onnx import module_to_onnx
 
         return module_to_onnx(self.module_, self._check_rows(X_example))
@@ -307,8 +306,8 @@ def as_rows(X: Any) -> Tensor:
     bad = ~rows.isfinite().flatten(1).all(dim=1)
     if bool(bad.any()):
         raise InvalidInputError(
-            f"X is not finite in row {int(bad.nonzero()[0])} ({int(bad.sum())} such rows). "
-            "Fill missing values first."
+            f"X is not finite in row {{row}} ({int(bad.sum())} such rows). Fill missing values first.",
+            row=int(bad.nonzero()[0]),
         )
     return rows
 

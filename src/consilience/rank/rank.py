@@ -15,10 +15,10 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number, n_rows
+from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.rank.assessment import resampled_means
-from consilience.labels import counted
+from consilience.labels import counted, read_labels
 from consilience.rank.metrics import (
     METRICS,
     SCORES,
@@ -32,7 +32,6 @@ from consilience.rank.metrics import (
     takes_teacher,
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
-from consilience.rank.transferability import label_codes
 from consilience.students.sklearn import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.scoring.engine import Observed, observe
@@ -66,6 +65,17 @@ class Task:
     student_logits: Floats | None  # of Approximation I
     store: ScoreStore | None
     batch_size: int
+    all_rows: Any  # X with the rows that have no label
+    labelled: NDArray[np.bool_]  # which of these have one
+
+    def observed(self, teacher: Teacher) -> Observed:
+        """Return what a teacher says of the labelled rows."""
+        if self.labelled.all() or getattr(teacher, "batched", True):
+            return observe(teacher, self.X, batch_size=self.batch_size, store=self.store)
+        # precomputed outputs belong to all rows
+        seen = observe(teacher, self.all_rows, batch_size=self.batch_size, store=self.store)
+        features = None if seen.embeddings is None else seen.embeddings[self.labelled]
+        return Observed(seen.logits[self.labelled], features)
 
 
 def rank_teachers(
@@ -100,8 +110,9 @@ def rank_teachers(
         for some class comes after those that do.
     X : array, sparse matrix, data frame or list
         n rows of your task.
-    y : (n,) sequence of str, int or float
-        Their classes, which need not be those of any teacher.
+    y : (n,) sequence of str or int
+        Their classes, which need not be those of any teacher. Rows without a label (None, NaN, -1) are left
+        out.
     metric : str, callable, or sequence of these
         ``"transport"`` (SCTD), ``"nce"``, ``"leep"``, ``"logme"``, ``"h_score"``, ``"n_leep"``, ``"gbc"``,
         ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. A function gets a
@@ -175,14 +186,16 @@ def rank_teachers(
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
     if not 0 < check_number("confidence", confidence, above=0) < 1:
-        raise InvalidInputError(f"confidence={confidence!r} must be between 0 and 1.")
-    codes, classes = label_codes(y, n_rows(X))
-    check_classes(classes, len(codes))
+        raise InvalidInputError(
+            "{argument} must be between 0 and 1.", argument="confidence", value=confidence
+        )
+    classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)
+    codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
     labels, given, once = classes[codes], _named(teachers), None
     if settings.approximation == "student" and "transport" in names:
-        once = fitted_logits(_lone(settings.student), X, labels, classes)
+        once = fitted_logits(_lone(settings.student), rows_left, labels, classes)
     task = Task(
-        X,
+        rows_left,
         labels,
         codes,
         len(classes),
@@ -191,6 +204,8 @@ def rank_teachers(
         once,
         as_store(cache),
         check_count("batch_size", batch_size),
+        X,
+        found.known,
     )
     rows, resamples = [], []
     for place, (name, source) in enumerate(given):
@@ -265,21 +280,6 @@ def _settings(
     )
 
 
-def check_classes(classes: NDArray[Any], n: int, where: str = "y") -> None:
-    """Refuse labels that are not meant as classes."""
-    if classes.dtype.kind not in "if":
-        return
-    if (classes < 0).sum() == 1 and classes[0] == -1:
-        raise InvalidInputError(
-            f"{where} has the label -1, which means no label elsewhere; give the labelled rows alone, "
-            "or texts for names if it is a class."
-        )
-    if len(classes) > n / 2 and (classes != np.floor(classes)).any():
-        raise InvalidInputError(
-            f"{where} has {len(classes)} different numbers in {n} rows, as measurements have; give classes."
-        )
-
-
 def _named(teachers: Any) -> list[tuple[str | None, Any]]:
     """Return names, where they are given, and what teachers are made of."""
     if isinstance(teachers, Mapping):
@@ -319,8 +319,7 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> tuple[Ra
         try:
             teacher = as_teacher(source, name=name)
             shown = teacher.name
-            observed = observe(teacher, task.X, batch_size=task.batch_size, store=task.store)
-            case, answered = _case(teacher, observed, task)
+            case, answered = _case(teacher, task.observed(teacher), task)
             for metric in task.metrics:
                 try:
                     found = _scored(case, answered, metric, task)

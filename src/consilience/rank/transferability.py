@@ -16,7 +16,6 @@ from consilience._validation import (
     check_choice,
     check_count,
     check_distributions,
-    check_labels,
     check_number,
     check_sharpness,
 )
@@ -26,6 +25,7 @@ from consilience.kernels.rank.evidence import Evidence, Spectrum, label_sums, ma
 from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
 from consilience.kernels.rank.separability import gaussian_overlap, h_score_rows, transrate_value
 from consilience.kernels.transport import sinkhorn as transport
+from consilience.labels import read_labels
 
 __all__ = [
     "feature_spectrum",
@@ -71,16 +71,15 @@ def nce(proba: ArrayLike, y: ArrayLike) -> float:
     proba : (n, m) array
         The teacher's probabilities (or any scores: only the largest of a row counts).
     y : (n,) array
-        Labels, numbers or names.
+        Labels, numbers or names. Rows without one are left out, here and in all metrics below.
 
     Examples
     --------
     >>> nce([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], ["cat", "cat", "dog"])
     0.0
     """
-    scores = _matrix("proba", proba)
-    codes, classes = label_codes(y, len(scores))
-    return float(nce_rows(scores.argmax(axis=1), codes, len(classes), scores.shape[1]).mean())
+    scores, codes, n_classes = _labelled(_matrix("proba", proba), y)
+    return float(nce_rows(scores.argmax(axis=1), codes, n_classes, scores.shape[1]).mean())
 
 
 def leep(proba: ArrayLike, y: ArrayLike) -> float:
@@ -106,8 +105,8 @@ def leep(proba: ArrayLike, y: ArrayLike) -> float:
     theta = check_distributions("proba", proba)
     if theta.ndim != 2:
         raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), a column per class.")
-    codes, classes = label_codes(y, len(theta))
-    return float(leep_rows(theta, codes, len(classes)).mean())
+    theta, codes, n_classes = _labelled(theta, y)
+    return float(leep_rows(theta, codes, n_classes).mean())
 
 
 def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = None) -> float:
@@ -127,9 +126,8 @@ def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = No
     spectrum : from `feature_spectrum`, optional
         Of the same features, not centred.
     """
-    F = _matrix("embeddings", embeddings)
-    codes, classes = label_codes(y, len(F))
-    found = maximum_evidence(_spectrum(F, spectrum, False), *label_sums(F, codes, len(classes)))
+    F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y, spectrum=spectrum)
+    found = maximum_evidence(_spectrum(F, spectrum, False), *label_sums(F, codes, n_classes))
     warn_of_evidence(found)
     return float(found.values.mean())
 
@@ -154,9 +152,8 @@ def h_score(
     spectrum : from `feature_spectrum`, optional
         Of the same features, centred. Not used with shrinkage.
     """
-    F = _matrix("embeddings", embeddings)
-    codes, classes = label_codes(y, len(F))
-    sums, counts = label_sums(F, codes, len(classes))
+    F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y, spectrum=spectrum)
+    sums, counts = label_sums(F, codes, n_classes)
     if not shrinkage:
         return h_score_rows(F, codes, _spectrum(F, spectrum, True), sums, counts)[0]
     from sklearn.covariance import ledoit_wolf
@@ -188,10 +185,9 @@ def transrate(
     spectrum : from `feature_spectrum`, optional
         Of the same features, centred.
     """
-    F = _matrix("embeddings", embeddings)
-    codes, classes = label_codes(y, len(F))
+    F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y, spectrum=spectrum)
     check_number("epsilon", epsilon, above=0)
-    return transrate_value(F, codes, len(classes), _spectrum(F, spectrum, True), epsilon)
+    return transrate_value(F, codes, n_classes, _spectrum(F, spectrum, True), epsilon)
 
 
 def gbc(
@@ -210,14 +206,13 @@ def gbc(
     n_components : int, optional
         None keeps all features.
     """
-    F = _matrix("embeddings", embeddings)
-    codes, classes = label_codes(y, len(F))
+    F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
     check_choice("covariance", covariance, COVARIANCES)
     if n_components is not None:
         F = _principal(F, min(check_count("n_components", n_components), *F.shape))
     counts = np.bincount(codes)[:, None]
-    means = label_sums(F, codes, len(classes))[0] / counts
-    variances = label_sums((F - means[codes]) ** 2, codes, len(classes))[0] / counts
+    means = label_sums(F, codes, n_classes)[0] / counts
+    variances = label_sums((F - means[codes]) ** 2, codes, n_classes)[0] / counts
     if covariance == "spherical":
         variances[:] = variances.mean(axis=1, keepdims=True)
     floor = max(1e-6 * float(F.var(axis=0).mean()), np.finfo(np.float64).tiny)  # classes of a single row
@@ -248,10 +243,9 @@ def n_leep(
     random_state : int, optional
         Where the mixture starts.
     """
-    F = _matrix("embeddings", embeddings)
-    codes, classes = label_codes(y, len(F))
-    posterior = cluster_posterior(F, len(classes) if n_clusters is None else n_clusters, energy, random_state)
-    return float(leep_rows(posterior, codes, len(classes)).mean())
+    F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
+    posterior = cluster_posterior(F, n_classes if n_clusters is None else n_clusters, energy, random_state)
+    return float(leep_rows(posterior, codes, n_classes).mean())
 
 
 def otce(
@@ -287,8 +281,10 @@ def otce(
         The two lambdas; the paper fits them to tasks whose outcome is known.
     """
     S, F = _matrix("source_embeddings", source_embeddings), _matrix("embeddings", embeddings)
-    codes, classes = label_codes(y, len(F))
-    source_codes, source_classes = label_codes(source_y, len(S), "source_y", at_least=1)
+    F, codes, n_classes = _labelled(F, y)
+    source_classes, source_codes = read_labels(source_y, len(S), where="source_y")
+    if (source_codes < 0).any():
+        raise InvalidInputError("source_y has rows without a label; leave these rows out of the source.")
     if S.shape[1] != F.shape[1]:
         raise InvalidInputError(f"source_embeddings have {S.shape[1]} columns and embeddings {F.shape[1]}.")
     if np.shape(weights) != (2,):
@@ -304,7 +300,7 @@ def otce(
         )
     distances = (S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T)
     plan = _plan(mass / mass.sum(), np.full(len(F), 1 / len(F)), np.maximum(distances, 0.0), epsilon)
-    joint = np.zeros((len(source_classes), len(classes)))
+    joint = np.zeros((len(source_classes), n_classes))
     np.add.at(joint, (source_codes[:, None], codes), plan)
     margin = joint.sum(axis=1, keepdims=True)
     seen = joint > 0
@@ -312,15 +308,18 @@ def otce(
     return -first * float(np.vdot(plan, distances)) - second * entropy
 
 
-def label_codes(y: ArrayLike, n: int, name: str = "y", at_least: int = 2) -> tuple[Codes, NDArray[Any]]:
-    """Return labels as numbers (n,), and their classes (K,) in numpy.unique's order; or raise."""
-    classes, codes = check_labels(y, n, where=name)
-    if len(classes) < at_least:
+def _labelled(
+    F: Floats, y: ArrayLike, name: str = "y", at_least: int = 2, spectrum: Spectrum | None = None
+) -> tuple[Floats, Codes, int]:
+    """Return the rows of F that have a label, their codes, and the number of classes."""
+    labels = read_labels(y, len(F), where=name, at_least=at_least)
+    if labels.known.all():
+        return F, labels.codes, len(labels.classes)
+    if spectrum is not None:
         raise InvalidInputError(
-            f"{name} has one class, {classes.tolist()[0]!r}; there is nothing to tell apart. "
-            f"Give rows of {at_least} classes or more."
+            f"{name} has rows without a label, and spectrum is of all rows. Leave these rows out of both."
         )
-    return codes, classes
+    return F[labels.known], labels.codes[labels.known], len(labels.classes)
 
 
 def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
@@ -402,7 +401,7 @@ def _matrix(name: str, values: ArrayLike) -> Floats:
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
         raise InvalidInputError(
-            f"{name} has NaN or infinity in row {int(bad.argmax())} ({int(bad.sum())} such rows)."
+            f"{name} has NaN or infinity in row {{row}} ({int(bad.sum())} such rows).", row=int(bad.argmax())
         )
     return array.astype(np.float64, copy=False)
 

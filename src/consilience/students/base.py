@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.exceptions import NotFittedError as SklearnNotFittedError
 
 from consilience._optional import installed
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, take_rows
-from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
+from consilience._validation import check_choice, check_fitted, take_rows
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, carded
 from consilience.files.export import finish, write_model
 from consilience.files.ngram_model import holds_texts
@@ -34,10 +33,6 @@ from consilience.students.sklearn import (
     named_student,
 )
 from consilience.teachers import Teacher, as_teacher
-
-
-class NotFittedError(ConsilienceError, SklearnNotFittedError):
-    """The estimator is used before `fit`."""
 
 
 class Origin(NamedTuple):
@@ -153,8 +148,7 @@ class TaughtClassifier(ClassifierMixin, BaseEstimator, ABC):
             yield
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "student_"):
-            raise NotFittedError(f"This {type(self).__name__} is not fitted yet; call fit first.")
+        check_fitted(self, "student_")
 
     def __sklearn_clone__(self) -> Self:
         # a plain clone would clone, and so un-fit, scikit-learn teachers in a list
@@ -192,8 +186,11 @@ def make_student(
         student = "ngrams" if holds_texts(X) else network
     if isinstance(student, str) and student in ("torch", *STUDENTS) and holds_texts(X):
         raise InvalidInputError(
-            f"student={student!r} learns from numbers, and X holds texts. Use student='ngrams', or a "
-            "pipeline of a vectoriser (such as TfidfVectorizer) and a classifier."
+            "{argument} learns from numbers, and X holds texts. Use {remedy}, or a "
+            "pipeline of a vectoriser (such as TfidfVectorizer) and a classifier.",
+            argument="student",
+            value=student,
+            remedy=("student", "ngrams"),
         )
     if isinstance(student, str) and student == "ngrams":
         from consilience.text.ngrams import NgramClassifier

@@ -14,11 +14,11 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, has_fit_parameter
+from sklearn.utils.validation import has_fit_parameter
 
 from consilience._optional import is_instance_of
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_number, n_rows, take_rows
+from consilience._validation import check_choice, check_fitted, check_number, n_rows, take_rows
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
@@ -93,7 +93,7 @@ class ExpansionStudent(BaseEstimator):
         """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
         threshold = check_number("threshold", self.threshold, at_least=0)
         if threshold >= 1:
-            raise InvalidInputError(f"threshold={self.threshold!r} must be below 1.")
+            raise InvalidInputError("{argument} must be below 1.", argument="threshold", value=self.threshold)
         check_choice("loss", self.loss, LOSSES)
         random = check_random_state(self.random_state)
         rows, labels, weights = expand(Q, class_weights, threshold)
@@ -154,7 +154,7 @@ class ExpansionStudent(BaseEstimator):
 
     def predict_scores(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, k) over the classes in `columns_`."""
-        check_is_fitted(self, "estimator_")
+        check_fitted(self, "estimator_")
         return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
 
     def predict_all(self, X: Any, n_classes: int) -> NDArray[np.float64]:
@@ -165,7 +165,7 @@ class ExpansionStudent(BaseEstimator):
 
     def to_onnx(self, X_example: Any) -> Any:
         """Return the classifier as an ONNX model with one output, probabilities (n, k)."""
-        check_is_fitted(self, "estimator_")
+        check_fitted(self, "estimator_")
         return sklearn_to_onnx(self.estimator_, X_example)
 
 
@@ -259,7 +259,7 @@ class SoftLabelStudent(BaseEstimator):
 
     def predict_scores(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L)."""
-        check_is_fitted(self, "estimator_")
+        check_fitted(self, "estimator_")
         return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
 
     def predict_all(self, X: Any, n_classes: int) -> NDArray[np.float64]:
@@ -341,9 +341,11 @@ def _warn_of_missing(labels: NDArray[np.intp], n_classes: int) -> None:
     missing = np.setdiff1d(np.arange(n_classes), labels)
     if len(missing):
         warnings.warn(
-            f"No row has a soft label above the threshold for {len(missing)} of {n_classes} classes "
-            f"(positions {shorten(missing)}), so the student cannot predict them. "
-            "Lower threshold=, or add rows of these classes.",
-            CoverageWarning,
+            CoverageWarning(
+                f"No row has a soft label above the threshold for {len(missing)} of {n_classes} classes "
+                f"(positions {shorten(missing)}), so the student cannot predict them. "
+                "Lower {remedy}, or add rows of these classes.",
+                remedy="threshold",
+            ),
             stacklevel=4,
         )

@@ -265,7 +265,7 @@ class Relabelled:
         try:
             return function(*arguments)
         except TeacherError as error:
-            raise TeacherError(self.name, error.problem, error.position) from error
+            raise error.changed(teacher=self.name) from error
 
     def __getattr__(self, member: str) -> Any:
         # optional members such as embed; never the private ones, or unpickling would recurse
@@ -313,14 +313,16 @@ def own_or_given(own: ArrayLike, given: ArrayLike | None, name: str, *, binding:
     if binding and len(new) != len(known):
         raise TeacherError(
             name,
-            f"has {len(known)} classes ({shorten(known, 5)}) and classes= names {len(new)}. "
-            "Give one name per column, or drop classes=.",
+            f"has {len(known)} classes ({shorten(known, 5)}) and {{argument}} names {len(new)}. "
+            "Give one name per column, or drop {argument}.",
+            argument="classes",
         )
     if new.tolist() != known.tolist() and set(new.tolist()) == set(known.tolist()):
         raise TeacherError(
             name,
-            f"has the columns {shorten(known, 5)} and classes= gives the same names in another order. "
-            "Drop classes=, or give them in the order of the columns.",
+            f"has the columns {shorten(known, 5)} and {{argument}} gives the same names in another order. "
+            "Drop {argument}, or give them in the order of the columns.",
+            argument="classes",
         )
     return new
 
@@ -329,7 +331,9 @@ def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[An
     """Return the classes that a source without names of its own needs."""
     if classes is None:
         raise TeacherError(
-            name, f"is {what}, which does not name its classes. Give classes= one name per column."
+            name,
+            f"is {what}, which does not name its classes. Give {{remedy}} one name per column.",
+            remedy="classes",
         )
     return class_array(classes, name)
 

@@ -44,7 +44,7 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
     try:
         check_block(values, "embeddings")
     except InvalidInputError as error:
-        raise TeacherError(name, f"cannot be used: its {error}") from None
+        raise TeacherError(name, f"cannot be used: its {error.message}").changed(**error.data) from None
     return values
 
 

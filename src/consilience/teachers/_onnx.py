@@ -227,7 +227,8 @@ def onnx_teacher(
         raise TeacherError(
             shown,
             f"does not name its classes: {given.name} has no card and neither metadata nor class labels. "
-            "Give classes= one name per column.",
+            "Give {remedy} one name per column.",
+            remedy="classes",
         )
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from consilience._optional import require
 from consilience.exceptions import TeacherError
+from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import shorten
 
 Kind = Literal["logits", "probabilities"]
@@ -145,12 +145,12 @@ def parse_names(text: str) -> list[Any] | None:
     if len(text) > MAX_METADATA or not text.lstrip().startswith(("[", "{", "(")):
         return None
     try:
-        names = json.loads(text)
+        names = parse_json(text)
+    except RepeatedKeyError:
+        return None
     except (ValueError, RecursionError):
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a stray backslash in a name is not the user's concern
-                names = ast.literal_eval(text)
+            names = _literal(text)
         except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return None
     if isinstance(names, dict):
@@ -160,6 +160,17 @@ def parse_names(text: str) -> list[Any] | None:
     if not all(isinstance(value, str | int | float) for value in names):
         return None
     return list(names)
+
+
+def _literal(text: str) -> Any:
+    """Return a Python literal, or raise; a dictionary with a key twice is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a stray backslash in a name is not the user's concern
+        tree = ast.parse(text.strip(), mode="eval")
+    value = ast.literal_eval(tree)
+    if isinstance(tree.body, ast.Dict) and len(value) < len(tree.body.keys):
+        raise ValueError("a key is given twice")
+    return value
 
 
 def _by_index(names: dict[Any, Any]) -> list[Any] | None:

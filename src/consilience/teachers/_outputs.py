@@ -81,7 +81,9 @@ class ScoreReader:
             columns = "1 column" if scores.shape[1] == 1 else f"{scores.shape[1]} columns"
             classes = "1 class" if self.n_classes == 1 else f"{self.n_classes} classes"
             raise TeacherError(
-                self.name, f"returned {columns} for {classes}. Give classes= one name per column."
+                self.name,
+                f"returned {columns} for {classes}. Give {{remedy}} one name per column.",
+                remedy="classes",
             )
 
     def _with_abstentions(self, scores: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -94,8 +96,9 @@ class ScoreReader:
             value = present[first][~np.isfinite(present[first])][0]
             raise TeacherError(
                 self.name,
-                f"gave {value} in row {rows[first]} ({_such_rows(wrong)}). Give finite numbers, "
+                f"gave {value} in row {{row}} ({_such_rows(wrong)}). Give finite numbers, "
                 "or NaN in the whole row to abstain.",
+                row=rows[first],
             )
         logits = np.full(scores.shape, np.nan)
         if len(rows):
@@ -134,8 +137,9 @@ class ScoreReader:
             first = int(np.flatnonzero(bad)[0])
             raise TeacherError(
                 self.name,
-                f"gave the probability {proba[first][outside[first]][0]:.4g} in row {_place(first, rows)} "
+                f"gave the probability {proba[first][outside[first]][0]:.4g} in row {{row}} "
                 f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
+                row=_place(first, rows),
             )
         sums = proba.sum(axis=1)
         bad = np.abs(sums - 1) > SUM_TOLERANCE
@@ -143,8 +147,9 @@ class ScoreReader:
             first = int(np.flatnonzero(bad)[0])
             raise TeacherError(
                 self.name,
-                f"gave probabilities that sum to {sums[first]:.4g} in row {_place(first, rows)} "
+                f"gave probabilities that sum to {sums[first]:.4g} in row {{row}} "
                 f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
+                row=_place(first, rows),
             )
         logits: NDArray[np.float64] = proba / sums[:, None]
         np.maximum(logits, self.floor, out=logits)
@@ -189,7 +194,9 @@ def check_floor(floor: object) -> float:
     """Return the floor of probabilities, or say what it must be."""
     value = check_number("floor", floor, above=0)
     if value >= 0.5:
-        raise InvalidInputError(f"floor={floor!r} must be below 0.5; {FLOOR:g} is usual.")
+        raise InvalidInputError(
+            f"{{argument}} must be below 0.5; {FLOOR:g} is usual.", argument="floor", value=floor
+        )
     return value
 
 
@@ -198,7 +205,9 @@ def check_label_smoothing(label_smoothing: object) -> float:
     value = check_number("label_smoothing", label_smoothing, above=0)
     if value >= 1:
         raise InvalidInputError(
-            f"label_smoothing={label_smoothing!r} must be below 1; {LABEL_SMOOTHING:g} is usual."
+            f"{{argument}} must be below 1; {LABEL_SMOOTHING:g} is usual.",
+            argument="label_smoothing",
+            value=label_smoothing,
         )
     return value
 

@@ -86,12 +86,16 @@ def array_teacher(obj: Any, classes: ArrayLike | None, name: str | None, options
     if hasattr(obj, "detach"):
         obj = obj.detach().cpu().numpy()
     elif hasattr(obj, "to_numpy"):
-        # pandas has several marks for a missing label; None stands for all of them
-        obj = obj.to_numpy(dtype=object, na_value=None) if obj.ndim == 1 else obj.to_numpy()
+        obj = list(obj.to_list()) if len(obj.shape) == 1 else obj.to_numpy()
     try:
-        values = np.asarray(obj)
+        values = np.asanyarray(obj)
     except ValueError as error:
         raise TeacherError(shown, f"cannot be used: its rows differ in length ({error}).") from error
+    if values.ndim == 1 and not isinstance(obj, np.ndarray):
+        values = np.empty(len(obj), dtype=object)  # an array of numbers and names would change some of them
+        values[:] = obj
+    elif np.ma.is_masked(values) and values.ndim == 2:
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     return _make(values, own, classes, shown, options)
 
 
@@ -262,7 +266,8 @@ def _plain(
     if values.shape[1] != len(found):
         raise TeacherError(
             name,
-            f"has {values.shape[1]} columns for {len(found)} classes. Give classes= one name per column.",
+            f"has {values.shape[1]} columns for {len(found)} classes. Give {{remedy}} one name per column.",
+            remedy="classes",
         )
     teacher = PrecomputedTeacher(name, found, options)
     teacher._table, teacher._rows = values, len(values)

@@ -73,8 +73,9 @@ def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output
         if output != "probabilities" and len(values) == 1 < len(column):
             raise TeacherError(
                 name,
-                f"named one class in row {row}, {pairs[0][0]!r}, and its {output} say nothing of it "
+                f"named one class in row {{row}}, {pairs[0][0]!r}, and its {output} say nothing of it "
                 "without another's. Name more classes, give probabilities, or None to abstain.",
+                row=row,
             )
         scores[row] = {"probabilities": 0.0, "costs": values.max()}.get(output, values.min())
         scores[row, named] = values
@@ -87,7 +88,9 @@ def _scaled(proba: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     empty = np.flatnonzero(np.abs(proba).max(axis=1, initial=0.0) == 0)
     if len(empty):
         raise TeacherError(
-            name, f"gave no class a probability above 0 in row {empty[0]}. Give None where it abstains."
+            name,
+            "gave no class a probability above 0 in row {row}. Give None where it abstains.",
+            row=empty[0],
         )
     partial = (sums > 0) & (sums < 1) & (proba >= -NEGATIVE_SLACK).all(axis=1)
     proba[partial] /= sums[partial, None]
@@ -115,19 +118,24 @@ def _complain(pairs: Sequence[Any], row: int, column: Mapping[Any, int], name: s
         if not _is_pair(pair):
             raise TeacherError(
                 name,
-                f"gave {pair!r} in row {row}, which is no pair (class, score). An answer is a list of such "
+                f"gave {pair!r} in row {{row}}, which is no pair (class, score). An answer is a list of such "
                 "pairs, a dictionary, or None.",
+                row=row,
             )
         value, score = pair
         if value not in column:
             raise TeacherError(
                 name,
-                f"named the class {value!r} in row {row}, which is none of its {len(column)} classes "
-                f"({shorten(column, 5)}). Give classes= every name it may use.",
+                f"named the class {value!r} in row {{row}}, which is none of its {len(column)} classes "
+                f"({shorten(column, 5)}). Give {{remedy}} every name it may use.",
+                row=row,
+                remedy="classes",
             )
         if value in found:
             raise TeacherError(
-                name, f"named the class {value!r} more than once in row {row}. Name each class once."
+                name,
+                f"named the class {value!r} more than once in row {{row}}. Name each class once.",
+                row=row,
             )
         if (
             not isinstance(score, int | float | np.number)
@@ -135,10 +143,12 @@ def _complain(pairs: Sequence[Any], row: int, column: Mapping[Any, int], name: s
             or not np.isfinite(score)
         ):
             raise TeacherError(
-                name, f"gave {value!r} the score {score!r} in row {row}. Scores are finite numbers."
+                name,
+                f"gave {value!r} the score {score!r} in row {{row}}. Scores are finite numbers.",
+                row=row,
             )
         found.add(value)
-    raise TeacherError(name, f"gave scores of several kinds in row {row}. Scores are finite numbers.")
+    raise TeacherError(name, "gave scores of several kinds in row {row}. Scores are finite numbers.", row=row)
 
 
 def _pairs(answer: Any, row: int, name: str) -> Sequence[Any]:
@@ -151,8 +161,9 @@ def _pairs(answer: Any, row: int, name: str) -> Sequence[Any]:
     if not _is_sequence(answer):
         raise TeacherError(
             name,
-            f"gave a {type(answer).__name__} in row {row}. An answer is a list of pairs (class, score), a "
+            f"gave a {type(answer).__name__} in row {{row}}. An answer is a list of pairs (class, score), a "
             "dictionary, or None.",
+            row=row,
         )
     pairs: Sequence[Any] = answer.tolist() if isinstance(answer, np.ndarray) else answer
     return pairs

@@ -15,7 +15,6 @@ from scipy.sparse import csr_array, issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from consilience._progress import Progress, silent
 from consilience._validation import (
@@ -23,8 +22,9 @@ from consilience._validation import (
     check_choice,
     check_count,
     check_distributions,
-    check_labels,
+    check_fitted,
     check_number,
+    take_rows,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.files.card import find_card
@@ -41,7 +41,7 @@ from consilience.files.ngram_model import (
 )
 from consilience.kernels.text.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import one_thread
-from consilience.labels import class_list
+from consilience.labels import class_list, read_labels
 
 __all__ = ["NgramClassifier"]
 
@@ -147,12 +147,14 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         ----------
         X : (n,) sequence of str
         y : (n,) sequence
-            A label for every text.
+            The label of each text. Texts without one (None, NaN, -1) are left out.
         sample_weight : (n,) array, optional
         """
         reading, texts = self._check_params(), as_texts(X)
-        classes, codes = check_labels(y, len(texts))
+        classes, codes = labels = read_labels(y, len(texts))
         weights = _check_weights("sample_weight", sample_weight, len(texts))
+        if not labels.known.all():
+            texts, codes, weights = take_rows(texts, labels.known), codes[labels.known], weights[labels.known]
         onehot = csr_array(
             (np.ones(len(texts)), codes, np.arange(len(texts) + 1)), shape=(len(texts), len(classes))
         )
@@ -204,7 +206,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, L) in the order of `classes_`; of a text without an n-gram, those of no text."""
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         return self.model_.predict_logits(X)
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -240,7 +242,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         details : mapping, optional
             Anything else for the card, as JSON has it.
         """
-        check_is_fitted(self, "model_")
+        check_fitted(self, "model_")
         check_number("temperature", temperature, above=0)
         names = self.classes_ if classes is None else np.asarray(class_list(classes))
         if len(names) != len(self.classes_):

@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.utils import check_random_state
 
-from consilience._validation import check_choice, check_labels, n_rows
+from consilience._validation import check_choice, n_rows
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.transport.centres import centre_distances, class_means, nearest_other_mean, unit_rows
-from consilience.labels import class_list, shorten
+from consilience.labels import class_list, read_labels, shorten
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.scoring.engine import Observed, observe
 
@@ -44,8 +44,8 @@ def class_centres(
     teacher : teacher
         Or whatever `as_teacher` takes. One without an embedding has the square roots of its probabilities.
     X : (n, ...) rows
-    y : (n,) sequence of str, int or float
-        The class of each row.
+    y : (n,) sequence of str or int
+        The class of each row. Rows without a label are left out.
     classes : (C,) sequence, optional
         The classes in the order wanted; by default those of y, in numpy.unique's order.
     observed : Observed, optional
@@ -62,7 +62,7 @@ def class_centres(
     >>> class_centres(LogisticRegression().fit(X, y), X, y).tolist()
     [[0.0, 2.0], [4.0, 0.0]]
     """
-    names, codes = check_labels(y, n_rows(X), classes)
+    names, codes = read_labels(y, n_rows(X), classes=classes)
     seen = _observed(as_teacher(teacher), X, observed)
     return _means(seen, names, codes)
 
@@ -91,8 +91,9 @@ def cost_matrix(
         Or whatever `as_teacher` takes.
     X : (n, ...) rows
         The student's rows. Not needed where neither embedding nor y is.
-    y : (n,) sequence of str, int or float
-        The class of each row; not needed for the kinds "constant" and "superclass" with `classes`.
+    y : (n,) sequence of str or int
+        The class of each row; rows without a label are left out. Not needed for the kinds "constant" and
+        "superclass" with `classes`.
     kind : {"embedding", "constant", "random", "superclass"}
         The paper's cost, or one of Table 8 to compare with:
 
@@ -148,9 +149,9 @@ def cost_matrix(
     if kind in ("constant", "superclass"):
         names = np.asarray(class_list(classes)) if y is None and classes is not None else None
         if names is None:
-            names = check_labels(y, len(np.atleast_1d(y)) if X is None else n_rows(X), classes)[0]
+            names = read_labels(y, None if X is None else n_rows(X), classes=classes).classes
         return _by_name(source, names, superclasses)
-    names, codes = check_labels(y, n_rows(X), classes)
+    names, codes = read_labels(y, n_rows(X), classes=classes)
     if kind == "random":
         return _random_cost(source, X, names, codes, normalize, observed, random_state)
     used = source if other is None else as_teacher(other)
@@ -269,7 +270,8 @@ def ncm_accuracy(
         Or whatever `as_teacher` takes.
     X : (n, ...) rows
     y : (n,) sequence, optional
-        Labels; rows of classes that the teacher does not know are left out. Without labels the nearest-mean
+        Labels; rows without one, or of classes that the teacher does not know, are left out. Without y, the
+        nearest-mean
         classifiers are compared with the model's own predictions, so that X may be any rows.
     normalize : bool
         Whether rows and centres are compared at unit length, as in `cost_matrix`.
@@ -298,9 +300,10 @@ def ncm_accuracy(
     if y is None:
         truth = predicted
     else:
-        names, codes = check_labels(y, n_rows(X))
+        names, codes = read_labels(y, n_rows(X))
         place = {name: i for i, name in enumerate(known)}
-        truth = np.where(spoken, np.array([place.get(name, -1) for name in names.tolist()])[codes], -1)
+        told = np.array([place.get(name, -1) for name in names.tolist()])[codes]
+        truth = np.where(spoken & (codes >= 0), told, -1)
     rows = np.flatnonzero(truth >= 0)
     if len(rows) == 0:
         raise InvalidInputError(

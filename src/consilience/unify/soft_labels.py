@@ -197,7 +197,12 @@ def check_off_set(off_set: object, method: str) -> bool:
     """Return `off_set`, or raise unless it is True or False, and False for methods other than ce."""
     check_choice("off_set", off_set, (True, False))
     if off_set and method != "ce":
-        raise InvalidInputError(f"off_set=True weights the terms of method='ce'; method is {method!r}.")
+        raise InvalidInputError(
+            f"{{argument}} weights the terms of {{remedy}}; method is {method!r}.",
+            argument="off_set",
+            value=True,
+            remedy=("method", "ce"),
+        )
     return bool(off_set)
 
 

@@ -25,7 +25,7 @@ from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.students.base import NotFittedError, Origin, TaughtClassifier, make_student, numbered_teacher
+from consilience.students.base import Origin, TaughtClassifier, make_student, numbered_teacher
 from consilience.students.sklearn import LOSSES, Loss
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
@@ -38,7 +38,7 @@ from consilience.unify.soft_labels import (
     estimate_soft_labels,
 )
 
-__all__ = ["NotFittedError", "Unifier"]
+__all__ = ["Unifier"]
 
 # The logit of a known label, in the units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0
@@ -253,7 +253,7 @@ class Unifier(TaughtClassifier):
         check_number("temperature", self.temperature, above=0)
         check_number("smoothing", self.smoothing, at_least=0)
         if self.smoothing >= 1:
-            raise InvalidInputError(f"smoothing={self.smoothing!r} must be below 1.")
+            raise InvalidInputError("{argument} must be below 1.", argument="smoothing", value=self.smoothing)
         check_count("batch_size", self.batch_size)
         if isinstance(self.teachers, str | bytes | os.PathLike) or not isinstance(self.teachers, Sequence):
             raise InvalidInputError(
@@ -268,14 +268,27 @@ class Unifier(TaughtClassifier):
             )
         if self.train == "backprop":
             if self.method == "sd":
-                raise InvalidInputError("method='sd' has no backprop form; use train='estimate'.")
+                raise InvalidInputError(
+                    "{argument} has no backprop form; use {remedy}.",
+                    argument="method",
+                    value="sd",
+                    remedy=("train", "estimate"),
+                )
             if self.loss != "cross-entropy":
                 raise InvalidInputError(
-                    f"train='backprop' has the method's own loss; use train='estimate' with {self.loss!r}."
+                    f"{{argument}} has the method's own loss; use {{remedy}} with {self.loss!r}.",
+                    argument="train",
+                    value="backprop",
+                    remedy=("train", "estimate"),
                 )
             for name, value in (("balance", self.balance), ("off_set", self.off_set)):
                 if value in (True, "sqrt"):
-                    raise InvalidInputError(f"{name}={value!r} needs soft labels; use train='estimate'.")
+                    raise InvalidInputError(
+                        "{argument} needs soft labels; use {remedy}.",
+                        argument=name,
+                        value=value,
+                        remedy=("train", "estimate"),
+                    )
 
     def _make_student(self, X: Any) -> Any:
         """Return the unfitted student of rows like X; see `make_student`."""
@@ -288,7 +301,12 @@ class Unifier(TaughtClassifier):
             X=X,
         )
         if self.train == "backprop" and student.scores == "probabilities":
-            raise InvalidInputError("train='backprop' needs a torch student; use train='estimate'.")
+            raise InvalidInputError(
+                "{argument} needs a torch student; use {remedy}.",
+                argument="train",
+                value="backprop",
+                remedy=("train", "estimate"),
+            )
         return student
 
     def _open_teachers(self) -> None:

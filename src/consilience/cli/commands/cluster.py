@@ -49,17 +49,17 @@ def cluster(
         consilience cluster --data X.npy --clusters 10 --out labels.npy
         consilience cluster --data X.csv --clusters 10 --out labels.csv --labels partial.npy --truth y.npy
     """
-    from consilience._validation import check_count, check_seed
+    from consilience._validation import check_count
     from consilience.cli import console
     from consilience.collision.clustering import CollisionClustering
     from consilience.files import readers
 
     readers.check_target(out, (".npy", ".csv"), "--out")
-    check_seed("seed", seed)
+    check_count("seed", seed, at_least=0)
     check_count("n_jobs", jobs)
     rows = readers.read_rows(data, "--data")
     X = rows.reshape(len(rows), -1)
-    y = None if labels is None else readers.whole_labels(readers.read_labels(labels, len(X), "--labels"))
+    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     classes = None if truth is None else readers.read_labels(truth, len(X), "--truth")
     with console.progress_bars(quiet=quiet) as progress:
         model = CollisionClustering(

@@ -29,9 +29,11 @@ def demo(
         consilience demo
         consilience demo --seed 1 --plot demo.png --save digits.onnx
     """
+    from consilience._validation import check_count
     from consilience.cli import console, figures
     from consilience.files import readers
 
+    check_count("seed", seed, at_least=0)
     readers.check_target(plot, figures.FORMATS, "--plot")
     readers.check_target(save, (".onnx",), "--save")
     if plot is not None:

@@ -82,7 +82,7 @@ def distil(
         consilience distil -t birds.onnx -t pets.onnx --data X.npy --labels y.npy --out student.onnx \\
             --compare --test-data X_test.npy --test-labels y_test.npy
     """
-    from consilience._validation import check_choice, check_seed
+    from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.distil.distiller import LOSSES, CrossTaskDistiller
     from consilience.files import readers
@@ -90,7 +90,7 @@ def distil(
     check_choice("student", student, STUDENTS)
     check_choice("loss", loss, LOSSES)
     check_choice("cost", cost, ("embedding", "constant", "random"))
-    check_seed("seed", seed)
+    check_count("seed", seed, at_least=0)
     readers.check_target(out, (".onnx",), "--out")
     if (test_data is None) != (test_labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
@@ -100,7 +100,7 @@ def distil(
     if compare and test_data is None:
         raise InvalidInputError("--compare needs rows to measure on: give --test-data and --test-labels.")
     X = readers.read_rows(data, "--data")
-    y = readers.whole_labels(readers.read_labels(labels, len(X), "--labels"))
+    y = readers.read_labels(labels, len(X), "--labels")
     test = read_test(test_data, test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
@@ -157,7 +157,11 @@ def distiller_view(
         Rows to measure on.
     """
     from consilience.cli.console import student_name
+    from consilience.labels import read_labels
 
+    if test is not None:  # rows without a label have nothing to be compared with
+        classes, codes = read_labels(test[1], where="--test-labels", at_least=0)
+        test = test[0][codes >= 0], classes[codes[codes >= 0]]
     checks = {check.name: check for check in distiller.checks_}
     teachers = []
     for teacher, file, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
@@ -183,8 +187,8 @@ def distiller_view(
         "temperature": distiller.temperature,
         "seed": distiller.random_state,
         "student": student_name(distiller.student_),
-        "accuracy": None if test is None else float(distiller.score(*test)),
-        "accuracy_alone": None if test is None or alone is None else float(alone.score(*test)),
+        "accuracy": float(distiller.score(*test)) if test is not None and len(test[1]) else None,
+        "accuracy_alone": float(alone.score(*test)) if alone is not None and test and len(test[1]) else None,
         "n_test": 0 if test is None else len(test[1]),
         "seconds": distiller.seconds_,
     }

@@ -21,7 +21,12 @@ def rank(
     data: Annotated[
         Path, typer.Option(metavar="FILE", help="Rows of your task: .npy, .npz (key X), .csv or .parquet.")
     ],
-    labels: Annotated[Path, typer.Option(metavar="FILE", help="The class of each row; any classes.")],
+    labels: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="The class of each row; any classes. Rows without one are left out."
+        ),
+    ],
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,17 +65,17 @@ def rank(
         consilience rank --teacher a.onnx --teacher b.onnx --data X.npy --labels y.csv \\
             --metric transport --metric logme --cache scores --csv ranking.csv
     """
-    from consilience._validation import check_seed
+    from consilience._validation import check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.rank.rank import check_classes, rank_teachers
-    from consilience.rank.transferability import label_codes
+    from consilience.labels import read_labels
+    from consilience.rank.rank import rank_teachers
 
     readers.check_target(csv_file, (".csv",), "--csv")
-    check_seed("seed", seed)
+    check_count("seed", seed, at_least=0)
     X = readers.read_rows(data, "--data")
-    y = _known(readers.read_labels(labels, len(X), "--labels"))
-    check_classes(label_codes(y, len(X), "--labels")[1], len(X), "--labels")
+    y = readers.read_labels(labels, len(X), "--labels")
+    read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:
         ranking = rank_teachers(
             _sources(teacher, classes, embed),
@@ -91,17 +96,6 @@ def rank(
     if csv_file is not None:
         write_ranking(csv_file, view)
     (console.show_json if as_json else show_ranking)(view)
-
-
-def _known(y: Any) -> Any:
-    """Refuse labels of which some are missing."""
-    missing = [i for i, label in enumerate(y.tolist()) if label is None or label != label or label == ""]
-    if missing:
-        raise InvalidInputError(
-            f"--labels has no label in row {missing[0]} ({len(missing)} such rows); "
-            "give the labelled rows alone."
-        )
-    return y
 
 
 def _sources(files: Sequence[Path], classes: Sequence[str] | None, embed: Sequence[str] | None) -> Any:

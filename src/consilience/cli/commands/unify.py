@@ -92,7 +92,7 @@ def unify(
         consilience unify --teacher birds.onnx --teacher pets.npz --data X.npy --out unified.onnx
         consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
     """
-    from consilience._validation import check_choice, check_count, check_number, check_seed
+    from consilience._validation import check_choice, check_count, check_number
     from consilience.cli import console
     from consilience.files import readers
     from consilience.unify.soft_labels import METHODS, check_off_set
@@ -105,7 +105,7 @@ def unify(
     check_off_set(off_set, method)
     check_number("temperature", temperature, above=0)
     check_count("batch_size", batch_size)
-    check_seed("seed", seed)
+    check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -31,9 +30,6 @@ PATIENCE = 2.0
 """Seconds that a batch may take: so much work is lost with a run that is stopped, so long a bar stands."""
 WORTH = 10.0
 """Seconds that rows must take in one process before others are started, which takes some, too."""
-
-
-_ROW = re.compile(r"\bin row (\d+)")  # how errors name a row
 
 
 class Scorer(Protocol):
@@ -201,7 +197,9 @@ def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
     try:
         check_block(logits, "logits")
     except InvalidInputError as error:
-        raise TeacherError(teacher.name, f"cannot be used: its {error}") from None
+        raise TeacherError(teacher.name, f"cannot be used: its {error.message}").changed(
+            **error.data
+        ) from None
     return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
 
 
@@ -224,21 +222,19 @@ def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
 
 @contextmanager
 def _placed(batch: Batch) -> Iterator[None]:
-    """Name rows in an error as X counts them; those who complain know their own batch alone."""
+    """Name rows in an error as X counts them; a teacher only knows its batch."""
     try:
         yield
-    except TeacherError as error:
-        raise TeacherError(error.name, _reworded(error.problem, batch)) from error.__cause__
     except InvalidInputError as error:
-        if type(error) is not InvalidInputError:
+        if type(error) not in (InvalidInputError, TeacherError):
             raise
-        raise InvalidInputError(_reworded(str(error), batch)) from error.__cause__
+        raise _moved(error, batch) from error.__cause__
 
 
-def _reworded(problem: str, batch: Batch) -> str:
-    found = _ROW.search(problem)
-    if found is not None and int(found[1]) < batch.count:
-        return f"{problem[: found.start(1)]}{batch.place(int(found[1]))}{problem[found.end(1) :]}"
+def _moved(error: InvalidInputError, batch: Batch) -> InvalidInputError:
+    if error.row is not None and error.row < batch.count:
+        return error.changed(row=batch.place(error.row))
     if batch.count == 0 or batch.place(0) == 0:
-        return problem
-    return f"{problem} (In a batch from row {batch.place(0)} to row {batch.place(batch.count - 1)} of X.)"
+        return error
+    place = f"(In a batch from row {batch.place(0)} to row {batch.place(batch.count - 1)} of X.)"
+    return error.changed(message=f"{error.message} {place}")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from consilience._validation import (
+    as_numbers,
+    check_choice,
+    check_count,
+    check_distributions,
+    check_number,
+    check_packed_logits,
+    check_transition,
+)
+from consilience.exceptions import InvalidInputError
+from consilience.labels import LabelSpace
+
+
+def test_what_is_no_finite_number_is_refused() -> None:
+    for value in (10**400, 10**5000, -(10**400), np.nan, np.inf, True, "1", None, 1j, np.complex64(1)):
+        with pytest.raises(
+            InvalidInputError, match=r"^epsilon=.* must be a finite number above 0\.$"
+        ) as caught:
+            check_number("epsilon", value, above=0)
+        assert caught.value.argument == "epsilon"
+        assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("value", [np.float32(0.5), np.int8(3), 2, 0.25])
+def test_numbers_of_numpy_are_numbers(value: float) -> None:
+    assert check_number("x", value, at_least=0) == value
+
+
+def test_the_bounds_of_a_number() -> None:
+    assert check_number("x", 0, at_least=0) == 0
+    with pytest.raises(InvalidInputError, match="x=0 must be a finite number above 0"):
+        check_number("x", 0, above=0)
+    with pytest.raises(InvalidInputError, match="x=-1 must be a finite number of at least 0"):
+        check_number("x", -1, at_least=0)
+
+
+def test_the_bounds_of_a_count() -> None:
+    assert check_count("seed", 2**32 - 1) == 2**32 - 1
+    assert check_count("n", np.int16(7)) == 7
+    for value in (2**32, 10**400, 10**5000):
+        with pytest.raises(InvalidInputError, match=r"n=.* must be a whole number of at most 4294967295\."):
+            check_count("n", value)
+    for other in (0, -(10**400), 1.0, True, "3"):
+        with pytest.raises(InvalidInputError, match=r"n=.* must be a whole number of at least 1\."):
+            check_count("n", other)
+
+
+def test_a_choice_may_be_anything() -> None:
+    for value in (10**400, 10**5000, [1], None, 1):
+        with pytest.raises(InvalidInputError, match=r"balance=.* is unknown; use 'auto' or True") as caught:
+            check_choice("balance", value, ("auto", True))
+        assert caught.value.argument == "balance"
+
+
+def test_masked_entries_are_no_numbers() -> None:
+    values = np.ma.array([[0.5, 0.5]], mask=[[False, True]])
+    with pytest.raises(
+        InvalidInputError, match=r"proba has masked entries, which have no numbers; .* Fill them"
+    ):
+        check_distributions("proba", values)
+    assert as_numbers("proba", np.ma.array([1.0]), "").tolist() == [1.0]  # a mask that hides nothing
+
+
+@pytest.mark.parametrize("logits", [[[1.0], [1.0, 2.0]], [["a", "b"]], [[1j, 2]], [1.0, 2.0]])
+def test_packed_logits_are_numbers(logits: list) -> None:
+    with pytest.raises(InvalidInputError, match=r"logits .*expected \(n, 2\): a column per class"):
+        check_packed_logits(logits, LabelSpace([["a", "b"]]))
+
+
+def test_the_row_of_an_error_is_data() -> None:
+    with pytest.raises(InvalidInputError, match="logits of 'teacher 1' have inf in row 1 ") as caught:
+        check_packed_logits([[0.0, 0.0], [np.inf, 0.0]], LabelSpace([["a", "b"]]))
+    assert caught.value.row == 1
+    with pytest.raises(InvalidInputError, match=r"proba sums to 1\.1 in row 1 ") as caught:
+        check_distributions("proba", [[0.5, 0.5], [0.5, 0.6]])
+    assert caught.value.row == 1
+
+
+def test_a_transition_of_text_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match=r"transition .*expected numbers \(K, K\)"):
+        check_transition([["a", "b"], ["c", "d"]])
