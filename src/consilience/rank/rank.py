@@ -310,9 +310,8 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
                     partial = bool(np.isnan(found).any()) and case.n_classes < task.n_classes
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
             error, added = _reason(problem), None
-    release = getattr(teacher, "release", None)
-    if release is not None:  # the next one needs the memory
-        release()
+    if teacher is not None:
+        teacher.release()  # the next one needs the memory
     score = scores[task.metrics[0]] if error is None else -np.inf
     nothing = (np.nan, np.nan)
     row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores, partial)

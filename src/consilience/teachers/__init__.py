@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers._base import BATCH_SIZE, Options, Teacher, relabel
+from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
@@ -31,8 +31,17 @@ from consilience.teachers._precomputed import (
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
+from consilience.teachers._wrapped import relabel
 
-__all__ = ["Observed", "Teacher", "as_teacher", "join_classes", "rename_classes", "split_classes"]
+__all__ = [
+    "Observed",
+    "Teacher",
+    "TeacherLike",
+    "as_teacher",
+    "join_classes",
+    "rename_classes",
+    "split_classes",
+]
 
 Maker = Callable[[Any, ArrayLike | None, str | None, Options], Teacher]
 
@@ -45,7 +54,7 @@ _FILES: dict[str, Maker] = {
 
 # the first test that holds decides; a torch module is callable too, so that callables come last
 _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
-    (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher), relabel),
+    (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher | TeacherLike), relabel),
     (lambda obj: is_instance_of(obj, "torch.nn", "Module"), torch_teacher),
     (is_array, array_teacher),
     (is_ngram_classifier, ngram_teacher),
@@ -85,7 +94,9 @@ def as_teacher(
           name classes (None, NaN, or -1 where that is no class: abstains), a data frame, or a path to
           ``.npy``, ``.npz`` (one of ``logits``, ``proba``, ``labels``; and ``classes``) or ``.parquet``
           (a column per class, or one column ``label``);
-        - a teacher, which is returned as it is (or under the given name and classes).
+        - a teacher, which is returned as it is (or under the given name and classes);
+        - an object of your own with `name`, `classes` and `predict_logits` (see `TeacherLike`). Any other
+          member of `Teacher` that it has is used, too.
     classes : (k,) sequence of str or int, optional
         The class of each column. A classifier's own classes, an ONNX file's own, or those of the card next
         to a file are used by default; where there are such, these rename them column by column.
@@ -124,8 +135,8 @@ def as_teacher(
     Returns
     -------
     Teacher
-        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention. What it has
-        besides (`embed`, `class_weights`, ...) is listed at `Teacher`.
+        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention. `Teacher` lists
+        its other members (`embed`, `class_weights`, ...).
 
     Raises
     ------

@@ -17,7 +17,6 @@ class CallableTeacher(Adapter):
     """A function f(X) -> (n, k), or a ranked answer per row."""
 
     _function: Callable[[Any], Any]
-    n_jobs = 1
 
     def _scores(self, X: Any, rows: int) -> Any:
         raw = self._function(X)

@@ -177,7 +177,7 @@ def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64) if values.dtype.kind == "O" else values
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
             name,

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError, LabelSpace, TeacherError, as_teacher
+from consilience.teachers import Observed
 from consilience.teachers.scoring import engine
-from consilience.teachers.scoring.engine import Observed, observe, score
 from consilience.teachers.scoring.store import ScoreStore
 
 X = np.arange(20.0).reshape(10, 2)
+
+
+def observe(teacher: Any, rows: Any, **options: Any) -> Observed:
+    return engine.observe(as_teacher(teacher), rows, **options)
+
+
+def score(teachers: list[Any], space: LabelSpace, rows: Any, **options: Any) -> np.ndarray:
+    return engine.score([as_teacher(teacher) for teacher in teachers], space, rows, **options)
 
 
 @pytest.fixture(autouse=True)

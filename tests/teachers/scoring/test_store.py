@@ -18,12 +18,20 @@ from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
 from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
+from consilience.teachers import Observed
 from consilience.teachers.scoring import engine
 from consilience.teachers.scoring.digests import row_digests
-from consilience.teachers.scoring.engine import observe, score
 from consilience.teachers.scoring.store import ScoreStore, Segment, as_store
 
 X = np.random.default_rng(0).normal(size=(50, 3))
+
+
+def observe(teacher: Any, rows: Any, **options: Any) -> Observed:
+    return engine.observe(as_teacher(teacher), rows, **options)
+
+
+def score(teachers: list[Any], space: LabelSpace, rows: Any, **options: Any) -> np.ndarray:
+    return engine.score([as_teacher(teacher) for teacher in teachers], space, rows, **options)
 
 
 @pytest.fixture(autouse=True)

@@ -12,15 +12,14 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience._validation import check_block
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers import Observed
+from consilience.teachers import Observed, Teacher
 from consilience.teachers._features import read_features
 
 FIRST = 4
@@ -34,16 +33,6 @@ WORTH = 10.0
 
 
 _ROW = re.compile(r"\bin row (\d+)")  # how errors name a row
-
-
-class Scorer(Protocol):
-    """What the engine needs of a teacher; `consilience.teachers.Teacher` is one."""
-
-    name: str
-    classes: NDArray[Any]
-
-    def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, k); NaN rows where the teacher abstains."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,7 @@ class Pace:
 
 
 def asked(
-    teacher: Scorer, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
+    teacher: Teacher, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
     """Ask a teacher about batches of `rows` rows in all, and yield each with what it says, in any order.
 
@@ -115,7 +104,7 @@ def asked(
     Where the teacher has ``n_jobs`` above one and the others would take long, these are asked in as many
     processes.
     """
-    n_jobs = int(getattr(teacher, "n_jobs", 1))
+    n_jobs = teacher.n_jobs
     for count, batch in enumerate(batches):
         with _placed(batch):
             seen, seconds = timed(teacher, batch.X, batch.count, embeddings)
@@ -127,7 +116,7 @@ def asked(
 
 
 def _in_processes(
-    teacher: Scorer, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
+    teacher: Teacher, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
     _check_sendable(teacher, n_jobs)
     # each process gets the teacher once; spawned, since a fork would take over locks that threads hold here
@@ -163,10 +152,10 @@ def _in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-_received: list[Scorer] = []  # in a process of a pool: its teacher
+_received: list[Teacher] = []  # in a process of a pool: its teacher
 
 
-def receive(teacher: Scorer) -> None:
+def receive(teacher: Teacher) -> None:
     """Take over the teacher that this process is to ask."""
     _received[:] = [teacher]
 
@@ -177,21 +166,17 @@ def alone(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
         return timed(_received[0], X, rows, embeddings)
 
 
-def timed(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+def timed(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
     """Return what a teacher says of some rows, and the seconds it took."""
     start = time.perf_counter()
     seen = ask(teacher, X, rows, embeddings)
     return seen, time.perf_counter() - start
 
 
-def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
-    """Ask one teacher, and check what it says: any object may call itself a teacher."""
-    if embeddings and hasattr(teacher, "observe"):
-        seen = teacher.observe(X)
-        logits, features = np.asarray(seen.logits), seen.embeddings
-    else:
-        logits = np.asarray(teacher.predict_logits(X))
-        features = teacher.embed(X) if embeddings and hasattr(teacher, "embed") else None
+def ask(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> Observed:
+    """Ask one teacher, and check its answer: it may be an object of the user's."""
+    seen = teacher.observe(X) if embeddings else Observed(teacher.predict_logits(X), None)
+    logits, features = np.asarray(seen.logits), seen.embeddings
     if logits.shape != (rows, len(teacher.classes)):
         raise TeacherError(
             teacher.name,
@@ -205,7 +190,7 @@ def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
     return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
 
 
-def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
+def _check_sendable(teacher: Teacher, n_jobs: int) -> None:
     try:
         sent = bytes(ForkingPickler.dumps(teacher))
     except Exception as error:  # whatever a model's parts raise

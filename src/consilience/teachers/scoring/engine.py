@@ -13,16 +13,16 @@ from consilience._progress import Progress, part_of, silent
 from consilience._validation import check_count, n_rows, take_rows
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
-from consilience.teachers import Observed
-from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, Scorer, asked
+from consilience.teachers import Observed, Teacher
+from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, asked
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_store
 
-__all__ = ["Observed", "Scorer", "observe", "score"]
+__all__ = ["Observed", "observe", "score"]
 
 
 def observe(
-    teacher: Scorer,
+    teacher: Teacher,
     X: Any,
     *,
     batch_size: int = 4096,
@@ -34,7 +34,7 @@ def observe(
 
     Parameters
     ----------
-    teacher : teacher
+    teacher : Teacher
     X : array, sparse matrix, data frame or list
         n rows.
     batch_size : int
@@ -56,7 +56,7 @@ def observe(
     """
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
     table, shelf = _Table(rows, len(teacher.classes), embeddings), _shelf(teacher, kept, X, size)
-    pace = Pace(size, FIRST if getattr(teacher, "settled", True) else SETTLE)
+    pace = Pace(size, FIRST if teacher.settled else SETTLE)
     digests = None if shelf is None else row_digests(X)
     done = 0
     if shelf is None or digests is None:
@@ -143,18 +143,18 @@ class _Unique:
         self.known = np.zeros(len(self.first), dtype=bool)
 
 
-def _shelf(teacher: Scorer, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
+def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
     """Return where a teacher's outputs are kept, or None where they cannot be: no fingerprint, or no need."""
-    if store is None or not getattr(teacher, "batched", True):
+    if store is None or not teacher.batched:
         return None
-    if hasattr(teacher, "settle"):  # on the rows that would decide without a store
-        teacher.settle(take_rows(X, slice(0, min(SETTLE, batch_size))))
-    fingerprint = getattr(teacher, "fingerprint", None)
-    return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
+    # the rows that would decide without a store
+    teacher.settle(take_rows(X, slice(0, min(SETTLE, batch_size))))
+    fingerprint = teacher.fingerprint
+    return None if fingerprint is None else store.shelf(fingerprint)
 
 
 def score(
-    teachers: Sequence[Scorer],
+    teachers: Sequence[Teacher],
     space: LabelSpace,
     X: Any,
     *,
@@ -166,7 +166,7 @@ def score(
 
     Parameters
     ----------
-    teachers : sequence of teachers
+    teachers : sequence of Teacher
         In the order of the blocks of `space`.
     space : LabelSpace
     X : array, sparse matrix, data frame or list
@@ -190,9 +190,9 @@ def score(
     return packed
 
 
-def _slices(teacher: Scorer, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
+def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
     """Yield the rows of X in order; at least one batch, so that errors show without rows, too."""
-    if rows == 0 or not getattr(teacher, "batched", True):
+    if rows == 0 or not teacher.batched:
         yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
