@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rank.transferability import label_codes
 from consilience.students.sklearn import named_student
 from consilience.teachers import Teacher, as_teacher
+from consilience.teachers.given import distinct_names, given_teachers
 from consilience.teachers.scoring.engine import Observed, observe
 from consilience.teachers.scoring.store import ScoreStore, as_store
 
@@ -83,8 +84,9 @@ def rank_teachers(
 
     Parameters
     ----------
-    teachers : sequence, or dict from names
-        Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. One that
+    teachers : sequence, dict, Ranking or teacher
+        Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. A list of
+        them, a dict by name, another Ranking (all that have a score), or a single one. A teacher that
         fails, says the same of every row or abstains everywhere comes last, with the reason. Rows on which
         one abstains count as guesses; where the metric is no likelihood, a teacher that abstains on all rows
         of a class comes after those that do not.
@@ -168,7 +170,7 @@ def rank_teachers(
         raise InvalidInputError(f"confidence={confidence!r} must be between 0 and 1.")
     codes, classes = label_codes(y, n_rows(X))
     check_classes(classes, len(codes))
-    labels, given, once = classes[codes], _named(teachers), None
+    labels, given, once = classes[codes], given_teachers(teachers), None
     if settings.approximation == "student" and "transport" in names:
         once = fitted_logits(_lone(settings.student), X, labels, classes)
     task = Task(
@@ -176,7 +178,7 @@ def rank_teachers(
         check_count("batch_size", batch_size),
     )  # fmt: skip
     rows, resamples = [], []
-    for place, (name, source) in enumerate(given):
+    for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
         start = time.perf_counter()
         row, added = _assess(source, name, place, task)
         means = np.full(n_bootstrap, -np.inf)
@@ -185,7 +187,9 @@ def rank_teachers(
             row = replace(row, interval=_interval(means, confidence, names[0]))
         rows.append(replace(row, seconds=time.perf_counter() - start))
         resamples.append(means)
-        progress("ranking", place + 1, len(given))
+        progress("ranking", place + 1, len(given.sources))
+    names_once = distinct_names([row.name for row in rows])
+    rows = [replace(row, name=name) for row, name in zip(rows, names_once, strict=True)]
     ordered = _best_first(rows, np.array(resamples))
     return Ranking(ordered, names[0], len(labels), len(classes), float(confidence))
 
@@ -254,21 +258,6 @@ def check_classes(classes: NDArray[Any], n: int, where: str = "y") -> None:
         )
 
 
-def _named(teachers: Any) -> list[tuple[str | None, Any]]:
-    """Return names, where they are given, and what teachers are made of."""
-    if isinstance(teachers, Mapping):
-        pairs: list[tuple[str | None, Any]] = [(str(name), source) for name, source in teachers.items()]
-    elif isinstance(teachers, list | tuple):
-        pairs = [(None, source) for source in teachers]
-    else:
-        raise InvalidInputError(
-            f"teachers is a {type(teachers).__name__}; give a list of teachers, or a dict of them by name."
-        )
-    if not pairs:
-        raise InvalidInputError("teachers is empty; give at least one.")
-    return pairs
-
-
 def _lone(student: Any) -> Any:
     """Return a student that nobody teaches, unfitted."""
     if hasattr(student, "fit"):
@@ -293,10 +282,10 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
             teacher = as_teacher(source, name=name)
             shown = teacher.name
             observed = observe(teacher, task.X, batch_size=task.batch_size, store=task.store)
-            case, spoken = _case(teacher, observed, task)
+            case, answered = _case(teacher, observed, task)
             for metric in task.metrics:
                 try:
-                    found = _scored(case, spoken, metric, task)
+                    found = _scored(case, answered, metric, task)
                 except Exception as problem:
                     if metric == task.metrics[0]:
                         raise
@@ -318,7 +307,7 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
     return row, added
 
 
-def _scored(case: Case, spoken: NDArray[np.bool_], metric: str, task: Task) -> Floats:
+def _scored(case: Case, answered: NDArray[np.bool_], metric: str, task: Task) -> Floats:
     """Return what each row of X adds to a score, whose mean it is.
 
     Where the score is a log-likelihood, rows on which the teacher abstains count as a guess; otherwise they
@@ -329,7 +318,7 @@ def _scored(case: Case, spoken: NDArray[np.bool_], metric: str, task: Task) -> F
         raise TeacherError(case.teacher.name, f"has {metric} = {value}, which is no score.")
     likelihood = metric in LIKELIHOODS or (metric == "transport" and task.settings.score == "likelihood")
     added = np.full(len(task.y), -np.log(task.n_classes) if likelihood else np.nan)
-    added[spoken] = rows
+    added[answered] = rows
     return added
 
 
@@ -345,37 +334,37 @@ def _interval(means: Floats, confidence: float, metric: str) -> tuple[float, flo
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:
     """Return what can be assessed of a teacher, and on which rows; raise where that is nothing."""
     logits, n = observed.logits, len(task.y)
-    spoken: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
-    if not spoken.any():
+    answered: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
+    if not answered.any():
         raise TeacherError(teacher.name, "abstains on every row.")
     # by probabilities: what is added to all logits of a row tells nothing
-    if np.ptp(softmax(logits[spoken], axis=1), axis=0).max() <= SAME:
+    if np.ptp(softmax(logits[answered], axis=1), axis=0).max() <= SAME:
         raise TeacherError(teacher.name, "says the same of every row.")
     if observed.embeddings is not None:
-        bad = ~np.isfinite(observed.embeddings).all(axis=1) & spoken
+        bad = ~np.isfinite(observed.embeddings).all(axis=1) & answered
         if bad.any():
             raise TeacherError(
                 teacher.name, f"has embeddings with NaN or infinity in {counted(int(bad.sum()), 'row')}."
             )
-        if not np.ptp(observed.embeddings[spoken], axis=0).any():
+        if not np.ptp(observed.embeddings[answered], axis=0).any():
             raise TeacherError(teacher.name, "has the same embedding for every row.")
     case = Case(
         teacher, task.X, task.y, task.codes, task.n_classes, observed, task.settings, task.student_logits
     )
-    if spoken.all():
-        return case, spoken
-    if len(np.unique(task.codes[spoken])) < 2:
-        raise TeacherError(teacher.name, "only speaks about rows of one class.")
-    part = case.part(spoken)
+    if answered.all():
+        return case, answered
+    if len(np.unique(task.codes[answered])) < 2:
+        raise TeacherError(teacher.name, "only answers on rows of one class.")
+    part = case.part(answered)
     lost = task.n_classes - part.n_classes
     warnings.warn(
-        f"Abstains on {int((~spoken).sum())} of {n} rows"
+        f"Abstains on {int((~answered).sum())} of {n} rows"
         + (f", among them all of {counted(lost, 'class')}" if lost else "")
         + "; these count as guesses where the metric is a likelihood, and are left out of others.",
         ConsilienceWarning,
         stacklevel=2,
     )
-    return part, spoken
+    return part, answered
 
 
 def _reason(error: Exception) -> str:

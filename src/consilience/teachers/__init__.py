@@ -38,6 +38,7 @@ __all__ = [
     "Teacher",
     "TeacherLike",
     "as_teacher",
+    "is_source",
     "join_classes",
     "rename_classes",
     "split_classes",
@@ -181,6 +182,11 @@ def as_teacher(
     if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
         raise InvalidInputError(f"fingerprint={fingerprint!r} must be a text that is not empty.")
     return make(obj, classes, name, options)
+
+
+def is_source(obj: Any) -> bool:
+    """Tell whether an object is of a kind that `as_teacher` takes."""
+    return isinstance(obj, str | os.PathLike) or any(test(obj) for test, _ in _OBJECTS)
 
 
 def _maker(obj: Any, name: str | None) -> Maker:
