@@ -166,23 +166,34 @@ def as_floats(raw: Any, name: str) -> NDArray[Any]:
 
 
 def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
-    if hasattr(raw, "detach"):
-        raw = raw.detach().cpu()
-        # numpy has no bfloat16, and every half fits into a float32
-        raw = (raw.float() if raw.is_floating_point() and raw.itemsize < 4 else raw).numpy()
-    elif hasattr(raw, "toarray"):
-        raw = raw.toarray()
     try:
-        values = np.asarray(raw)
+        if hasattr(raw, "detach"):
+            values = tensor_values(raw)
+        elif hasattr(raw, "toarray"):
+            values = np.asarray(raw.toarray())
+        elif isinstance(raw, np.ma.MaskedArray):
+            values = np.asarray(raw.astype(np.float64).filled(np.nan))  # a masked row is an abstention
+        else:
+            values = np.asarray(raw)
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64) if values.dtype.kind == "O" else values
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # numpy and tensors raise all kinds, for what is no array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
             name,
             f"returned {what} instead of an array of numbers with a row per sample and {columns}.",
         ) from None
+
+
+def tensor_values(tensor: Any) -> NDArray[Any]:
+    """Return a torch tensor as an array, wherever it is and in whatever layout."""
+    tensor = tensor.detach().cpu()
+    if tensor.is_sparse or tensor.is_quantized:
+        tensor = tensor.to_dense() if tensor.is_sparse else tensor.dequantize()
+    # numpy has no bfloat16, and every half fits into a float32
+    small = tensor.is_floating_point() and tensor.itemsize < 4
+    return np.asarray((tensor.float() if small else tensor).resolve_conj().resolve_neg().numpy())
 
 
 def check_floor(floor: object) -> float:
