@@ -1,4 +1,4 @@
-"""How a teacher is asked: in batches as large as it is quick, and in several processes where it says so."""
+"""How a teacher is asked: in batches sized by its speed, and in several processes where n_jobs says so."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from consilience.teachers import Observed, Teacher
 from consilience.teachers._features import read_features
 
 FIRST = 4
-"""Rows of the first batch, before anything is known of a teacher's speed."""
+"""Rows of the first batch, before a teacher's speed is known."""
 SETTLE = 64
-"""Rows that decide what scores are, where only scores tell."""
-PATIENCE = 2.0
-"""Seconds that a batch may take: so much work is lost with a run that is stopped, so long a bar stands."""
-WORTH = 10.0
-"""Seconds that rows must take in one process before others are started, which takes some, too."""
+"""Rows of the first batch where the scores themselves must show whether they are logits."""
+BATCH_SECONDS = 2.0
+"""A batch takes at most this long: it bounds the work lost on a stop and the time between two updates."""
+PARALLEL_SECONDS = 10.0
+"""Start other processes only if the remaining rows would take one process longer: starting takes a while."""
 
 
 _ROW = re.compile(r"\bin row (\d+)")  # how errors name a row
@@ -59,7 +59,7 @@ class Batch:
 
 
 class Pace:
-    """How many rows a teacher is asked about at a time, by how long it took for those before.
+    """The number of rows of the next batch, from how long the last one took.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class Pace:
     def took(self, rows: int, seconds: float) -> None:
         """Learn how long some rows took."""
         self.seconds_a_row = seconds / max(rows, 1)
-        fit = PATIENCE / max(self.seconds_a_row, 1e-12)  # rows that take as long as a batch may
+        fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that take as long as a batch may
         if self._size > fit:
             self._size = max(1, int(fit))
             return
@@ -95,13 +95,13 @@ class Pace:
         self._size = min(self._size * factor, self._most)
 
 
-def asked(
+def ask_batches(
     teacher: Teacher, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
-    """Ask a teacher about batches of `rows` rows in all, and yield each with what it says, in any order.
+    """Ask a teacher about batches of `rows` rows in all; yield each with the answer, in any order.
 
-    The first two are asked in this process: the first may have to load a model, the second tells the pace.
-    Where the teacher has ``n_jobs`` above one and the others would take long, these are asked in as many
+    The first two batches are asked in this process: the first may load a model, the second shows the speed.
+    If the teacher has ``n_jobs`` above one and the rest would take long, the rest is asked in that many
     processes.
     """
     n_jobs = teacher.n_jobs
@@ -111,7 +111,7 @@ def asked(
         pace.took(batch.count, seconds)
         yield batch, seen
         rows -= batch.count
-        if n_jobs > 1 and count > 0 and pace.seconds_a_row * rows > WORTH:
+        if n_jobs > 1 and count > 0 and pace.seconds_a_row * rows > PARALLEL_SECONDS:
             yield from _in_processes(teacher, batches, pace, n_jobs, embeddings)
 
 
@@ -123,7 +123,7 @@ def _in_processes(
     pool = ProcessPoolExecutor(
         n_jobs,
         multiprocessing.get_context("spawn"),
-        initializer=receive,
+        initializer=set_worker_teacher,
         initargs=(teacher,),
     )
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
@@ -131,7 +131,7 @@ def _in_processes(
         while True:
             # one more than there are processes: what is handed over cannot be called back from them
             while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
-                job = pool.submit(alone, batch.X, batch.count, embeddings)
+                job = pool.submit(ask_in_worker, batch.X, batch.count, embeddings)
                 waiting[job] = batch
             if not waiting:
                 return
@@ -152,22 +152,22 @@ def _in_processes(
         pool.shutdown(cancel_futures=True)
 
 
-_received: list[Teacher] = []  # in a process of a pool: its teacher
+_worker_teacher: list[Teacher] = []  # in a worker process: the teacher that it asks
 
 
-def receive(teacher: Teacher) -> None:
-    """Take over the teacher that this process is to ask."""
-    _received[:] = [teacher]
+def set_worker_teacher(teacher: Teacher) -> None:
+    """Keep the teacher that this worker process asks."""
+    _worker_teacher[:] = [teacher]
 
 
-def alone(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
-    """Ask the teacher of this process, with one thread: there are as many processes as wanted."""
+def ask_in_worker(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Ask the teacher of this worker process, with one thread: the processes share the cores."""
     with threadpool_limits(1):
-        return timed(_received[0], X, rows, embeddings)
+        return timed(_worker_teacher[0], X, rows, embeddings)
 
 
 def timed(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
-    """Return what a teacher says of some rows, and the seconds it took."""
+    """Return a teacher's answer on some rows, and the seconds it took."""
     start = time.perf_counter()
     seen = ask(teacher, X, rows, embeddings)
     return seen, time.perf_counter() - start
