@@ -173,7 +173,8 @@ class OnnxTeacher(Adapter):
             # bytes would take external data from the current folder; the check was for the model's own
             options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
         try:
-            session = onnxruntime.InferenceSession(content, options, providers=[provider])
+            # a fallback would run elsewhere than asked, and print that it does
+            session = onnxruntime.InferenceSession(content, options, providers=[provider], enable_fallback=0)
         except Exception as error:
             raise TeacherError(
                 self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"

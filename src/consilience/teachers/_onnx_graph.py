@@ -6,7 +6,11 @@ import ast
 import json
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience.exceptions import TeacherError
@@ -227,11 +231,30 @@ def _node_classes(graph: Graph, node: Any) -> list[Any] | None:
     )
     if tensor is None or tensor.external_data:
         return None
-    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
-    values = numpy_helper.to_array(tensor).ravel().tolist()
+    found = constant_values(tensor)
+    if found is None:
+        return None
+    values = found.ravel().tolist()
     values = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
     whole = all(isinstance(value, float) and value.is_integer() for value in values)
     return [int(value) for value in values] if whole else values
+
+
+def constant_values(tensor: Any, folder: Path | None = None) -> NDArray[Any] | None:
+    """Return the values of a constant; None where its type is unknown or its data do not fill its shape.
+
+    Parameters
+    ----------
+    tensor : onnx.TensorProto
+    folder : Path, optional
+        Where its external data lie, which was checked before.
+    """
+    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
+    try:
+        values = np.asarray(numpy_helper.to_array(tensor, "" if folder is None else str(folder)))
+    except Exception:  # onnx raises all kinds, for what no converter writes
+        return None
+    return values if values.shape == tuple(tensor.dims) else None
 
 
 def _class_labels(node: Any) -> list[Any] | None:

@@ -546,6 +546,24 @@ class TestDigests:
     def test_the_same_content_has_the_same_digest(self, one: Any, other: Any) -> None:
         np.testing.assert_array_equal(row_digests(one), row_digests(other))
 
+    def test_a_frame_like_those_of_polars_goes_by_column(self) -> None:
+        class Frame:
+            def __init__(self, **columns: list[Any]) -> None:
+                self._columns, self.columns = columns, list(columns)
+                self.dtypes = [type(cells[0]).__name__ for cells in columns.values()]
+                self.shape = (len(next(iter(columns.values()))), len(columns))
+
+            def __getitem__(self, name: str) -> Any:
+                return pd.Series(self._columns[name])
+
+            def to_numpy(self) -> np.ndarray:
+                return np.array(list(self._columns.values())).T
+
+        one, same = (Frame(a=[1, 2**60], b=[0.5, 1.0]) for _ in range(2))
+        np.testing.assert_array_equal(row_digests(one), row_digests(same))
+        for other in (Frame(a=[1, 2**60 + 1], b=[0.5, 1.0]), Frame(c=[1, 2**60], b=[0.5, 1.0])):
+            assert (row_digests(one)[-1] != row_digests(other)[-1]).any()
+
     def test_unsorted_and_repeated_entries_of_sparse_rows(self) -> None:
         tidy = sp.csr_array(np.array([[0.0, 3.0, 4.0]]))
         messy = sp.csr_array((np.array([4.0, 1.0, 2.0]), np.array([2, 1, 1]), np.array([0, 3])), shape=(1, 3))
@@ -556,6 +574,7 @@ class TestDigests:
         torch = pytest.importorskip("torch")
         np.testing.assert_array_equal(row_digests(torch.tensor(X)), row_digests(X))
         assert row_digests(torch.zeros(2, 3, dtype=torch.bfloat16)).shape == (2, 2)
+        np.testing.assert_array_equal(row_digests(torch.tensor(X).to_sparse()), row_digests(X))
 
     @pytest.mark.parametrize(
         "rows", [[{"a": 1}], [[1], [1, 2]], np.array([object()], dtype=object), iter([1])]
