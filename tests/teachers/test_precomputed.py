@@ -68,6 +68,8 @@ def test_smoothing_is_the_documented_one() -> None:
         ),
         ([None, 3, 0, 1], [0, 1], "has the hard label 3 in row 1"),
         (["a", 1, "b", 2], None, "mix text and numbers"),
+        ([{"a": 1.0}] * 4, None, "has a dict in row 0, which is no hard label"),
+        (["a", None, b"a", "a"], None, "has a bytes in row 2, which is no hard label"),
         ([None] * 4, None, "classes is empty"),
         ([0.5, 1.0, 2.0, 1.0], [0, 1, 2], "has the hard label 0.5 in row 0"),
     ],

@@ -282,10 +282,10 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
             teacher = as_teacher(source, name=name)
             shown = teacher.name
             observed = observe(teacher, task.X, batch_size=task.batch_size, store=task.store)
-            case, answered = _case(teacher, observed, task)
+            case, spoken = _case(teacher, observed, task)
             for metric in task.metrics:
                 try:
-                    found = _scored(case, answered, metric, task)
+                    found = _scored(case, spoken, metric, task)
                 except Exception as problem:
                     if metric == task.metrics[0]:
                         raise
@@ -307,7 +307,7 @@ def _assess(source: Any, name: str | None, place: int, task: Task) -> tuple[Rank
     return row, added
 
 
-def _scored(case: Case, answered: NDArray[np.bool_], metric: str, task: Task) -> Floats:
+def _scored(case: Case, spoken: NDArray[np.bool_], metric: str, task: Task) -> Floats:
     """Return what each row of X adds to a score, whose mean it is.
 
     Where the score is a log-likelihood, rows on which the teacher abstains count as a guess; otherwise they
@@ -318,7 +318,7 @@ def _scored(case: Case, answered: NDArray[np.bool_], metric: str, task: Task) ->
         raise TeacherError(case.teacher.name, f"has {metric} = {value}, which is no score.")
     likelihood = metric in LIKELIHOODS or (metric == "transport" and task.settings.score == "likelihood")
     added = np.full(len(task.y), -np.log(task.n_classes) if likelihood else np.nan)
-    added[answered] = rows
+    added[spoken] = rows
     return added
 
 
@@ -334,37 +334,37 @@ def _interval(means: Floats, confidence: float, metric: str) -> tuple[float, flo
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:
     """Return what can be assessed of a teacher, and on which rows; raise where that is nothing."""
     logits, n = observed.logits, len(task.y)
-    answered: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
-    if not answered.any():
+    spoken: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
+    if not spoken.any():
         raise TeacherError(teacher.name, "abstains on every row.")
     # by probabilities: what is added to all logits of a row tells nothing
-    if np.ptp(softmax(logits[answered], axis=1), axis=0).max() <= SAME:
+    if np.ptp(softmax(logits[spoken], axis=1), axis=0).max() <= SAME:
         raise TeacherError(teacher.name, "says the same of every row.")
     if observed.embeddings is not None:
-        bad = ~np.isfinite(observed.embeddings).all(axis=1) & answered
+        bad = ~np.isfinite(observed.embeddings).all(axis=1) & spoken
         if bad.any():
             raise TeacherError(
                 teacher.name, f"has embeddings with NaN or infinity in {counted(int(bad.sum()), 'row')}."
             )
-        if not np.ptp(observed.embeddings[answered], axis=0).any():
+        if not np.ptp(observed.embeddings[spoken], axis=0).any():
             raise TeacherError(teacher.name, "has the same embedding for every row.")
     case = Case(
         teacher, task.X, task.y, task.codes, task.n_classes, observed, task.settings, task.student_logits
     )
-    if answered.all():
-        return case, answered
-    if len(np.unique(task.codes[answered])) < 2:
-        raise TeacherError(teacher.name, "only answers on rows of one class.")
-    part = case.part(answered)
+    if spoken.all():
+        return case, spoken
+    if len(np.unique(task.codes[spoken])) < 2:
+        raise TeacherError(teacher.name, "only speaks about rows of one class.")
+    part = case.part(spoken)
     lost = task.n_classes - part.n_classes
     warnings.warn(
-        f"Abstains on {int((~answered).sum())} of {n} rows"
+        f"Abstains on {int((~spoken).sum())} of {n} rows"
         + (f", among them all of {counted(lost, 'class')}" if lost else "")
         + "; these count as guesses where the metric is a likelihood, and are left out of others.",
         ConsilienceWarning,
         stacklevel=2,
     )
-    return part, answered
+    return part, spoken
 
 
 def _reason(error: Exception) -> str:

@@ -287,8 +287,12 @@ def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """Return classes as a 1-D array, or raise in the teacher's name."""
     try:
         return np.asarray(class_list(values))
-    except (LabelSpaceError, TypeError) as error:
+    except LabelSpaceError as error:
         raise TeacherError(name, f"cannot be used: {error}") from error
+    except Exception as error:  # what is no list raises all kinds
+        raise TeacherError(
+            name, f"has classes= that cannot be read ({summary(error)}). Give a list of names."
+        ) from error
 
 
 def own_or_given(own: ArrayLike, given: ArrayLike | None, name: str, *, binding: bool = True) -> NDArray[Any]:

@@ -61,11 +61,9 @@ def is_array(obj: Any) -> bool:
     """Tell whether an object is an array, a list, a tensor, or a data frame or series."""
     if isinstance(obj, np.ndarray | list | tuple):
         return True
-    return (
-        not isinstance(obj, type)
-        and hasattr(obj, "shape")
-        and (hasattr(obj, "to_numpy") or hasattr(obj, "detach"))
-    )
+    if isinstance(obj, type):
+        return False
+    return hasattr(obj, "detach") or (hasattr(obj, "to_numpy") and hasattr(obj, "shape"))
 
 
 def array_teacher(obj: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
@@ -224,6 +222,18 @@ def _make(
     return teacher
 
 
+def _check_labels(labels: NDArray[Any], name: str) -> None:
+    """Raise unless all hard labels are texts, numbers, or missing."""
+    for row, label in enumerate(labels if labels.dtype.kind == "O" else ()):
+        plain = label is None or isinstance(label, str | int | float | np.generic)
+        if not plain and type(label).__name__ not in ("NAType", "NaTType"):
+            raise TeacherError(
+                name,
+                f"has a {type(label).__name__} in row {row}, which is no hard label. Give the name of a "
+                "class, or None; a row of scores has a number per class.",
+            )
+
+
 def _store(teacher: Aligned, embeddings: Any, weights: NDArray[Any] | None) -> None:
     """Give a teacher the features that were computed with its scores, checked."""
     features = read_features(embeddings, teacher._rows, teacher.name)
@@ -246,6 +256,7 @@ def _plain(
     if isinstance(values, np.ndarray) and options.output == "labels" and values.shape[1:] == (1,):
         values = values[:, 0]
     if isinstance(values, np.ndarray) and values.ndim == 1 and options.output in ("auto", "labels"):
+        _check_labels(values, name)
         return label_teacher(values, classes if classes is not None else own, name, options)
     if options.output == "labels" or values.ndim != 2:
         raise TeacherError(

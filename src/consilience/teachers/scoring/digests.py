@@ -37,7 +37,10 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
     ((3, 2), True, False)
     """
     if hasattr(X, "detach"):
-        X = tensor_values(X)
+        try:
+            X = tensor_values(X)
+        except (RuntimeError, TypeError):  # of a layout or on a device that has no plain content
+            return None
     if hasattr(X, "tocsr"):
         return _of_sparse(X)
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
@@ -130,7 +133,7 @@ def _as_array(X: Any) -> NDArray[Any] | None:
     kinds = {getattr(cell, "dtype", type(cell)) for cell in _flat(X)}
     try:
         return np.asarray(X) if len(kinds) <= 1 or np.asarray(X).dtype.kind == "O" else np.array(X, object)
-    except ValueError:  # rows that differ in length
+    except (ValueError, TypeError, RuntimeError):  # rows that differ in length, or are no arrays to numpy
         return None
 
 

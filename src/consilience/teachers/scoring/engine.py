@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience._progress import Progress, part_of, silent
 from consilience._validation import check_count, n_rows, take_rows
-from consilience.exceptions import TeacherError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.teachers import Observed, Teacher
 from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
@@ -160,7 +160,7 @@ def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) 
     if store is None or not teacher.batched:
         return None
     # the rows that would decide without a store
-    teacher.settle(take_rows(X, slice(0, min(SETTLE, batch_size))))
+    teacher.settle(_some_rows(X, slice(0, min(SETTLE, batch_size))))
     fingerprint = teacher.fingerprint
     return None if fingerprint is None else store.shelf(fingerprint, len(teacher.classes))
 
@@ -208,7 +208,7 @@ def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
         yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
-        part = X if stop - start == rows else take_rows(X, slice(start, stop))
+        part = X if stop - start == rows else _some_rows(X, slice(start, stop))
         yield Batch(slice(start, stop), stop - start, part)
 
 
@@ -216,4 +216,15 @@ def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of X in order."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, len(part), take_rows(X, part))
+        yield Batch(part, len(part), _some_rows(X, part))
+
+
+def _some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
+    """Return some rows of X, or say that they cannot be taken."""
+    try:
+        return take_rows(X, rows)
+    except Exception as error:  # an X of any kind at all
+        raise InvalidInputError(
+            f"X is a {type(X).__name__} whose rows cannot be taken one by one ({error}). Give an array, a "
+            "sparse matrix that has rows (CSR), a data frame or a list."
+        ) from error
