@@ -231,7 +231,7 @@ def _read_values(file: IO[bytes], header: _Header) -> NDArray[Any]:
     """Read the numbers that follow a header."""
     values = np.empty(header.count, dtype=header.dtype)
     if values.nbytes:
-        buffer = memoryview(values.view(np.uint8))
+        buffer = values.view(np.uint8).data
         place = 0
         while place < len(buffer):
             found = file.read(min(_CHUNK, len(buffer) - place))

@@ -172,7 +172,7 @@ def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
         elif hasattr(raw, "toarray"):
             values = np.asarray(raw.toarray())
         elif isinstance(raw, np.ma.MaskedArray):
-            values = np.asarray(raw.astype(np.float64).filled(np.nan))  # a masked row is an abstention
+            values = np.asarray(np.ma.filled(raw.astype(np.float64), np.nan))  # a masked row is an abstention
         else:
             values = np.asarray(raw)
         if raw is None or values.dtype.kind not in "fiubO":

@@ -88,7 +88,7 @@ def _as_array(obj: Any) -> NDArray[Any]:
     if isinstance(obj, np.ma.MaskedArray):
         if obj.ndim == 1:
             return np.asarray(obj.tolist(), dtype=object)  # None where it is masked
-        return np.asarray(obj.astype(np.float64).filled(np.nan))
+        return np.asarray(np.ma.filled(obj.astype(np.float64), np.nan))
     if hasattr(obj, "to_numpy"):
         if len(obj.shape) > 1:
             return np.asarray(obj.to_numpy())
