@@ -48,6 +48,7 @@ def test_three_members_make_a_teacher() -> None:
 def test_the_other_members_have_defaults() -> None:
     class Plain:
         name, classes, predict_logits = "plain", ["a", "b"], Own.predict_logits
+        n_jobs = None
 
     for teacher in (as_teacher(Plain()), as_teacher(Plain(), name="other")):
         assert (teacher.batched, teacher.n_jobs, teacher.settled) == (True, 1, True)

@@ -55,8 +55,7 @@ class Teacher(ABC):
     classes : (k,) array
         The class of each column.
     batched : bool
-        Whether `predict_logits` may be called with slices of X. Precomputed outputs say False and get the
-        whole X at once.
+        Whether `predict_logits` may be called with slices of X. Precomputed outputs get the whole X at once.
     n_jobs : int
         In how many processes a slow teacher is asked.
     class_centres : (k, d) array or None
@@ -78,7 +77,7 @@ class Teacher(ABC):
         return None
 
     def observe(self, X: Any) -> Observed:
-        """Return logits and embeddings; of one pass over the model where that can be."""
+        """Return logits and embeddings, in one pass over the model if possible."""
         return Observed(self.predict_logits(X), self.embed(X))
 
     @property
@@ -138,7 +137,7 @@ class Options:
 
 
 class Adapter(Teacher):
-    """A teacher around a foreign model: subclasses only say how to get its raw scores and features."""
+    """A teacher around a foreign model. Subclasses only fetch its raw scores and features."""
 
     def __init__(
         self, name: str, classes: NDArray[Any], options: Options, *, output: Output | None = None
@@ -161,11 +160,11 @@ class Adapter(Teacher):
         return self._embed(X)
 
     def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
-        """Return raw scores and features, None where there are none; in one pass where that can be."""
+        """Return raw scores and features (or None), in one pass if possible."""
         return self._scores(X, rows), self._features(X, rows) if self._embeddable() else None
 
     def _embeddable(self) -> bool:
-        """Tell whether there are features, as far as can be told without a row."""
+        """Tell whether there are features, as far as is known before a row is seen."""
         return callable(self._embed)
 
     def _width(self) -> int:
@@ -180,7 +179,7 @@ class Adapter(Teacher):
     def fingerprint(self) -> str | None:
         """A text that changes whenever the outputs may; None where that cannot be known."""
         if self._version is not None:
-            # with name and classes, lest two functions that are both called "v1" be taken for one
+            # with name and classes: two functions may both be called "v1"
             content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
         elif callable(self._embed):  # a function has no content that could be compared
             content = None
@@ -196,7 +195,7 @@ class Adapter(Teacher):
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
         rows = n_rows(X)
-        if rows == 0:  # scikit-learn and many others refuse to predict nothing
+        if rows == 0:  # scikit-learn and many others refuse an empty X
             return np.empty((0, len(self.classes)))
         with self._wording(X):
             raw = self._scores(X, rows)
@@ -214,7 +213,7 @@ class Adapter(Teacher):
         return Observed(logits, None if features is None else read_features(features, rows, self.name))
 
     def settle(self, X: Any) -> None:
-        """Decide on some rows what scores are, where nothing else tells; the fingerprint depends on it."""
+        """Decide on some rows what the scores are, if nothing else tells; the fingerprint depends on it."""
         if not self.settled:
             self.predict_logits(X)
 
@@ -259,17 +258,17 @@ class Aligned(Adapter):
         return 0 if self._stored_features is None else int(np.shape(self._stored_features)[1])
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return the logits (n, k) of all rows; X only has to have as many."""
+        """Return the logits (n, k) of all rows; only the number of rows of X matters."""
         self._check_rows(X)
         return super().predict_logits(X)
 
     def observe(self, X: Any) -> Observed:
-        """Return the logits and embeddings of all rows; X only has to have as many."""
+        """Return the logits and embeddings of all rows; only the number of rows of X matters."""
         self._check_rows(X)
         return super().observe(X)
 
     def embed(self, X: Any) -> NDArray[Any] | None:
-        """Return the embeddings of all rows, or None; X only has to have as many."""
+        """Return the embeddings of all rows, or None; only the number of rows of X matters."""
         self._check_rows(X)
         return super().embed(X)
 
@@ -296,10 +295,10 @@ def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
 
 
 def own_or_given(own: ArrayLike, given: ArrayLike | None, name: str, *, binding: bool = True) -> NDArray[Any]:
-    """Return the source's own classes, or those that rename them column by column.
+    """Return the source's own classes, or the given ones, which rename them column by column.
 
-    The same names in another order would be a renaming that swaps classes: surely a slip.
-    Where the own classes are not `binding` (a stale list in a file, say), others may differ in number.
+    The same names in another order would swap classes, so they are refused as a slip. If the own classes are
+    not `binding` (a file may hold a stale list), the number of classes may differ.
     """
     if given is None:
         return class_array(own, name)
@@ -330,7 +329,7 @@ def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[An
 
 
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
-    """Raise unless embed= is None or a function; `otherwise` says what else it may be."""
+    """Raise unless embed= is None or a function; `otherwise` names what else it may be."""
     if embed is not None and not callable(embed):
         choice = f"{otherwise}, or a function" if otherwise else "a function"
         raise TeacherError(name, f"has embed={embed!r}; give {choice} of X that returns features (n, d).")

@@ -21,21 +21,21 @@ from consilience.teachers._wrapped import Relabelled
 def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
     """Return a teacher whose classes have other names.
 
-    All are renamed at once, so that two classes may swap names: no chain is followed, unlike in a
-    `LabelSpace`. No two may become one class (`join_classes` does that). Aliases are all of this teacher's:
-    one that is none of its classes is an error, since it is a slip.
+    All are renamed at once, so two classes may swap names: unlike in a `LabelSpace`, no chain is followed.
+    Two classes must not become one (use `join_classes` for that). Every alias must be a class of this
+    teacher; any other is an error.
 
     Parameters
     ----------
     teacher : Teacher
         Or whatever `as_teacher` takes without further options.
     aliases : mapping
-        From the teacher's name of a class to the name it is to have; other classes keep theirs.
+        From the teacher's name of a class to its new name. Other classes keep theirs.
 
     Returns
     -------
     Teacher
-        The same in all else: what a store keeps of it stays known.
+        The same in all else, with the same fingerprint: stored outputs stay valid.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
 
 
 def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
-    """Return a teacher that takes several of its classes for one, whose probabilities add.
+    """Return a teacher that treats several of its classes as one; their probabilities add.
 
     With p = softmax(z) over the teacher's own classes, a group G of them gets the logit
     log sum_{l in G} p(l), and every other class log p(l).
@@ -112,9 +112,9 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
 def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     """Return a teacher whose class stands for several that it does not tell apart.
 
-    A teacher that knows "bird" says something about "owl" and "wren", too, where others know these: each of
-    the group G gets the logit of the class it replaces, z(g). Against every other class it is then as
-    probable as g was, and within G the teacher has no opinion: others decide.
+    A teacher that knows "bird" also informs about "owl" and "wren", if other teachers know these. Each member
+    of the group G gets the logit z(g) of the class g that it replaces. So each is as probable against any
+    other class as g was, and within G the other teachers decide.
 
     Parameters
     ----------

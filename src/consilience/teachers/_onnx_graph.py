@@ -1,4 +1,4 @@
-"""What an ONNX graph says about itself: which output holds the scores, what they are, and the classes."""
+"""Find out from an ONNX graph which output holds the scores, what they are, and the classes."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def _kind(graph: Graph, node: Any) -> Kind | None:
     """Tell what a node's output is, where its operator leaves no doubt."""
     if node is None:
         return None
-    # a Sigmoid per class does not sum to one: read as probabilities, it meets the sentence that says so
+    # a Sigmoid per class does not sum to one: read as probabilities, it raises the error that explains it
     if node.op_type in ("Softmax", "Sigmoid"):
         return "probabilities"
     if node.op_type in ("LogSoftmax", "Gemm"):

@@ -20,10 +20,10 @@ NEGATIVE_SLACK = 1e-6
 
 
 class ScoreReader:
-    """Check a model's scores and give them as logits.
+    """Check a model's scores and return them as logits.
 
-    A row of NaN is an abstention and stays NaN. Probabilities become ``log(max(p, floor))``; rows may
-    miss a sum of one by 1e-3 and are then scaled to one.
+    A row of NaN is an abstention and stays NaN. Probabilities become ``log(max(p, floor))``; rows that sum
+    to one within 1e-3 are scaled to one.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ScoreReader:
             return scores
         with np.errstate(invalid="ignore"):
             low, high = scores.min(), scores.max()
-        # min and max carry every NaN and infinity, so that one pass proves all entries finite
+        # min and max carry every NaN and infinity: if both are finite, so are all entries
         if np.isfinite(low) and np.isfinite(high):
             return self._finite(scores, float(low), float(high), None)
         return self._with_abstentions(scores)
@@ -197,7 +197,7 @@ def tensor_values(tensor: Any) -> NDArray[Any]:
 
 
 def check_floor(floor: object) -> float:
-    """Return the floor of probabilities, or say what it must be."""
+    """Return the floor of probabilities, or raise unless it is between 0 and 0.5."""
     value = check_number("floor", floor, above=0)
     if value >= 0.5:
         raise InvalidInputError(f"floor={floor!r} must be below 0.5; {FLOOR:g} is usual.")

@@ -15,14 +15,14 @@ from consilience.teachers._outputs import as_numbers
 
 
 class Wrapped(Teacher):
-    """A user's object with the three members of `TeacherLike`, and whichever of the others it has."""
+    """A user's object with the three members of `TeacherLike`, and any of the other members."""
 
     def __init__(self, source: TeacherLike) -> None:
         self._source = source
         self.name = str(source.name)
         self.classes = class_array(source.classes, self.name)
         self.batched = bool(self._member("batched", True))
-        self.n_jobs = int(self._member("n_jobs", 1))
+        self.n_jobs = int(self._member("n_jobs", None) or 1)  # None, as in scikit-learn, is one
         self.class_centres = self._member("class_centres", None)
 
     def _member(self, name: str, default: Any) -> Any:
@@ -72,7 +72,7 @@ class Wrapped(Teacher):
 
     @property
     def settled(self) -> bool:
-        """What the object says of it, True by default."""
+        """Whether it is known how to read the object's scores; True by default."""
         return bool(self._member("settled", True))
 
     def settle(self, X: Any) -> None:

@@ -282,7 +282,7 @@ def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch)
 def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
     with pytest.raises(TeacherError, match="n_jobs= is for functions"):
         as_teacher([[0.5, 0.5]], CLASSES, n_jobs=2)
-    with pytest.raises(TeacherError, match="say output=, too"):
+    with pytest.raises(TeacherError, match="Give output=, too"):
         as_teacher(lambda texts: texts, CLASSES, n_jobs=2)
     with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
         as_teacher(lambda texts: texts, CLASSES, n_jobs=0)

@@ -1,4 +1,4 @@
-"""How a teacher is asked: in batches sized by its speed, and in several processes where n_jobs says so."""
+"""How a teacher is asked: in batches sized by its speed, and in several processes if n_jobs is above one."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ class Pace:
     Parameters
     ----------
     most : int
-        Rows of a batch at most.
+        Most rows of a batch.
     first : int
-        Rows of the first.
+        Rows of the first batch.
     """
 
     def __init__(self, most: int, first: int = FIRST) -> None:
@@ -83,14 +83,14 @@ class Pace:
             start = stop
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn how long some rows took."""
+        """Choose the next size from how long some rows took."""
         self.seconds_a_row = seconds / max(rows, 1)
-        fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that take as long as a batch may
+        fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that would fill a batch's time
         if self._size > fit:
             self._size = max(1, int(fit))
             return
-        # By powers of two, so that the batches of a quick teacher are always the same. A batch grows only to
-        # what leaves room, since the next rows may take several times as long as these.
+        # Grow by powers of two, so that a quick teacher always gets the same batches. Leave room: the next
+        # rows may take several times as long.
         factor = 16 if self._size * 64 <= fit else 2 if self._size * 4 <= fit else 1
         self._size = min(self._size * factor, self._most)
 
@@ -119,7 +119,7 @@ def _in_processes(
     teacher: Teacher, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
     _check_sendable(teacher, n_jobs)
-    # each process gets the teacher once; spawned, since a fork would take over locks that threads hold here
+    # each process gets the teacher once; spawned, since a fork would copy locks that threads hold here
     pool = ProcessPoolExecutor(
         n_jobs,
         multiprocessing.get_context("spawn"),
@@ -129,7 +129,7 @@ def _in_processes(
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
         while True:
-            # one more than there are processes: what is handed over cannot be called back from them
+            # only one more than there are processes: a submitted batch cannot be called back
             while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
                 job = pool.submit(ask_in_worker, batch.X, batch.count, embeddings)
                 waiting[job] = batch
@@ -144,9 +144,9 @@ def _in_processes(
     except BrokenProcessPool:
         raise TeacherError(
             teacher.name,
-            f"cannot be asked in {n_jobs} processes: one of them ended. Its function has to be importable "
-            "from a file, a script that starts processes has its calls under if __name__ == '__main__':, and "
-            "each process needs memory for the model. Else make the teacher with n_jobs=1.",
+            f"cannot be asked in {n_jobs} processes: one of them ended. Its function must be importable from "
+            "a file, a script must make its calls under if __name__ == '__main__':, and each process needs "
+            "memory for the model. Otherwise make the teacher with n_jobs=1.",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -38,7 +38,7 @@ def observe(
     X : array, sparse matrix, data frame or list
         n rows.
     batch_size : int
-        Rows per call, at most: of a slow teacher so few that a call takes about two seconds. A teacher with
+        Most rows per call. A slow teacher gets fewer, so that a call takes about two seconds; one with
         ``batched = False`` gets all rows at once.
     store : ScoreStore or path, optional
         Where outputs are kept: the teacher is not asked again about rows in it, and new rows are added batch
@@ -52,7 +52,7 @@ def observe(
     Returns
     -------
     Observed
-        Its `embeddings` are None where the teacher has no features, or they are not wanted.
+        Its `embeddings` are None if the teacher has none, or they are not wanted.
     """
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
     table, shelf = _Table(teacher, rows, embeddings), _shelf(teacher, kept, X, size)
@@ -156,7 +156,7 @@ class _Unique:
 
 
 def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
-    """Return where a teacher's outputs are kept, or None where they cannot be: no fingerprint, or no need."""
+    """Return where a teacher's outputs are stored, or None if they cannot be, or need not be."""
     if store is None or not teacher.batched:
         return None
     # the rows that would decide without a store
@@ -203,7 +203,7 @@ def score(
 
 
 def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
-    """Yield the rows of X in order; at least one batch, so that errors show without rows, too."""
+    """Yield the rows of X in order; at least one batch, so that an empty X shows errors, too."""
     if rows == 0 or not teacher.batched:
         yield Batch(slice(0, rows), rows, X)
         return

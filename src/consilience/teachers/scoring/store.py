@@ -64,12 +64,12 @@ class Segment:
 
 
 class ScoreStore:
-    """A folder that keeps what teachers said of rows, by content.
+    """A folder that keeps the outputs of teachers, by the content of teacher and row.
 
     Parameters
     ----------
     folder : path
-        Made when it is missing. One that exists must be empty, or a store already.
+        Created if it is missing. An existing one must be empty or a store.
 
     Examples
     --------
@@ -174,7 +174,7 @@ class Shelf:
         digests : (u, 2) uint64 array
             Of the rows asked for, sorted by the first column and then the second, each once.
         embeddings : bool
-            Whether embeddings are wanted: what was kept without them is then unknown.
+            Whether embeddings are wanted. If so, rows that were stored without them count as unknown.
 
         Yields
         ------
@@ -215,10 +215,10 @@ class Shelf:
                 path.unlink(missing_ok=True)
 
     def add(self, segment: Segment, *, embeddings: bool) -> None:
-        """Keep some rows; `embeddings` tells whether they were asked for, since a teacher may have none.
+        """Store some rows; `embeddings` tells whether they were asked for, since a teacher may have none.
 
-        A store that cannot be written (a full disk, a folder of someone else) warns: scores that cannot be
-        kept are still scores.
+        A store that cannot be written (a full disk, a folder of someone else) only warns: the scores are
+        still there to be used.
         """
         try:
             try:
