@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
-from consilience import rank_teachers
+from consilience import Teacher, as_teacher, rank_teachers
 from consilience.rank import transferability
 from consilience.rank.metrics import METRICS, Case
 from consilience.rank.rank import Settings
@@ -67,7 +67,7 @@ class Cached:
 
 def problem(
     n: int, d: int, n_classes: int, seed: int
-) -> tuple[NDArray[np.float32], NDArray[np.intp], Outputs]:
+) -> tuple[NDArray[np.float32], NDArray[np.intp], Teacher]:
     """Draw features as a network has them: not negative, with a decaying spectrum, classes that overlap."""
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(n_classes), rng.integers(n_classes, size=n - n_classes)])
@@ -76,7 +76,8 @@ def problem(
     F = np.maximum((F + 0.3) * scale, 0).astype(np.float32)
     F *= 10 / np.linalg.norm(F, axis=1).mean()
     weights = rng.normal(size=(n_classes, d)) * scale
-    return F, y, Outputs("drawn", F @ weights.T.astype(np.float32).astype(np.float64), F, weights)
+    drawn = Outputs("drawn", F @ weights.T.astype(np.float32).astype(np.float64), F, weights)
+    return F, y, as_teacher(drawn)
 
 
 def plain_logme(F: Floats, y: NDArray[np.intp], tol: float) -> float:
@@ -141,7 +142,7 @@ def metrics(options: Options) -> Iterator[Result]:
 
 
 def transport(
-    F: NDArray[np.float32], y: NDArray[np.intp], teacher: Outputs, options: Options, logme: float
+    F: NDArray[np.float32], y: NDArray[np.intp], teacher: Teacher, options: Options, logme: float
 ) -> Iterator[Result]:
     """Time the whole transport metric, features given: centres, probe and transport."""
     sizes = {"n": len(F), "d": F.shape[1], "K": int(y.max()) + 1}

@@ -200,7 +200,7 @@ class WriteError(ConsilienceError, OSError):
     """A file cannot be written: the disk is full, or its folder may not be changed."""
 
     def __str__(self) -> str:
-        return str(self.args[-1])
+        return f"{self.filename} cannot be written: {self.strerror}. What was there is unchanged."
 
 
 class ConsilienceWarning(_Worded, UserWarning):

@@ -289,7 +289,7 @@ def test_binary_discriminant_is_right_or_refused():
         ({"temperature": 0}, "temperature=0"),
         ({"scores": "logit"}, "Did you mean 'logits'"),
         ({"classes": ["a", "a"]}, "more than once"),
-        ({"classes": [2**70, 1]}, "cannot be written to ONNX"),
+        ({"classes": [2**70, 1]}, "Give the classes as text"),
     ],
 )
 def test_wrong_arguments_of_finish(options, words):

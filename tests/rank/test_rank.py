@@ -463,7 +463,7 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
         ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),
         ({"teachers": []}, "teachers is empty"),
-        ({"teachers": LogisticRegression()}, "give a list of teachers"),
+        ({"teachers": 7}, "teachers is a int; give a list of teachers"),
         ({"y": np.zeros(len(ROWS))}, "one class"),
         ({"y": [1, 2]}, "y has 2 labels and X has"),
         ({"approximation": "III"}, "approximation='III' is unknown"),
@@ -524,3 +524,15 @@ def test_a_function_that_returns_no_score_is_named(models: dict[str, Any]) -> No
 
     with pytest.raises(InvalidInputError, match="two metrics called 'leep'"):
         rank_teachers([models["same"]], X[ROWS], Y[ROWS], leep)
+
+
+def test_one_teacher_a_ranking_and_teachers_of_one_name(models: dict[str, LogisticRegression]) -> None:
+    options: dict[str, Any] = {"metric": "nce", "n_bootstrap": 0}
+    first = rank_teachers([*models.values(), lambda rows: 1 / 0], X[ROWS], Y[ROWS], **options)
+    assert sorted(row.name for row in first) == [
+        "LogisticRegression 1", "LogisticRegression 2", "LogisticRegression 3", "teacher 4",
+    ]  # fmt: skip
+    again = rank_teachers(first, X[ROWS], Y[ROWS], **options)
+    assert [(row.name, row.score) for row in again] == [(row.name, row.score) for row in first][:3]
+    (alone,) = rank_teachers(models["same"], X[ROWS], Y[ROWS], **options)
+    assert alone.score == first[0].score

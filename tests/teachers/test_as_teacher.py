@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers import Teacher, as_teacher
+from consilience.teachers import Observed, Teacher, TeacherLike, as_teacher
 
 X = np.zeros((2, 1))
 
 
 class Own:
-    """A user's own teacher with the optional members."""
+    """A user's own teacher, with one of the optional members."""
 
     name = "own"
-    classes = np.array(["a", "b"])
+    classes = ("a", "b")
 
     def predict_logits(self, X: object) -> np.ndarray:
         return np.array([[1.0, 2.0], [3.0, 4.0]])
@@ -34,18 +34,107 @@ def two_columns(X: np.ndarray) -> np.ndarray:
     return np.zeros((len(X), 2))
 
 
-def test_a_teacher_passes_through() -> None:
+def test_three_members_make_a_teacher() -> None:
     own = Own()
-    assert isinstance(own, Teacher)
-    assert as_teacher(own) is own
+    assert isinstance(own, TeacherLike)
+    teacher = as_teacher(own)
+    assert isinstance(teacher, Teacher)
+    assert (teacher.name, teacher.classes.tolist()) == ("own", ["a", "b"])
+    np.testing.assert_array_equal(teacher.predict_logits(X), [[1.0, 2.0], [3.0, 4.0]])
+    assert as_teacher(teacher) is teacher
+    assert as_teacher(teacher, name="own") is teacher
+
+
+def test_the_other_members_have_defaults() -> None:
+    class Plain:
+        name, classes, predict_logits = "plain", ["a", "b"], Own.predict_logits
+        n_jobs = None
+
+    for teacher in (as_teacher(Plain()), as_teacher(Plain(), name="other")):
+        assert (teacher.batched, teacher.n_jobs, teacher.settled) == (True, 1, True)
+        assert teacher.class_weights is teacher.class_centres is teacher.fingerprint is None
+        assert teacher.embed(X) is teacher.randomised(0) is None
+        teacher.find_head(X)
+        teacher.settle(X)
+        teacher.release()
+        seen = teacher.observe(X)
+        assert seen.embeddings is None
+        np.testing.assert_array_equal(seen.logits, teacher.predict_logits(X))
+
+
+def test_the_other_members_of_an_object_are_used() -> None:
+    calls: list[str] = []
+
+    class Full(Own):
+        batched, n_jobs, settled, fingerprint = False, 3, False, "v1"
+        class_weights, class_centres = [[1.0], [2.0]], np.zeros((2, 1))
+
+        def observe(self, X: object) -> Observed:
+            return Observed(np.zeros((2, 2)), np.ones((2, 1)))
+
+        def randomised(self, seed: int) -> Own:
+            return Own()
+
+        def find_head(self, X: object) -> None:
+            calls.append("find_head")
+
+        def settle(self, X: object) -> None:
+            calls.append("settle")
+
+        def release(self) -> None:
+            calls.append("release")
+
+    for teacher in (as_teacher(Full()), as_teacher(Full(), name="other")):
+        assert (teacher.batched, teacher.n_jobs, teacher.settled) == (False, 3, False)
+        assert teacher.fingerprint == "v1"
+        assert teacher.class_weights is not None
+        assert teacher.class_weights.tolist() == [[1.0], [2.0]]
+        assert teacher.class_centres is not None
+        np.testing.assert_array_equal(teacher.observe(X).embeddings, np.ones((2, 1)))
+        assert isinstance(teacher.randomised(0), Teacher)
+        calls.clear()
+        teacher.find_head(X)
+        teacher.settle(X)
+        teacher.release()
+        assert calls == ["find_head", "settle", "release"]
 
 
 def test_a_teacher_can_be_renamed_and_keeps_its_members() -> None:
     renamed = as_teacher(Own(), name="new", classes=["x", "y"])
     assert (renamed.name, renamed.classes.tolist()) == ("new", ["x", "y"])
-    assert renamed.embed(X) == "features"  # type: ignore[attr-defined]
-    assert not hasattr(renamed, "class_weights")
+    assert renamed.embed(X) == "features"
     assert as_teacher(Own(), name="new").classes.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("logits", "says"),
+    [
+        (None, "returned a NoneType instead of an array of numbers"),
+        ("ab", "returned a str instead"),
+        ([["a", "b"]], "returned a list instead"),
+        ([[1.0], [1.0, 2.0]], "returned a list instead"),
+        ([[10**400, 1.0]], "returned a list instead"),
+    ],
+)
+def test_what_an_object_of_the_user_returns_is_checked(logits: Any, says: str) -> None:
+    class Careless(Own):
+        def predict_logits(self, X: object) -> Any:
+            return logits
+
+    with pytest.raises(TeacherError, match=f"Teacher 'own' {says}"):
+        as_teacher(Careless()).predict_logits(X)
+
+
+def test_an_error_inside_an_object_of_the_user_is_told_in_its_name() -> None:
+    class Broken(Own):
+        def predict_logits(self, X: object) -> Any:
+            raise KeyError("weights")
+
+        embed = predict_logits
+
+    for ask in (as_teacher(Broken()).predict_logits, as_teacher(Broken()).embed):
+        with pytest.raises(TeacherError, match=r"'own' failed on X of shape .*KeyError"):
+            ask(X)
 
 
 def test_a_renamed_teacher_speaks_under_its_new_name() -> None:

@@ -212,3 +212,57 @@ def test_a_graph_that_goes_round_in_circles(linear: Make, save: Make) -> None:
     model.graph.node.append(onnx.helper.make_node("Identity", ["out"], ["loop"]))
     with pytest.raises(TeacherError, match="cannot be opened by onnxruntime"):
         as_teacher(save(model), ["a", "b", "c"]).predict_logits(X[:, :2])
+
+
+def scaled_model() -> Any:
+    """Make a model with all the constants we read: weights W, temperature T and labels."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    constants = {
+        "W": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "b": np.zeros(3, np.float32),
+        "T": np.array([2.0], np.float32),
+        "labels": np.array([5, 6, 7]),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", "W", "b"], ["z"]),
+        helper.make_node("Div", ["z", "T"], ["scores"]),
+        helper.make_node("ArgMax", ["scores"], ["best"], axis=1, keepdims=0),
+        helper.make_node("Gather", ["labels", "best"], ["label"]),
+    ]
+    outputs = [
+        helper.make_tensor_value_info("label", TensorProto.INT64, [None]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, [None, 3]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])],
+        outputs,
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def test_the_constants_of_a_sound_model_are_read(save: Make) -> None:
+    teacher = as_teacher(save(scaled_model()))
+    assert teacher.classes.tolist() == [5, 6, 7]
+    assert teacher.class_weights is not None
+
+
+@pytest.mark.parametrize("constant", ["W", "T", "labels"])
+@pytest.mark.parametrize("damage", ["no data", "large shape", "no type", "unknown type", "text"])
+def test_damaged_constants_get_one_sentence(constant: str, damage: str, save: Make, capfd: Any) -> None:
+    model = scaled_model()
+    (tensor,) = [found for found in model.graph.initializer if found.name == constant]
+    if damage == "no data":
+        tensor.ClearField("raw_data")
+    elif damage == "large shape":
+        tensor.dims[:] = [2**40, 2**40]
+    else:
+        tensor.data_type = {"no type": 0, "unknown type": 99, "text": onnx.TensorProto.STRING}[damage]
+    path = save(model)
+    for classes in (None, ["a", "b", "c"]):
+        with pytest.raises(TeacherError, match=r"'model' (cannot be opened|does not name|failed)"):
+            as_teacher(path, classes).observe(np.ones((2, 2), np.float32))
+    assert capfd.readouterr().out == ""  # onnxruntime would print that it tries again

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import zipfile
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -11,6 +13,7 @@ import pandas as pd
 import pytest
 
 from consilience.exceptions import TeacherError
+from consilience.files import arrays
 from consilience.files.card import Card, card_path, write_card
 from consilience.teachers import as_teacher
 
@@ -99,7 +102,7 @@ def test_scores_can_abstain() -> None:
         (PROBA[0], CLASSES, "logits", "has an array of shape (3,); expected (n, k)"),
         (PROBA, CLASSES, "labels", "or (n,) for hard labels"),
         (np.zeros((2, 2, 2)), CLASSES, "auto", "has an array of shape (2, 2, 2)"),
-        ([[1.0], [1.0, 2.0]], CLASSES, "auto", "rows differ in length"),
+        ([[1.0], [1.0, 2.0]], CLASSES, "auto", "its rows cannot be read as an array"),
     ],
 )
 def test_arrays_of_a_wrong_shape(array: Any, classes: Any, output: Any, message: str) -> None:
@@ -131,10 +134,102 @@ def test_a_data_frame_names_its_classes() -> None:
         as_teacher(frame, ["c", "b", "a"])
 
 
-def test_npy_is_mapped(tmp_path: Path) -> None:
-    np.save(tmp_path / "p.npy", PROBA)
-    teacher = as_teacher(tmp_path / "p.npy", CLASSES)
-    assert isinstance(teacher._table, np.memmap)  # type: ignore[attr-defined]
+def test_npy_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "p.npy"
+    np.save(path, PROBA)
+    monkeypatch.chdir(tmp_path)
+    teacher = as_teacher("p.npy", CLASSES)
+    monkeypatch.chdir("/")
+    np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
+    os.truncate(path, path.stat().st_size - 8)  # a mapped file would end the process here
+    with pytest.raises(TeacherError, match=r"'p' cannot be read from .*p\.npy: its header promises"):
+        teacher.predict_logits(X)
+    path.unlink()
+    with pytest.raises(TeacherError, match=r"'p' cannot be read from .*No such file"):
+        teacher.observe(X)
+
+
+def test_an_archive_that_inflates_to_gigabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "MAX_INFLATED", 10**5)
+    np.savez_compressed(tmp_path / "bomb.npz", logits=np.zeros((10**5, 3)), classes=np.array(CLASSES))
+    with pytest.raises(TeacherError, match=r"'bomb' cannot be read from .*would inflate to 2\.4 MB"):
+        as_teacher(tmp_path / "bomb.npz")
+
+
+def test_a_member_that_is_no_array(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "odd.npz", "w") as archive:
+        archive.writestr("logits", b"text")
+    with pytest.raises(TeacherError, match=r"'odd' cannot be read from .*its member 'logits' is no array"):
+        as_teacher(tmp_path / "odd.npz", CLASSES)
+
+
+def test_tensors_of_types_and_layouts_that_numpy_lacks() -> None:
+    torch = pytest.importorskip("torch")
+    scores = torch.tensor([[4.0, 1.0, -2.0]] * 4)
+    for given in (scores.bfloat16(), scores.half(), scores.to_sparse(), scores.requires_grad_()):
+        logits = as_teacher(given, CLASSES, output="logits").predict_logits(X)
+        np.testing.assert_array_equal(logits, [[4.0, 1.0, -2.0]] * 4)
+        logits = as_teacher(lambda rows, given=given: given, CLASSES, output="logits").predict_logits(X)
+        np.testing.assert_array_equal(logits, [[4.0, 1.0, -2.0]] * 4)
+
+
+class Polars:
+    """Looks like a polars Series or DataFrame: no `ndim` of a Series' own, no options of `to_numpy`."""
+
+    def __init__(self, values: Any, columns: list[str] | None = None) -> None:
+        self._values = values
+        self.shape = np.shape(values)
+        if columns is not None:
+            self.columns = columns
+
+    def to_numpy(self) -> np.ndarray:
+        return np.asarray(self._values)
+
+    def to_list(self) -> list[Any]:
+        return list(self._values)
+
+    def __getitem__(self, key: str) -> Polars:
+        return Polars([row[0] for row in self._values])
+
+
+def test_polars_series_and_frames() -> None:
+    assert code(as_teacher(Polars(["b", None, "a", "b"])).predict_logits(X)) == [1, -1, 0, 1]
+    frame = Polars([["b"], [None], ["a"], ["b"]], ["label"])
+    assert code(as_teacher(frame).predict_logits(X)) == [1, -1, 0, 1]
+    teacher = as_teacher(Polars(PROBA, CLASSES))
+    assert teacher.classes.tolist() == CLASSES
+    np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
+
+
+def test_real_polars() -> None:
+    polars = pytest.importorskip("polars")
+    assert code(as_teacher(polars.Series(["b", None, "a", "b"])).predict_logits(X)) == [1, -1, 0, 1]
+    teacher = as_teacher(polars.DataFrame(PROBA, schema=CLASSES))
+    np.testing.assert_allclose(np.exp(teacher.predict_logits(X)), PROBA, atol=2e-6)
+
+
+def test_masked_rows_abstain() -> None:
+    mask = np.zeros((4, 3), dtype=bool)
+    mask[1] = True
+    expected = [0, -1, 2, 1]
+    scores = np.ma.masked_array(np.eye(3)[[0, 1, 2, 1]], mask)
+    assert code(as_teacher(scores, CLASSES).predict_logits(X)) == expected
+    assert code(as_teacher(lambda rows: scores, CLASSES).predict_logits(X)) == expected
+    labels = np.ma.masked_array(["a", "b", "c", "b"], mask[:, 0])
+    assert code(as_teacher(labels, CLASSES).predict_logits(X)) == expected
+
+
+@pytest.mark.parametrize(
+    ("scores", "says"),
+    [
+        ([["x", "y", "z"]] * 4, "instead of an array of numbers"),
+        ([[10**400, 1, 2]] * 4, "instead of an array of numbers"),
+        ([[1.0], [1.0, 2.0]], "its rows cannot be read as an array"),
+    ],
+)
+def test_scores_that_are_no_numbers(scores: Any, says: str) -> None:
+    with pytest.raises(TeacherError, match=says):
+        as_teacher(scores, CLASSES, output="logits").predict_logits(X)
 
 
 def test_npy_takes_classes_and_output_from_its_card(tmp_path: Path) -> None:

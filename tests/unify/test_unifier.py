@@ -30,6 +30,7 @@ from consilience import (
     as_teacher,
     balance_weights,
     estimate_soft_labels,
+    rank_teachers,
 )
 from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
@@ -453,7 +454,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"smoothing": 1}, "smoothing=1 must be below 1"),
     ({"batch_size": 0}, "batch_size=0 must be a whole number"),
     ({"teachers": []}, "teachers is empty"),
-    ({"teachers": "a.onnx"}, "teachers is a str"),
+    ({"teachers": "a.onnx"}, "cannot be read from a.onnx"),
+    ({"teachers": {7}}, "teachers is a set; give a list of teachers"),
     ({"student": "forrest"}, "Did you mean 'forest'"),
     ({"student": 3}, "student is a int"),
     ({"student": LogisticRegression}, "student is the class LogisticRegression"),
@@ -536,3 +538,17 @@ def test_data_frames_and_lists_pass_through(digits: Any) -> None:
     student = make_pipeline(CountVectorizer(analyzer="char"), LogisticRegression())
     text = Unifier([counter], student).fit(words)
     assert text.predict(["short", "a long text"]).tolist() == ["short", "long"]
+
+
+def test_teachers_are_a_list_a_dict_a_ranking_or_one(digits: Any) -> None:
+    X, sources = digits["X"][:40], digits["teachers"]
+    expected = Unifier(sources).score_teachers(X)
+    named = Unifier({f"site {i}": source for i, source in enumerate(sources)})
+    np.testing.assert_array_equal(named.score_teachers(X), expected)
+    assert list(named.label_space_.names) == [f"site {i}" for i in range(len(sources))]
+    ranking = rank_teachers(sources, X, digits["y"][:40], "nce", n_bootstrap=0)
+    ranked = Unifier(ranking)
+    assert ranked.score_teachers(X).shape == expected.shape
+    assert list(ranked.label_space_.names) == [row.name for row in ranking]
+    one = Unifier(sources[0])
+    np.testing.assert_array_equal(one.score_teachers(X), expected[:, one.label_space_.block(0)])

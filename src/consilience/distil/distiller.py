@@ -29,8 +29,9 @@ from consilience.distil.teacher_signal import (
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.kernels.columns import column_moments
 from consilience.labels import read_labels
-from consilience.students.base import Origin, TaughtClassifier, make_student, numbered_teacher, timed
+from consilience.students.base import Origin, TaughtClassifier, make_student, timed
 from consilience.teachers import Teacher
+from consilience.teachers.given import numbered_teacher
 from consilience.teachers.scoring.engine import observe
 from consilience.teachers.scoring.store import as_store
 from consilience.transport.centres import KINDS

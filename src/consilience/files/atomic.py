@@ -33,10 +33,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
         _sync_folder(target.parent)
     except OSError as error:
-        raise WriteError(
-            error.errno,
-            f"{target} cannot be written: {error.strerror or error}. What was there is unchanged.",
-        ) from error
+        raise WriteError(error.errno, error.strerror or str(error), str(target)) from error
     finally:
         temporary.unlink(missing_ok=True)
 

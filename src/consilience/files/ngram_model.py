@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError
+from consilience.files.arrays import ArrayFileError, NpzFile
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
 from consilience.files.strict_json import parse_json
@@ -256,28 +257,22 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
         raise InvalidInputError(f"{source} cannot be read: it is not a regular file.")
     try:
         arrays = _read_arrays(source)
-    except InvalidInputError:
-        raise
-    except Exception as error:  # numpy and zipfile raise all kinds, for a bit that was flipped
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise InvalidInputError(f"{source.name} is no model of texts that can be read: {reason}.") from error
+    except ArrayFileError as error:
+        raise InvalidInputError(
+            f"{source.name} is no model of texts that can be read: {error.reason}."
+        ) from error
     return _checked(arrays, source.name)
 
 
 def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
-    with zipfile.ZipFile(source) as archive:
-        expected = {f"{name}.npy" for name in (VERSION_KEY, *_ARRAYS)}
-        found = archive.namelist()
-        if set(found) != expected or len(found) != len(expected):
+    with NpzFile(source, compressed=False) as archive:
+        expected = [VERSION_KEY, *_ARRAYS]
+        if sorted(archive.names) != sorted(expected):
             raise InvalidInputError(
-                f"{source.name} is no model of texts: it has {shorten(found) or 'nothing'}; expected "
+                f"{source.name} is no model of texts: it has {shorten(archive.names) or 'nothing'}; expected "
                 f"{shorten(sorted(expected))}. Write one with save."
             )
-        # without compression the file is as large as what it holds
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise InvalidInputError(f"{source.name} is compressed; write it with save, which does not.")
-    with np.load(source, allow_pickle=False) as values:
-        return {name: values[name] for name in (VERSION_KEY, *_ARRAYS)}
+        return {name: archive.read(name) for name in expected}
 
 
 def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:

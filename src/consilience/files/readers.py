@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import os
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
+from consilience.files.arrays import ArrayFileError, NpzFile, read_npy
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, file_sha256, write_card
 from consilience.files.strict_json import RepeatedKeyError, parse_json
@@ -150,7 +150,12 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
 
 
 def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
-    readers = {".npy": _read_npy, ".npz": _read_npz, ".csv": _read_csv, ".parquet": _read_parquet}
+    readers = {
+        ".npy": lambda path, key: read_npy(path),
+        ".npz": _read_npz,
+        ".csv": _read_csv,
+        ".parquet": _read_parquet,
+    }
     suffix = path.suffix.lower()
     if suffix not in readers:
         raise InvalidInputError(f"{option} reads {', '.join(readers)}; {path.name!r} ends in none of these.")
@@ -158,30 +163,25 @@ def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
         raise InvalidInputError(f"{option}: {path} does not exist, or is no file.")
     try:
         return readers[suffix](path, key)
+    except ArrayFileError as error:
+        raise InvalidInputError(f"{option}: {error}") from error
     except InvalidInputError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, csv.Error) as error:
+    except (OSError, ValueError, EOFError, KeyError, csv.Error) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if "pickle" in reason.lower():
-            reason = "it holds Python objects, which would have to be unpickled; save numbers or plain text"
         raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.") from error
 
 
 def _read_npy(path: Path, key: str) -> NDArray[Any]:
-    values = np.load(path, allow_pickle=False)
-    if not isinstance(values, np.ndarray):
-        raise ValueError("it is an .npz under another name")
-    return values
+    return read_npy(path)
 
 
 def _read_npz(path: Path, key: str) -> NDArray[Any]:
-    if not zipfile.is_zipfile(path):
-        raise ValueError("it is no .npz archive")
-    with np.load(path, allow_pickle=False) as archive:
-        found = archive.files if len(archive.files) == 1 else [name for name in archive.files if name == key]
+    with NpzFile(path) as archive:
+        found = archive.names if len(archive.names) == 1 else [name for name in archive.names if name == key]
         if not found:
-            raise ValueError(f"it has {shorten(archive.files) or 'nothing'}; expected an array {key}")
-        return np.asarray(archive[found[0]])
+            raise ValueError(f"it has {shorten(archive.names) or 'nothing'}; expected an array {key}")
+        return archive.read(found[0])
 
 
 def _read_csv(path: Path, key: str) -> NDArray[Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +34,7 @@ from consilience.rank.metrics import (
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.students.sklearn import named_student
 from consilience.teachers import Teacher, as_teacher
+from consilience.teachers.given import distinct_names, given_teachers
 from consilience.teachers.scoring.engine import Observed, observe
 from consilience.teachers.scoring.store import ScoreStore, as_store
 
@@ -103,11 +104,12 @@ def rank_teachers(
 
     Parameters
     ----------
-    teachers : sequence, or dict from names
-        Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. A teacher
-        that fails, gives every row the same answer or abstains everywhere comes last, with the reason. Rows
-        without an answer count as guesses. Where the metric is no likelihood, a teacher that never answers
-        for some class comes after those that do.
+    teachers : sequence, dict, Ranking or teacher
+        Teachers, or whatever `as_teacher` takes: models, paths, functions, precomputed outputs. A list of
+        them, a dict by name, another Ranking (those with a score), or a single one. A teacher that fails,
+        gives every row the same answer or abstains everywhere comes last, with the reason. Rows without an
+        answer count as guesses. Where the metric is no likelihood, a teacher that never answers for some
+        class comes after those that do.
     X : array, sparse matrix, data frame or list
         n rows of your task.
     y : (n,) sequence of str or int
@@ -191,7 +193,7 @@ def rank_teachers(
         )
     classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
-    labels, given, once = classes[codes], _named(teachers), None
+    labels, given, once = classes[codes], given_teachers(teachers), None
     if settings.approximation == "student" and "transport" in names:
         once = fitted_logits(_lone(settings.student), rows_left, labels, classes)
     task = Task(
@@ -208,7 +210,7 @@ def rank_teachers(
         found.known,
     )
     rows, resamples = [], []
-    for place, (name, source) in enumerate(given):
+    for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
         start = time.perf_counter()
         row, added = _rank_one(source, name, place, task)
         means = np.full(n_bootstrap, -np.inf)
@@ -217,7 +219,9 @@ def rank_teachers(
             row = replace(row, interval=_interval(means, confidence, task.metrics[names[0]].highest))
         rows.append(replace(row, seconds=time.perf_counter() - start))
         resamples.append(means)
-        progress("ranking", place + 1, len(given))
+        progress("ranking", place + 1, len(given.sources))
+    names_once = distinct_names([row.name for row in rows])
+    rows = [replace(row, name=name) for row, name in zip(rows, names_once, strict=True)]
     ordered = _best_first(rows, np.array(resamples))
     return Ranking(ordered, names[0], len(labels), len(classes), float(confidence))
 
@@ -280,21 +284,6 @@ def _settings(
     )
 
 
-def _named(teachers: Any) -> list[tuple[str | None, Any]]:
-    """Return names, where they are given, and what teachers are made of."""
-    if isinstance(teachers, Mapping):
-        pairs: list[tuple[str | None, Any]] = [(str(name), source) for name, source in teachers.items()]
-    elif isinstance(teachers, list | tuple):
-        pairs = [(None, source) for source in teachers]
-    else:
-        raise InvalidInputError(
-            f"teachers is a {type(teachers).__name__}; give a list of teachers, or a dict of them by name."
-        )
-    if not pairs:
-        raise InvalidInputError("teachers is empty; give at least one.")
-    return pairs
-
-
 def _lone(student: Any) -> Any:
     """Return a student that nobody teaches, unfitted."""
     if hasattr(student, "fit"):
@@ -336,9 +325,8 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> tuple[Ra
                     partial = bool(np.isnan(found).any()) and case.n_classes < task.n_classes
         except Exception as problem:  # whatever a foreign model raises, the others are still to be ranked
             error, added = _reason(problem), None
-    release = getattr(teacher, "release", None)
-    if release is not None:  # the next one needs the memory
-        release()
+    if teacher is not None:
+        teacher.release()  # the next one needs the memory
     score = scores[first] if error is None else -np.inf
     nothing = (np.nan, np.nan)
     row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores, partial)

@@ -88,6 +88,14 @@ class Ranking:
             raise InvalidInputError(f"No teacher could be scored. The first one: {first.error}")
         return first.teacher
 
+    def scored_teachers(self) -> list[tuple[str, Teacher, float]]:
+        """Return name, teacher and score of each teacher that has a score, best first."""
+        return [
+            (row.name, row.teacher, row.score)
+            for row in self.rows
+            if row.teacher is not None and math.isfinite(row.score)
+        ]
+
     def __len__(self) -> int:
         return len(self.rows)
 

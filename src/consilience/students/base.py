@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from consilience._optional import installed
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_fitted, take_rows
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, carded
 from consilience.files.export import finish, write_model
 from consilience.files.ngram_model import holds_texts
@@ -32,7 +32,7 @@ from consilience.students.sklearn import (
     is_torch_student,
     named_student,
 )
-from consilience.teachers import Teacher, as_teacher
+from consilience.teachers import Teacher
 
 
 class Origin(NamedTuple):
@@ -220,11 +220,3 @@ def make_student(
     from consilience.nn import as_torch_student
 
     return as_torch_student(None if isinstance(student, str) else student, random_state)
-
-
-def numbered_teacher(source: Any, index: int, count: int, name: str | None = None) -> Teacher:
-    """Make a teacher, or say which of several cannot be made."""
-    try:
-        return as_teacher(source, name=name)
-    except TeacherError as error:
-        raise error.at(index, count) from error.__cause__

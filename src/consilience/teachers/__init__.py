@@ -1,7 +1,7 @@
 """Teachers: any classifier, or its precomputed outputs, behind one method.
 
-`as_teacher` looks at what it is given, in the order of the tables below. Nothing a file names is
-imported or run; torch, onnx and onnxruntime are imported when a source needs them.
+`as_teacher` picks an adapter by the tables below. It never imports or runs what a file names. It imports
+torch, onnx and onnxruntime only when a source needs them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers._base import BATCH_SIZE, Options, Teacher, relabel
+from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
@@ -31,8 +31,18 @@ from consilience.teachers._precomputed import (
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
+from consilience.teachers._wrapped import relabel
 
-__all__ = ["Observed", "Teacher", "as_teacher", "join_classes", "rename_classes", "split_classes"]
+__all__ = [
+    "Observed",
+    "Teacher",
+    "TeacherLike",
+    "as_teacher",
+    "is_source",
+    "join_classes",
+    "rename_classes",
+    "split_classes",
+]
 
 Maker = Callable[[Any, ArrayLike | None, str | None, Options], Teacher]
 
@@ -43,9 +53,9 @@ _FILES: dict[str, Maker] = {
     ".parquet": parquet_teacher,
 }
 
-# the first test that holds decides; a torch module is callable too, so that callables come last
+# the first test that holds decides; callables come last, since a torch module is callable, too
 _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
-    (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher), relabel),
+    (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher | TeacherLike), relabel),
     (lambda obj: is_instance_of(obj, "torch.nn", "Module"), torch_teacher),
     (is_array, array_teacher),
     (is_ngram_classifier, ngram_teacher),
@@ -73,34 +83,34 @@ def as_teacher(
     Parameters
     ----------
     obj : object
-        - a fitted scikit-learn-style classifier with `predict_proba`, or else `decision_function`,
-          whose margins then count as logits: a binary margin d as [0, d] (so that softmax is sigmoid(d)),
-          the columns of several classes as they are;
+        - a fitted scikit-learn-style classifier with `predict_proba`, or else `decision_function`. Margins
+          count as logits: a binary margin d as [0, d] (so that softmax is sigmoid(d)), those of several
+          classes as they are;
         - a `torch.nn.Module` that returns logits (n, k);
-        - a path to an ``.onnx`` file; what it may read besides is checked first;
+        - a path to an ``.onnx`` file. Files that it refers to are checked first;
         - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
-        - a function ``f(X) -> (n, k)``; or one that gives each row a ranked answer: pairs (class, score) or a
-          dictionary, of all classes or the best few, and None (or nothing) where it abstains;
-        - precomputed outputs, a row per row of the transfer set: an array (n, k), hard labels (n,) that
-          name classes (None, NaN, or -1 where that is no class: abstains), a data frame, or a path to
-          ``.npy``, ``.npz`` (one of ``logits``, ``proba``, ``labels``; and ``classes``) or ``.parquet``
-          (a column per class, or one column ``label``);
-        - a teacher, which is returned as it is (or under the given name and classes).
+        - a function ``f(X) -> (n, k)``, or one that returns a ranked answer per row: pairs (class, score) or
+          a dictionary, of all classes or the best few, and None to abstain;
+        - precomputed outputs, a row per row of the transfer set: an array (n, k), a data frame, hard labels
+          (n,) that name classes (None, NaN, or -1 if that is no class, abstain), or a path to ``.npy``,
+          ``.npz`` (one of ``logits``, ``proba``, ``labels``; and ``classes``) or ``.parquet`` (a column per
+          class, or one column ``label``);
+        - a teacher, which is returned as it is (or under the given name and classes);
+        - an object of your own with `name`, `classes` and `predict_logits` (see `TeacherLike`). Any other
+          member of `Teacher` that it has is used, too.
     classes : (k,) sequence of str or int, optional
-        The class of each column. A classifier's own classes, an ONNX file's own, or those of the card next
-        to a file are used by default; where there are such, these rename them column by column.
-        Hard labels must be among them.
+        The class of each column. By default those of the classifier, of the ONNX file, or of the card next
+        to the file; `classes` renames them column by column. Hard labels must be among them.
     name : str, optional
         By default the card's name, the file's stem, the class of the model or the name of the function.
     output : {"auto", "logits", "probabilities", "costs", "labels"}
-        What the source gives. "auto" knows it for scikit-learn and torch, reads it from an ONNX graph where
-        possible, and otherwise decides on the first batch and stays with it; ranked answers do not show it.
-        For scikit-learn, "logits" prefers `decision_function` to `predict_proba`. "costs", of functions and
-        arrays, are lower where a class is more probable: their negatives are logits.
+        What the source returns. "auto" knows it for scikit-learn and torch, reads it from the ONNX graph if
+        it can, and otherwise decides on the first batch. Ranked answers need it. For scikit-learn, "logits"
+        prefers `decision_function` to `predict_proba`. "costs" (of functions and arrays) are lower for more
+        probable classes: their negatives are logits.
     floor : float
-        Probabilities become ``log(max(p, floor))``. Classes that a ranked answer does not name have p = 0,
-        after the others are scaled to sum to one; among logits they get the lowest of the answer, among costs
-        the highest.
+        Probabilities become ``log(max(p, floor))``. Classes that a ranked answer does not name get p = 0
+        (the others are scaled to sum to one), the lowest logit of the answer, or its highest cost.
     label_smoothing : float
         For hard labels, s: the label's logit is log(1 - s + s / k), the others' log(s / k).
     batch_size : int
@@ -108,24 +118,24 @@ def as_teacher(
     device : str, optional
         Where a torch module runs (it is moved there); "cpu" or "cuda" for ONNX.
     embed : str, callable or array, optional
-        What counts as the features of a row. By default what enters the last layer, where one is found: a
-        torch module's last linear layer with k outputs, the last Gemm or MatMul with k columns of an ONNX
-        graph, a linear model, an MLPClassifier. Otherwise the name of a torch layer (its output; with
-        ``":input"`` at its end, its input), of a tensor of an ONNX graph, or of a step of a scikit-learn
-        pipeline; or a function of X (of a batch, as a tensor, for torch) that gives (n, d); or an array
-        (n, d) for precomputed outputs. Maps and sequences are averaged over places and steps.
+        The features of a row. By default the input of the last layer, if there is one: a torch module's last
+        linear layer with k outputs, the last Gemm or MatMul with k columns of an ONNX graph, a linear model,
+        an MLPClassifier. Or the name of a torch layer (its output; its input with ``":input"`` at the end),
+        of a tensor of an ONNX graph, or of a step of a scikit-learn pipeline; or a function of X (for torch,
+        of a batch as a tensor) that returns (n, d); or an array (n, d) for precomputed outputs. Feature maps
+        and sequences are averaged over places and steps.
     fingerprint : str, optional
-        A text that, with name and classes, stands for this very model, so that its outputs can be kept on
-        disk; change it when the model changes. It is found by itself, from the content, but for functions.
+        A text that stands for this version of the model, so that its outputs can be stored. Change it when
+        the model changes. Only functions need one; for all else it is computed from the content.
     n_jobs : int
-        In how many processes a slow function is asked when many rows are scored, as by `Unifier`. Each loads
-        what the function needs; it must be one that can be imported.
+        Processes in which to ask a slow function about many rows. Each loads what the function needs; the
+        function must be importable.
 
     Returns
     -------
     Teacher
-        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention. What it has
-        besides (`embed`, `class_weights`, ...) is listed at `Teacher`.
+        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention. `Teacher` lists
+        its other members (`embed`, `class_weights`, ...).
 
     Raises
     ------
@@ -170,6 +180,11 @@ def as_teacher(
     if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
         raise InvalidInputError(f"fingerprint={fingerprint!r} must be a text that is not empty.")
     return make(obj, classes, name, options)
+
+
+def is_source(obj: Any) -> bool:
+    """Tell whether an object is of a kind that `as_teacher` takes."""
+    return isinstance(obj, str | os.PathLike) or any(test(obj) for test, _ in _OBJECTS)
 
 
 def _maker(obj: Any, name: str | None) -> Maker:

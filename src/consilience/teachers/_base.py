@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -23,27 +22,31 @@ BATCH_SIZE = 1024
 
 
 @runtime_checkable
-class Teacher(Protocol):
-    """A classifier that can be asked for logits; any object with these three members is one.
+class TeacherLike(Protocol):
+    """What you implement to bring a teacher of your own: three members; `as_teacher` adds the rest.
 
-    Optional members, used where they exist:
+    Attributes
+    ----------
+    name : str
+        For messages and reports.
+    classes : (k,) sequence of str or int
+        The class of each column.
+    """
 
-    - ``batched`` (bool, True where it is missing): whether `predict_logits` may be called with slices of X.
-      Precomputed outputs say False and get the whole X at once.
-    - ``n_jobs`` (int, 1 where it is missing): in how many processes it is asked where rows take long.
-    - ``embed(X)``: features (n, d), for ranking and class centres; missing where there are none.
-    - ``observe(X)``: logits and embeddings of one pass, as an `Observed`.
-    - ``class_weights``: the weights (k, d) of the last layer, which turn embeddings into logits up to a bias;
-      None where there are none.
-    - ``class_centres``: the mean embedding (k, d) of each class in the teacher's own data, or None.
-    - ``find_head(X)``: look for the last layer, where only a pass shows it (torch); ``class_weights`` is then
-      what there is.
-    - ``settle(X)``: look at some rows, where only these show how to read the rest (``output="auto"``); called
-      before ``fingerprint`` is asked for. ``settled`` (bool, True where it is missing) tells whether that is
-      done; the first batch is larger where it is not.
-    - ``randomised(seed)``: the same structure with random weights, a teacher (torch), or None.
-    - ``fingerprint``: a text that changes whenever the model does, or None where that cannot be known;
-      outputs are kept on disk under it.
+    name: str
+    classes: Any
+
+    def predict_logits(self, X: Any) -> Any:
+        """Return logits (n, k); a row of NaN where the teacher abstains."""
+        ...
+
+
+class Teacher(ABC):
+    """A classifier that can be asked for logits: what `as_teacher` returns.
+
+    Only `name`, `classes` and `predict_logits` are there to be filled in. Everything else has a default that
+    means "there is none". An object of your own needs the three members of `TeacherLike`; `as_teacher` uses
+    any of the others that it has.
 
     Attributes
     ----------
@@ -51,14 +54,72 @@ class Teacher(Protocol):
         For messages and reports.
     classes : (k,) array
         The class of each column.
+    batched : bool
+        Whether `predict_logits` may be called with slices of X. Precomputed outputs get the whole X at once.
+    n_jobs : int
+        In how many processes a slow teacher is asked.
+    class_centres : (k, d) array or None
+        The mean embedding of each class in the teacher's own data.
     """
 
     name: str
     classes: NDArray[Any]
+    batched: bool = True
+    n_jobs: int = 1
+    class_centres: NDArray[np.float64] | None = None
 
+    @abstractmethod
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, k); a row of NaN where the teacher abstains."""
-        ...
+        """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
+
+    def embed(self, X: Any) -> NDArray[Any] | None:
+        """Return features (n, d), for ranking and class centres; None where there are none."""
+        return None
+
+    def observe(self, X: Any) -> Observed:
+        """Return logits and embeddings, in one pass over the model if possible."""
+        return Observed(self.predict_logits(X), self.embed(X))
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) of the last layer, which turn embeddings into logits up to a bias, or None."""
+        return None
+
+    def find_head(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
+        """Find the last layer where only a pass shows it (torch), so that `class_weights` is complete."""
+
+    def randomised(self, seed: int) -> Teacher | None:
+        """Return a teacher of the same structure with random weights, or None."""
+        return None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A text that changes whenever the outputs may, under which they are stored; None if unknown."""
+        return None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known how to read the scores; the first batch is larger where it is not."""
+        return True
+
+    def settle(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
+        """Decide on some rows how to read the scores; called before the fingerprint is asked for."""
+
+    def release(self) -> None:  # noqa: B027  (nothing to do by default)
+        """Free memory that can be had again, such as an open session."""
+
+    @contextmanager
+    def _wording(self, X: Any) -> Iterator[None]:
+        """Turn an error inside a foreign model into a TeacherError."""
+        try:
+            yield
+        except ConsilienceError:
+            raise
+        except Exception as error:
+            raise TeacherError(self.name, f"failed on {describe(X)}: {summary(error)}") from error
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, classes: {shorten(self.classes, 5)})"
 
 
 @dataclass(frozen=True)
@@ -75,11 +136,8 @@ class Options:
     n_jobs: int = 1
 
 
-class Adapter(ABC):
-    """A teacher around a foreign model: subclasses only say how to get its raw scores and features."""
-
-    batched = True
-    class_centres: NDArray[np.float64] | None = None
+class Adapter(Teacher):
+    """A teacher around a foreign model. Subclasses only fetch its raw scores and features."""
 
     def __init__(
         self, name: str, classes: NDArray[Any], options: Options, *, output: Output | None = None
@@ -102,11 +160,11 @@ class Adapter(ABC):
         return self._embed(X)
 
     def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
-        """Return raw scores and features, None where there are none; in one pass where that can be."""
+        """Return raw scores and features (or None), in one pass if possible."""
         return self._scores(X, rows), self._features(X, rows) if self._embeddable() else None
 
     def _embeddable(self) -> bool:
-        """Tell whether there are features, as far as can be told without a row."""
+        """Tell whether there are features, as far as is known before a row is seen."""
         return callable(self._embed)
 
     def _width(self) -> int:
@@ -118,22 +176,10 @@ class Adapter(ABC):
         return None
 
     @property
-    def class_weights(self) -> NDArray[Any] | None:
-        """The weights (k, d) of the last layer, where there is one on top of the embedding."""
-        return None
-
-    @property
-    def embed(self) -> Callable[[Any], NDArray[Any]]:
-        """The function X -> features (n, d); an attribute that is missing where there are none."""
-        if not self._embeddable():
-            raise AttributeError(f"teacher {self.name!r} has no embedding; give as_teacher embed=")
-        return self._embed_rows
-
-    @property
     def fingerprint(self) -> str | None:
         """A text that changes whenever the outputs may; None where that cannot be known."""
         if self._version is not None:
-            # with name and classes, lest two functions that are both called "v1" be taken for one
+            # with name and classes: two functions may both be called "v1"
             content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
         elif callable(self._embed):  # a function has no content that could be compared
             content = None
@@ -149,7 +195,7 @@ class Adapter(ABC):
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
         rows = n_rows(X)
-        if rows == 0:  # scikit-learn and many others refuse to predict nothing
+        if rows == 0:  # scikit-learn and many others refuse an empty X
             return np.empty((0, len(self.classes)))
         with self._wording(X):
             raw = self._scores(X, rows)
@@ -167,7 +213,7 @@ class Adapter(ABC):
         return Observed(logits, None if features is None else read_features(features, rows, self.name))
 
     def settle(self, X: Any) -> None:
-        """Decide on some rows what scores are, where nothing else tells; the fingerprint depends on it."""
+        """Decide on some rows what the scores are, if nothing else tells; the fingerprint depends on it."""
         if not self.settled:
             self.predict_logits(X)
 
@@ -176,29 +222,16 @@ class Adapter(ABC):
         """Whether it is known what scores are."""
         return self._reader.output != "auto"
 
-    def _embed_rows(self, X: Any) -> NDArray[Any]:
-        """Return features (n, d)."""
+    def embed(self, X: Any) -> NDArray[Any] | None:
+        """Return features (n, d), or None where there are none."""
+        if not self._embeddable():
+            return None
         rows = n_rows(X)
         if rows == 0:
             return np.empty((0, self._width()))
         with self._wording(X):
             features = self._features(X, rows)
-        if features is None:
-            raise TeacherError(self.name, "has no layer to take embeddings from. Give as_teacher embed=.")
-        return read_features(features, rows, self.name)
-
-    @contextmanager
-    def _wording(self, X: Any) -> Iterator[None]:
-        """Word what goes wrong inside a foreign model."""
-        try:
-            yield
-        except ConsilienceError:
-            raise
-        except Exception as error:
-            raise TeacherError(self.name, f"failed on {describe(X)}: {summary(error)}") from error
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, classes: {shorten(self.classes, 5)})"
+        return None if features is None else read_features(features, rows, self.name)
 
 
 class Aligned(Adapter):
@@ -225,18 +258,19 @@ class Aligned(Adapter):
         return 0 if self._stored_features is None else int(np.shape(self._stored_features)[1])
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return the logits (n, k) of all rows; X only has to have as many."""
+        """Return the logits (n, k) of all rows; only the number of rows of X matters."""
         self._check_rows(X)
         return super().predict_logits(X)
 
     def observe(self, X: Any) -> Observed:
-        """Return the logits and embeddings of all rows; X only has to have as many."""
+        """Return the logits and embeddings of all rows; only the number of rows of X matters."""
         self._check_rows(X)
         return super().observe(X)
 
-    def _embed_rows(self, X: Any) -> NDArray[Any]:
+    def embed(self, X: Any) -> NDArray[Any] | None:
+        """Return the embeddings of all rows, or None; only the number of rows of X matters."""
         self._check_rows(X)
-        return super()._embed_rows(X)
+        return super().embed(X)
 
     def _check_rows(self, X: Any) -> None:
         rows = n_rows(X)
@@ -248,63 +282,23 @@ class Aligned(Adapter):
             )
 
 
-class Relabelled:
-    """A teacher under another name, or with other names for its classes."""
-
-    def __init__(self, teacher: Teacher, name: str, classes: NDArray[Any]) -> None:
-        self._teacher, self.name, self.classes = teacher, name, classes
-        self.batched = getattr(teacher, "batched", True)
-
-    def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return the teacher's own logits (n, k)."""
-        logits: NDArray[np.float64] = self._called(self._teacher.predict_logits, X)
-        return logits
-
-    def _called(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a member of the teacher, whose complaints are then in this one's name."""
-        try:
-            return function(*arguments)
-        except TeacherError as error:
-            raise error.changed(teacher=self.name) from error
-
-    def __getattr__(self, member: str) -> Any:
-        # optional members such as embed; never the private ones, or unpickling would recurse
-        if member.startswith("_"):
-            raise AttributeError(member)
-        found = getattr(self._teacher, member)
-        return functools.partial(self._called, found) if callable(found) else found
-
-
-def relabel(teacher: Teacher, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
-    """Pass a teacher through, under the given name and classes."""
-    if options.output not in ("auto", "logits"):
-        raise TeacherError(
-            name or teacher.name, f"is a teacher already and gives logits; drop output={options.output!r}."
-        )
-    if options.embed is not None or options.fingerprint is not None:
-        raise TeacherError(
-            name or teacher.name,
-            "is a teacher already; give embed= and fingerprint= where it is made.",
-        )
-    if classes is None and name is None:
-        return teacher
-    shown = name or teacher.name
-    return Relabelled(teacher, shown, own_or_given(teacher.classes, classes, shown))
-
-
 def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
     """Return classes as a 1-D array, or raise in the teacher's name."""
     try:
         return np.asarray(class_list(values))
-    except (LabelSpaceError, TypeError) as error:
+    except LabelSpaceError as error:
         raise TeacherError(name, f"cannot be used: {error}") from error
+    except Exception as error:  # what is no list raises all kinds
+        raise TeacherError(
+            name, f"has classes= that cannot be read ({summary(error)}). Give a list of names."
+        ) from error
 
 
 def own_or_given(own: ArrayLike, given: ArrayLike | None, name: str, *, binding: bool = True) -> NDArray[Any]:
-    """Return the source's own classes, or those that rename them column by column.
+    """Return the source's own classes, or the given ones, which rename them column by column.
 
-    The same names in another order would be a renaming that swaps classes: surely a slip.
-    Where the own classes are not `binding` (a stale list in a file, say), others may differ in number.
+    The same names in another order would swap classes, so they are refused as a slip. If the own classes are
+    not `binding` (a file may hold a stale list), the number of classes may differ.
     """
     if given is None:
         return class_array(own, name)
@@ -339,7 +333,7 @@ def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[An
 
 
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
-    """Raise unless embed= is None or a function; `otherwise` says what else it may be."""
+    """Raise unless embed= is None or a function; `otherwise` names what else it may be."""
     if embed is not None and not callable(embed):
         choice = f"{otherwise}, or a function" if otherwise else "a function"
         raise TeacherError(name, f"has embed={embed!r}; give {choice} of X that returns features (n, d).")

@@ -17,7 +17,6 @@ class CallableTeacher(Adapter):
     """A function f(X) -> (n, k), or a ranked answer per row."""
 
     _function: Callable[[Any], Any]
-    n_jobs = 1
 
     def _scores(self, X: Any, rows: int) -> Any:
         raw = self._function(X)
@@ -38,7 +37,9 @@ def callable_teacher(
     check_embed_function(options.embed, shown)
     found = given_classes(classes, shown, "a function")
     if options.n_jobs > 1 and options.output == "auto":
-        raise TeacherError(shown, "has n_jobs above 1, where no batch decides for all: say output=, too.")
+        raise TeacherError(
+            shown, "has n_jobs above 1, so no first batch can decide what the scores are. Give output=, too."
+        )
     teacher = CallableTeacher(shown, found, options)
     teacher._function, teacher.n_jobs = function, options.n_jobs
     return teacher

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,28 +13,29 @@ from scipy.special import log_softmax, logsumexp
 
 from consilience.exceptions import LabelSpaceError, TeacherError
 from consilience.labels import apply_aliases, class_list, shorten
-from consilience.teachers._base import Relabelled, Teacher
+from consilience.teachers._base import Teacher
 from consilience.teachers._features import Observed
+from consilience.teachers._wrapped import Relabelled
 
 
 def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
     """Return a teacher whose classes have other names.
 
-    All are renamed at once, so that two classes may swap names: no chain is followed, unlike in a
-    `LabelSpace`. No two may become one class (`join_classes` does that). Aliases are all of this teacher's:
-    one that is none of its classes is an error, since it is a slip.
+    All are renamed at once, so two classes may swap names: unlike in a `LabelSpace`, no chain is followed.
+    Two classes must not become one (use `join_classes` for that). Every alias must be a class of this
+    teacher; any other is an error.
 
     Parameters
     ----------
     teacher : Teacher
         Or whatever `as_teacher` takes without further options.
     aliases : mapping
-        From the teacher's name of a class to the name it is to have; other classes keep theirs.
+        From the teacher's name of a class to its new name. Other classes keep theirs.
 
     Returns
     -------
     Teacher
-        The same in all else: what a store keeps of it stays known.
+        The same in all else, with the same fingerprint: stored outputs stay valid.
 
     Raises
     ------
@@ -69,7 +70,7 @@ def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
 
 
 def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
-    """Return a teacher that takes several of its classes for one, whose probabilities add.
+    """Return a teacher that treats several of its classes as one; their probabilities add.
 
     With p = softmax(z) over the teacher's own classes, a group G of them gets the logit
     log sum_{l in G} p(l), and every other class log p(l).
@@ -111,9 +112,9 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
 def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     """Return a teacher whose class stands for several that it does not tell apart.
 
-    A teacher that knows "bird" says something about "owl" and "wren", too, where others know these: each of
-    the group G gets the logit of the class it replaces, z(g). Against every other class it is then as
-    probable as g was, and within G the teacher has no opinion: others decide.
+    A teacher that knows "bird" also informs about "owl" and "wren", if other teachers know these. Each member
+    of the group G gets the logit z(g) of the class g that it replaces. So each is as probable against any
+    other class as g was, and within G the other teachers decide.
 
     Parameters
     ----------
@@ -162,7 +163,7 @@ def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
     return Split(teacher, classes, np.array([column for _, column in finer], dtype=np.intp))
 
 
-class Regrouped(Relabelled, ABC):
+class Regrouped(Relabelled):
     """A teacher whose columns are taken together, or repeated.
 
     Parameters
@@ -175,11 +176,10 @@ class Regrouped(Relabelled, ABC):
     """
 
     class_weights = None  # no layer gives the new logits
-    class_centres = None
 
     def __init__(self, teacher: Teacher, classes: NDArray[Any], columns: NDArray[np.intp]) -> None:
         super().__init__(teacher, teacher.name, classes)
-        self._columns = columns
+        self._columns, self.class_centres = columns, None
 
     @abstractmethod
     def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -189,32 +189,20 @@ class Regrouped(Relabelled, ABC):
         """Return the logits (n, c) of the new classes."""
         return self._regroup(super().predict_logits(X))
 
-    @property
-    def observe(self) -> Any:
-        """Logits and embeddings of one pass, where the teacher gives both; missing where it does not."""
-        found = self._teacher.observe  # type: ignore[attr-defined]
+    def observe(self, X: Any) -> Observed:
+        """Return the logits of the new classes, and the teacher's own embeddings."""
+        seen = super().observe(X)
+        return Observed(self._regroup(seen.logits), seen.embeddings)
 
-        def regrouped(X: Any) -> Observed:
-            seen = self._called(found, X)
-            return Observed(self._regroup(seen.logits), seen.embeddings)
-
-        return regrouped
-
-    @property
-    def randomised(self) -> Any:
-        """The same classes of the teacher with random weights, where it has such a twin."""
-        found = self._teacher.randomised  # type: ignore[attr-defined]
-
-        def regrouped(seed: int) -> Regrouped | None:
-            twin = self._called(found, seed)
-            return None if twin is None else type(self)(twin, self.classes, self._columns)
-
-        return regrouped
+    def randomised(self, seed: int) -> Regrouped | None:
+        """Return the same classes of the teacher's random twin, or None."""
+        twin = super().randomised(seed)
+        return None if twin is None else type(self)(twin, self.classes, self._columns)
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the teacher, and of what becomes of its columns; None where the teacher has none."""
-        own = getattr(self._teacher, "fingerprint", None)
+        """That of the teacher and of what becomes of its columns; None where the teacher has none."""
+        own = super().fingerprint
         if own is None:
             return None
         facts = f"{type(self).__name__.lower()} {self._columns.tolist()} {own}"

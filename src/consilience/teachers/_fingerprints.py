@@ -42,7 +42,7 @@ class Content:
 
     def __init__(self) -> None:
         self._digest = blake2b(digest_size=32)
-        self._seen: dict[int, tuple[int, Any]] = {}  # with the object, lest its id be given to another
+        self._seen: dict[int, tuple[int, Any]] = {}  # keeps the object alive, so that no other gets its id
 
     def hexdigest(self) -> str:
         """Return the hash of all that was added."""

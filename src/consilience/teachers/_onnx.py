@@ -173,7 +173,8 @@ class OnnxTeacher(Adapter):
             # bytes would take external data from the current folder; the check was for the model's own
             options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
         try:
-            session = onnxruntime.InferenceSession(content, options, providers=[provider])
+            # a fallback would run elsewhere than asked, and print that it does
+            session = onnxruntime.InferenceSession(content, options, providers=[provider], enable_fallback=0)
         except Exception as error:
             raise TeacherError(
                 self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"
@@ -244,7 +245,7 @@ def onnx_teacher(
         teacher._seen = head if options.embed is None else None
     last = head.tensor if head is not None else None
     taken = teacher._seen.tensor if teacher._seen is not None else options.embed
-    if card is not None and taken == (card.embed or last):  # those of another layer say nothing of this one
+    if card is not None and taken == (card.embed or last):  # centres of another layer do not fit
         teacher.class_centres = centres_of(card)
     return teacher
 
@@ -269,7 +270,7 @@ def _signature(source: Path, external: list[Path]) -> Signature:
     """Return what tells whether a file is still the one that was checked."""
     try:
         stats = [path.lstat() for path in [source, *external]]
-    except OSError:  # gone: the check that follows says so
+    except OSError:  # gone: the check that follows raises the error
         return ()
     return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._optional import require
 from consilience.exceptions import TeacherError
-from consilience.teachers._onnx_graph import Graph, node_attribute
+from consilience.teachers._onnx_graph import Graph, constant_values, node_attribute
 
 # Operators that may follow the last layer: none of them changes which column belongs to which class, or turns
 # more into less, as Abs, Neg and Pow may. For others it depends, see _keeps_columns.
@@ -112,10 +112,8 @@ def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | Non
     tensor = graph.constants.get(node.input[1])
     if tensor is None or len(tensor.dims) != 2 or _flag(node, "transA"):
         return None
-    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
-    try:
-        values = np.asarray(numpy_helper.to_array(tensor, str(source.parent)), dtype=np.float64)
-    except (TypeError, ValueError, OSError):  # a type that numpy lacks
+    values = _numbers(constant_values(tensor, source.parent))
+    if values is None:
         return None
     scale = node_attribute(node, "alpha") if node.op_type == "Gemm" else None
     turned = values if _flag(node, "transB") else values.T
@@ -166,7 +164,7 @@ def _keeps_columns(graph: Graph, node: Any, made: set[str]) -> bool:
     """Tell whether a step leaves each column to its class; `made` are the tensors after the last layer."""
     if node.op_type == "ArrayFeatureExtractor":  # one margin of two, which the adapter turns into [0, d]
         picked = graph.constants.get(node.input[1])
-        return picked is not None and int(np.prod(picked.dims)) == 1
+        return picked is not None and math.prod(picked.dims) == 1
     if node.op_type == "Add":  # a bias
         return any(tensor in graph.constants for tensor in node.input)
     first, second = node.input[0], node.input[-1]
@@ -181,10 +179,18 @@ def _keeps_columns(graph: Graph, node: Any, made: set[str]) -> bool:
 
 def _is_positive_number(graph: Graph, tensor: str) -> bool:
     constant = graph.constants.get(tensor)
-    if constant is None or constant.external_data or int(np.prod(constant.dims)) != 1:
+    if constant is None or constant.external_data or math.prod(constant.dims) != 1:
         return False
-    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
-    return bool(np.all(numpy_helper.to_array(constant) > 0))
+    values = _numbers(constant_values(constant))
+    return values is not None and bool((values > 0).all())
+
+
+def _numbers(values: NDArray[Any] | None) -> NDArray[np.float64] | None:
+    """Return values as floats, or None where they are no numbers."""
+    try:
+        return None if values is None else values.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
 
 
 def _flag(node: Any, name: str) -> bool:

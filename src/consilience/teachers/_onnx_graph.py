@@ -1,11 +1,15 @@
-"""What an ONNX graph says about itself: which output holds the scores, what they are, and the classes."""
+"""Find out from an ONNX graph which output holds the scores, what they are, and the classes."""
 
 from __future__ import annotations
 
 import ast
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience.exceptions import TeacherError
@@ -205,7 +209,7 @@ def _kind(graph: Graph, node: Any) -> Kind | None:
     """Tell what a node's output is, where its operator leaves no doubt."""
     if node is None:
         return None
-    # a Sigmoid per class does not sum to one: read as probabilities, it meets the sentence that says so
+    # a Sigmoid per class does not sum to one: read as probabilities, it raises the error that explains it
     if node.op_type in ("Softmax", "Sigmoid"):
         return "probabilities"
     if node.op_type in ("LogSoftmax", "Gemm"):
@@ -238,11 +242,30 @@ def _node_classes(graph: Graph, node: Any) -> list[Any] | None:
     )
     if tensor is None or tensor.external_data:
         return None
-    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
-    values = numpy_helper.to_array(tensor).ravel().tolist()
+    found = constant_values(tensor)
+    if found is None:
+        return None
+    values = found.ravel().tolist()
     values = [value.decode("utf-8", "replace") if isinstance(value, bytes) else value for value in values]
     whole = all(isinstance(value, float) and value.is_integer() for value in values)
     return [int(value) for value in values] if whole else values
+
+
+def constant_values(tensor: Any, folder: Path | None = None) -> NDArray[Any] | None:
+    """Return the values of a constant; None where its type is unknown or its data do not fill its shape.
+
+    Parameters
+    ----------
+    tensor : onnx.TensorProto
+    folder : Path, optional
+        Where its external data lie, which was checked before.
+    """
+    numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
+    try:
+        values = np.asarray(numpy_helper.to_array(tensor, "" if folder is None else str(folder)))
+    except Exception:  # onnx raises all kinds, for what no converter writes
+        return None
+    return values if values.shape == tuple(tensor.dims) else None
 
 
 def _class_labels(node: Any) -> list[Any] | None:

@@ -20,10 +20,10 @@ NEGATIVE_SLACK = 1e-6
 
 
 class ScoreReader:
-    """Check a model's scores and give them as logits.
+    """Check a model's scores and return them as logits.
 
-    A row of NaN is an abstention and stays NaN. Probabilities become ``log(max(p, floor))``; rows may
-    miss a sum of one by 1e-3 and are then scaled to one.
+    A row of NaN is an abstention and stays NaN. Probabilities become ``log(max(p, floor))``; rows that sum
+    to one within 1e-3 are scaled to one.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ScoreReader:
             return scores
         with np.errstate(invalid="ignore"):
             low, high = scores.min(), scores.max()
-        # min and max carry every NaN and infinity, so that one pass proves all entries finite
+        # min and max carry every NaN and infinity: if both are finite, so are all entries
         if np.isfinite(low) and np.isfinite(high):
             return self._finite(scores, float(low), float(high), None)
         return self._with_abstentions(scores)
@@ -171,18 +171,19 @@ def as_floats(raw: Any, name: str) -> NDArray[Any]:
 
 
 def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
-    if hasattr(raw, "detach"):
-        raw = raw.detach().cpu()
-        # numpy has no bfloat16, and every half fits into a float32
-        raw = (raw.float() if raw.is_floating_point() and raw.itemsize < 4 else raw).numpy()
-    elif hasattr(raw, "toarray"):
-        raw = raw.toarray()
     try:
-        values = np.asarray(raw)
+        if hasattr(raw, "detach"):
+            values = tensor_values(raw)
+        elif hasattr(raw, "toarray"):
+            values = np.asarray(raw.toarray())
+        elif isinstance(raw, np.ma.MaskedArray):
+            values = np.asarray(np.ma.filled(raw.astype(np.float64), np.nan))  # a masked row is an abstention
+        else:
+            values = np.asarray(raw)
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64) if values.dtype.kind == "O" else values
-    except (TypeError, ValueError):
+    except Exception:  # numpy and tensors raise all kinds, for what is no array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
             name,
@@ -190,8 +191,18 @@ def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
         ) from None
 
 
+def tensor_values(tensor: Any) -> NDArray[Any]:
+    """Return a torch tensor as an array, wherever it is and in whatever layout."""
+    tensor = tensor.detach().cpu()
+    if tensor.is_sparse or tensor.is_quantized:
+        tensor = tensor.to_dense() if tensor.is_sparse else tensor.dequantize()
+    # numpy has no bfloat16, and every half fits into a float32
+    small = tensor.is_floating_point() and tensor.itemsize < 4
+    return np.asarray((tensor.float() if small else tensor).resolve_conj().resolve_neg().numpy())
+
+
 def check_floor(floor: object) -> float:
-    """Return the floor of probabilities, or say what it must be."""
+    """Return the floor of probabilities, or raise unless it is between 0 and 0.5."""
     value = check_number("floor", floor, above=0)
     if value >= 0.5:
         raise InvalidInputError(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
-from consilience.exceptions import TeacherError
+from consilience.exceptions import ConsilienceError, TeacherError
+from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
 from consilience.labels import shorten
 from consilience.teachers._base import (
     Aligned,
@@ -28,6 +27,7 @@ from consilience.teachers._base import (
 from consilience.teachers._features import read_features
 from consilience.teachers._files import centres_of, open_source
 from consilience.teachers._hard_labels import label_teacher
+from consilience.teachers._outputs import tensor_values
 
 _NPZ_SCORES = {
     "logits": "logits",
@@ -36,31 +36,22 @@ _NPZ_SCORES = {
     "labels": "labels",
 }
 
-# what numpy, zipfile and pyarrow raise for a broken file
-_READ_ERRORS = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    MemoryError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-)
-
 
 class PrecomputedTeacher(Aligned):
-    """Scores (n, k), possibly mapped from a file."""
+    """Scores (n, k) in memory, or in an .npy file that is read when they are asked for."""
 
-    _table: Any
+    _table: NDArray[Any] | NpyFile
 
     def _scores(self, X: Any, rows: int) -> Any:
+        if isinstance(self._table, NpyFile):
+            with _reading(self.name):
+                return self._table.read()
         return self._table
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows, read-only where they are the array that was given."""
         logits = super().predict_logits(X)
-        if np.may_share_memory(logits, self._table):
+        if isinstance(self._table, np.ndarray) and np.may_share_memory(logits, self._table):
             logits = logits.view()
             logits.flags.writeable = False
         return logits
@@ -70,11 +61,9 @@ def is_array(obj: Any) -> bool:
     """Tell whether an object is an array, a list, a tensor, or a data frame or series."""
     if isinstance(obj, np.ndarray | list | tuple):
         return True
-    return (
-        not isinstance(obj, type)
-        and hasattr(obj, "shape")
-        and (hasattr(obj, "to_numpy") or hasattr(obj, "detach"))
-    )
+    if isinstance(obj, type):
+        return False
+    return hasattr(obj, "detach") or (hasattr(obj, "to_numpy") and hasattr(obj, "shape"))
 
 
 def array_teacher(obj: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
@@ -83,31 +72,45 @@ def array_teacher(obj: Any, classes: ArrayLike | None, name: str | None, options
     own = list(obj.columns) if hasattr(obj, "columns") else None
     if own == ["label"]:
         own, obj = None, obj["label"]
-    if hasattr(obj, "detach"):
-        obj = obj.detach().cpu().numpy()
-    elif hasattr(obj, "to_numpy"):
-        obj = list(obj.to_list()) if len(obj.shape) == 1 else obj.to_numpy()
     try:
-        values = np.asanyarray(obj)
-    except ValueError as error:
-        raise TeacherError(shown, f"cannot be used: its rows differ in length ({error}).") from error
+        values = _as_array(obj)
+    except Exception as error:  # rows that differ in length, a sparse tensor, ...
+        raise TeacherError(
+            shown, f"cannot be used: its rows cannot be read as an array ({summary(error)})."
+        ) from error
+    return _make(values, own, classes, shown, options)
+
+
+def _as_array(obj: Any) -> NDArray[Any]:
+    """Return scores or hard labels as an array, None where a label is missing."""
+    if hasattr(obj, "detach"):
+        return tensor_values(obj)
+    if isinstance(obj, np.ma.MaskedArray):
+        if obj.ndim == 1:
+            return np.asarray(obj.tolist(), dtype=object)  # None where it is masked
+        return np.asarray(np.ma.filled(obj.astype(np.float64), np.nan))
+    if hasattr(obj, "to_numpy"):
+        if len(obj.shape) > 1:
+            return np.asarray(obj.to_numpy())
+        # pandas has several marks for a missing label, and None stands for all of them; polars has one
+        plain = obj.to_numpy(dtype=object, na_value=None) if hasattr(obj, "iloc") else obj.to_list()
+        return np.asarray(plain, dtype=object)
+    values = np.asarray(obj)
     if values.ndim == 1 and not isinstance(obj, np.ndarray):
         values = np.empty(len(obj), dtype=object)  # an array of numbers and names would change some of them
         values[:] = obj
-    elif np.ma.is_masked(values) and values.ndim == 2:
-        values = np.ma.filled(values.astype(np.float64), np.nan)
-    return _make(values, own, classes, shown, options)
+    return values
 
 
 def npy_teacher(
     path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
 ) -> Teacher:
-    """Make a teacher of an .npy file, mapped into memory; its classes come from classes= or the card."""
+    """Make a teacher of an .npy file; its classes come from classes= or the card."""
     source, shown, options, card = open_source(path, name, options)
-    with _reading(source, shown):
-        values = _load_npy(source)
-    if not isinstance(values, np.ndarray):
-        raise TeacherError(shown, f"cannot be read from {source}: it is an .npz under another name.")
+    with _reading(shown):
+        file = open_npy(source)
+        # scores stay on disk until they are asked for; hard labels are small
+        values = file if file.ndim == 2 and options.output != "labels" else file.read()
     teacher = _make(values, None if card is None else card.classes, classes, shown, options)
     teacher.class_centres = centres_of(card)
     return teacher
@@ -121,22 +124,20 @@ def npz_teacher(
     It may hold `embeddings` (n, d) besides, and the `class_weights` (k, d) that belong to them.
     """
     source, shown, options, card = open_source(path, name, options)
-    if not zipfile.is_zipfile(source):
-        raise TeacherError(shown, f"cannot be read from {source}: it is no .npz archive.")
-    with _reading(source, shown), np.load(source, allow_pickle=False) as archive:
-        found = [key for key in _NPZ_SCORES if key in archive.files]
+    with _reading(shown), NpzFile(source) as archive:
+        found = [key for key in _NPZ_SCORES if key in archive.names]
         if len(found) > 1 and options.output != "auto":
             found = [key for key in found if _NPZ_SCORES[key] == options.output]
         if len(found) != 1:
             raise TeacherError(
                 shown,
-                f"has {shorten(archive.files) or 'nothing'} in {source.name}; expected one of "
+                f"has {shorten(archive.names) or 'nothing'} in {source.name}; expected one of "
                 f"{', '.join(_NPZ_SCORES)}. With several, choose one with output=.",
             )
-        values = archive[found[0]]
-        own = archive["classes"] if "classes" in archive.files else None
-        embeddings = archive["embeddings"] if "embeddings" in archive.files else None
-        weights = archive["class_weights"] if "class_weights" in archive.files else None
+        wanted = (found[0], "classes", "embeddings", "class_weights")
+        arrays = {key: archive.read(key) for key in wanted if key in archive.names}
+    values, own = arrays[found[0]], arrays.get("classes")
+    embeddings, weights = arrays.get("embeddings"), arrays.get("class_weights")
     kind = _NPZ_SCORES[found[0]]
     if options.output not in ("auto", kind):
         raise TeacherError(shown, f"has {found[0]} in {source.name}, not {options.output}. Drop output=.")
@@ -160,7 +161,7 @@ def parquet_teacher(
     source, shown, options, card = open_source(path, name, options)
     parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
     own = None if card is None else card.classes
-    with _reading(source, shown):
+    with _reading_parquet(source, shown):
         # not read_table: that takes folders too, and adds columns for "key=value" in the path
         with parquet.ParquetFile(source) as file:
             table = file.read()
@@ -184,43 +185,34 @@ def parquet_teacher(
     return teacher
 
 
-def _load_npy(source: Path) -> Any:
-    """Map an .npy file; read it where numpy cannot map (no rows)."""
-    if source.stat().st_size == 0:
-        raise ValueError("the file is empty")
-    values = np.load(source, mmap_mode="r", allow_pickle=False) if _has_rows(source) else None
-    return np.load(source, allow_pickle=False) if values is None else values
-
-
-def _has_rows(source: Path) -> bool:
-    with source.open("rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise ValueError("it does not begin like an .npy file")
-        file.seek(0)
-        version = np.lib.format.read_magic(file)
-        read = (
-            np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        )
-        return 0 not in read(file)[0]
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Name the teacher whose file cannot be read."""
+    try:
+        yield
+    except ArrayFileError as error:
+        objects = "Python objects" in error.reason
+        hint = " Save text as fixed-width strings: arrays of objects are pickles." if objects else ""
+        raise TeacherError(name, f"cannot be read from {error.path}: {error.reason}.{hint}") from error
 
 
 @contextmanager
-def _reading(source: Path, name: str) -> Iterator[None]:
-    """Word what goes wrong inside numpy and pyarrow."""
+def _reading_parquet(source: Path, name: str) -> Iterator[None]:
+    """Turn whatever pyarrow raises for a broken file into a TeacherError."""
     try:
         yield
-    except TeacherError:
+    except ConsilienceError:
         raise
-    except _READ_ERRORS as error:
-        objects = re.search(r"Object arrays|Python objects", str(error))
-        hint = " Save text as fixed-width strings: arrays of objects are pickles." if objects else ""
-        raise TeacherError(
-            name, f"cannot be read from {source}: {summary(error).rstrip('.')}.{hint}"
-        ) from error
+    except Exception as error:
+        raise TeacherError(name, f"cannot be read from {source}: {summary(error).rstrip('.')}.") from error
 
 
 def _make(
-    values: NDArray[Any], own: ArrayLike | None, classes: ArrayLike | None, name: str, options: Options
+    values: NDArray[Any] | NpyFile,
+    own: ArrayLike | None,
+    classes: ArrayLike | None,
+    name: str,
+    options: Options,
 ) -> Aligned:
     """Make a teacher of scores (n, k) or hard labels (n,); an array as embed= holds its embeddings."""
     if options.embed is None or callable(options.embed):
@@ -232,6 +224,18 @@ def _make(
     teacher = _plain(values, own, classes, name, replace(options, embed=None))
     _store(teacher, options.embed, None)
     return teacher
+
+
+def _check_labels(labels: NDArray[Any], name: str) -> None:
+    """Raise unless all hard labels are texts, numbers, or missing."""
+    for row, label in enumerate(labels if labels.dtype.kind == "O" else ()):
+        plain = label is None or isinstance(label, str | int | float | np.generic)
+        if not plain and type(label).__name__ not in ("NAType", "NaTType"):
+            raise TeacherError(
+                name,
+                f"has a {type(label).__name__} in row {row}, which is no hard label. Give the name of a "
+                "class, or None; a row of scores has a number per class.",
+            )
 
 
 def _store(teacher: Aligned, embeddings: Any, weights: NDArray[Any] | None) -> None:
@@ -247,11 +251,16 @@ def _store(teacher: Aligned, embeddings: Any, weights: NDArray[Any] | None) -> N
 
 
 def _plain(
-    values: NDArray[Any], own: ArrayLike | None, classes: ArrayLike | None, name: str, options: Options
+    values: NDArray[Any] | NpyFile,
+    own: ArrayLike | None,
+    classes: ArrayLike | None,
+    name: str,
+    options: Options,
 ) -> Aligned:
-    if options.output == "labels" and values.ndim == 2 and values.shape[1] == 1:
+    if isinstance(values, np.ndarray) and options.output == "labels" and values.shape[1:] == (1,):
         values = values[:, 0]
-    if values.ndim == 1 and options.output in ("auto", "labels"):
+    if isinstance(values, np.ndarray) and values.ndim == 1 and options.output in ("auto", "labels"):
+        _check_labels(values, name)
         return label_teacher(values, classes if classes is not None else own, name, options)
     if options.output == "labels" or values.ndim != 2:
         raise TeacherError(

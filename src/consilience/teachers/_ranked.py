@@ -16,7 +16,7 @@ from consilience.teachers._outputs import NEGATIVE_SLACK, Output
 def is_ranked(raw: Any) -> bool:
     """Tell whether a function gave an answer per row: pairs, a dictionary, an iterator, or nothing.
 
-    The first row that says something decides: a row of an array of scores holds numbers.
+    The first row with an answer decides: a row of an array of scores holds numbers.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def is_ranked(raw: Any) -> bool:
             return True
         if answer is None or (_is_sequence(answer) and len(answer) == 0):
             continue
-        # what is neither a pair nor a score is said to be so when the answer is read
+        # what is neither a pair nor a score raises an error later, when the answer is read
         return _is_sequence(answer) and (isinstance(answer[0], str | np.void) or _is_sequence(answer[0]))
     return len(answers) > 0
 

@@ -30,9 +30,9 @@ from consilience.teachers._sklearn_features import (
 
 
 class SklearnTeacher(Adapter):
-    """A fitted classifier; subclasses say which of its methods is asked.
+    """A fitted classifier; subclasses choose the method that scores.
 
-    Its embedding is what enters its last layer, where it has one: a linear model's or an MLPClassifier's.
+    Its embedding is the input of its last layer, if it has one: a linear model's or an MLPClassifier's.
     """
 
     _model: Any
@@ -78,7 +78,7 @@ class SklearnTeacher(Adapter):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return f"{joblib.hash(self._model, hash_name='sha1')} {named_code(self._model)}"
-        except Exception:  # a lambda inside, say: what cannot be hashed is not kept on disk
+        except Exception:  # what cannot be hashed, such as a lambda inside, is not stored
             return None
 
 
@@ -111,7 +111,7 @@ def _is_hidden(last: Any, until: Parts | None) -> bool:
 
 
 def is_estimator(obj: Any) -> bool:
-    """Tell whether an object scores like a scikit-learn classifier, or says it is an estimator."""
+    """Tell whether an object has a scoring method of scikit-learn classifiers."""
     if isinstance(obj, type):
         return False
     return any(hasattr(obj, member) for member in ("predict_proba", "decision_function", "predict"))
@@ -169,7 +169,7 @@ def _check_fitted(model: Any, name: str) -> None:
     from sklearn.exceptions import NotFittedError
     from sklearn.utils.validation import check_is_fitted
 
-    # what only looks like an estimator is taken at its word; classes are learnt, so they prove a fit
+    # classes are learnt, so they prove a fit; what has no fit cannot be checked
     if not hasattr(model, "fit") or getattr(model, "classes_", None) is not None:
         return
     try:

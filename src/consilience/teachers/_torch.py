@@ -105,7 +105,7 @@ class TorchTeacher(Adapter):
             )
         expected = (rows, len(self.classes))
         if tuple(result.shape) != expected:
-            # the reader words the complaint; a wrong shape would not fit the rows kept for it
+            # the reader raises the error
             self._reader.read(result, rows)
         return result.to("cpu", torch.float64).numpy()
 
@@ -127,7 +127,7 @@ class TorchTeacher(Adapter):
         return None if head is None else head.weight.detach().cpu().float().numpy()
 
     def find_head(self, X: Any) -> None:
-        """Run one row where only that shows which layer is the head: where outputs come from a store, say."""
+        """Run one row if only a pass shows the head, as when outputs came from a store."""
         if self.class_weights is None and self._embeddable() and n_rows(X):
             self.observe(X[:1])
 

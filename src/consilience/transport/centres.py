@@ -185,7 +185,7 @@ def teacher_centres(
     check_choice("centres", centres, CENTRES)
     seen = _observed(teacher, X, observed)
     width = features(seen).shape[1]
-    card = getattr(teacher, "class_centres", None)
+    card = teacher.class_centres
     if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
         return _fitting(teacher, card, width, "centres on its card")
     if centres == "card":
@@ -361,10 +361,8 @@ def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDAr
 
 def _weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
     """Return the weights (k, d) of a teacher's last layer, or None."""
-    if hasattr(teacher, "find_head"):
-        teacher.find_head(X)
-    found = getattr(teacher, "class_weights", None)
-    return None if found is None else np.asarray(found)
+    teacher.find_head(X)
+    return teacher.class_weights
 
 
 def _weights_agree(
@@ -469,7 +467,7 @@ def _random_cost(
             f"random_state={random_state!r} must be a whole number, a RandomState or None."
         ) from None
     rng = np.random.default_rng(seed)
-    randomised = teacher.randomised(seed) if hasattr(teacher, "randomised") else None
+    randomised = teacher.randomised(seed)
     if randomised is not None:
         seen = observe(randomised, X)
         weights = _weights(randomised, X)

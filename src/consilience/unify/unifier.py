@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,8 +24,9 @@ from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.students.base import Origin, TaughtClassifier, make_student, numbered_teacher
+from consilience.students.base import Origin, TaughtClassifier, make_student
 from consilience.students.sklearn import LOSSES, Loss
+from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
@@ -62,9 +62,10 @@ class Unifier(TaughtClassifier):
 
     Parameters
     ----------
-    teachers : sequence
+    teachers : sequence, dict, Ranking or teacher
         Fitted classifiers, torch modules, paths, arrays, functions...: whatever `as_teacher` takes without
-        further options, or teachers made with it.
+        further options, or teachers made with it. A list of them, a dict by name, what `rank_teachers`
+        returned (all that have a score), or a single one.
     student : classifier, torch.nn.Module, factory, name or None
         A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
         ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
@@ -159,7 +160,7 @@ class Unifier(TaughtClassifier):
 
     def __init__(
         self,
-        teachers: Sequence[Any],
+        teachers: Any,
         student: Any = None,
         method: Method = "mf-lf",
         train: Literal["estimate", "backprop"] = "estimate",
@@ -255,12 +256,7 @@ class Unifier(TaughtClassifier):
         if self.smoothing >= 1:
             raise InvalidInputError("{argument} must be below 1.", argument="smoothing", value=self.smoothing)
         check_count("batch_size", self.batch_size)
-        if isinstance(self.teachers, str | bytes | os.PathLike) or not isinstance(self.teachers, Sequence):
-            raise InvalidInputError(
-                f"teachers is a {type(self.teachers).__name__}; give a list with an entry per teacher."
-            )
-        if len(self.teachers) == 0:
-            raise InvalidInputError("teachers is empty; give at least one teacher.")
+        given_teachers(self.teachers)
         if self.self_label and (self.train, self.loss) != ("estimate", "cross-entropy"):
             raise InvalidInputError(
                 "self_label=True needs train='estimate' and loss='cross-entropy'; "
@@ -310,11 +306,12 @@ class Unifier(TaughtClassifier):
         return student
 
     def _open_teachers(self) -> None:
-        self.teachers_ = [numbered_teacher(t, i, len(self.teachers)) for i, t in enumerate(self.teachers)]
+        opened = open_teachers(self.teachers)
+        self.teachers_ = opened.teachers
         self.label_space_ = LabelSpace(
             [teacher.classes for teacher in self.teachers_],
             self.aliases,
-            names=[teacher.name for teacher in self.teachers_],
+            names=opened.names,
             disconnected=self.disconnected,
         )
         self.classes_ = self.label_space_.classes

@@ -19,7 +19,7 @@ from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
 from consilience._validation import take_rows
 from consilience.teachers import join_classes, rename_classes
 from consilience.teachers.scoring import batches, engine
-from consilience.teachers.scoring.batches import PATIENCE, Pace
+from consilience.teachers.scoring.batches import BATCH_SECONDS, Pace
 from consilience.teachers.scoring.engine import observe
 from consilience.teachers.scoring.store import ScoreStore
 from consilience.text.ngrams import NgramClassifier
@@ -50,9 +50,9 @@ def test_a_slow_teacher_is_never_silent_for_long(seconds: float) -> None:
     rows = sizes(Pace(4096), 60_000, seconds)
     assert sum(rows) == 60_000
     settled = rows[10:-1]
-    assert rows[0] * seconds <= max(PATIENCE, 4 * seconds)  # nothing is known yet
-    assert max(rows[1:]) * seconds <= max(PATIENCE, seconds)
-    assert min(settled) * seconds >= min(PATIENCE / 4, 4096 * seconds)  # and not asked in crumbs either
+    assert rows[0] * seconds <= max(BATCH_SECONDS, 4 * seconds)  # nothing is known yet
+    assert max(rows[1:]) * seconds <= max(BATCH_SECONDS, seconds)
+    assert min(settled) * seconds >= min(BATCH_SECONDS / 4, 4096 * seconds)  # and not asked in crumbs either
 
 
 def test_a_model_that_loads_first_is_taken_for_slow_only_once() -> None:
@@ -125,9 +125,9 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
             store=tmp_path / "s",
             progress=lambda task, done, total: reports.append((clock.now, done)),
         )
-    assert np.diff([0.0, *(moment for moment, _ in reports)]).max() <= PATIENCE
+    assert np.diff([0.0, *(moment for moment, _ in reports)]).max() <= BATCH_SECONDS
     kept, stop = reports[-1][1], np.inf
-    assert kept >= len(asked) - PATIENCE / 0.01
+    assert kept >= len(asked) - BATCH_SECONDS / 0.01
     asked.clear()
     seen = observe(teacher, texts, store=tmp_path / "s")
     assert asked == texts[kept:]
@@ -196,7 +196,7 @@ def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that another process can import; it says which process it is in."""
     (tmp_path / "slow_answers.py").write_text(MODULE, encoding="utf8")
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(batches, "WORTH", 0.0)
+    monkeypatch.setattr(batches, "PARALLEL_SECONDS", 0.0)
     yield import_module("slow_answers").answer
     sys.modules.pop("slow_answers")
 
@@ -245,7 +245,7 @@ def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
 
 
 def test_a_process_asks_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_received", [])
+    monkeypatch.setattr(batches, "_worker_teacher", [])
     limits: list[Any] = []
 
     @contextmanager
@@ -259,8 +259,8 @@ def test_a_process_asks_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None
         return [say(text) for text in texts]
 
     monkeypatch.setattr(batches, "threadpool_limits", limit)
-    batches.receive(as_teacher(watched, CLASSES, output="probabilities"))
-    assert batches.alone(TEXTS, 40, False)[0].logits.shape == (40, 2)
+    batches.set_worker_teacher(as_teacher(watched, CLASSES, output="probabilities"))
+    assert batches.ask_in_worker(TEXTS, 40, False)[0].logits.shape == (40, 2)
     assert limits == [1, "asked", "end"]
 
 
@@ -274,7 +274,7 @@ def test_a_function_of_a_notebook_is_told_to_move(answer: Any, monkeypatch: pyte
 
 
 def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "WORTH", 10.0)
+    monkeypatch.setattr(batches, "PARALLEL_SECONDS", 10.0)
     seen = observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
     assert (seen.logits[:, 1] == os.getpid()).all()
 
@@ -282,7 +282,7 @@ def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch)
 def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
     with pytest.raises(TeacherError, match="n_jobs= is for functions"):
         as_teacher([[0.5, 0.5]], CLASSES, n_jobs=2)
-    with pytest.raises(TeacherError, match="say output=, too"):
+    with pytest.raises(TeacherError, match="Give output=, too"):
         as_teacher(lambda texts: texts, CLASSES, n_jobs=2)
     with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
         as_teacher(lambda texts: texts, CLASSES, n_jobs=0)

@@ -9,11 +9,19 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError, LabelSpace, TeacherError, as_teacher
+from consilience.teachers import Observed
 from consilience.teachers.scoring import engine
-from consilience.teachers.scoring.engine import Observed, observe, score
 from consilience.teachers.scoring.store import ScoreStore
 
 X = np.arange(20.0).reshape(10, 2)
+
+
+def observe(teacher: Any, rows: Any, **options: Any) -> Observed:
+    return engine.observe(as_teacher(teacher), rows, **options)
+
+
+def score(teachers: list[Any], space: LabelSpace, rows: Any, **options: Any) -> np.ndarray:
+    return engine.score([as_teacher(teacher) for teacher in teachers], space, rows, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -162,3 +170,25 @@ def test_a_store_may_be_given_by_its_folder(tmp_path: Path) -> None:
     assert ScoreStore(tmp_path / "scores").size > 0
     with pytest.raises(InvalidInputError, match="must be a folder, a ScoreStore or None"):
         observe(teacher, np.ones((4, 2)), store=3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rows", [dict.fromkeys(range(10)), set(range(10))], ids=["dict", "set"])
+def test_an_x_without_rows_in_order(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "FIRST", 4)
+    teacher = as_teacher(lambda part: np.zeros((len(part), 2)), ["a", "b"], output="logits", fingerprint="v1")
+    for options in ({}, {"store": tmp_path / "scores"}):
+        with pytest.raises(InvalidInputError, match=rf"X is a {type(rows).__name__} whose rows cannot be"):
+            observe(teacher, rows, **options)
+
+
+def test_embeddings_that_change_their_width() -> None:
+    class Growing(Careless):
+        def predict_logits(self, rows: Any) -> Any:
+            return np.zeros((len(rows), 2))
+
+        def embed(self, rows: Any) -> Any:
+            return None if rows[0, 0] == 8 else np.ones((len(rows), 1 + int(rows[0, 0] > 9)))
+
+    for part, says in ((X, "width 1 for some rows and None for others"), (X[[0, 1, 6]], "and 2 for others")):
+        with pytest.raises(TeacherError, match=f"'careless' has embeddings of .*{says}"):
+            observe(Growing(None), part, batch_size=2)

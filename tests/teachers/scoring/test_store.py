@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
+from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, TeacherError, Unifier, as_teacher
+from consilience.files.arrays import ArrayFileError, NpzFile
+from consilience.teachers import Observed
 from consilience.teachers.scoring import engine
 from consilience.teachers.scoring.digests import row_digests
-from consilience.teachers.scoring.engine import observe, score
 from consilience.teachers.scoring.store import ScoreStore, Segment, as_store
 
 X = np.random.default_rng(0).normal(size=(50, 3))
+
+
+def observe(teacher: Any, rows: Any, **options: Any) -> Observed:
+    return engine.observe(as_teacher(teacher), rows, **options)
+
+
+def score(teachers: list[Any], space: LabelSpace, rows: Any, **options: Any) -> np.ndarray:
+    return engine.score([as_teacher(teacher) for teacher in teachers], space, rows, **options)
 
 
 @pytest.fixture(autouse=True)
@@ -223,11 +233,139 @@ def test_a_broken_segment_is_computed_again_and_never_believed(store: ScoreStore
     assert teacher.asked == [25]
 
 
+def test_no_flipped_bit_loses_embeddings_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # which takes most of the time here
+    store, rows = ScoreStore(tmp_path), X[:3]
+    observe(Counting(), rows, store=store)
+    (path,) = segments(store)
+    whole = path.read_bytes()
+    directory = whole.index(b"PK\x01\x02")
+    told = 0
+    for place in [*range(0, directory, 19), *range(directory, len(whole), 2)]:
+        content = bytearray(whole)
+        content[place] ^= 1 << (place % 8)
+        path.unlink(missing_ok=True)
+        path.write_bytes(bytes(content))
+        teacher = Counting()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            check(observe(teacher, rows, store=store), rows)
+        assert bool(caught) == bool(teacher.asked), place
+        told += bool(caught)
+        for other in segments(store):
+            other.unlink()
+    assert told > 100
+
+
+def forge(store: ScoreStore, logits: Any, embeddings: Any = X * 10) -> None:
+    """Write a segment of all rows with a sound checksum."""
+    shelf = store.shelf("v1", 2)
+    shelf.add(Segment(row_digests(X), np.asarray(logits), np.asarray(embeddings)), embeddings=True)
+
+
+RIGHT = X[:, :2] * 2
+INFINITE = np.where(np.arange(50)[:, None] == 7, np.inf, RIGHT)
+
+
+@pytest.mark.parametrize(
+    ("logits", "embeddings", "says"),
+    [
+        (RIGHT[:, :1], X * 10, r"its logits are float64 of shape \(50, 1\)"),
+        (np.zeros((50, 3)), X * 10, r"its logits are float64 of shape \(50, 3\)"),
+        (RIGHT[:9], X * 10, r"its logits are float64 of shape \(9, 2\)"),
+        (RIGHT.astype(str), X * 10, "its logits are <U"),
+        (RIGHT.astype(np.float32), X * 10, "its logits are float32"),
+        (INFINITE, X * 10, "logits have inf in row"),
+        (np.where(np.arange(2) == 1, np.nan, RIGHT), X * 10, "logits have nan in row"),
+        (RIGHT, INFINITE, "embeddings have inf in row"),
+        (RIGHT, X[:, 0], r"its embeddings are float64 of shape \(50,\)"),
+        (RIGHT, X[:9], r"its embeddings are float64 of shape \(9, 3\)"),
+        (RIGHT, X.astype(int), "its embeddings are int64"),
+    ],
+)
+def test_what_only_has_a_sound_checksum_is_not_believed(
+    store: ScoreStore, logits: Any, embeddings: Any, says: str
+) -> None:
+    forge(store, logits, embeddings)
+    teacher = Counting()
+    with pytest.warns(ConsilienceWarning, match=f"is broken .*{says}.*computed again"):
+        check(observe(teacher, X, store=store))
+    assert teacher.asked == [50]
+
+
+def test_embeddings_of_several_widths_are_not_mixed(store: ScoreStore) -> None:
+    observe(Counting(), X[:20], store=store)
+    observe(Counting(), X[20:40], store=store)
+    first, second = segments(store)
+    forge(store, RIGHT, X[:, :2])
+    (odd,) = set(segments(store)) - {first, second}
+    odd.rename(odd.with_name(f"{'f' * 32}.npz"))  # the last one that is read
+    teacher = Counting()
+    with pytest.warns(ConsilienceWarning, match="its embeddings have the width 2, and others 3"):
+        check(observe(teacher, X, store=store))
+    assert teacher.asked == [10]
+    store.clear()
+    forge(store, RIGHT[:, :2], X[:, :2])
+    with pytest.raises(TeacherError, match=r"width 2 for some rows and 3 for others.*clear the store"):
+        observe(Counting(), np.vstack([X, X + 1]), store=store)
+
+
+def test_files_that_cannot_be_read_are_left_where_they_are(
+    store: ScoreStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    observe(Counting(), X, store=store)
+    (path,) = segments(store)
+
+    def refuse(self: Any, name: str) -> Any:
+        raise ArrayFileError(path, "Permission denied") from PermissionError()
+
+    monkeypatch.setattr(NpzFile, "read", refuse)
+    with pytest.warns(ConsilienceWarning, match="Permission denied"):
+        check(observe(Counting(), X, store=store))
+    assert path.exists()
+
+
+def test_temporary_files_of_killed_runs_are_deleted(store: ScoreStore) -> None:
+    observe(Counting(), X, store=store)
+    shelf = segments(store)[0].parent
+    mine = shelf / ".notes.tmp"
+    mine.write_text("mine")
+    names = (shelf / f"{'0' * 32}.npz", shelf / f"{'1' * 32}.npz", store.folder / "README.txt")
+    left = [name.with_name(f".{name.name}.{'a' * 16}.tmp") for name in names]
+    for path in left:
+        path.write_bytes(b"half of")
+    os.utime(left[0], (0, 0))
+    ScoreStore(store.folder)  # which may be in use elsewhere: the others are young
+    assert [path.exists() for path in left] == [False, True, True]
+    store.clear()
+    assert [path.exists() for path in left] == [False, False, False]
+    assert mine.read_text() == "mine"
+
+
+def test_a_store_that_is_cleared_while_another_process_writes(
+    store: ScoreStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    savez, cleared = np.savez, []
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        savez(*arguments, **options)
+        if not cleared:
+            cleared.append(True)
+            ScoreStore(store.folder).clear()  # deletes the file that is being written
+
+    monkeypatch.setattr(np, "savez", interrupted)
+    check(observe(Counting(), X, store=store))
+    assert cleared
+    teacher = Counting()
+    check(observe(teacher, X, store=store))
+    assert teacher.asked == []
+
+
 def test_arrays_of_objects_are_not_read(store: ScoreStore) -> None:
     observe(Counting(), X, store=store)
     (path,) = segments(store)
-    np.savez(path, digests=np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.warns(ConsilienceWarning, match="is broken .*allow_pickle"):
+    np.savez(path, contents=np.array([{}], dtype=object), sum_contents=np.zeros(16), allow_pickle=True)
+    with pytest.warns(ConsilienceWarning, match=r"is broken .*Python objects"):
         check(observe(Counting(), X, store=store))
 
 
@@ -352,7 +490,7 @@ def test_whatever_is_known_the_answer_is_the_teachers(
 
 
 def test_two_digests_that_share_a_half_are_not_confused(store: ScoreStore) -> None:
-    shelf = store.shelf("v1")
+    shelf = store.shelf("v1", 2)
     kept = np.array([[5, 1], [7, 7]], dtype=np.uint64)
     shelf.add(Segment(kept, np.array([[1.0, 2.0], [3.0, 4.0]]), None), embeddings=True)
     wanted = np.array([[5, 0], [5, 1], [7, 7]], dtype=np.uint64)
@@ -408,6 +546,24 @@ class TestDigests:
     def test_the_same_content_has_the_same_digest(self, one: Any, other: Any) -> None:
         np.testing.assert_array_equal(row_digests(one), row_digests(other))
 
+    def test_a_frame_like_those_of_polars_goes_by_column(self) -> None:
+        class Frame:
+            def __init__(self, **columns: list[Any]) -> None:
+                self._columns, self.columns = columns, list(columns)
+                self.dtypes = [type(cells[0]).__name__ for cells in columns.values()]
+                self.shape = (len(next(iter(columns.values()))), len(columns))
+
+            def __getitem__(self, name: str) -> Any:
+                return pd.Series(self._columns[name])
+
+            def to_numpy(self) -> np.ndarray:
+                return np.array(list(self._columns.values())).T
+
+        one, same = (Frame(a=[1, 2**60], b=[0.5, 1.0]) for _ in range(2))
+        np.testing.assert_array_equal(row_digests(one), row_digests(same))
+        for other in (Frame(a=[1, 2**60 + 1], b=[0.5, 1.0]), Frame(c=[1, 2**60], b=[0.5, 1.0])):
+            assert (row_digests(one)[-1] != row_digests(other)[-1]).any()
+
     def test_unsorted_and_repeated_entries_of_sparse_rows(self) -> None:
         tidy = sp.csr_array(np.array([[0.0, 3.0, 4.0]]))
         messy = sp.csr_array((np.array([4.0, 1.0, 2.0]), np.array([2, 1, 1]), np.array([0, 3])), shape=(1, 3))
@@ -418,6 +574,7 @@ class TestDigests:
         torch = pytest.importorskip("torch")
         np.testing.assert_array_equal(row_digests(torch.tensor(X)), row_digests(X))
         assert row_digests(torch.zeros(2, 3, dtype=torch.bfloat16)).shape == (2, 2)
+        np.testing.assert_array_equal(row_digests(torch.tensor(X).to_sparse()), row_digests(X))
 
     @pytest.mark.parametrize(
         "rows", [[{"a": 1}], [[1], [1, 2]], np.array([object()], dtype=object), iter([1])]

@@ -1,4 +1,4 @@
-"""How a teacher is asked: in batches as large as it is quick, and in several processes where it says so."""
+"""How a teacher is asked: in batches sized by its speed, and in several processes if n_jobs is above one."""
 
 from __future__ import annotations
 
@@ -11,35 +11,24 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience._validation import check_block
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers import Observed
+from consilience.teachers import Observed, Teacher
 from consilience.teachers._features import read_features
 
 FIRST = 4
-"""Rows of the first batch, before anything is known of a teacher's speed."""
+"""Rows of the first batch, before a teacher's speed is known."""
 SETTLE = 64
-"""Rows that decide what scores are, where only scores tell."""
-PATIENCE = 2.0
-"""Seconds that a batch may take: so much work is lost with a run that is stopped, so long a bar stands."""
-WORTH = 10.0
-"""Seconds that rows must take in one process before others are started, which takes some, too."""
-
-
-class Scorer(Protocol):
-    """What the engine needs of a teacher; `consilience.teachers.Teacher` is one."""
-
-    name: str
-    classes: NDArray[Any]
-
-    def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, k); NaN rows where the teacher abstains."""
+"""Rows of the first batch where the scores themselves must show whether they are logits."""
+BATCH_SECONDS = 2.0
+"""A batch takes at most this long: it bounds the work lost on a stop and the time between two updates."""
+PARALLEL_SECONDS = 10.0
+"""Start other processes only if the remaining rows would take one process longer: starting takes a while."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +55,14 @@ class Batch:
 
 
 class Pace:
-    """How many rows a teacher is asked about at a time, by how long it took for those before.
+    """The number of rows of the next batch, from how long the last one took.
 
     Parameters
     ----------
     most : int
-        Rows of a batch at most.
+        Most rows of a batch.
     first : int
-        Rows of the first.
+        Rows of the first batch.
     """
 
     def __init__(self, most: int, first: int = FIRST) -> None:
@@ -90,55 +79,55 @@ class Pace:
             start = stop
 
     def took(self, rows: int, seconds: float) -> None:
-        """Learn how long some rows took."""
+        """Choose the next size from how long some rows took."""
         self.seconds_a_row = seconds / max(rows, 1)
-        fit = PATIENCE / max(self.seconds_a_row, 1e-12)  # rows that take as long as a batch may
+        fit = BATCH_SECONDS / max(self.seconds_a_row, 1e-12)  # rows that would fill a batch's time
         if self._size > fit:
             self._size = max(1, int(fit))
             return
-        # By powers of two, so that the batches of a quick teacher are always the same. A batch grows only to
-        # what leaves room, since the next rows may take several times as long as these.
+        # Grow by powers of two, so that a quick teacher always gets the same batches. Leave room: the next
+        # rows may take several times as long.
         factor = 16 if self._size * 64 <= fit else 2 if self._size * 4 <= fit else 1
         self._size = min(self._size * factor, self._most)
 
 
-def asked(
-    teacher: Scorer, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
+def ask_batches(
+    teacher: Teacher, batches: Iterator[Batch], rows: int, pace: Pace, *, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
-    """Ask a teacher about batches of `rows` rows in all, and yield each with what it says, in any order.
+    """Ask a teacher about batches of `rows` rows in all; yield each with the answer, in any order.
 
-    The first two are asked in this process: the first may have to load a model, the second tells the pace.
-    Where the teacher has ``n_jobs`` above one and the others would take long, these are asked in as many
+    The first two batches are asked in this process: the first may load a model, the second shows the speed.
+    If the teacher has ``n_jobs`` above one and the rest would take long, the rest is asked in that many
     processes.
     """
-    n_jobs = int(getattr(teacher, "n_jobs", 1))
+    n_jobs = teacher.n_jobs
     for count, batch in enumerate(batches):
         with _placed(batch):
             seen, seconds = timed(teacher, batch.X, batch.count, embeddings)
         pace.took(batch.count, seconds)
         yield batch, seen
         rows -= batch.count
-        if n_jobs > 1 and count > 0 and pace.seconds_a_row * rows > WORTH:
+        if n_jobs > 1 and count > 0 and pace.seconds_a_row * rows > PARALLEL_SECONDS:
             yield from _in_processes(teacher, batches, pace, n_jobs, embeddings)
 
 
 def _in_processes(
-    teacher: Scorer, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
+    teacher: Teacher, batches: Iterator[Batch], pace: Pace, n_jobs: int, embeddings: bool
 ) -> Iterator[tuple[Batch, Observed]]:
     _check_sendable(teacher, n_jobs)
-    # each process gets the teacher once; spawned, since a fork would take over locks that threads hold here
+    # each process gets the teacher once; spawned, since a fork would copy locks that threads hold here
     pool = ProcessPoolExecutor(
         n_jobs,
         multiprocessing.get_context("spawn"),
-        initializer=receive,
+        initializer=set_worker_teacher,
         initargs=(teacher,),
     )
     waiting: dict[Future[tuple[Observed, float]], Batch] = {}
     try:
         while True:
-            # one more than there are processes: what is handed over cannot be called back from them
+            # only one more than there are processes: a submitted batch cannot be called back
             while len(waiting) <= n_jobs and (batch := next(batches, None)) is not None:
-                job = pool.submit(alone, batch.X, batch.count, embeddings)
+                job = pool.submit(ask_in_worker, batch.X, batch.count, embeddings)
                 waiting[job] = batch
             if not waiting:
                 return
@@ -151,43 +140,39 @@ def _in_processes(
     except BrokenProcessPool:
         raise TeacherError(
             teacher.name,
-            f"cannot be asked in {n_jobs} processes: one of them ended. Its function has to be importable "
-            "from a file, a script that starts processes has its calls under if __name__ == '__main__':, and "
-            "each process needs memory for the model. Else make the teacher with n_jobs=1.",
+            f"cannot be asked in {n_jobs} processes: one of them ended. Its function must be importable from "
+            "a file, a script must make its calls under if __name__ == '__main__':, and each process needs "
+            "memory for the model. Otherwise make the teacher with n_jobs=1.",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-_received: list[Scorer] = []  # in a process of a pool: its teacher
+_worker_teacher: list[Teacher] = []  # in a worker process: the teacher that it asks
 
 
-def receive(teacher: Scorer) -> None:
-    """Take over the teacher that this process is to ask."""
-    _received[:] = [teacher]
+def set_worker_teacher(teacher: Teacher) -> None:
+    """Keep the teacher that this worker process asks."""
+    _worker_teacher[:] = [teacher]
 
 
-def alone(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
-    """Ask the teacher of this process, with one thread: there are as many processes as wanted."""
+def ask_in_worker(X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Ask the teacher of this worker process, with one thread: the processes share the cores."""
     with threadpool_limits(1):
-        return timed(_received[0], X, rows, embeddings)
+        return timed(_worker_teacher[0], X, rows, embeddings)
 
 
-def timed(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
-    """Return what a teacher says of some rows, and the seconds it took."""
+def timed(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> tuple[Observed, float]:
+    """Return a teacher's answer on some rows, and the seconds it took."""
     start = time.perf_counter()
     seen = ask(teacher, X, rows, embeddings)
     return seen, time.perf_counter() - start
 
 
-def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
-    """Ask one teacher, and check what it says: any object may call itself a teacher."""
-    if embeddings and hasattr(teacher, "observe"):
-        seen = teacher.observe(X)
-        logits, features = np.asarray(seen.logits), seen.embeddings
-    else:
-        logits = np.asarray(teacher.predict_logits(X))
-        features = teacher.embed(X) if embeddings and hasattr(teacher, "embed") else None
+def ask(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> Observed:
+    """Ask one teacher, and check its answer: it may be an object of the user's."""
+    seen = teacher.observe(X) if embeddings else Observed(teacher.predict_logits(X), None)
+    logits, features = np.asarray(seen.logits), seen.embeddings
     if logits.shape != (rows, len(teacher.classes)):
         raise TeacherError(
             teacher.name,
@@ -203,7 +188,7 @@ def ask(teacher: Scorer, X: Any, rows: int, embeddings: bool) -> Observed:
     return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
 
 
-def _check_sendable(teacher: Scorer, n_jobs: int) -> None:
+def _check_sendable(teacher: Teacher, n_jobs: int) -> None:
     try:
         sent = bytes(ForkingPickler.dumps(teacher))
     except Exception as error:  # whatever a model's parts raise

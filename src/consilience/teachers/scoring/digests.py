@@ -1,4 +1,4 @@
-"""Digests of rows: what tells whether a row has been seen before."""
+"""Digests of rows, by which a store knows a row again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from consilience.teachers._outputs import tensor_values
 
 SIZE = 16
 # cells whose repr is their content
@@ -35,14 +37,14 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
     ((3, 2), True, False)
     """
     if hasattr(X, "detach"):
-        X = X.detach().cpu()
-        if X.dtype.is_floating_point and X.itemsize < 4:
-            X = X.float()  # numpy has no bfloat16
-        X = X.numpy()
+        try:
+            X = tensor_values(X)
+        except (RuntimeError, TypeError):  # of a layout or on a device that has no plain content
+            return None
     if hasattr(X, "tocsr"):
         return _of_sparse(X)
-    if hasattr(X, "columns") and hasattr(X, "dtypes") and hasattr(X, "iloc"):
-        return _of_frame(X)
+    if hasattr(X, "columns") and hasattr(X, "dtypes"):
+        return _of_frame(X) if hasattr(X, "iloc") else _of_columns(X)
     if not isinstance(X, np.ndarray):
         X = _as_array(X)
     if X is None or X.ndim == 0:
@@ -89,6 +91,13 @@ def _of_frame(X: Any) -> NDArray[np.uint64] | None:
     return _of_cells(list(zip(*columns, strict=True)), head)
 
 
+def _of_columns(X: Any) -> NDArray[np.uint64] | None:
+    """Digest a frame like those of polars, by its columns: as one array, all would have one type."""
+    head = f"columns {list(map(str, X.columns))} {list(map(str, X.dtypes))}"
+    columns = [X[name].to_list() for name in X.columns]
+    return _of_cells(list(zip(*columns, strict=True)), head)
+
+
 def _of_cells(rows: list[Any], head: str) -> NDArray[np.uint64] | None:
     texts = []
     for row in rows:
@@ -112,7 +121,7 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _as_array(X: Any) -> NDArray[Any] | None:
-    """Return a list of texts, or of equally long lists, as an array that says of its cells what they are."""
+    """Return a list of texts, or of equally long lists, as an array that keeps the type of each cell."""
     if not isinstance(X, list | tuple):
         X = X.to_numpy() if hasattr(X, "to_numpy") else X
         return X if isinstance(X, np.ndarray) else None
@@ -124,7 +133,7 @@ def _as_array(X: Any) -> NDArray[Any] | None:
     kinds = {getattr(cell, "dtype", type(cell)) for cell in _flat(X)}
     try:
         return np.asarray(X) if len(kinds) <= 1 or np.asarray(X).dtype.kind == "O" else np.array(X, object)
-    except ValueError:  # rows that differ in length
+    except (ValueError, TypeError, RuntimeError):  # rows that differ in length, or are no arrays to numpy
         return None
 
 

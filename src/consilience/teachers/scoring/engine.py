@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from consilience._progress import Progress, part_of, silent
 from consilience._validation import check_count, n_rows, take_rows
-from consilience.exceptions import TeacherError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.teachers import Observed
-from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, Scorer, asked
+from consilience.teachers import Observed, Teacher
+from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_store
 
-__all__ = ["Observed", "Scorer", "observe", "score"]
+__all__ = ["Observed", "observe", "score"]
 
 
 def observe(
-    teacher: Scorer,
+    teacher: Teacher,
     X: Any,
     *,
     batch_size: int = 4096,
@@ -30,20 +30,20 @@ def observe(
     embeddings: bool = True,
     progress: Progress = silent,
 ) -> Observed:
-    """Return what a teacher says and sees: logits (n, k) and embeddings (n, d) of one pass.
+    """Return a teacher's logits (n, k) and embeddings (n, d), of one pass over X.
 
     Parameters
     ----------
-    teacher : teacher
+    teacher : Teacher
     X : array, sparse matrix, data frame or list
         n rows.
     batch_size : int
-        Rows per call, at most: of a slow teacher so few that a call takes about two seconds. A teacher with
+        Most rows per call. A slow teacher gets fewer, so that a call takes about two seconds; one with
         ``batched = False`` gets all rows at once.
     store : ScoreStore or path, optional
-        Where outputs are kept: rows that it knows are not asked again, and new ones are added batch by
-        batch. Teachers without a fingerprint, precomputed outputs, and rows that have no plain content (such
-        as dictionaries) go past it.
+        Where outputs are kept: the teacher is not asked again about rows in it, and new rows are added batch
+        by batch. It is not used for teachers without a fingerprint, for precomputed outputs, or for rows
+        without plain content (such as dictionaries).
     embeddings : bool
         Whether embeddings are wanted, too.
     progress : callable
@@ -52,15 +52,17 @@ def observe(
     Returns
     -------
     Observed
-        Its `embeddings` are None where the teacher has no features, or they are not wanted.
+        Its `embeddings` are None if the teacher has none, or they are not wanted.
     """
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
-    table, shelf = _Table(rows, len(teacher.classes), embeddings), _shelf(teacher, kept, X, size)
-    pace = Pace(size, FIRST if getattr(teacher, "settled", True) else SETTLE)
+    table, shelf = _Table(teacher, rows, embeddings), _shelf(teacher, kept, X, size)
+    pace = Pace(size, FIRST if teacher.settled else SETTLE)
     digests = None if shelf is None else row_digests(X)
     done = 0
     if shelf is None or digests is None:
-        for batch, seen in asked(teacher, _slices(teacher, X, rows, pace), rows, pace, embeddings=embeddings):
+        for batch, seen in ask_batches(
+            teacher, _slices(teacher, X, rows, pace), rows, pace, embeddings=embeddings
+        ):
             table.put(batch.places, seen)
             done += batch.count
             progress("scoring", done, rows)
@@ -73,7 +75,9 @@ def observe(
     if done:
         progress("scoring", done, rows)
     missing = np.sort(unique.first[~unique.known])
-    for batch, seen in asked(teacher, _picked(X, missing, pace), len(missing), pace, embeddings=embeddings):
+    for batch, seen in ask_batches(
+        teacher, _picked(X, missing, pace), len(missing), pace, embeddings=embeddings
+    ):
         part = batch.places
         shelf.add(Segment(digests[part], seen.logits, seen.embeddings), embeddings=embeddings)
         table.put(part, seen)
@@ -84,24 +88,32 @@ def observe(
 
 
 class _Table:
-    """Logits (n, k) and embeddings (n, d) that are filled part by part."""
+    """Logits (n, k) and embeddings (n, d) of a teacher that are filled part by part."""
 
-    def __init__(self, rows: int, n_classes: int, embeddings: bool) -> None:
-        self._logits = np.empty((rows, n_classes))
+    def __init__(self, teacher: Teacher, rows: int, embeddings: bool) -> None:
+        self._name = teacher.name
+        self._logits = np.empty((rows, len(teacher.classes)))
         self._features: NDArray[Any] | None = None
-        self._wanted = embeddings
+        self._wanted, self._empty = embeddings, True
 
     def put(self, rows: Any, seen: Observed) -> None:
-        """Fill some rows; a part without embeddings means that there are none at all."""
+        """Fill some rows; all parts must have embeddings of one width, or none."""
         self._logits[rows] = seen.logits
-        if seen.embeddings is None:
-            self._wanted = False
-        if not self._wanted or seen.embeddings is None:
+        if not self._wanted:
             return
-        if self._features is None:
-            shape = (len(self._logits), seen.embeddings.shape[1])
-            self._features = np.empty(shape, seen.embeddings.dtype)
-        self._features[rows] = seen.embeddings
+        width = None if seen.embeddings is None else seen.embeddings.shape[1]
+        if self._empty and seen.embeddings is not None:
+            self._features = np.empty((len(self._logits), seen.embeddings.shape[1]), seen.embeddings.dtype)
+        known = None if self._features is None else self._features.shape[1]
+        if width != known and len(seen.logits):
+            raise TeacherError(
+                self._name,
+                f"has embeddings of width {known} for some rows and {width} for others. If it was changed, "
+                "give it another fingerprint, or clear the store.",
+            )
+        self._empty = False
+        if self._features is not None:
+            self._features[rows] = seen.embeddings
 
     def copy(self, source: NDArray[np.intp]) -> None:
         """Give every row what row ``source[row]`` got."""
@@ -111,7 +123,7 @@ class _Table:
             self._features[twins] = self._features[source[twins]]
 
     def result(self) -> Observed:
-        return Observed(self._logits, self._features if self._wanted else None)
+        return Observed(self._logits, self._features)
 
 
 class _Unique:
@@ -143,18 +155,18 @@ class _Unique:
         self.known = np.zeros(len(self.first), dtype=bool)
 
 
-def _shelf(teacher: Scorer, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
-    """Return where a teacher's outputs are kept, or None where they cannot be: no fingerprint, or no need."""
-    if store is None or not getattr(teacher, "batched", True):
+def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
+    """Return where a teacher's outputs are stored, or None if they cannot be, or need not be."""
+    if store is None or not teacher.batched:
         return None
-    if hasattr(teacher, "settle"):  # on the rows that would decide without a store
-        teacher.settle(take_rows(X, slice(0, min(SETTLE, batch_size))))
-    fingerprint = getattr(teacher, "fingerprint", None)
-    return store.shelf(fingerprint) if isinstance(fingerprint, str) else None
+    # the rows that would decide without a store
+    teacher.settle(_some_rows(X, slice(0, min(SETTLE, batch_size))))
+    fingerprint = teacher.fingerprint
+    return None if fingerprint is None else store.shelf(fingerprint, len(teacher.classes))
 
 
 def score(
-    teachers: Sequence[Scorer],
+    teachers: Sequence[Teacher],
     space: LabelSpace,
     X: Any,
     *,
@@ -166,7 +178,7 @@ def score(
 
     Parameters
     ----------
-    teachers : sequence of teachers
+    teachers : sequence of Teacher
         In the order of the blocks of `space`.
     space : LabelSpace
     X : array, sparse matrix, data frame or list
@@ -190,13 +202,13 @@ def score(
     return packed
 
 
-def _slices(teacher: Scorer, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
-    """Yield the rows of X in order; at least one batch, so that errors show without rows, too."""
-    if rows == 0 or not getattr(teacher, "batched", True):
+def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
+    """Yield the rows of X in order; at least one batch, so that an empty X shows errors, too."""
+    if rows == 0 or not teacher.batched:
         yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
-        part = X if stop - start == rows else take_rows(X, slice(start, stop))
+        part = X if stop - start == rows else _some_rows(X, slice(start, stop))
         yield Batch(slice(start, stop), stop - start, part)
 
 
@@ -204,4 +216,15 @@ def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of X in order."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, len(part), take_rows(X, part))
+        yield Batch(part, len(part), _some_rows(X, part))
+
+
+def _some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
+    """Return some rows of X, or say that they cannot be taken."""
+    try:
+        return take_rows(X, rows)
+    except Exception as error:  # an X of any kind at all
+        raise InvalidInputError(
+            f"X is a {type(X).__name__} whose rows cannot be taken one by one ({error}). Give an array, a "
+            "sparse matrix that has rows (CSR), a data frame or a list."
+        ) from error

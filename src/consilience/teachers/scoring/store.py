@@ -1,17 +1,23 @@
-"""What teachers said and saw, kept on disk: no teacher is asked twice about the same row.
+"""Outputs of teachers on disk, so that no teacher is asked twice about the same row.
 
-A store is a folder. It holds a folder per teacher, named by the fingerprint of its content, and in it
-segments: files of up to a batch of rows, each row found by a digest of its content. A changed teacher has
-another fingerprint and a changed row another digest, so that nothing has to be declared out of date.
+A store is a folder. It holds a folder per teacher, named by the fingerprint of its content. In it are
+segments: files of up to a batch of rows, where each row is found by a digest of its content. A changed
+teacher has another fingerprint and a changed row another digest, so nothing ever goes out of date.
+
+A segment is an .npz file. Each array has a checksum that is bound to the teacher, the array's name, type and
+shape; `contents` tells which arrays there must be. So a damaged directory shows as much as a damaged number.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
 import re
 import secrets
 import stat
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,14 +28,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._validation import check_block
 from consilience.exceptions import ConsilienceWarning, InvalidInputError
+from consilience.files.arrays import ArrayFileError, NpzFile
 from consilience.files.atomic import replacing
 
-FORMAT = 1
+FORMAT = 2
 README = "README.txt"
+STALE = 3600.0
+"""Seconds after which a temporary file is taken for one that a killed run left; a write takes seconds."""
 
 _SEGMENT = re.compile(r"[0-9a-f]{32}\.npz")
 _SHELF = re.compile(r"[0-9a-f]{40}")
+_TEMPORARY = re.compile(rf"\.({re.escape(README)}|{_SEGMENT.pattern})\.[0-9a-f]{{16}}\.tmp")
+# what a segment holds besides digests and logits: nobody asked for embeddings; there are none; there are some
+_UNASKED, _WITHOUT, _WITH = range(3)
 _TEXT = """Scores and embeddings that consilience computed: a folder per model, files of rows inside.
 Nothing here is needed: delete the folder, or parts of it, whenever you like; it is computed again.
 """
@@ -52,12 +65,12 @@ class Segment:
 
 
 class ScoreStore:
-    """A folder that keeps what teachers said of rows, by content.
+    """A folder that keeps the outputs of teachers, by the content of teacher and row.
 
     Parameters
     ----------
     folder : path
-        Made when it is missing. One that exists must be empty, or a store already.
+        Created if it is missing. An existing one must be empty or a store.
 
     Examples
     --------
@@ -77,6 +90,7 @@ class ScoreStore:
                 f"The folder {str(self.folder)!r} holds other files and is no store of scores. "
                 "Give a new or an empty folder."
             )
+        self._delete_temporaries(older_than=STALE)
 
     @property
     def size(self) -> int:
@@ -84,18 +98,32 @@ class ScoreStore:
         return sum(_bytes(path) for path in self._segments())
 
     def clear(self) -> None:
-        """Delete what is kept, and nothing else that may lie in the folder."""
+        """Delete what is kept, what killed runs left, and nothing else that may lie in the folder.
+
+        Another process that writes at this moment starts its file again.
+        """
         for path in list(self._segments()):
             with contextlib.suppress(OSError):
                 path.unlink()
+        self._delete_temporaries(older_than=-math.inf)
         for shelf in self._shelves():
             with contextlib.suppress(OSError):  # someone else's file inside, or another process at work
                 shelf.rmdir()
 
-    def shelf(self, fingerprint: str) -> Shelf:
+    def shelf(self, fingerprint: str, n_classes: int) -> Shelf:
         """Return what is kept of one teacher."""
         key = blake2b(f"{FORMAT}\0{fingerprint}".encode(), digest_size=20).hexdigest()
-        return Shelf(self, key)
+        return Shelf(self, key, n_classes)
+
+    def _delete_temporaries(self, older_than: float) -> None:
+        """Delete unfinished files of ours that are older than some seconds."""
+        now = time.time()
+        for folder in [self.folder, *self._shelves()] if self.folder.is_dir() else []:
+            with contextlib.suppress(OSError):  # another process may delete the same
+                for path in folder.iterdir():
+                    ours = _TEMPORARY.fullmatch(path.name) is not None and _is_file(path)
+                    if ours and now - path.lstat().st_mtime > older_than:
+                        path.unlink(missing_ok=True)
 
     def _is_marked(self) -> bool:
         """Tell whether the folder has the README that a store begins with."""
@@ -131,10 +159,12 @@ class Shelf:
     store : ScoreStore
     key : str
         The name of its folder.
+    n_classes : int
+        The teacher's, which its logits must have.
     """
 
-    def __init__(self, store: ScoreStore, key: str) -> None:
-        self._store, self._key = store, key
+    def __init__(self, store: ScoreStore, key: str, n_classes: int) -> None:
+        self._store, self._key, self._n_classes = store, key, n_classes
         self._folder = store.folder / key
 
     def find(self, digests: NDArray[np.uint64], *, embeddings: bool) -> Iterator[tuple[Any, Segment]]:
@@ -145,7 +175,7 @@ class Shelf:
         digests : (u, 2) uint64 array
             Of the rows asked for, sorted by the first column and then the second, each once.
         embeddings : bool
-            Whether embeddings are wanted: what was kept without them is then unknown.
+            Whether embeddings are wanted. If so, rows that were stored without them count as unknown.
 
         Yields
         ------
@@ -156,32 +186,48 @@ class Shelf:
         """
         if not _is_folder(self._folder):
             return
+        known: list[int | None] = []  # the width of all embeddings, once there are some
         for path in _segments(self._folder):
             try:
                 found = self._read(path, digests, embeddings)
-            except FileNotFoundError:  # cleared by another process
+                if found is None:
+                    continue
+                features = found[1].embeddings
+                width = None if features is None else features.shape[1]
+                if known and width != known[0]:
+                    raise ValueError(f"its embeddings have the width {width}, and others {known[0]}")
+            except ValueError as error:
+                if path.exists():  # and was not cleared by another process
+                    self._drop(path, error)
                 continue
-            except Exception as error:  # numpy, zipfile and zlib raise all kinds, for a bit that was flipped
-                warnings.warn(
-                    f"{path} is broken ({type(error).__name__}: {error}); it is left out and its rows are "
-                    "computed again.",
-                    ConsilienceWarning,
-                    stacklevel=4,
-                )
-                with contextlib.suppress(OSError):
-                    path.unlink(missing_ok=True)
-                continue
-            if found is not None:
-                yield found
+            known[:] = [width]
+            yield found
+
+    def _drop(self, path: Path, error: ValueError) -> None:
+        """Delete a broken segment, and say so."""
+        reason = error.reason if isinstance(error, ArrayFileError) else str(error).rstrip(".")
+        warnings.warn(
+            f"{path} is broken ({reason}); it is left out and its rows are computed again.",
+            ConsilienceWarning,
+            stacklevel=5,
+        )
+        if not isinstance(error.__cause__, OSError | MemoryError):  # what cannot be read may be sound
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
     def add(self, segment: Segment, *, embeddings: bool) -> None:
-        """Keep some rows; `embeddings` tells whether they were asked for, since a teacher may have none.
+        """Store some rows; `embeddings` tells whether they were asked for, since a teacher may have none.
 
-        A store that cannot be written (a full disk, a folder of someone else) warns: scores that cannot be
-        kept are still scores.
+        A store that cannot be written (a full disk, a folder of someone else) only warns: the scores are
+        still there to be used.
         """
         try:
-            self._write(segment, embeddings)
+            try:
+                self._write(segment, embeddings)
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                self._write(segment, embeddings)  # another process cleared the store in between
         except OSError as error:
             warnings.warn(
                 f"The store {str(self._store.folder)!r} cannot be written ({error.strerror or error}); "
@@ -201,11 +247,13 @@ class Shelf:
             raise OSError(f"{self._folder} is a link")
         arrays: dict[str, NDArray[Any]] = {
             "digests": segment.digests,
-            "asked": np.array(embeddings),
+            "contents": np.array(_UNASKED, dtype=np.uint8),
             "logits": segment.logits,
         }
         if segment.embeddings is not None:
-            arrays["embeddings"] = segment.embeddings
+            arrays["contents"], arrays["embeddings"] = np.array(_WITH, np.uint8), segment.embeddings
+        elif embeddings:
+            arrays["contents"] = np.array(_WITHOUT, np.uint8)
         sums = {f"sum_{name}": self._sum(name, values) for name, values in arrays.items()}
         with replacing(self._folder / f"{secrets.token_hex(16)}.npz") as file:
             np.savez(file, **arrays, **sums)  # type: ignore[arg-type]
@@ -214,38 +262,50 @@ class Shelf:
         self, path: Path, digests: NDArray[np.uint64], embeddings: bool
     ) -> tuple[NDArray[np.intp], Segment] | None:
         """Return the wanted rows of one segment, or None where it has none of them."""
-        # opened here: numpy leaves a file that is no archive open
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            if any(member.compress_type for member in archive.zip.infolist()):
-                raise ValueError("it is compressed")  # by others, and nobody knows to what size
-            kept = self._checked(archive, "digests")
-            if embeddings and not bool(self._checked(archive, "asked")):
+        # never compressed: we do not, and nobody knows to what size others' files inflate
+        with NpzFile(path, compressed=False) as archive:
+            contents = int(self._checked(archive, "contents", np.uint8, ()))
+            names = ["digests", "contents", "logits", *(["embeddings"] if contents == _WITH else [])]
+            if contents > _WITH or set(archive.names) != {*names, *(f"sum_{name}" for name in names)}:
+                raise ValueError("it has other parts than it should")
+            kept = self._checked(archive, "digests", np.uint64, (None, 2))
+            if embeddings and contents == _UNASKED:
                 return None
-            if kept.ndim != 2 or kept.shape[1] != 2:
-                raise ValueError("its digests have a wrong shape")
             places = np.searchsorted(digests[:, 0], kept[:, 0])
             places[places == len(digests)] = 0
             rows = np.flatnonzero((digests[places] == kept).all(axis=1)) if len(digests) else places[:0]
             if len(rows) == 0:
                 return None
-            logits = self._checked(archive, "logits")
-            features = (
-                self._checked(archive, "embeddings") if embeddings and "embeddings" in archive.files else None
-            )
-        if len(logits) != len(kept) or (features is not None and len(features) != len(kept)):
-            raise ValueError("its parts differ in length")
+            logits = self._checked(archive, "logits", np.float64, (len(kept), self._n_classes))
+            features = None
+            if embeddings and contents == _WITH:
+                features = self._checked(archive, "embeddings", np.floating, (len(kept), None))
         every = len(rows) == len(kept)
         part = Segment(
             kept if every else kept[rows],
             logits if every else logits[rows],
             features if every or features is None else features[rows],
         )
+        check_block(part.logits, "logits")
+        if part.embeddings is not None:
+            check_block(part.embeddings, "embeddings")
         return places[rows], part
 
-    def _checked(self, archive: Any, name: str) -> NDArray[Any]:
-        values: NDArray[Any] = archive[name]
-        if not np.array_equal(archive[f"sum_{name}"], self._sum(name, values)):
+    def _checked(
+        self, archive: NpzFile, name: str, kind: type[np.generic], shape: tuple[int | None, ...]
+    ) -> NDArray[Any]:
+        """Return one array, or raise unless its checksum, type and shape (None: any length) are right."""
+        for part in (name, f"sum_{name}"):
+            if part not in archive.names:
+                raise ValueError(f"it has no {part}")
+        values = archive.read(name)
+        if not np.array_equal(archive.read(f"sum_{name}"), self._sum(name, values)):
             raise ValueError(f"the checksum of its {name} is wrong")
+        fits = values.ndim == len(shape) and all(
+            wanted in (None, length) for wanted, length in zip(shape, values.shape, strict=True)
+        )
+        if not fits or not np.issubdtype(values.dtype, kind):
+            raise ValueError(f"its {name} are {values.dtype} of shape {values.shape}")
         return values
 
     def _sum(self, name: str, values: NDArray[Any]) -> NDArray[np.uint8]:
