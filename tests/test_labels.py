@@ -97,6 +97,8 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
         ([{"a", "b"}], {}, r"class_lists\[0\] is a set, whose order says nothing about columns. Give a list"),
         ([{"a": 0, "b": 1}], {}, r"class_lists\[0\] is a dict, whose order says nothing"),
         ([np.ma.array(["a", "b"], mask=[0, 1])], {}, r"class_lists\[0\] has the entry None of type NoneType"),
+        ([5], {}, r"class_lists\[0\] is 5; give a list with one name per class"),
+        ([["a", "b"]], {"aliases": ["a"]}, r"aliases is a list; give a mapping such as"),
         ([["a", "b"]], {"aliases": {"a": 1}}, r"aliases rename 'a' to 1, which is numbers, not text"),
         (
             [["a", "b"]],

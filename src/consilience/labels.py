@@ -496,7 +496,10 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
             f"{where} is a {type(values).__name__}, whose order says nothing about columns. Give a list in "
             "the order of the columns; sorted(...) if there are none yet."
         )
-    raw = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+    try:
+        raw = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+    except TypeError:
+        raise LabelSpaceError(f"{where} is {shown(values)}; give a list with one name per class.") from None
     names = [value.item() if isinstance(value, np.generic) else value for value in raw]
     if not names:
         raise LabelSpaceError(f"{where} is empty. Give at least one class.")
@@ -584,6 +587,10 @@ def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> Non
 
 def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
     """Follow chains of aliases to their last name."""
+    if not isinstance(aliases, Mapping):
+        raise LabelSpaceError(
+            f"aliases is a {type(aliases).__name__}; give a mapping such as {{'automobile': 'car'}}."
+        )
     for alias, name in aliases.items():
         if not isinstance(name, str | int | float):
             raise LabelSpaceError(f"aliases rename {alias!r} to {shown(name)}; names are text or numbers.")

@@ -205,7 +205,7 @@ BAD = {
     ),
     "off-set without ce": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--off-set"],
-        "off_set=True weights the terms of --method 'ce'",
+        "--off-set weights the terms of --method 'ce'",
     ),
     "wrong out": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.pkl"], "--out writes .onnx"),
     "no folder": (["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "no/u.onnx"], "Make it first"),

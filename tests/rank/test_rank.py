@@ -455,7 +455,7 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"metric": "logmi"}, "metric='logmi' is unknown"),
         ({"metric": []}, "metric is empty"),
         ({"metric": None}, "metric=None must be the name"),
-        ({"y": np.where(np.arange(len(ROWS)) < 9, -1, Y[ROWS])}, "y has the label -1"),
+        ({"y": np.where(np.arange(len(ROWS)) < 9, -1, 1)}, "y has one class, 1; .* -1 means no label"),
         ({"y": np.random.default_rng(0).normal(size=len(ROWS))}, "as measurements have; give classes"),
         ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
         ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),
