@@ -335,7 +335,7 @@ def test_a_space_encodes_by_the_same_rules() -> None:
     space = LabelSpace([["cat", "dog"]], {"puss": "cat"})
     assert space.encode(masked(["dog", "cat", "puss"], [0, 1, 0])).tolist() == [1, -1, 0]
     with pytest.raises(
-        InvalidInputError, match=r"y has 'emu' in row 0 \(1 such row\), which is none of the classes"
+        LabelSpaceError, match=r"y has 'emu' in row 0 \(1 such row\), which is none of the classes"
     ):
         space.encode(["emu"])
     assert LabelSpace([[0, 1]]).encode(np.array([1, -1, 0])).tolist() == [1, -1, 0]

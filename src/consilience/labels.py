@@ -466,13 +466,13 @@ def _sorted_names(found: list[Any], n: int, where: str, minus_one: bool) -> list
 
 def _unknown_label(
     values: list[Any], places: NDArray[np.intp], unknown: list[int], listed: list[Any], where: str
-) -> InvalidInputError:
+) -> LabelSpaceError:
     bad = np.isin(places, unknown)
     row = int(np.argmax(bad))
     value = values[places[row]]
     kinds = _kind(value), _kind(listed[0])
     hint = "" if kinds[0] == kinds[1] else f" The labels are {kinds[0]} and the classes are {kinds[1]}."
-    return InvalidInputError(
+    return LabelSpaceError(
         f"{where} has {shown(value)} in row {{row}} ({counted(int(bad.sum()), 'such row')}), which is none "
         f"of the classes {shorten(listed)}.{hint} None, NaN or -1 stands for no label.",
         row=row,
