@@ -358,6 +358,8 @@ def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
         raise InvalidInputError(f"{where} is a {type(y).__name__}; expected one label per row, (n,).{hint}")
     if hasattr(y, "detach"):  # a tensor; its own tolist knows types that numpy does not
         y = y.detach().cpu()
+    if hasattr(y, "__array__") and not hasattr(y, "shape"):
+        y = np.asarray(y)
     shape = getattr(y, "shape", None)
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         from sklearn.exceptions import DataConversionWarning
@@ -420,8 +422,9 @@ def _first_row(places: NDArray[np.intp], place: int) -> int:
 
 
 def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
+    head = "Complex data not supported: " if isinstance(value, complex) else ""  # scikit-learn's words
     return InvalidInputError(
-        f"{where} has {shown(value)} in row {{row}}; labels are text or numbers, and None for no label.",
+        f"{head}{where} has {shown(value)} in row {{row}}; labels are text or numbers, or None for none.",
         row=row,
     )
 
