@@ -105,6 +105,8 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
         ([{"a", "b"}], {}, r"class_lists\[0\] is a set, whose order says nothing about columns. Give a list"),
         ([{"a": 0, "b": 1}], {}, r"class_lists\[0\] is a dict, whose order says nothing"),
         ([np.ma.array(["a", "b"], mask=[0, 1])], {}, r"class_lists\[0\] has the entry None of type NoneType"),
+        ([5], {}, r"class_lists\[0\] is 5; give a list with one name per class"),
+        ([["a", "b"]], {"aliases": ["a"]}, r"aliases is a list; give a mapping such as"),
         ([["a", "b"]], {"aliases": {"a": 1}}, r"aliases rename 'a' to 1, which is numbers, not text"),
         (
             [["a", "b"]],
@@ -360,7 +362,7 @@ def test_a_space_encodes_by_the_same_rules() -> None:
     space = LabelSpace([["cat", "dog"]], {"puss": "cat"})
     assert space.encode(masked(["dog", "cat", "puss"], [0, 1, 0])).tolist() == [1, -1, 0]
     with pytest.raises(
-        InvalidInputError, match=r"y has 'emu' in row 0 \(1 such row\), which is none of the classes"
+        LabelSpaceError, match=r"y has 'emu' in row 0 \(1 such row\), which is none of the classes"
     ):
         space.encode(["emu"])
     assert LabelSpace([[0, 1]]).encode(np.array([1, -1, 0])).tolist() == [1, -1, 0]

@@ -5,6 +5,7 @@ import pytest
 
 from consilience._validation import (
     as_numbers,
+    as_random_state,
     check_choice,
     check_count,
     check_distributions,
@@ -48,6 +49,17 @@ def test_the_bounds_of_a_count() -> None:
     for other in (0, -(10**400), 1.0, True, "3"):
         with pytest.raises(InvalidInputError, match=r"n=.* must be a whole number of at least 1\."):
             check_count("n", other)
+
+
+def test_seeds_are_those_of_numpy() -> None:
+    assert as_random_state(7).randint(100) == np.random.RandomState(7).randint(100)
+    given = np.random.RandomState(0)
+    assert as_random_state(given) is given
+    for value in (-1, 2**32, 10**400, "a", 0.5, [1, 2]):
+        with pytest.raises(
+            InvalidInputError, match=r"random_state=.* must be a whole number from 0 to 4294967295"
+        ):
+            as_random_state(value)
 
 
 def test_a_choice_may_be_anything() -> None:

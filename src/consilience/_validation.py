@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -98,6 +98,20 @@ def check_count(name: str, value: object, *, at_least: int = 1) -> int:
             f"{{argument}} must be a whole number of at most {_MOST}.", argument=name, value=value
         )
     return int(value)
+
+
+def as_random_state(random_state: object) -> np.random.RandomState:
+    """Return numpy's generator for a seed, a generator or None, or raise."""
+    from sklearn.utils import check_random_state
+
+    try:
+        return cast(np.random.RandomState, check_random_state(random_state))
+    except (ValueError, TypeError):  # of sklearn for what is no seed, of numpy for seeds out of range
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number from 0 to {_MOST}, a RandomState or None.",
+            argument="random_state",
+            value=random_state,
+        ) from None
 
 
 def check_fitted(estimator: object, attribute: str) -> None:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 
+from consilience._validation import as_random_state
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace, shorten
 
@@ -139,7 +139,7 @@ def random_classes(
             f"n_classes={n_classes} wants up to {n_classes[1]} classes and y has {len(known)}. "
             "Lower n_classes."
         )
-    random = check_random_state(random_state)
+    random = as_random_state(random_state)
     numbers = _draw_numbers(ranges, completely_overlapping, random)
     classes = np.sort(random.choice(known, numbers.classes, replace=False))
     if completely_overlapping:

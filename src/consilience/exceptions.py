@@ -2,7 +2,7 @@
 
 ConsilienceError                    catch this to catch them all
 ├── InvalidInputError               (ValueError)     an argument or an array is not what it must be
-│   ├── LabelSpaceError             class lists that do not make a label space
+│   ├── LabelSpaceError             class lists or labels that do not make a label space
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
@@ -144,7 +144,7 @@ class InvalidInputError(_Worded, ConsilienceError, ValueError):
 
 
 class LabelSpaceError(InvalidInputError):
-    """The class lists do not make a label space."""
+    """The class lists do not make a label space, or a label is none of its classes."""
 
 
 class TeacherError(InvalidInputError):

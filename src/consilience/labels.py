@@ -413,6 +413,8 @@ def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
         raise InvalidInputError(f"{where} is a {type(y).__name__}; expected one label per row, (n,).{hint}")
     if hasattr(y, "detach"):  # a tensor; its own tolist knows types that numpy does not
         y = y.detach().cpu()
+    if hasattr(y, "__array__") and not hasattr(y, "shape"):
+        y = np.asarray(y)
     shape = getattr(y, "shape", None)
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         from sklearn.exceptions import DataConversionWarning
@@ -475,8 +477,9 @@ def _first_row(places: NDArray[np.intp], place: int) -> int:
 
 
 def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
+    head = "Complex data not supported: " if isinstance(value, complex) else ""  # scikit-learn's words
     return InvalidInputError(
-        f"{where} has {shown(value)} in row {{row}}; labels are text or numbers, and None for no label.",
+        f"{head}{where} has {shown(value)} in row {{row}}; labels are text or numbers, or None for none.",
         row=row,
     )
 
@@ -521,13 +524,13 @@ def _sorted_names(found: list[Any], n: int, where: str, minus_one: bool) -> list
 
 def _unknown_label(
     values: list[Any], places: NDArray[np.intp], unknown: list[int], listed: list[Any], where: str
-) -> InvalidInputError:
+) -> LabelSpaceError:
     bad = np.isin(places, unknown)
     row = int(np.argmax(bad))
     value = values[places[row]]
     kinds = _kind(value), _kind(listed[0])
     hint = "" if kinds[0] == kinds[1] else f" The labels are {kinds[0]} and the classes are {kinds[1]}."
-    return InvalidInputError(
+    return LabelSpaceError(
         f"{where} has {shown(value)} in row {{row}} ({counted(int(bad.sum()), 'such row')}), which is none "
         f"of the classes {shorten(listed)}.{hint} None, NaN or -1 stands for no label.",
         row=row,
@@ -551,7 +554,10 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
             f"{where} is a {type(values).__name__}, whose order says nothing about columns. Give a list in "
             "the order of the columns; sorted(...) if there are none yet."
         )
-    raw = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+    try:
+        raw = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+    except TypeError:
+        raise LabelSpaceError(f"{where} is {shown(values)}; give a list with one name per class.") from None
     names = [value.item() if isinstance(value, np.generic) else value for value in raw]
     if not names:
         raise LabelSpaceError(f"{where} is empty. Give at least one class.")
@@ -650,6 +656,10 @@ def _check_one_kind(lists: Sequence[Sequence[Any]], names: Sequence[str]) -> Non
 
 def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
     """Follow chains of aliases to their last name."""
+    if not isinstance(aliases, Mapping):
+        raise LabelSpaceError(
+            f"aliases is a {type(aliases).__name__}; give a mapping such as {{'automobile': 'car'}}."
+        )
     for alias, name in aliases.items():
         if not isinstance(name, str | int | float):
             raise LabelSpaceError(f"aliases rename {alias!r} to {shown(name)}; names are text or numbers.")

@@ -33,7 +33,6 @@ EXPECTED = {
     "check_dtype_object": _FOREIGN_Y,
     "check_classifiers_classes": _FOREIGN_Y,
     "check_classifiers_regression_target": _FOREIGN_Y,
-    "check_supervised_y_2d": _FOREIGN_Y,
     "check_classifiers_train": "the accuracy is that of teachers who know nothing of the check's data",
     "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
 }
@@ -42,8 +41,9 @@ EXPECTED_OF_DISTILLER = {
     "check_dtype_object": _PASSED_ON,
     "check_classifiers_classes": "-1 in y stands for an unknown label",
     "check_classifier_data_not_an_array": _PASSED_ON,
-    "check_supervised_y_no_nan": "NaN in y stands for an unknown label",
 }
+
+EXPECTED_OF_CLASSIFIER = {"check_classifiers_classes": "-1 in y stands for an unknown label"}
 
 _TOO_MANY = "y has labels beyond n_clusters - 1, since the check sets n_clusters to 1 or 2: an error here"
 EXPECTED_OF_CLUSTERING = dict.fromkeys(
@@ -71,7 +71,7 @@ def expected(estimator: Any) -> dict[str, str]:
         return {} if isinstance(estimator, Unlabelled) else EXPECTED_OF_CLUSTERING
     if isinstance(estimator, CrossTaskDistiller):
         return EXPECTED_OF_DISTILLER
-    return EXPECTED if isinstance(estimator, Unifier) else {}
+    return EXPECTED if isinstance(estimator, Unifier) else EXPECTED_OF_CLASSIFIER
 
 
 # a teacher that knows nothing of the checks' data is dropped

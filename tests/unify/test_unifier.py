@@ -484,7 +484,9 @@ def test_bad_data_gets_one_sentence(digits: Any) -> None:
         unifier.fit(digits["X"][:0])
     with pytest.raises(InvalidInputError, match="y has 3 rows and X has 400"):
         unifier.fit(digits["X"], ["zero"] * 3)
-    with pytest.raises(LabelSpaceError, match="'seven' in row 0, which no teacher knows"):
+    with pytest.raises(
+        LabelSpaceError, match=r"y has 'seven' in row 0 \(400 such rows\), which is none of the classes"
+    ):
         unifier.fit(digits["X"], ["seven"] * 400)
     with pytest.raises(TeacherError, match=r"\(3 of 3\) is a dict, which is no classifier"):
         Unifier([*digits["teachers"][:2], {}], "logistic").fit(digits["X"])

@@ -319,9 +319,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 def _is_table(y: Any) -> bool:
     """Tell whether y has several columns, as soft labels do."""
     try:
-        return np.ndim(y) == 2 and np.shape(y)[1] > 1
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
     except ValueError:  # rows of different lengths, which are no soft labels either
         return True
+    return len(shape) == 2 and shape[1] > 1
 
 
 def _names(classes: Any, n_classes: int) -> NDArray[Any]:

@@ -13,12 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.cluster import kmeans_plusplus
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_fitted, check_number
+from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
 from consilience.collision.losses import LOSSES, Problem, with_labels
 from consilience.collision.pseudo_labels import SOLVERS
 from consilience.collision.rounds import (
@@ -211,7 +210,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 value=self.n_clusters,
             )
         fixed = _fixed_clusters(y, len(rows), self.n_clusters)
-        random = check_random_state(self.random_state)
+        random = as_random_state(self.random_state)
         seeds = random.randint(np.iinfo(np.int32).max, size=self.n_init + 1)
         if self._is_linear:
             self._fit_linear(rows, fixed, seeds)
@@ -280,6 +279,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         check_count("n_neighbors", self.n_neighbors, at_least=0)
         check_count("n_init", self.n_init)
         check_choice("protocol", self.protocol, ("full-batch", "paper"))
+        if self.n_jobs is not None:
+            check_count("n_jobs", self.n_jobs, at_least=-1024)  # joblib counts back from all cores
         for name in ("batch_size", "max_iter"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))

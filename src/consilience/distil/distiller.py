@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 from scipy.special import softmax
-from sklearn.utils import check_random_state
 
 from consilience._progress import Progress, part_of, silent
-from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
+from consilience._validation import (
+    as_random_state,
+    check_choice,
+    check_count,
+    check_number,
+    n_rows,
+    take_rows,
+)
 from consilience.distil.teacher_signal import (
     Lesson,
     Settings,
@@ -285,7 +291,7 @@ class CrossTaskDistiller(TaughtClassifier):
         store = as_store(self.cache)
         count = len(teachers)
         costs = _cost_per_teacher(self.cost, count)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(as_random_state(self.random_state).randint(2**31 - 1))
         # the others use the embedding alone, of which transported labels say little
         checked = self.check is not False and self.loss in ("sinkhorn", "kd")
         trial = Trial.of(task, seed) if checked else None

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_fitted, check_number
+from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn.modules import Standardize, default_module
@@ -163,7 +162,7 @@ class TorchStudent(BaseEstimator):
                 f"targets have shape {tuple(goals.shape)} for {len(rows)} rows of X; "
                 f"expected ({len(rows)}, k)."
             )
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(as_random_state(self.random_state).randint(2**31 - 1))
         with _seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
             _check_output(module, rows, n_classes)

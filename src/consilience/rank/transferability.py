@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import (
+    as_random_state,
     check_choice,
     check_count,
     check_distributions,
@@ -342,7 +343,7 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
         max(1, min(n_clusters, len(Z) // 5)),
         covariance_type="diag",
         reg_covar=1e-4,
-        random_state=random_state,
+        random_state=as_random_state(random_state),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotConverged)  # the next lines warn with figures

@@ -13,12 +13,18 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import has_fit_parameter
 
 from consilience._optional import is_instance_of
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_fitted, check_number, n_rows, take_rows
+from consilience._validation import (
+    as_random_state,
+    check_choice,
+    check_fitted,
+    check_number,
+    n_rows,
+    take_rows,
+)
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
@@ -95,7 +101,7 @@ class ExpansionStudent(BaseEstimator):
         if threshold >= 1:
             raise InvalidInputError("{argument} must be below 1.", argument="threshold", value=self.threshold)
         check_choice("loss", self.loss, LOSSES)
-        random = check_random_state(self.random_state)
+        random = as_random_state(self.random_state)
         rows, labels, weights = expand(Q, class_weights, threshold)
         each = np.ones(len(Q)) if row_weights is None else row_weights
         weights = weights * each[rows]
@@ -243,7 +249,7 @@ class SoftLabelStudent(BaseEstimator):
     ) -> SoftLabelStudent:
         """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
         check_choice("loss", self.loss, LOSSES)
-        estimator = _seeded(clone(self.estimator), check_random_state(self.random_state))
+        estimator = _seeded(clone(self.estimator), as_random_state(self.random_state))
         estimator.fit_soft_labels(  # which may return anything
             X,
             Q,

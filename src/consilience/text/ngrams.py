@@ -14,11 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils import check_random_state
 
 from consilience._progress import Progress, silent
 from consilience._validation import (
     as_numbers,
+    as_random_state,
     check_choice,
     check_count,
     check_distributions,
@@ -304,7 +304,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         used = np.flatnonzero(task.row_weights > 0)
         if len(used) == 0:
             raise InvalidInputError("X has no texts of weight above 0; the model needs some to learn from.")
-        random = np.random.default_rng(int(check_random_state(self.random_state).randint(2**31 - 1)))
+        random = np.random.default_rng(int(as_random_state(self.random_state).randint(2**31 - 1)))
         packed = pack(task.texts, reading)
         dim, L = int(self.dim), len(task.classes)
         E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # so that n-grams never seen say nothing

@@ -10,9 +10,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
-from sklearn.utils import check_random_state
 
-from consilience._validation import check_choice, n_rows
+from consilience._validation import as_random_state, check_choice, n_rows
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.transport.centres import centre_distances, class_means, nearest_other_mean, unit_rows
 from consilience.labels import class_list, read_labels, shorten
@@ -460,12 +459,7 @@ def _random_cost(
     random_state: Any,
 ) -> NDArray[np.float64]:
     """Return the cost in a random embedding: Table 8, II."""
-    try:
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-    except ValueError:
-        raise InvalidInputError(
-            f"random_state={random_state!r} must be a whole number, a RandomState or None."
-        ) from None
+    seed = int(as_random_state(random_state).randint(2**31 - 1))
     rng = np.random.default_rng(seed)
     randomised = teacher.randomised(seed)
     if randomised is not None:
