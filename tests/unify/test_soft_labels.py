@@ -37,8 +37,8 @@ def logits(rows: int, columns: int = 7) -> NDArray[np.float64]:
         ({"tol": -1e-3}, r"tol=-0.001 must be a finite number above 0"),
         ({"max_iter": 0}, r"max_iter=0 must be a whole number of at least 1"),
         ({"max_iter": 2.5}, r"max_iter=2.5 must be a whole number of at least 1"),
-        ({"lam": 0.0}, r"lam=0.0 must be a finite number above 0"),
-        ({"lam": True}, r"lam=True must be a finite number above 0"),
+        ({"ridge": 0.0}, r"ridge=0.0 must be a finite number above 0"),
+        ({"ridge": True}, r"ridge=True must be a finite number above 0"),
         ({"off_set": None}, r"off_set=None is unknown; use True or False"),
         ({"off_set": True, "method": "sd"}, r"off_set=True weights the terms of method='ce'; method is 'sd'"),
     ],
@@ -71,7 +71,7 @@ def test_no_rows(space: LabelSpace, method: Method) -> None:
 @every_method
 def test_one_teacher_is_believed(method: Method) -> None:
     p = np.array([[0.1, 0.6, 0.3], [0.2, 0.2, 0.6]])
-    Q = estimate_soft_labels(np.log(p), LabelSpace([[0, 1, 2]]), method, temperature=1.0, lam=1e-9)
+    Q = estimate_soft_labels(np.log(p), LabelSpace([[0, 1, 2]]), method, temperature=1.0, ridge=1e-9)
     np.testing.assert_allclose(Q, p, atol=1e-6)
 
 

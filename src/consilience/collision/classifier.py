@@ -31,7 +31,7 @@ from consilience.kernels.collision.entropy import (
     uniform_transition,
 )
 from consilience.kernels.linear_model import minimise_linear
-from consilience.students.sklearn import check_model
+from consilience.students.make import check_model
 
 Floats = NDArray[np.float64]
 Loss = Literal["collision", "generalised-collision", "cross-entropy", "gce"]

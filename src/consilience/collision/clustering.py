@@ -33,7 +33,7 @@ from consilience.collision.rounds import (
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits
-from consilience.students.sklearn import check_model
+from consilience.students.make import check_model
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

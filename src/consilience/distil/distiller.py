@@ -28,7 +28,8 @@ from consilience.distil.teacher_signal import (
     standard_embeddings,
 )
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
-from consilience.students.base import Origin, TaughtClassifier, make_student, numbered_teacher, timed
+from consilience.students.base import Origin, StudentClassifier, numbered_teacher, timed
+from consilience.students.make import make_student
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
 from consilience.teachers.scoring.store import as_store
@@ -49,7 +50,7 @@ class Sources(NamedTuple):
     scores: list[float] | None
 
 
-class CrossTaskDistiller(TaughtClassifier):
+class CrossTaskDistiller(StudentClassifier):
     """Train a student with labels and with teachers whose classes may be others.
 
     The student minimises the cross-entropy with y plus `lam` times the Sinkhorn distance of its predictions
@@ -429,7 +430,7 @@ class CrossTaskDistiller(TaughtClassifier):
             (near, lambda columns, lam: Term(KDLoss(tau), columns, lam)),
         ]
 
-    def _learnt_at(self) -> float:
+    def _student_temperature(self) -> float:
         return self._power
 
     def _origin(self) -> Origin:

@@ -22,7 +22,7 @@ from consilience.labels import counted
 from consilience.rank.metrics import METRICS, SCORES, Case, Settings, fitted_logits, takes_teacher
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rank.transferability import label_codes
-from consilience.students.sklearn import named_student
+from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.scoring.engine import Observed, observe
 from consilience.teachers.scoring.store import ScoreStore, as_store

@@ -16,7 +16,9 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.expansion import expand, resample, sharpen
-from consilience.students.sklearn import STUDENTS, ExpansionStudent, SoftLabelStudent, named_student
+from consilience.students.expansion import ExpansionStudent
+from consilience.students.make import STUDENTS, named_student
+from consilience.students.soft_label import SoftLabelStudent
 
 Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
 
