@@ -210,6 +210,19 @@ def test_extreme_logits_stay_finite(method, dtype):
     assert student.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-6, 3.0, 1e6])
+def test_the_largest_teacher_logits_stay_finite(method, dtype, temperature):
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    packed = torch.tensor([[1.7e308, -1.7e308, 1.0, -1.7e308], [0, -1e30, 1e30, 0]], dtype=torch.float64)
+    student = torch.tensor([[1.0, -1.0, 0.5], [0.0, 2.0, 1.0]], dtype=dtype, requires_grad=True)
+    value = BACKPROP_LOSSES[method](space, temperature)(student, packed)
+    value.backward()
+    assert value.isfinite()
+    assert student.grad.isfinite().all()
+
+
 def test_mf_p_has_a_gradient_where_the_student_has_no_mass():
     """The softmax over all classes underflows on the block, its ratios do not."""
     space = LabelSpace([["a", "b"], ["b", "c"]])
@@ -279,6 +292,8 @@ def test_wrong_parameters_are_named():
     space = LabelSpace([["a", "b"]])
     with pytest.raises(InvalidInputError, match="temperature=0 must be"):
         BACKPROP_LOSSES["ce"](space, 0)
+    with pytest.raises(InvalidInputError, match="temperature=1e-308 must be from 1e-6 to 1e6"):
+        BACKPROP_LOSSES["ce"](space, 1e-308)
     with pytest.raises(InvalidInputError, match="Did you mean 'mean'"):
         BACKPROP_LOSSES["ce"](space, reduction="means")
     with pytest.raises(InvalidInputError, match="ridge=-1 must be"):

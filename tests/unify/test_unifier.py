@@ -264,6 +264,22 @@ def test_known_labels_outweigh_wrong_teachers_in_backprop(method: Any, digits: A
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
 
 
+@pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
+def test_known_labels_silence_loud_wrong_teachers_in_backprop(method: Any, digits: Any) -> None:
+    """The teachers are as sure of a wrong class as they can be, on every row."""
+    wrong = {"zero": "one", "one": "two", "two": "three", "three": "four", "four": "zero"}
+    loud = [
+        as_teacher(
+            [[1000.0 * (name == wrong[truth]) for name in names] for truth in digits["y"]],
+            names,
+            output="logits",
+        )
+        for names in (NAMES.tolist(), NAMES[:3].tolist())
+    ]
+    unified = Unifier(loud, quick(), method, "backprop", random_state=0).fit(digits["X"], digits["y"])
+    assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
+
+
 def test_integer_classes_and_labels_as_floats(digits: Any) -> None:
     code = {name: i for i, name in enumerate(NAMES)}
     teachers = [as_teacher(t, [code[c] for c in t.classes_]) for t in digits["teachers"]]
