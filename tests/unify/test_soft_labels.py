@@ -104,9 +104,7 @@ def test_the_largest_and_smallest_numbers_give_probabilities(
     assert Q.min() >= 0
     for too_large in (1.01 * largest, -1.01 * largest):
         Z[5, 0] = too_large
-        with pytest.raises(
-            InvalidInputError, match=r"logits reach .* in size; at temperature .* the most is"
-        ):
+        with pytest.raises(InvalidInputError, match=r"logits reach .*; at temperature .* the most is"):
             estimate_soft_labels(Z, space, method, temperature=temperature)
 
 

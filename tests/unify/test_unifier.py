@@ -278,6 +278,7 @@ def test_known_labels_silence_loud_wrong_teachers_in_backprop(method: Any, digit
     ]
     unified = Unifier(loud, quick(), method, "backprop", random_state=0).fit(digits["X"], digits["y"])
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
+    assert unified.predict_proba(digits["X"]).max(axis=1).mean() > 0.9  # a known label is nearly certain
 
 
 def test_integer_classes_and_labels_as_floats(digits: Any) -> None:

@@ -105,9 +105,8 @@ def agreement_temperatures(
     check_count("rounds", rounds)
     check_count("max_rows", max_rows)
     packed = check_packed_logits(logits, space)
-    rows = np.flatnonzero(
-        (~np.isnan(packed[:, space.offsets[:-1]])).sum(axis=1) >= 2
-    )  # one alone has no others
+    n_answers = (~np.isnan(packed[:, space.offsets[:-1]])).sum(axis=1)
+    rows = np.flatnonzero(n_answers >= 2)  # with one answer there is nobody to agree with
     if len(rows) > max_rows:
         rows = rows[np.linspace(0, len(rows) - 1, max_rows).astype(np.intp)]
     packed = packed[rows]
@@ -140,7 +139,7 @@ def _warn(estimates: Sequence[_Estimate], names: Sequence[str]) -> None:
     if left:
         warnings.warn(
             f"Calibration by agreement left {shorten(left)} at temperature 1. In brackets is the weight of "
-            f"the rows on which the others decide for one of its classes; it must be at least {LEAST_ROWS:g}. "
+            f"the rows on which the others decide for one of its classes; at least {LEAST_ROWS:g} is needed. "
             "Give more rows, or teachers that share more classes.",
             CoverageWarning,
             stacklevel=3,
@@ -163,7 +162,7 @@ def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpa
 
 
 def _equally_sure(packed: Floats, answered: NDArray[np.bool_], space: LabelSpace) -> Floats:
-    """Return the temperatures (N,) at which all teachers are about equally sure of their decisions: `SURE`."""
+    """Return the temperatures (N,) at which all teachers are equally sure of their decisions: `SURE`."""
     temperatures = np.ones(space.n_teachers)
     for i in range(space.n_teachers):
         block = packed[answered[:, i], space.block(i)]
@@ -186,7 +185,7 @@ def _estimate(
     masked = present[both]
     masked[:, space.block(i)] = np.nan
     Q = estimate_soft_labels(masked, space, "ce", temperature=1.0, off_set=True)
-    # A class that none of the others knows, or one of another group, has mass by default: nobody voted for it.
+    # Classes that none of the others knows, and those of other groups, have mass by default: no votes.
     known = answered[both].astype(np.float32) @ (space.mask & others).T.astype(np.float32) > 0
     group = connected_classes(space.columns, space.offsets, space.n_classes)
     columns = space.columns[space.block(i)]
