@@ -31,8 +31,8 @@ from consilience.kernels.unify.factorisation import (
     mf_lv_logits,
     mf_p_probabilities,
 )
+from consilience.kernels.unify.off_set import off_set_logits
 from consilience.kernels.unify.packed import Floats, Ints, Layout, make_layout, softmax_by_component
-from consilience.kernels.unify.walk import walk_logits
 from consilience.labels import LabelSpace, connected_classes
 
 Method = Literal["sd", "ce", "mf-p", "mf-lv", "mf-lf"]
@@ -79,7 +79,7 @@ def _solve_sd(logits: Floats, layout: Layout, o: Options) -> Solution:
 
 def _solve_ce(logits: Floats, layout: Layout, o: Options) -> Solution:
     if o.off_set:
-        return Solution(walk_logits(logits, layout, o.temperature))
+        return Solution(off_set_logits(logits, layout, o.temperature))
     U, norms, _ = ce_logits(logits, layout, o.temperature, o.tol, o.max_iter)
     return Solution(U, norms)
 
