@@ -104,7 +104,7 @@ METHODS: dict[str, Solver] = {
     "sd": Solver(_solve_sd, gives="probabilities"),
     "ce": Solver(_solve_ce, 1e-8, 200, "gradient norm", adds_logits=True),
     "mf-p": Solver(_solve_mf_p, 1e-3, 3000, "change per iteration"),
-    "mf-lv": Solver(_solve_mf_lv, 1e-3, 3000, "change per iteration"),
+    "mf-lv": Solver(_solve_mf_lv, 1e-3, 3000, "change per iteration", adds_logits=True),
     "mf-lf": Solver(_solve_mf_lf, adds_logits=True),
 }
 """Every method by its name. A new one is a kernel and a line here."""
@@ -131,7 +131,8 @@ def estimate_soft_labels(
     ----------
     logits : (n, m) array
         Packed logits, teacher after teacher. A teacher that abstains on a row has NaN in its whole block.
-        For ``"ce"`` (without `off_set`) and ``"mf-lf"``, at most 1e300 in size, also over the temperature.
+        For ``"ce"`` (without `off_set`), ``"mf-lv"`` and ``"mf-lf"`` they are at most 1e300 in size, also
+        when divided by the temperature.
     space : LabelSpace
         Where each teacher's columns are.
     method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
