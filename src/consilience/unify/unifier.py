@@ -267,6 +267,8 @@ class Unifier(StudentClassifier):
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
+        self._temperature = float(self.temperature)
+        self._about = self._describe()
         self._keep_student(student, X)
         return self
 
@@ -496,10 +498,8 @@ class Unifier(StudentClassifier):
             X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
         )
 
-    def _student_temperature(self) -> float:
-        return float(self.temperature)
-
-    def _origin(self) -> Origin:
+    def _describe(self) -> dict[str, str]:
+        """Return the options that the saved file is to name."""
         about = {
             "method": method_name(self.method),
             "train": self.train,
@@ -509,7 +509,13 @@ class Unifier(StudentClassifier):
             about["calibrate"] = self.calibrate
         if self.off_set:
             about["off_set"] = "True"
-        return Origin(f"Unified from {len(self.teachers_)} teachers.", about)
+        return about
+
+    def _student_temperature(self) -> float:
+        return self._temperature
+
+    def _origin(self) -> Origin:
+        return Origin(f"Unified from {len(self.teachers_)} teachers.", self._about)
 
 
 def _check_coverage(covered: NDArray[np.bool_]) -> None:
