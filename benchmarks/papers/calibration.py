@@ -82,7 +82,7 @@ def run_trial(source: Source, data: str, seed: int) -> dict[str, float]:
             if method == "ce" or not changes.get("off_set"):
                 unifier = Unifier(said, None, method, **changes)
                 Q = unifier.estimate(rows.X_transfer)
-                right = unifier.classes_[Q.argmax(axis=1)] == y
+                right = unifier.label_space().classes[Q.argmax(axis=1)] == y
                 accuracy[_key(kind, method, way)] = round(float(right[known].mean()), 5)
     return accuracy
 

@@ -92,7 +92,7 @@ def compare(
     texts = list(sentences.texts)
     plain = Unifier(teachers, method="ce", temperature=1.0, cache=cache, progress=progress)
     packed = plain.score_teachers(texts)
-    space = plain.label_space_
+    space = plain.label_space()
     answers, sure = _decisions(packed, space)
     answers["plurality vote"] = plurality(list(answers.values()), sure)
     silent_rows = np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)

@@ -87,6 +87,17 @@ def _as_float(value: object) -> float:
         return np.nan
 
 
+def check_temperature(value: object, name: str = "temperature") -> float:
+    """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
+
+    Beyond that, logits over it overflow in single precision.
+    """
+    temperature = check_number(name, value, above=0)
+    if not 1e-6 <= temperature <= 1e6:
+        raise InvalidInputError("{argument} must be from 1e-6 to 1e6.", argument=name, value=value)
+    return temperature
+
+
 def check_count(name: str, value: object, *, at_least: int = 1) -> int:
     """Return `value` as an int, or raise unless it is a whole number from `at_least` to 2^32 - 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
@@ -223,10 +234,18 @@ def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.floa
     A teacher's block of a row is either finite or all NaN (the teacher abstains on that row).
     """
     expected = (
-        f"expected (n, {space.n_columns}): a column per class of each of the {space.n_teachers} teachers, "
-        "teacher after teacher"
+        f"expected (n, {space.n_columns}): "
+        f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher"
     )
-    packed = np.ascontiguousarray(as_numbers("logits", logits, expected), dtype=np.float64)
+    if hasattr(logits, "toarray"):
+        raise InvalidInputError(f"logits are a sparse matrix; {expected}. Give logits.toarray().")
+    try:
+        array = np.asarray(logits)
+        if array.dtype.kind not in "biufO":
+            raise TypeError(f"they have type {array.dtype}")
+        packed = np.ascontiguousarray(array, dtype=np.float64)
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InvalidInputError(f"logits cannot be read as numbers ({error}); {expected}.") from None
     if packed.ndim != 2 or packed.shape[1] != space.n_columns:
         raise InvalidInputError(f"logits have shape {packed.shape}; {expected}.")
     finite = np.isfinite(packed)

@@ -142,6 +142,19 @@ def test_unify_calibrates_and_weights(folder: Path, tmp_path: Path) -> None:
     assert "calibrated" not in plain
 
 
+def test_the_remedy_that_a_late_solver_names_is_an_option(folder: Path, tmp_path: Path) -> None:
+    arguments = [
+        "unify", "-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy",
+        "--soft-labels", tmp_path / "q.npy", "--method", "mf-p", "--tol", "1e-9",
+    ]  # fmt: skip
+    late = run(*arguments, "--max-iter", "2")
+    assert "mf-p stopped at --max-iter 2 in 150 of 150 rows" in " ".join(late.output.split())
+    assert "stopped" not in run(*arguments, "--max-iter", "100000").output
+    refused = run(*arguments, "--max-iter", "0")
+    assert refused.exit_code == 2
+    assert "--max-iter 0 must be a whole number" in " ".join(refused.output.split())
+
+
 def test_known_labels_are_pinned(folder: Path, tmp_path: Path) -> None:
     labels = tmp_path / "y.csv"
     labels.write_text("label\nvirginica\n" + '""\n' * 149)

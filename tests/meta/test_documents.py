@@ -66,7 +66,7 @@ def test_the_readmes_examples_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "unified.onnx").exists()
-    assert float(done.stdout.split()[-1]) > 0.7
+    assert float(done.stdout.split()[-1]) > 0.7  # 0.78 to 0.80 over seeds and CPUs
 
 
 def test_the_torch_example_runs() -> None:

@@ -19,7 +19,7 @@ from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.nn.losses import BACKPROP_LOSSES, MFLVBPLoss  # noqa: E402
 
 METHODS = sorted(BACKPROP_LOSSES)
-LAM = 0.01
+RIDGE = 0.01
 
 
 def case(seed, n=5, abstain=0.3, scale=3.0):
@@ -40,7 +40,7 @@ def softmax(x):
     return e / e.sum()
 
 
-def plain_rows(method, space, student, packed, temperature=3.0, lam=LAM):
+def plain_rows(method, space, student, packed, temperature=3.0, ridge=RIDGE):
     """Transcribe the objectives of the paper with loops over rows and teachers."""
     rows = np.zeros(len(student))
     for r, (s, z) in enumerate(zip(student.numpy(), packed.numpy(), strict=True)):
@@ -54,14 +54,14 @@ def plain_rows(method, space, student, packed, temperature=3.0, lam=LAM):
                 v = max(0.0, softmax(zi) @ u / (u @ u))
                 rows[r] += ((softmax(zi) - v * u) ** 2).sum()
             elif method == "mf-lv":
-                v = max(0.0, ((zi - zi.mean()) @ (u - u.mean())) / (lam + ((u - u.mean()) ** 2).sum()))
+                v = max(0.0, ((zi - zi.mean()) @ (u - u.mean())) / (ridge + ((u - u.mean()) ** 2).sum()))
                 c = zi.mean() - v * u.mean()
-                rows[r] += ((zi - v * u - c) ** 2).sum() + lam * v**2
+                rows[r] += ((zi - v * u - c) ** 2).sum() + ridge * v**2
             else:
                 d = zi - u
                 rows[r] += ((d - d.mean()) ** 2).sum()
         if method == "mf-lv" and blocks:
-            rows[r] += lam * (s / temperature) @ (s / temperature)
+            rows[r] += ridge * (s / temperature) @ (s / temperature)
     return rows
 
 
@@ -107,19 +107,19 @@ def test_gradient_is_the_central_difference(method):
     np.testing.assert_allclose(student.grad, numeric, atol=1e-8)
 
 
-@pytest.mark.parametrize("lam", [0.0, 0.3, 5.0])
-def test_mf_lv_solves_v_and_c_jointly(lam):
+@pytest.mark.parametrize("ridge", [0.0, 0.3, 5.0])
+def test_mf_lv_solves_v_and_c_jointly(ridge):
     """No other v >= 0 and c give a lower value of eq. (15), by brute force over a fine grid of v."""
     space, student, packed = case(5, n=4, abstain=0.0)
-    value = MFLVBPLoss(space, lam=lam, reduction="none")(student, packed).numpy()
+    value = MFLVBPLoss(space, ridge=ridge, reduction="none")(student, packed).numpy()
     u, z = student.numpy() / 3, packed.numpy() / 3
-    best = lam * (u**2).sum(axis=1)
+    best = ridge * (u**2).sum(axis=1)
     grid = np.linspace(0, 20, 40001)[:, None, None]
     for i in range(space.n_teachers):
         block = space.block(i)
         d = z[:, block] - grid * u[:, space.columns[block]]
         d -= d.mean(axis=2, keepdims=True)
-        best += ((d**2).sum(axis=2) + lam * grid[:, :, 0] ** 2).min(axis=0)
+        best += ((d**2).sum(axis=2) + ridge * grid[:, :, 0] ** 2).min(axis=0)
     assert (value <= best + 1e-12).all()
     np.testing.assert_allclose(value, best, atol=1e-4)
 
@@ -210,6 +210,19 @@ def test_extreme_logits_stay_finite(method, dtype):
     assert student.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-6, 3.0, 1e6])
+def test_the_largest_teacher_logits_stay_finite(method, dtype, temperature):
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    packed = torch.tensor([[1.7e308, -1.7e308, 1.0, -1.7e308], [0, -1e30, 1e30, 0]], dtype=torch.float64)
+    student = torch.tensor([[1.0, -1.0, 0.5], [0.0, 2.0, 1.0]], dtype=dtype, requires_grad=True)
+    value = BACKPROP_LOSSES[method](space, temperature)(student, packed)
+    value.backward()
+    assert value.isfinite()
+    assert student.grad.isfinite().all()
+
+
 def test_mf_p_has_a_gradient_where_the_student_has_no_mass():
     """The softmax over all classes underflows on the block, its ratios do not."""
     space = LabelSpace([["a", "b"], ["b", "c"]])
@@ -279,10 +292,12 @@ def test_wrong_parameters_are_named():
     space = LabelSpace([["a", "b"]])
     with pytest.raises(InvalidInputError, match="temperature=0 must be"):
         BACKPROP_LOSSES["ce"](space, 0)
+    with pytest.raises(InvalidInputError, match="temperature=1e-308 must be from 1e-6 to 1e6"):
+        BACKPROP_LOSSES["ce"](space, 1e-308)
     with pytest.raises(InvalidInputError, match="Did you mean 'mean'"):
         BACKPROP_LOSSES["ce"](space, reduction="means")
-    with pytest.raises(InvalidInputError, match="lam=-1 must be"):
-        MFLVBPLoss(space, lam=-1)
+    with pytest.raises(InvalidInputError, match="ridge=-1 must be"):
+        MFLVBPLoss(space, ridge=-1)
     with pytest.raises(InvalidInputError, match="class_weights"):
         SoftCrossEntropy([[1.0, 2.0]])
     with pytest.raises(InvalidInputError, match="3 class_weights for 2 classes"):

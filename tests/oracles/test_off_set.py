@@ -12,8 +12,8 @@ from scipy.special import logsumexp, softmax
 
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
+from consilience.kernels.unify.off_set import off_set_logits, stationary
 from consilience.kernels.unify.packed import make_layout
-from consilience.kernels.unify.walk import stationary, walk_logits
 from consilience.labels import LabelSpace
 from consilience.unify.soft_labels import estimate_soft_labels
 
@@ -83,7 +83,7 @@ def test_consistent_teachers_give_back_q(seed: int) -> None:
     layout = make_layout(space.columns, space.offsets, space.n_classes)
     u = 3.0 * rng.normal(size=(4, space.n_classes))
     Z = u[:, space.columns] + rng.normal(size=(4, 6))[:, layout.block_of]
-    np.testing.assert_allclose(softmax(walk_logits(Z, layout, 1.0), axis=1), softmax(u, axis=1), rtol=1e-9)
+    np.testing.assert_allclose(softmax(off_set_logits(Z, layout, 1.0), axis=1), softmax(u, axis=1), rtol=1e-9)
 
 
 def test_stationary_against_the_eigenvector() -> None:

@@ -57,7 +57,7 @@ def cases(draw: st.DrawFn, identical: bool = False, abstain: bool = True, scale:
 
 
 def soft_labels(
-    lists: list[list[int]], logits: Floats, temperature: float, method: Way, lam: float = 0.01
+    lists: list[list[int]], logits: Floats, temperature: float, method: Way, ridge: float = 0.01
 ) -> Floats:
     space = LabelSpace(lists, disconnected="ignore")
     if method == "off-set":
@@ -66,7 +66,7 @@ def soft_labels(
         if method in ("mf-p", "mf-lv"):  # weakly linked teachers take alternating least squares for ever
             warnings.simplefilter("ignore", ConvergenceWarning)
         return estimate_soft_labels(
-            logits, space, method, temperature=temperature, max_iter=SHORT.get(method), lam=lam
+            logits, space, method, temperature=temperature, max_iter=SHORT.get(method), ridge=ridge
         )
 
 
@@ -177,7 +177,7 @@ def test_identical_label_sets_are_plain_distillation(case: Case) -> None:
 def test_teachers_that_agree_are_believed(method: Way, atol: float, case: Case, copies: int) -> None:
     values, block = case.lists[0], blocks(case.lists)[0]
     logits = case.logits[:, block]
-    Q = soft_labels([values] * copies, np.tile(logits, copies), case.temperature, method, lam=1e-6)
+    Q = soft_labels([values] * copies, np.tile(logits, copies), case.temperature, method, ridge=1e-6)
     expected = softmax(logits / case.temperature, axis=1)[:, np.argsort(values)]
     # mf-lv agrees up to its regularizer, which trades the scale of u for that of v
     np.testing.assert_allclose(Q, expected, atol=0.01 if method == "mf-lv" else atol)

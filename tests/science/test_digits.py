@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 from consilience import Unifier, as_teacher
 from consilience.datasets import SIZES, Trial, random_classes
-from consilience.students.sklearn import named_student
+from consilience.students.make import named_student
 
 pytestmark = [
     pytest.mark.slow,

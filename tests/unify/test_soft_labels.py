@@ -4,16 +4,25 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 import consilience.unify.soft_labels
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.labels import LabelSpace
-from consilience.unify.soft_labels import METHODS, Method, balance_weights, estimate_soft_labels
+from consilience.unify.soft_labels import (
+    LARGEST_LOGIT,
+    METHODS,
+    Method,
+    balance_weights,
+    estimate_soft_labels,
+)
 
 every_method = pytest.mark.parametrize("method", METHODS)
 
@@ -34,6 +43,8 @@ def logits(rows: int, columns: int = 7) -> NDArray[np.float64]:
         ({"temperature": 0}, r"temperature=0 must be a finite number above 0"),
         ({"temperature": "3"}, r"temperature='3' must be a finite number above 0"),
         ({"temperature": float("inf")}, r"temperature=inf must be a finite number above 0"),
+        ({"temperature": 1e-308}, r"temperature=1e-308 must be from 1e-6 to 1e6"),
+        ({"temperature": 1e308}, r"temperature=1e\+308 must be from 1e-6 to 1e6"),
         ({"tol": -1e-3}, r"tol=-0.001 must be a finite number above 0"),
         ({"max_iter": 0}, r"max_iter=0 must be a whole number of at least 1"),
         ({"max_iter": 2.5}, r"max_iter=2.5 must be a whole number of at least 1"),
@@ -60,6 +71,83 @@ def test_values_that_are_not_finite_are_refused(space: LabelSpace, value: float)
     Z[2, 4] = value
     with pytest.raises(InvalidInputError, match=rf"logits of 'y' have {value} in row 2 \(1 such rows\)"):
         estimate_soft_labels(Z, space)
+
+
+@pytest.mark.parametrize(
+    ("Z", "message"),
+    [
+        ([[1.0] * 7, [1.0] * 6], r"logits cannot be read as numbers \(.*\); expected \(n, 7\)"),
+        ([["a"] * 7], r"logits cannot be read as numbers \(they have type <U1\)"),
+        ([["1.5"] * 7], r"logits cannot be read as numbers \(they have type <U3\)"),
+        (np.ones((2, 7), dtype=complex), r"they have type complex128"),
+        ([[10**400] * 7], r"logits cannot be read as numbers \(.* too large"),
+        (csr_array(np.ones((2, 7))), r"logits are a sparse matrix; .* Give logits.toarray\(\)"),
+        (None, r"logits cannot be read as numbers|logits have shape"),
+    ],
+)
+def test_logits_that_are_no_array_of_numbers_are_refused(space: LabelSpace, Z: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        estimate_soft_labels(Z, space)
+
+
+@every_method
+@pytest.mark.parametrize("temperature", [1e-6, 1.0, 1e6])
+def test_the_largest_and_smallest_numbers_give_probabilities(
+    space: LabelSpace, method: Method, temperature: float
+) -> None:
+    limited = method in ("ce", "mf-lv", "mf-lf")
+    largest = LARGEST_LOGIT * min(temperature, 1.0) if limited else 1.7e308
+    Z = np.sign(logits(6)) * [[1e-308], [1e-30], [1.0], [1e30], [1e150], [largest]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        Q = estimate_soft_labels(Z, space, method, temperature=temperature)
+    np.testing.assert_allclose(Q.sum(axis=1), 1.0, atol=1e-6)
+    assert Q.min() >= 0
+    Z[0] = np.nan  # abstentions do not hide what is too large
+    for too_large in (1.01 * largest, -1.01 * largest) if limited else ():
+        Z[5, 0] = too_large
+        with pytest.raises(InvalidInputError, match=r"logits reach .*; at temperature .* the most is"):
+            estimate_soft_labels(Z, space, method, temperature=temperature)
+
+
+def test_a_function_of_ones_own_estimates(space: LabelSpace) -> None:
+    Z, given, told = logits(5), [], []
+    Z[2, 3:5] = np.nan
+    before = Z.copy()
+
+    def first_class(logits: Any, space: LabelSpace, temperature: float) -> list[list[float]]:
+        given.extend([logits, space, temperature])
+        with pytest.raises(ValueError, match="read-only"):
+            logits[0, 0] = 7.0
+        return [[1.0, 0.0, 0.0, 0.0]] * len(logits)
+
+    Q = estimate_soft_labels(Z, space, first_class, temperature=2.0, progress=lambda *a: told.append(a))
+    assert Q.tolist() == [[1.0, 0.0, 0.0, 0.0]] * 5
+    assert Q.flags.writeable
+    np.testing.assert_array_equal(given[0], before)
+    assert given[1:] == [space, 2.0]
+    assert told == [("soft labels", 5, 5)]
+    assert Z.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (np.full((5, 3), 1 / 3), r"The method own returned shape \(5, 3\); expected probabilities \(5, 4\)"),
+        (np.full((4, 4), 1 / 4), r"returned shape \(4, 4\)"),
+        (None, r"What method own returned has shape \(\) and type object; expected probabilities \(5, 4\)"),
+        (np.full((5, 4), np.nan), r"What method own returned has nan at \(0, 0\)"),
+        (np.full((5, 4), np.inf), r"What method own returned has inf at"),
+        (np.tile([1.5, -0.5, 0, 0], (5, 1)), r"What method own returned has -0.5 at \(0, 1\)"),
+        (np.full((5, 4), 0.3), r"What method own returned sums to 1.2 in row 0"),
+    ],
+)
+def test_what_an_own_function_returns_is_checked(space: LabelSpace, answer: Any, message: str) -> None:
+    def own(logits: Any, space: LabelSpace, temperature: float) -> Any:
+        return answer
+
+    with pytest.raises(InvalidInputError, match=message):
+        estimate_soft_labels(logits(5), space, own)
 
 
 @every_method
@@ -162,12 +250,18 @@ def test_weights_are_the_inverse_of_the_mean() -> None:
     np.testing.assert_array_equal(balance_weights(np.empty((0, 3))), 0.0)
 
 
+@pytest.mark.parametrize("mean", [1e-2, 1e-6, 1e-12])
+def test_the_weight_of_a_rare_class_has_no_bound(mean: float) -> None:
+    np.testing.assert_allclose(balance_weights([[1 - 2 * mean, 2 * mean], [1.0, 0.0]])[1], 1 / mean)
+
+
 @pytest.mark.parametrize(
     ("Q", "message"),
     [
         ([0.5, 0.5], r"Q has shape \(2,\); expected \(n, L\)"),
         ([[0.5, -0.5]], r"Q has entries that are negative or not finite"),
         ([[0.5, np.nan]], r"Q has entries that are negative or not finite"),
+        ([["a", "b"]], r"Q has shape \(1, 2\) and type <U1; expected \(n, L\)"),
         ([[0.5, np.inf]], r"Q has entries that are negative or not finite"),
     ],
 )

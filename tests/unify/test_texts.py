@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
 from consilience.files.card import card_path, read_card
-from consilience.students.sklearn import ExpansionStudent, LearnsSoftLabels, SoftLabelStudent
+from consilience.students.expansion import ExpansionStudent
+from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
 from consilience.text.ngrams import NgramClassifier
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.preprocessing import StandardScaler
 
 from consilience import (
+    ConvergenceWarning,
     CoverageWarning,
     DisconnectedWarning,
     InvalidInputError,
@@ -189,13 +191,20 @@ def test_calibration_undoes_boasting(off_set: bool, digits: Any) -> None:
     )
     logits = unifier.score_teachers(digits["X"])
     honest = unifier.estimate(digits["X"], logits=logits)
-    temperatures = unifier.temperatures_
-    np.testing.assert_allclose(temperatures, agreement_temperatures(logits, unifier.label_space_))
     corrected = unifier.estimate(digits["X"], logits=boast(logits, digits))
-    np.testing.assert_allclose(unifier.temperatures_, temperatures * [1.0, 5.0, 0.2], rtol=1e-6)
     np.testing.assert_allclose(corrected, honest, atol=1e-6)
     unifier.set_params(calibrate=None)
     assert np.abs(unifier.estimate(digits["X"], logits=boast(logits, digits)) - honest).max() > 0.1
+
+
+def test_a_fit_keeps_the_temperatures_of_the_teachers(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], "logistic", calibrate="agreement")
+    logits = unifier.score_teachers(digits["X"])
+    temperatures = agreement_temperatures(logits, unifier.label_space())
+    np.testing.assert_allclose(unifier.fit(digits["X"], logits=logits).temperatures_, temperatures)
+    unifier.fit(digits["X"], logits=boast(logits, digits))
+    np.testing.assert_allclose(unifier.temperatures_, temperatures * [1.0, 5.0, 0.2], rtol=1e-6)
+    unifier.set_params(calibrate=None).fit(digits["X"], logits=logits)
     assert unifier.temperatures_.tolist() == [1.0, 1.0, 1.0]
 
 
@@ -219,7 +228,7 @@ def test_off_set_weighting_is_that_of_estimate_soft_labels(digits: Any) -> None:
     unifier = Unifier(digits["teachers"], method="ce", off_set=True, smoothing=0)
     logits = unifier.score_teachers(digits["X"])
     Q = unifier.estimate(digits["X"], logits=logits)
-    space = unifier.label_space_
+    space = unifier.label_space()
     np.testing.assert_array_equal(Q, estimate_soft_labels(logits, space, "ce", off_set=True))
     assert np.abs(Q - estimate_soft_labels(logits, space, "ce")).max() > 0.01
 
@@ -254,6 +263,23 @@ def test_known_labels_outweigh_wrong_teachers_in_backprop(method: Any, digits: A
     flat.append(as_teacher(lambda X: np.zeros((len(X), 3)), ["two", "three", "four"], "b", output="logits"))
     unified = Unifier(flat, quick(), method, "backprop", random_state=0).fit(digits["X"], digits["y"])
     assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
+
+
+@pytest.mark.parametrize("method", ["ce", "mf-p", "mf-lv", "mf-lf"])
+def test_known_labels_silence_loud_wrong_teachers_in_backprop(method: Any, digits: Any) -> None:
+    """The teachers are as sure of a wrong class as they can be, on every row."""
+    wrong = {"zero": "one", "one": "two", "two": "three", "three": "four", "four": "zero"}
+    loud = [
+        as_teacher(
+            [[1000.0 * (name == wrong[truth]) for name in names] for truth in digits["y"]],
+            names,
+            output="logits",
+        )
+        for names in (NAMES.tolist(), NAMES[:3].tolist())
+    ]
+    unified = Unifier(loud, quick(), method, "backprop", random_state=0).fit(digits["X"], digits["y"])
+    assert unified.score(digits["X_test"], digits["y_test"]) > 0.75
+    assert unified.predict_proba(digits["X"]).max(axis=1).mean() > 0.9  # a known label is nearly certain
 
 
 def test_integer_classes_and_labels_as_floats(digits: Any) -> None:
@@ -432,7 +458,7 @@ def test_progress_tells_of_every_step(digits: Any) -> None:
 def test_without_torch_the_default_is_a_scikit_learn_network(
     digits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.students.base.installed", lambda module: False)
+    monkeypatch.setattr("consilience.students.make.installed", lambda module: False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn's own, on 60 iterations
         unified = Unifier(digits["teachers"], random_state=0).fit(digits["X"])
@@ -469,6 +495,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"off_set": 1}, "off_set=1 is unknown"),
     ({"off_set": True}, "off_set=True weights the terms of method='ce'; method is 'mf-lf'"),
     ({"off_set": True, "method": "ce", "train": "backprop"}, "off_set=True needs soft labels"),
+    ({"off_set": True, "method": len}, "method is 'len'"),
+    ({"train": "backprop", "method": len}, "'len' has no backprop form"),
+    ({"train": "backprop", "max_iter": 5}, "max_iter=5 needs soft labels"),
+    ({"max_iter": 0}, "max_iter=0 must be a whole number"),
+    ({"tol": 0}, "tol=0 must be a finite number above 0"),
+    ({"tol": 0.1, "method": len}, "give your own method its own"),
+    ({"temperature": 1e-308}, "temperature=1e-308 must be from 1e-6 to 1e6"),
+    ({"temperature": 1e308}, r"temperature=1e\+308 must be from 1e-6 to 1e6"),
 ]
 
 
@@ -512,10 +546,10 @@ def test_use_before_fit(digits: Any) -> None:
 
 def test_a_clone_keeps_its_teachers_fitted(digits: Any) -> None:
     unifier = Unifier(digits["teachers"], LogisticRegression(max_iter=500), "ce", random_state=1)
-    copy = clone(unifier)
-    assert copy.get_params()["method"] == "ce"
-    assert copy.student is not unifier.student
-    assert copy.fit(digits["X"]).score(digits["X_test"], digits["y_test"]) > 0.85
+    again = clone(unifier)
+    assert again.get_params()["method"] == "ce"
+    assert again.student is not unifier.student
+    assert again.fit(digits["X"]).score(digits["X_test"], digits["y_test"]) > 0.85
 
 
 def test_a_users_module_is_not_trained_in_place(digits: Any) -> None:
@@ -547,10 +581,76 @@ def test_teachers_are_a_list_a_dict_a_ranking_or_one(digits: Any) -> None:
     expected = Unifier(sources).score_teachers(X)
     named = Unifier({f"site {i}": source for i, source in enumerate(sources)})
     np.testing.assert_array_equal(named.score_teachers(X), expected)
-    assert list(named.label_space_.names) == [f"site {i}" for i in range(len(sources))]
+    assert list(named.label_space().names) == [f"site {i}" for i in range(len(sources))]
     ranking = rank_teachers(sources, X, digits["y"][:40], "nce", n_bootstrap=0)
     ranked = Unifier(ranking)
     assert ranked.score_teachers(X).shape == expected.shape
-    assert list(ranked.label_space_.names) == [row.name for row in ranking]
+    assert list(ranked.label_space().names) == [row.name for row in ranking]
     one = Unifier(sources[0])
-    np.testing.assert_array_equal(one.score_teachers(X), expected[:, one.label_space_.block(0)])
+    np.testing.assert_array_equal(one.score_teachers(X), expected[:, one.label_space().block(0)])
+
+
+def frozen(unifier: Unifier) -> dict[str, Any]:
+    """Return a deep copy of everything that the estimator holds, except teachers and student themselves."""
+    held = {name: value for name, value in vars(unifier).items() if name not in ("teachers", "student")}
+    same = {name: held.pop(name) for name in ("teachers_", "label_space_", "student_")}
+    return {**copy.deepcopy(held), **{name: (id(value), value) for name, value in same.items()}}
+
+
+def test_only_a_fit_that_succeeds_changes_a_fitted_estimator(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], "logistic", calibrate="agreement", random_state=0).fit(digits["X"])
+    before, proba = frozen(unifier), unifier.predict_proba(digits["X_test"])
+    logits = unifier.score_teachers(digits["X_test"])
+    logits[:7, :3] = np.nan
+    unifier.estimate(digits["X_test"], digits["y_test"], logits=logits)
+    unifier.label_space()
+
+    class Broken(LogisticRegression):
+        def fit(self, *args: Any, **options: Any) -> None:
+            raise RuntimeError("the student fails at the very end")
+
+    for student, y, error in (
+        (Broken(), digits["y_test"], RuntimeError),
+        ("logistic", ["seven"] * len(digits["X_test"]), LabelSpaceError),
+    ):
+        unifier.student = student
+        with pytest.raises(error):
+            unifier.fit(digits["X_test"], y, logits=logits)
+    unifier.student = "logistic"
+    after = frozen(unifier)
+    unifier.temperature = 1.0  # an option for the next fit
+    assert after.keys() == before.keys()
+    for name in before:
+        np.testing.assert_equal(after[name], before[name], err_msg=name)
+    np.testing.assert_array_equal(unifier.predict_proba(digits["X_test"]), proba)
+
+
+def test_another_fit_forgets_the_columns_of_the_first(digits: Any) -> None:
+    counter = as_teacher(lambda X: np.array([[len(x), 8.0] for x in X]), ["long", "short"], output="logits")
+    unifier = Unifier([counter], random_state=0)
+    unifier.n_features_in_ = 64  # as after a fit on arrays
+    assert not hasattr(unifier.fit(["short", "a long text"] * 20), "n_features_in_")
+
+
+def mean_of_the_known(logits: Any, space: Any, temperature: float) -> Any:
+    """Sum the probabilities of each class over the teachers, and normalise."""
+    Q = np.zeros((len(logits), space.n_classes))
+    for i in range(space.n_teachers):
+        Q[:, space.columns[space.block(i)]] += softmax(logits[:, space.block(i)] / temperature, axis=1)
+    return Q / Q.sum(axis=1, keepdims=True)
+
+
+def test_a_method_of_ones_own(digits: Any, tmp_path: Path) -> None:
+    own = Unifier(digits["teachers"], "logistic", mean_of_the_known, random_state=0).fit(digits["X"])
+    naive = Unifier(digits["teachers"], "logistic", "sd", random_state=0).fit(digits["X"])
+    np.testing.assert_allclose(own.soft_labels_, naive.soft_labels_, atol=1e-12)
+    own.save(tmp_path / "own.onnx")
+    assert read_card(tmp_path / "own.card.json").details["method"] == "mean_of_the_known"
+    assert clone(own).method is mean_of_the_known
+
+
+def test_the_stopping_rule_reaches_the_method(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], "logistic", "ce", tol=1e-12, max_iter=1)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=1 .*\(tol 1.0e-12\). Raise it, or tol"):
+        unifier.fit(digits["X"])
+    unifier.set_params(tol=1e-8, max_iter=200).fit(digits["X"])

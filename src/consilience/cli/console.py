@@ -23,7 +23,7 @@ from consilience.labels import TIE_BREAK, LabelSpace, counted, read_labels, shor
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
-    from consilience.unify.unifier import Unifier
+    from consilience.unify.unifier import Estimate, Unifier
 
 WIDTH = 110
 """Columns of a table that goes to a file or a pipe, which have no width of their own."""
@@ -156,14 +156,21 @@ def show_space(view: Mapping[str, Any]) -> None:
 
 
 def unifier_view(
-    unifier: Unifier, kinds: Sequence[str], n_rows: int, y: Any, test: tuple[Any, Any] | None
+    unifier: Unifier,
+    estimate: Estimate,
+    kinds: Sequence[str],
+    n_rows: int,
+    y: Any,
+    test: tuple[Any, Any] | None,
 ) -> dict[str, Any]:
     """Return what a unifier did, ready for JSON.
 
     Parameters
     ----------
     unifier : Unifier
-        After `fit` or `estimate`.
+        Fitted, unless only soft labels were asked for.
+    estimate : Estimate
+        Its soft labels, and how they came about.
     kinds : sequence of str
         What each teacher is made of, such as ``"onnx"``.
     n_rows : int
@@ -173,7 +180,7 @@ def unifier_view(
     test : (X, y) or None
         Rows to measure the student on.
     """
-    space = unifier.label_space_
+    space = estimate.label_space
     student = getattr(unifier, "student_", None)
     truth = space.encode(test[1], "--test-labels") if test and student else np.empty(0, np.intp)
     known = truth >= 0
@@ -193,8 +200,8 @@ def unifier_view(
                 space.names,
                 kinds,
                 space.class_lists,
-                unifier.n_abstentions_,
-                unifier.temperatures_,
+                estimate.n_abstentions,
+                estimate.temperatures,
                 strict=True,
             )
         ],
@@ -212,7 +219,7 @@ def unifier_view(
         "balanced": student is not None and unifier.class_weights_ is not None,
         "accuracy": float(right.mean()) if len(right) else None,
         "n_test": len(right),
-        "seconds": unifier.seconds_,
+        "seconds": estimate.seconds,
     }
 
 

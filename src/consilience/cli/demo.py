@@ -118,7 +118,7 @@ class _Data(NamedTuple):
 def run_demo(
     seed: int = 0,
     *,
-    methods: Sequence[str] = METHODS,
+    methods: Sequence[str] = tuple(METHODS),
     student: Literal["auto", "torch", "mlp"] = "auto",
     progress: Progress = silent,
 ) -> DemoResult:

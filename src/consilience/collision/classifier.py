@@ -31,7 +31,7 @@ from consilience.kernels.collision.entropy import (
 from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import minimise_linear
 from consilience.labels import class_list, read_labels
-from consilience.students.sklearn import check_model
+from consilience.students.make import check_model
 
 Floats = NDArray[np.float64]
 Loss = Literal["collision", "generalised-collision", "cross-entropy", "gce"]

@@ -34,7 +34,7 @@ from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest
 from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import LogitLoss, linear_logits
 from consilience.labels import read_labels
-from consilience.students.sklearn import check_model
+from consilience.students.make import check_model
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]

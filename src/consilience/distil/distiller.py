@@ -35,7 +35,8 @@ from consilience.distil.teacher_signal import (
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.kernels.columns import column_moments
 from consilience.labels import read_labels
-from consilience.students.base import Origin, TaughtClassifier, make_student, timed
+from consilience.students.base import Origin, StudentClassifier, timed
+from consilience.students.make import make_student
 from consilience.teachers import Teacher
 from consilience.teachers.given import numbered_teacher
 from consilience.teachers.scoring.engine import observe
@@ -57,7 +58,7 @@ class Sources(NamedTuple):
     scores: list[float] | None
 
 
-class CrossTaskDistiller(TaughtClassifier):
+class CrossTaskDistiller(StudentClassifier):
     """Train a student with labels and with teachers whose classes may be others.
 
     The student minimises the cross-entropy with y plus `lam` times the Sinkhorn distance of its predictions
@@ -444,7 +445,7 @@ class CrossTaskDistiller(TaughtClassifier):
             (near, lambda columns, lam: Term(KDLoss(tau), columns, lam)),
         ]
 
-    def _learnt_at(self) -> float:
+    def _student_temperature(self) -> float:
         return self._power
 
     def _origin(self) -> Origin:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._validation import n_rows, take_rows
+from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpzFile
 from consilience.files.atomic import replacing
@@ -118,20 +118,6 @@ class TextModel:
         """Return the model with other names of classes, and with logits `temperature` times as large."""
         scale = np.float32(temperature)
         return replace(self, weights=self.weights * scale, bias=self.bias * scale, classes=classes)
-
-
-def holds_texts(X: Any) -> bool:
-    """Tell whether X looks like a list of texts, by its first entry.
-
-    Examples
-    --------
-    >>> holds_texts(["a", "b"]), holds_texts(np.array(["a"])), holds_texts([[1.0]]), holds_texts("a")
-    (True, True, False, False)
-    """
-    if isinstance(X, str | bytes) or len(getattr(X, "shape", (0,))) != 1:
-        return False
-    first = take_rows(X, slice(0, 1)) if isinstance(X, list | tuple) or hasattr(X, "shape") else ()
-    return any(isinstance(text, str) for text in first)
 
 
 def as_texts(X: Any) -> list[str]:

@@ -32,7 +32,7 @@ def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
     if len(X_example) == 0:
         raise InvalidInputError("X_example has no rows; an export needs one.")
     copied = copy.deepcopy(module).cpu().eval()
-    # the exporter takes a batch of one row for a constant
+    # The exporter would take a batch of one row as a constant.
     example = X_example[:1].repeat(2, *[1] * (X_example.ndim - 1))
     try:
         with _quiet():
@@ -47,7 +47,7 @@ def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
                 output_names=["logits"],
                 dynamic_shapes=({0: torch.export.Dim("n")},),
             )
-    except Exception as error:  # the exporter has no common base for its errors
+    except Exception as error:  # the exporter's errors have no common base
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}"
         raise InvalidInputError(
             f"The module {type(module).__name__} cannot be exported to ONNX ({reason}). "
@@ -60,7 +60,7 @@ def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what torch's exporter says about itself: a missing torchvision, its own deprecated calls."""
+    """Silence the exporter's notes about itself: a missing torchvision, its own deprecated calls."""
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What a torch student adds to skorch's training loop. Imported only when skorch is there."""
+"""What a torch student adds to skorch's training loop. Imported only if skorch is installed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from consilience._progress import Progress
 from consilience.exceptions import InvalidInputError
 
 PARTS_OF_HISTORY = ("batches", "train_batch_count", "valid_batch_count")
-"""skorch's own bookkeeping, which is left out of the student's history."""
+"""skorch's own bookkeeping, left out of the student's history."""
 
 
 class Rows(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
-    """Inputs and targets that hand out whole batches: row by row, collating would take most of the time."""
+    """Inputs and targets, served in whole batches: collating single rows would take most of the time."""
 
     def __init__(self, X: Tensor, targets: Tensor) -> None:
         self.X, self.targets = X, targets
@@ -36,7 +36,7 @@ class Rows(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
 
 
 class Watch(Callback):
-    """Reports progress, and stops with an error when the loss is not a number any more."""
+    """Reports progress, and stops with an error if the loss is not finite."""
 
     def __init__(self, progress: Progress, max_iter: int, lr: float) -> None:
         self.progress, self.max_iter, self.lr = progress, max_iter, lr
@@ -47,28 +47,29 @@ class Watch(Callback):
         if not math.isfinite(value):
             raise InvalidInputError(
                 f"The {'training' if training else 'validation'} loss became {value} in epoch "
-                f"{len(net.history)}. Lower lr (now {self.lr:g}), or check that the targets are finite."
+                f"{len(net.history)}. Lower lr (now {self.lr:g}) of the TorchStudent, or check that the "
+                "targets are finite."
             )
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
-        """Tell that an epoch is done."""
+        """Report an epoch."""
         self.progress("training", len(net.history), self.max_iter)
 
 
 def run(net: NeuralNet, X: Tensor, targets: Tensor) -> list[dict[str, Any]]:
-    """Fit a skorch net and return its history; an interrupt by the user is raised again."""
+    """Fit a skorch net and return its history; raise a keyboard interrupt again."""
     net.fit(Rows(X, targets), y=None)
-    # skorch takes any KeyboardInterrupt for early stopping; one in the midst of an epoch is the user's
+    # skorch takes any KeyboardInterrupt for early stopping. One in the middle of an epoch is the user's.
     if not net.history or "train_loss" not in net.history[-1]:
         raise KeyboardInterrupt
     return [{k: plain(v) for k, v in row.items() if k not in PARTS_OF_HISTORY} for row in net.history]
 
 
 def plain(value: Any) -> Any:
-    """Return a numpy scalar as a Python one, so that a history can be written as JSON."""
+    """Return a numpy scalar as a Python one, so that the history can be written as JSON."""
     return value.item() if isinstance(value, np.generic) else value
 
 
 def as_is(batch: Any) -> Any:
-    """Leave a batch as `Rows` made it."""
+    """Return a batch as `Rows` made it."""
     return batch

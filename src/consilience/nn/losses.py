@@ -1,9 +1,10 @@
 """Losses that train a student on the teachers' outputs directly, without soft labels in between.
 
-They are the backprop variants of "Unifying Heterogeneous Classifiers with Distillation", Sec. 3.5.1: the
-student's output takes the place of u in the objective of a method, the other variables are solved in closed
-form with u fixed, and the value is backpropagated through u. By the envelope theorem the derivative of
-min_v J(u, v) is that of J(u, v*) with v* held fixed, so v* is detached: nothing is lost, the graph is short.
+They are the backprop variants of "Unifying Heterogeneous Classifiers with Distillation", Sec. 3.5.1. The
+student's output takes the place of u in a method's objective. The other variables are solved in closed form
+with u fixed, and the value is backpropagated through u. By the envelope theorem the derivative of
+min_v J(u, v) is that of J(u, v*) with v* held fixed. So v* is detached: the gradient is exact, and the graph
+is short.
 
 Each loss is called as ``loss(student_logits, packed_logits)`` with shapes (n, L) and (n, m).
 """
@@ -15,27 +16,30 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor, nn
 
-from consilience._validation import check_choice, check_number
+from consilience._validation import check_choice, check_number, check_temperature
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
 
 REDUCTIONS = ("mean", "sum", "none")
+# How far below the largest of its block a logit may be: its square is still far from overflow in float32.
+LOWEST = -1e15
 
 
 class PackedLoss(nn.Module, ABC):
     """Base of the losses on packed teacher logits: the layout, abstentions and the reduction.
 
     Both sides are divided by the temperature. A teacher with NaN in its block of a row abstains there and is
-    left out of that row; a row where all abstain counts for nothing.
+    left out of that row. A row on which all abstain has a loss of zero. A logit that is more than 1e15 below
+    the largest of its block, at the temperature, is raised to that: its square would overflow.
 
     Parameters
     ----------
     space : LabelSpace
-        Where each teacher's columns lie. Student columns are in the order of ``space.classes``.
+        Where each teacher's columns are. Student columns are in the order of ``space.classes``.
     temperature : float
-        Divides the student's and the teachers' logits; the paper uses 3.
+        Divides the student's and the teachers' logits; from 1e-6 to 1e6. The paper uses 3.
     reduction : {"mean", "sum", "none"}
-        The mean is over the rows where at least one teacher speaks; "none" gives shape (n,).
+        The mean is over the rows on which at least one teacher answers; "none" gives shape (n,).
     """
 
     columns: Tensor
@@ -44,12 +48,12 @@ class PackedLoss(nn.Module, ABC):
 
     def __init__(self, space: LabelSpace, temperature: float = 3.0, reduction: str = "mean") -> None:
         super().__init__()
-        self.temperature = check_number("temperature", temperature, above=0)
+        self.temperature = check_temperature(temperature)
         check_choice("reduction", reduction, REDUCTIONS)
         self.reduction = reduction
         self.n_classes, self.n_teachers = space.n_classes, space.n_teachers
         sizes = torch.as_tensor(space.offsets[1:] - space.offsets[:-1], dtype=torch.int64)
-        # not persistent: they follow from the label space and do not belong in saved weights
+        # Not persistent: they follow from the label space, and saved weights need not have them.
         self.register_buffer("columns", torch.as_tensor(space.columns, dtype=torch.int64), persistent=False)
         self.register_buffer("owner", torch.arange(len(sizes)).repeat_interleave(sizes), persistent=False)
         self.register_buffer("sizes", sizes, persistent=False)
@@ -66,13 +70,13 @@ class PackedLoss(nn.Module, ABC):
         """
         self._check_shapes(student_logits, packed_logits)
         active = self._active(packed_logits)
-        # squares of logits overflow in half precision
+        # Squares of logits overflow in half precision.
         u = student_logits.float() if student_logits.dtype.itemsize < 4 else student_logits
-        # masked before any arithmetic: the gradient of 0 * NaN would be NaN
+        # Masked before any arithmetic: the gradient of 0 * NaN would be NaN.
         z = packed_logits.masked_fill(~self._spread(active), 0.0)
-        # every loss ignores a shift of a teacher's logits: off before the cast, it cannot eat the digits
-        z = (z - self._block_max(z)).to(u.dtype)
-        rows = self._rows(u / self.temperature, z / self.temperature, active)
+        # No loss depends on a shift of a teacher's logits. Removing it before the cast keeps the digits.
+        z = ((z - self._block_max(z)).to(u.dtype) / self.temperature).clamp_min(LOWEST)
+        rows = self._rows(u / self.temperature, z, active)
         if self.reduction == "none":
             return rows
         total = rows.sum()
@@ -108,7 +112,7 @@ class PackedLoss(nn.Module, ABC):
             )
 
     def _active(self, packed_logits: Tensor) -> Tensor:
-        """Return which teachers speak, (n, N), or raise on a block that is neither finite nor all NaN."""
+        """Return which teachers answer, (n, N), or raise on a block that is neither finite nor all NaN."""
         if bool(packed_logits.isfinite().all()):  # the common case, at a tenth of the cost
             return packed_logits.new_ones(len(packed_logits), self.n_teachers, dtype=torch.bool)
         finite = self._block_sum(packed_logits.isfinite().to(torch.int64))
@@ -170,13 +174,13 @@ class CEBPLoss(PackedLoss):
     >>> from consilience.labels import LabelSpace
     >>> space = LabelSpace([["cat", "dog"], ["bird", "dog"]])
     >>> packed = torch.tensor([[0.0, 0.0, float("nan"), float("nan")]])
-    >>> round(CEBPLoss(space)(torch.zeros(1, 3), packed).item(), 4)  # log 2: one teacher speaks
+    >>> round(CEBPLoss(space)(torch.zeros(1, 3), packed).item(), 4)  # log 2: one teacher answers
     0.6931
     """
 
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
         gathered = self._gather(u)
-        # p_i sums to one, so the block maximum can be taken off both terms
+        # p_i sums to one, so the block maximum can be subtracted from both terms
         shifted = gathered - self._block_max(gathered)
         log_sum = self._block_sum(shifted.exp()).log()
         terms = log_sum - self._block_sum(self._block_softmax(z) * shifted)
@@ -207,9 +211,9 @@ class MFPBPLoss(PackedLoss):
 
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
         gathered = self._gather(u)
-        # v_i takes up any factor common to a block, so u enters as exp(logit - block maximum) instead of the
-        # softmax over all classes: the same value and gradient, and it cannot underflow where the student
-        # gives a whole block next to no probability. Both factors are positive: max(0, .) has nothing to do.
+        # v_i absorbs any factor common to a block. So u can be exp(logit - block maximum) instead of the
+        # softmax over all classes: value and gradient are the same, and it cannot underflow if the student
+        # gives a whole block almost no probability. Both factors are positive, so max(0, .) is not needed.
         w = torch.exp(gathered - self._block_max(gathered))
         p = self._block_softmax(z)
         v = (self._block_sum(p * w) / self._block_sum(w * w)).detach()  # envelope theorem
@@ -232,36 +236,36 @@ class MFLVBPLoss(PackedLoss):
     ----------
     space, temperature, reduction
         See `PackedLoss`.
-    lam : float
+    ridge : float
         Weight of the regularizer, lambda of eq. (15).
 
     Examples
     --------
     >>> import torch
     >>> from consilience.labels import LabelSpace
-    >>> loss = MFLVBPLoss(LabelSpace([["cat", "dog"]]), temperature=1.0, lam=0.5)
-    >>> loss(torch.tensor([[-1.0, 1.0]]), torch.tensor([[5.0, 5.0]])).item()  # only lam * ||u||^2
+    >>> loss = MFLVBPLoss(LabelSpace([["cat", "dog"]]), temperature=1.0, ridge=0.5)
+    >>> loss(torch.tensor([[-1.0, 1.0]]), torch.tensor([[5.0, 5.0]])).item()  # only ridge * ||u||^2
     1.0
     """
 
     def __init__(
-        self, space: LabelSpace, temperature: float = 3.0, lam: float = 0.01, reduction: str = "mean"
+        self, space: LabelSpace, temperature: float = 3.0, ridge: float = 0.01, reduction: str = "mean"
     ) -> None:
         super().__init__(space, temperature, reduction)
-        self.lam = check_number("lam", lam, at_least=0)
+        self.ridge = check_number("ridge", ridge, at_least=0)
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""
-        return f"{super().extra_repr()}, lam={self.lam:g}"
+        return f"{super().extra_repr()}, ridge={self.ridge:g}"
 
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:
         # centring both sides is what the optimal c does
         uc, zc = self._centre(self._gather(u)), self._centre(z)
-        # the floor is for lam = 0 and a constant block, where the covariance is zero too
-        scale = (self.lam + self._block_sum(uc * uc)).clamp_min(torch.finfo(u.dtype).tiny)
+        # the floor is for ridge = 0 and a constant block, where the covariance is zero too
+        scale = (self.ridge + self._block_sum(uc * uc)).clamp_min(torch.finfo(u.dtype).tiny)
         v = (self._block_sum(zc * uc) / scale).clamp_min(0.0).detach()  # envelope theorem
-        terms = self._block_sum((zc - self._spread(v) * uc).square()) + self.lam * v.square()
-        rows = terms.masked_fill(~active, 0.0).sum(dim=1) + self.lam * u.square().sum(dim=1)
+        terms = self._block_sum((zc - self._spread(v) * uc).square()) + self.ridge * v.square()
+        rows = terms.masked_fill(~active, 0.0).sum(dim=1) + self.ridge * u.square().sum(dim=1)
         return rows.masked_fill(~active.any(dim=1), 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The module a torch student trains when the user gives none."""
+"""The module that a torch student trains if the user gives none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from consilience._validation import check_count
 
 
 class Standardize(nn.Module):
-    """Subtract a mean and divide by a scale that were computed once and are kept with the weights.
+    """Subtract a mean and divide by a scale. Both were computed once and are saved with the weights.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Standardize(nn.Module):
         axes = [axis for axis in range(X.ndim) if axis != 1]
         variance, mean = torch.var_mean(X.float(), dim=axes, correction=0, keepdim=True)
         scale = variance.sqrt()
-        # a constant column, up to rounding, is only centred
+        # A column that is constant up to rounding is only centred.
         return cls(mean[0], torch.where(scale > 1e-6 * mean.abs(), scale, 1.0)[0])
 
     def forward(self, X: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ def default_module(
     Parameters
     ----------
     X : (n, ...) array or tensor
-        The rows to be trained on: their shape, and the mean and scale of each feature.
+        The rows to train on; they give the shape, and the mean and scale of each feature.
     n_classes : int
         Number of logits, L.
     hidden : sequence of int

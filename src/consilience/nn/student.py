@@ -29,7 +29,7 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
 }
 
 MIN_ROWS_TO_SPLIT = 20
-"""With fewer rows nothing is held out: a validation loss on one row only adds noise."""
+"""With fewer rows nothing is held out: the validation loss of one or two rows is only noise."""
 
 
 class TorchStudent(BaseEstimator):
@@ -38,23 +38,21 @@ class TorchStudent(BaseEstimator):
     Parameters
     ----------
     module : torch.nn.Module, callable or None
-        A module whose output is logits (n, L); it is copied, never changed. Or a factory that makes one:
-        arguments named ``n_features`` (values per row) and ``n_classes`` are given by name, two required
-        arguments of other names get these in this order, and any other factory is called without arguments.
-        None makes `default_module`.
+        A module whose output is logits (n, L); it is copied, never changed. Or a factory that makes one.
+        Its arguments ``n_features`` (values per row) and ``n_classes`` are passed by name. Two required
+        arguments of other names get these two values in this order. Any other factory is called without
+        arguments. None makes `default_module`.
     optimizer : {"adam", "adamw", "sgd"} or optimiser class
-        How to descend.
+        How to minimise the loss.
     lr : float
         Learning rate.
     max_iter : int
-        Most passes over the rows.
-    batch_size : int
-        Rows per step.
+        The most epochs, that is passes over the rows.
     patience : int or None
         Stop after this many epochs without a better validation loss and keep the best weights; None trains
         for `max_iter` and keeps the last weights.
     validation_fraction : float
-        Part of the rows held out for `patience`, in [0, 1); nothing is held out below 20 rows.
+        Share of the rows held out for `patience`, in [0, 1). With fewer than 20 rows nothing is held out.
     callbacks : sequence of skorch callbacks
         Passed to skorch, such as learning-rate schedules.
     device : str
@@ -62,11 +60,13 @@ class TorchStudent(BaseEstimator):
     weight_decay : float
         The optimiser's weight decay.
     standardize : bool or None
-        Whether the module sees each feature (or channel) of X with mean 0 and variance 1; the figures become
-        part of the module. None does so for the default module only.
+        Whether to scale each feature (or channel) of X to mean 0 and variance 1. The scaling becomes part of
+        the module. None does so for the default module only.
+    batch_size : int
+        Rows per step.
     random_state : int, RandomState or None
         Seeds the initial weights of a factory, the held-out rows, the order of rows and dropout. The global
-        state of torch is left as it was.
+        state of torch stays as it was.
 
     Attributes
     ----------
@@ -75,7 +75,7 @@ class TorchStudent(BaseEstimator):
     n_iter_ : int
         Epochs run.
     history_ : list of dict
-        Per epoch: ``epoch``, ``train_loss``, ``valid_loss`` where rows are held out, and what callbacks add.
+        Per epoch: ``epoch``, ``train_loss``, ``valid_loss`` if rows are held out, and what callbacks add.
 
     Examples
     --------
@@ -97,26 +97,26 @@ class TorchStudent(BaseEstimator):
         optimizer: str | type[torch.optim.Optimizer] = "adam",
         lr: float = 1e-3,
         max_iter: int = 50,
-        batch_size: int = 128,
         patience: int | None = 5,
         validation_fraction: float = 0.1,
         callbacks: Sequence[Any] = (),
         device: str = "cpu",
         weight_decay: float = 0.0,
         standardize: bool | None = None,
+        batch_size: int = 128,
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
         self.module = module
         self.optimizer = optimizer
         self.lr = lr
         self.max_iter = max_iter
-        self.batch_size = batch_size
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.callbacks = callbacks
         self.device = device
         self.weight_decay = weight_decay
         self.standardize = standardize
+        self.batch_size = batch_size
         self.random_state = random_state
 
     def fit(
@@ -130,7 +130,7 @@ class TorchStudent(BaseEstimator):
     ) -> TorchStudent:
         """Train the module.
 
-        An interrupt from the keyboard is raised, although skorch would end the training quietly.
+        A keyboard interrupt is raised; skorch would end the training silently.
 
         Parameters
         ----------
@@ -141,9 +141,9 @@ class TorchStudent(BaseEstimator):
         n_classes : int
             L, the number of logits the module must give.
         criterion : torch.nn.Module
-            Called as ``criterion(student_logits, batch_of_targets)``; gives a scalar. One that looks inside
-            the module has methods ``attach(module, example)``, with two rows of X, and ``detach()``, called
-            before and after the training; parameters of its own are trained too.
+            Called as ``criterion(student_logits, batch_of_targets)``; returns a scalar. A criterion that
+            looks inside the module has methods ``attach(module, example)``, with two rows of X, and
+            ``detach()``, called before and after training. Its own parameters are trained too.
         progress : callable
             Called as ``progress("training", epoch, max_iter)`` after each epoch.
         """
@@ -226,7 +226,7 @@ class TorchStudent(BaseEstimator):
         fraction = float(self.validation_fraction) if n_rows >= MIN_ROWS_TO_SPLIT else 0.0
         callbacks: list[Any] = [Watch(progress, self.max_iter, self.lr), *self.callbacks]
         if fraction and self.patience is not None:
-            # last: it stops skorch by an exception, and the others would miss the final epoch
+            # Last: it stops skorch by an exception, and callbacks after it would miss the final epoch.
             callbacks.append(EarlyStopping(patience=self.patience, load_best=True))
         named = isinstance(self.optimizer, str)
         optimizer, options = OPTIMIZERS[str(self.optimizer)] if named else (self.optimizer, {})
@@ -245,7 +245,7 @@ class TorchStudent(BaseEstimator):
             device=self.device,
             verbose=0,
             iterator_train__shuffle=True,
-            # batch normalisation cannot train on a last batch of one row; each epoch leaves out another row
+            # Batch normalisation cannot train on a last batch of one row. Each epoch leaves out another row.
             iterator_train__drop_last=n_train > self.batch_size and n_train % self.batch_size == 1,
             iterator_train__collate_fn=as_is,
             iterator_valid__collate_fn=as_is,
@@ -254,7 +254,7 @@ class TorchStudent(BaseEstimator):
 
     def _check_rows(self, X: Any) -> Tensor:
         rows = as_rows(X).to(self._dtype)
-        # images may come in another size: a convolutional module can take them
+        # Images may have another size: a convolutional module can take them.
         if rows.ndim != len(self._shape) + 1 or (rows.ndim == 2 and rows.shape[1:] != self._shape):
             expected = ", ".join(str(size) for size in ("n", *self._shape))
             raise InvalidInputError(
@@ -280,9 +280,9 @@ class TorchStudent(BaseEstimator):
 def as_torch_student(
     source: TorchStudent | nn.Module | Callable[..., nn.Module] | None, random_state: Any
 ) -> TorchStudent:
-    """Return an unfitted copy of a TorchStudent, or one around a module or a factory of one.
+    """Return an unfitted copy of a TorchStudent, or a new one around a module or a factory.
 
-    A student that has a random state keeps it; any other takes `random_state`.
+    A student with a random state keeps it; any other gets `random_state`.
     """
     if isinstance(source, TorchStudent):
         own: TorchStudent = clone(source)
@@ -314,7 +314,7 @@ def as_rows(X: Any) -> Tensor:
 def _from_numpy(values: NDArray[Any]) -> Tensor:
     if values.dtype.kind not in "biuf":
         raise InvalidInputError(f"X has entries of type {values.dtype}; a torch module needs numbers.")
-    # torch knows few unsigned types, and warns about arrays that may not be written to
+    # torch has few unsigned types, and warns about read-only arrays.
     kind = np.float32 if values.dtype.kind in "bf" else np.int64
     return torch.from_numpy(np.require(values, dtype=kind, requirements=["C", "W"]))
 
@@ -335,7 +335,7 @@ def _call_factory(factory: Callable[..., Any], n_features: int, n_classes: int) 
 
 
 def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
-    """Run two rows through the module; this also sets up lazy layers before the optimiser sees them."""
+    """Run two rows through the module. This also sets up lazy layers before the optimiser sees them."""
     example = rows[:2]
     module.eval()  # so that batch statistics stay as they are
     try:
@@ -361,7 +361,7 @@ def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
 
 @contextmanager
 def _attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Let a criterion that wants to look inside the module, whatever happens only while it is trained."""
+    """Let the criterion look inside the module, if it wants to, for the time of the training."""
     watcher: Any = criterion if hasattr(criterion, "attach") else None
     if watcher is not None:
         watcher.attach(module, example)
@@ -374,7 +374,7 @@ def _attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Itera
 
 @contextmanager
 def _seeded(seed: int, device: str) -> Iterator[None]:
-    """Seed the global generators, which factories, shuffling and dropout draw from; restore them after."""
+    """Seed the global generators, which factories, shuffling and dropout use; restore them afterwards."""
     cuda = torch.device(device).type == "cuda"
     with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else ()):
         # not torch.manual_seed, which would seed devices that are not restored

@@ -32,7 +32,7 @@ from consilience.rank.metrics import (
     takes_teacher,
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
-from consilience.students.sklearn import named_student
+from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.given import distinct_names, given_teachers
 from consilience.teachers.scoring.engine import Observed, observe

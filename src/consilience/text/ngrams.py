@@ -88,14 +88,14 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         Passes over the texts.
     lr : float
         Learning rate at the start.
-    batch_size : int
-        Texts per step.
     dropout : float
-        Part of a text's n-grams that each pass leaves out, in [0, 1).
+        Share of a text's n-grams that each pass leaves out, in [0, 1).
     lowercase : bool
         Whether capitals count as small letters.
     max_chars : int
-        Only so many characters of a text are read.
+        Read only so many characters of a text.
+    batch_size : int
+        Texts per step.
     random_state : int, RandomState or None
         Seeds the weights, the order of texts and the dropout. Training has one thread: a seed reproduces it.
 
@@ -123,10 +123,10 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         dim: int = 64,
         max_iter: int = 10,
         lr: float = 0.02,
-        batch_size: int = 256,
         dropout: float = 0.5,
         lowercase: bool = True,
         max_chars: int = 1000,
+        batch_size: int = 256,
         random_state: Any = None,
     ) -> None:
         self.ngram_range = ngram_range
@@ -134,10 +134,10 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         self.dim = dim
         self.max_iter = max_iter
         self.lr = lr
-        self.batch_size = batch_size
         self.dropout = dropout
         self.lowercase = lowercase
         self.max_chars = max_chars
+        self.batch_size = batch_size
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:

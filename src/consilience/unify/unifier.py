@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,40 +25,61 @@ from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.students.base import Origin, TaughtClassifier, make_student
-from consilience.students.sklearn import LOSSES, Loss
+from consilience.students.base import Origin, StudentClassifier, timed
+from consilience.students.estimator import LOSSES, Loss
+from consilience.students.make import make_student
+from consilience.teachers import Teacher
 from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.soft_labels import (
-    METHODS,
     Method,
+    OwnMethod,
     balance_weights,
-    check_off_set,
+    check_options,
     estimate_soft_labels,
+    method_name,
 )
 
 __all__ = ["Unifier"]
 
-# The logit of a known label, in the units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
+Floats = NDArray[np.float64]
+
+# The logit of a known label, in units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0
-# Weight of fairness in the pseudo-labels of self_label: from 1 to 100 the digits trials hardly differ.
+# Weight of fairness in the pseudo-labels of self_label: on the digits trials, 1 to 100 hardly differ.
 SELF_LABEL_LAM = 10.0
 
 
-class _Scored(NamedTuple):
-    """What scoring gives: everything the student may learn from."""
+@dataclass(frozen=True)
+class Scored:
+    """What the teachers say about the rows, and what else is known about them."""
 
-    logits: NDArray[np.float64]  # (n, m)
-    labels: NDArray[np.intp]  # (n,) position of the known label, -1 where there is none
-    covered: NDArray[np.bool_]  # (n,) whether a teacher or a label says anything
+    teachers: list[Teacher]
+    space: LabelSpace
+    logits: Floats  # (n, m) after calibration and smoothing
+    labels: NDArray[np.intp]  # (n,) position of the known label, -1 without one
+    covered: NDArray[np.bool_]  # (n,) whether a teacher answers or a label is known
+    n_abstentions: NDArray[np.intp]  # (N,)
+    temperatures: Floats  # (N,)
 
 
-class Unifier(TaughtClassifier):
+@dataclass(frozen=True)
+class Estimate:
+    """Soft labels, and how they came about."""
+
+    soft_labels: Floats | None
+    label_space: LabelSpace
+    n_abstentions: NDArray[np.intp]
+    temperatures: Floats
+    seconds: dict[str, float]
+
+
+class Unifier(StudentClassifier):
     """Make one classifier over all classes out of classifiers that each know some.
 
-    The teachers score the unlabelled rows of X; their outputs become soft labels over the union of their
+    The teachers score the unlabelled rows of X. Their outputs become soft labels over the union of their
     classes (or a loss, with ``train="backprop"``), and a student learns these.
 
     Parameters
@@ -69,57 +91,61 @@ class Unifier(TaughtClassifier):
     student : classifier, torch.nn.Module, factory, name or None
         A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
         ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
-        options; for texts, ``"ngrams"`` or a `consilience.text.NgramClassifier`. None takes ``"ngrams"`` for
-        texts, and a two-layer network else: in torch where it is installed, or in scikit-learn.
-    method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"}
-        How soft labels are estimated; see `estimate_soft_labels`.
+        options. For texts, ``"ngrams"`` or a `consilience.text.NgramClassifier`. None means ``"ngrams"`` for
+        texts and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.
+    method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
+        How soft labels are estimated, or your own function: see `estimate_soft_labels`.
     train : {"estimate", "backprop"}
         Estimate soft labels, then train on them; or train a torch student on the method's own loss
         (Sec. 3.5.1: CE-BP, MF-P-BP, MF-LV-BP, MF-LF-BP).
     balance : {"auto", True, "sqrt", False}
-        Weight each class by the inverse of its mean soft label (Sec. 3.5.2). ``"auto"`` does so when label
-        sets differ, and not when they are all equal: the paper's finding. ``"sqrt"`` takes the root of these
-        weights: for many classes, of which some hardly occur and would otherwise be learnt from the noise in
-        the labels of other rows. Only with ``train="estimate"``.
+        Weight each class by the inverse of its mean soft label (Sec. 3.5.2). ``"auto"`` does so if the label
+        sets differ, and not if they are all equal: the paper's finding. ``"sqrt"`` takes the root of these
+        weights. It is for many classes, some of which hardly occur: with full weights the student would learn
+        them from the noise in the labels of other rows. Only with ``train="estimate"``.
     temperature : float
-        T of eq. (2), for the teachers' outputs and the student's alike. Probabilities are given at T = 1.
+        T of eq. (2), for the teachers' outputs and the student's alike; from 1e-6 to 1e6. Probabilities are
+        given at T = 1.
     loss : {"cross-entropy", "collision"}
         What the student minimises with ``train="estimate"``. ``"collision"`` is the collision cross-entropy
-        (see `consilience.collision_cross_entropy`), with which rows of which the soft labels are unsure
-        teach less: the student decides between the classes that they leave possible. Its probabilities are
-        nearer to 0 and 1. scikit-learn students are refitted a few times (see `ExpansionStudent`).
+        (see `consilience.collision_cross_entropy`). With it, rows with uncertain soft labels get less weight:
+        the student decides between the classes that they leave possible. Its probabilities are nearer to 0
+        and 1. scikit-learn students are refitted a few times (see `ExpansionStudent`).
     self_label : bool
-        Whether the student trains again on what it found: its predictions times the soft labels enter the
-        fair pseudo-label problem (`collision_pseudo_labels`), and the mean of its solution and the soft
-        labels is learnt anew. Every class keeps its share of the rows: an equal one with balancing, that of
-        the soft labels without. It doubles the time of training. Only with ``train="estimate"`` and
+        Whether the student trains once more on its own findings. Its predictions times the soft labels enter
+        the fair pseudo-label problem (`collision_pseudo_labels`), and the student learns the mean of the
+        solution and the soft labels. Every class keeps its share of the rows: an equal one with balancing,
+        that of the soft labels without. Training takes twice as long. Only with ``train="estimate"`` and
         ``loss="cross-entropy"``.
     calibrate : {None, "agreement"}
-        Whether each teacher's logits are divided by a temperature of its own first, estimated from how often
-        the others agree with it: see `consilience.unify.agreement_temperatures`. For teachers of which
-        some are surer of themselves than others, such as models of different makers.
+        Whether to divide each teacher's logits by its own temperature first, estimated from how often the
+        others agree with it: see `consilience.unify.agreement_temperatures`. Use it if some teachers are
+        surer of themselves than others, such as models of different makers.
     off_set : bool
-        Off-set weighting: a teacher's say on a row is the estimated mass of its own classes there; see
-        `estimate_soft_labels`. Only with ``method="ce"`` and ``train="estimate"``. For teachers that know a
-        small part of the classes each.
+        Off-set weighting: a teacher's weight on a row is the estimated mass of its own classes there; see
+        `estimate_soft_labels`. Only with ``method="ce"`` and ``train="estimate"``. Use it if each teacher
+        knows a small part of the classes.
+    tol, max_iter : float and int, optional
+        When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
+        Only with ``train="estimate"``.
     aliases : mapping, optional
         Other names of classes: ``{"automobile": "car"}``.
     disconnected : {"warn", "error", "ignore"}
-        What to do when teachers fall into groups that share no class; see `LabelSpace`.
+        What to do if teachers fall into groups that share no class; see `LabelSpace`.
     smoothing : float
-        No class of a teacher's k is taken as less probable than smoothing / k: what a model says of classes
-        it rules out is noise, and exact zeros (of forests, say) would rule the logits. 0 takes teachers at
-        their word, as the paper does.
+        A teacher of k classes gives each of them a probability of at least smoothing / k. What a model says
+        about classes it rules out is noise, and exact zeros (from forests, say) would dominate the logits.
+        0 takes the teachers' outputs as they are, as the paper does.
     threshold : float
-        For scikit-learn students: classes of a row less probable than this are left out. Students that learn
-        soft labels by themselves, such as ``"ngrams"``, and networks leave none out.
+        For scikit-learn students: leave out classes of a row that are less probable than this. Networks, and
+        students that learn soft labels themselves, such as ``"ngrams"``, leave none out.
     cache : path or ScoreStore, optional
-        A folder that keeps what the teachers say of each row, so that another fit on the same rows asks none
-        of them again, and one that was stopped goes on where it was; see docs/centres.md.
+        A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no teacher
+        again, and a fit that was stopped continues where it was; see docs/centres.md.
     batch_size : int
         Rows per call of a teacher.
     progress : callable, optional
-        Called with (task, done, total) on long work.
+        Called with (task, done, total) during long work.
     random_state : int, RandomState or None
         Makes the student reproducible.
 
@@ -134,7 +160,7 @@ class Unifier(TaughtClassifier):
     pseudo_labels_ : (n, L) array or None
         With `self_label`, the fair pseudo-labels; NaN in rows that the student does not see.
     temperatures_ : (N,) array
-        By what each teacher's logits were divided: 1 without `calibrate`.
+        What each teacher's logits were divided by: 1 without `calibrate`.
     label_space_ : LabelSpace
     teachers_ : list of Teacher
     student_ : the fitted student
@@ -143,9 +169,11 @@ class Unifier(TaughtClassifier):
     n_abstentions_ : (N,) array of int
         On how many rows each teacher abstained.
     n_iter_ : int or None
-        Epochs or iterations of the student, where it counts them.
+        Epochs or iterations of the student, if it counts them.
     n_features_in_ : int
-        Columns of X, where X has columns.
+        Columns of X, if X has columns.
+
+    Only `fit` sets them, at its end: a fit that fails leaves them as they were.
 
     Examples
     --------
@@ -162,7 +190,7 @@ class Unifier(TaughtClassifier):
         self,
         teachers: Any,
         student: Any = None,
-        method: Method = "mf-lf",
+        method: Method | OwnMethod = "mf-lf",
         train: Literal["estimate", "backprop"] = "estimate",
         balance: Literal["auto", "sqrt"] | bool = "auto",
         temperature: float = 3.0,
@@ -171,6 +199,8 @@ class Unifier(TaughtClassifier):
         self_label: bool = False,
         calibrate: Literal["agreement"] | None = None,
         off_set: bool = False,
+        tol: float | None = None,
+        max_iter: int | None = None,
         aliases: Mapping[Any, Any] | None = None,
         disconnected: Disconnected = "warn",
         smoothing: float = 0.001,
@@ -190,6 +220,8 @@ class Unifier(TaughtClassifier):
         self.self_label = self_label
         self.calibrate = calibrate
         self.off_set = off_set
+        self.tol = tol
+        self.max_iter = max_iter
         self.aliases = aliases
         self.disconnected = disconnected
         self.smoothing = smoothing
@@ -210,48 +242,69 @@ class Unifier(TaughtClassifier):
             Labels where they are known; None, NaN or -1 elsewhere. The soft labels of labelled rows are
             pinned to them.
         logits : (n, m) array, optional
-            What the teachers say of X, from `score_teachers`: to compare methods, score once.
+            The teachers' outputs for X, from `score_teachers`: score once to compare methods.
         """
         self._check_params()
         student = self._make_student(X)
-        scored = self._prepare(X, y, logits)
-        self.soft_labels_: NDArray[np.float64] | None = None
-        self.class_weights_: NDArray[np.float64] | None = None
-        self.pseudo_labels_: NDArray[np.float64] | None = None
+        seconds: dict[str, float] = {}
+        scored = self._score(X, y, logits, seconds)
+        Q = class_weights = pseudo_labels = None
         if self.train == "backprop":
-            self._fit_backprop(student, X, scored)
+            with timed(seconds, "training"):
+                self._train_backprop(student, X, scored)
         else:
-            self._fit_estimate(student, X, scored)
+            Q = self._soft_labels(scored, seconds)
+            class_weights = self._class_weights(Q, scored)
+            with timed(seconds, "training"):
+                pseudo_labels = self._train(student, X, Q, class_weights, scored)
+        # All of it here and nothing before: a fit that fails leaves what was learnt before as it was.
+        self.teachers_ = scored.teachers
+        self.label_space_ = scored.space
+        self.classes_ = scored.space.classes
+        self.n_abstentions_ = scored.n_abstentions
+        self.temperatures_ = scored.temperatures
+        self.soft_labels_: Floats | None = Q
+        self.class_weights_: Floats | None = class_weights
+        self.pseudo_labels_: Floats | None = pseudo_labels
+        self.seconds_ = seconds
+        self._temperature = float(self.temperature)
+        self._about = self._describe()
         self._keep_student(student, X)
         return self
 
-    def score_teachers(self, X: Any) -> NDArray[np.float64]:
+    def label_space(self) -> LabelSpace:
+        """Return the label space of the teachers: its classes are the columns of what `estimate` returns."""
+        self._check_params()
+        return self._open_teachers()[1]
+
+    def score_teachers(self, X: Any) -> Floats:
         """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`."""
         self._check_params()
-        self._open_teachers()
-        return score(
-            self.teachers_,
-            self.label_space_,
-            X,
-            batch_size=self.batch_size,
-            store=as_store(self.cache),
-            progress=self.progress or silent,
-        )
+        return self._score_teachers(*self._open_teachers(), X)
 
-    def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Return soft labels (n, L) for X without training a student; parameters as in `fit`."""
+    def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Floats:
+        """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
+
+        Columns are in the order of ``label_space().classes``.
+        """
         self._check_params()
-        return self._soft_labels(self._prepare(X, y, logits))
+        return self._soft_labels(self._score(X, y, logits, {}), {})
+
+    def _estimate(self, X: Any, y: Any) -> Estimate:
+        """Return what `estimate` returns, and how it came about; for the command line."""
+        self._check_params()
+        seconds: dict[str, float] = {}
+        scored = self._score(X, y, None, seconds)
+        Q = self._soft_labels(scored, seconds)
+        return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, seconds)
 
     def _check_params(self) -> None:
-        check_choice("method", self.method, METHODS)
+        check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set)
         check_choice("train", self.train, ("estimate", "backprop"))
         check_choice("balance", self.balance, ("auto", True, "sqrt", False))
         check_choice("loss", self.loss, LOSSES)
         check_choice("self_label", self.self_label, (True, False))
         check_choice("calibrate", self.calibrate, (None, "agreement"))
-        check_off_set(self.off_set, self.method)
-        check_number("temperature", self.temperature, above=0)
         check_number("smoothing", self.smoothing, at_least=0)
         if self.smoothing >= 1:
             raise InvalidInputError("{argument} must be below 1.", argument="smoothing", value=self.smoothing)
@@ -263,11 +316,11 @@ class Unifier(TaughtClassifier):
                 f"they are {self.train!r} and {self.loss!r}."
             )
         if self.train == "backprop":
-            if self.method == "sd":
+            if self.method == "sd" or callable(self.method):
                 raise InvalidInputError(
                     "{argument} has no backprop form; use {remedy}.",
                     argument="method",
-                    value="sd",
+                    value=method_name(self.method),
                     remedy=("train", "estimate"),
                 )
             if self.loss != "cross-entropy":
@@ -277,8 +330,9 @@ class Unifier(TaughtClassifier):
                     value="backprop",
                     remedy=("train", "estimate"),
                 )
-            for name, value in (("balance", self.balance), ("off_set", self.off_set)):
-                if value in (True, "sqrt"):
+            for name in ("balance", "off_set", "tol", "max_iter"):
+                value = getattr(self, name)
+                if value not in ("auto", False, None):
                     raise InvalidInputError(
                         "{argument} needs soft labels; use {remedy}.",
                         argument=name,
@@ -287,14 +341,14 @@ class Unifier(TaughtClassifier):
                     )
 
     def _make_student(self, X: Any) -> Any:
-        """Return the unfitted student of rows like X; see `make_student`."""
+        """Return the unfitted student for rows like X; see `make_student`."""
         student = make_student(
             self.student,
             threshold=self.threshold,
             loss=self.loss,
-            random_state=self.random_state,
-            progress=self.progress,
             X=X,
+            progress=self.progress,
+            random_state=self.random_state,
         )
         if self.train == "backprop" and student.scores == "probabilities":
             raise InvalidInputError(
@@ -305,99 +359,96 @@ class Unifier(TaughtClassifier):
             )
         return student
 
-    def _open_teachers(self) -> None:
+    def _open_teachers(self) -> tuple[list[Teacher], LabelSpace]:
         opened = open_teachers(self.teachers)
-        self.teachers_ = opened.teachers
-        self.label_space_ = LabelSpace(
-            [teacher.classes for teacher in self.teachers_],
+        space = LabelSpace(
+            [teacher.classes for teacher in opened.teachers],
             self.aliases,
             names=opened.names,
             disconnected=self.disconnected,
         )
-        self.classes_ = self.label_space_.classes
+        return opened.teachers, space
 
-    def _prepare(self, X: Any, y: Any, logits: ArrayLike | None) -> _Scored:
-        """Score X where it is not scored yet, and put what is known of each row together."""
+    def _score_teachers(self, teachers: list[Teacher], space: LabelSpace, X: Any) -> Floats:
+        return score(
+            teachers,
+            space,
+            X,
+            batch_size=self.batch_size,
+            store=as_store(self.cache),
+            progress=self.progress or silent,
+        )
+
+    def _score(self, X: Any, y: Any, logits: ArrayLike | None, seconds: dict[str, float]) -> Scored:
+        """Score X, unless `logits` are given, and collect what is known about each row."""
         rows = n_rows(X)
         if rows == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
-        self.seconds_ = {}
-        with self._step("scoring"):
+        with timed(seconds, "scoring"):
+            teachers, space = self._open_teachers()
             if logits is None:
-                packed = self.score_teachers(X)
+                packed = self._score_teachers(teachers, space, X)
             else:
-                self._open_teachers()
-                packed = check_packed_logits(logits, self.label_space_)
-        space = self.label_space_
+                packed = check_packed_logits(logits, space)
         labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
         for what, count in (("y has", len(labels)), ("logits have", len(packed))):
             if count != rows:
                 raise InvalidInputError(f"{what} {count} rows and X has {rows}.")
-        silent_teachers = np.isnan(packed[:, space.offsets[:-1]])
-        self.n_abstentions_ = silent_teachers.sum(axis=0)
-        covered = ~silent_teachers.all(axis=1) | (labels >= 0)
-        if not covered.any():
-            raise InvalidInputError(
-                "Every teacher abstains on every row of X; there is nothing to learn from."
-            )
-        if not covered.all():
-            warnings.warn(
-                f"Every teacher abstains on {int((~covered).sum())} of {rows} rows; "
-                "the student does not see these.",
-                CoverageWarning,
-                stacklevel=3,
-            )
-        packed = self._calibrated(packed)
+        answered = ~np.isnan(packed[:, space.offsets[:-1]])
+        covered = answered.any(axis=1) | (labels >= 0)
+        _check_coverage(covered)
+        temperatures = np.ones(space.n_teachers)
+        if self.calibrate is not None:
+            with timed(seconds, "calibration"):
+                temperatures = agreement_temperatures(packed, space, progress=self.progress or silent)
+                packed = divide_by_temperatures(packed, temperatures, space)
         if self.smoothing:
             packed = floor_blocks(packed, space.offsets, float(self.smoothing))
-        return _Scored(packed, labels, covered)
+        return Scored(teachers, space, packed, labels, covered, (~answered).sum(axis=0), temperatures)
 
-    def _calibrated(self, packed: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Divide each teacher's logits by its temperature, where that is wanted."""
-        space = self.label_space_
-        self.temperatures_ = np.ones(space.n_teachers)
-        if self.calibrate is None:
-            return packed
-        with self._step("calibration"):
-            self.temperatures_ = agreement_temperatures(packed, space, progress=self.progress or silent)
-            return divide_by_temperatures(packed, self.temperatures_, space)
-
-    def _soft_labels(self, scored: _Scored) -> NDArray[np.float64]:
-        with self._step("soft labels"):
+    def _soft_labels(self, scored: Scored, seconds: dict[str, float]) -> Floats:
+        with timed(seconds, "soft labels"):
             Q = estimate_soft_labels(
                 scored.logits,
-                self.label_space_,
+                scored.space,
                 self.method,
                 temperature=self.temperature,
+                tol=self.tol,
+                max_iter=self.max_iter,
                 off_set=self.off_set,
                 progress=self.progress or silent,
             )
             pinned = scored.labels >= 0
-            Q[pinned] = np.eye(self.label_space_.n_classes)[scored.labels[pinned]]
+            Q[pinned] = np.eye(scored.space.n_classes)[scored.labels[pinned]]
         return Q
 
-    def _fit_estimate(self, student: Any, X: Any, scored: _Scored) -> None:
-        space = self.label_space_
-        Q = self.soft_labels_ = self._soft_labels(scored)
-        seen, X_seen = (Q, X) if scored.covered.all() else (Q[scored.covered], take_rows(X, scored.covered))
-        weights = np.ones(space.n_classes)
-        if self.balance in (True, "sqrt") or (self.balance == "auto" and not space.identical):
-            full = balance_weights(seen)
-            self.class_weights_ = np.sqrt(full) if self.balance == "sqrt" else full
-            # the mean weight of a row is then one, and learning rates mean what they mean without
-            weights = self.class_weights_ / (self.class_weights_ * seen.mean(axis=0)).sum()
-        with self._step("training"):
-            self._teach(student, X_seen, seen, weights)
-            if self.self_label:
-                self._teach_again(student, X_seen, seen, weights, scored)
+    def _class_weights(self, Q: Floats, scored: Scored) -> Floats | None:
+        """Return the balancing weights (L,) of soft labels Q (n, L), or None if balancing is off."""
+        if self.balance in (True, "sqrt") or (self.balance == "auto" and not scored.space.identical):
+            weights = balance_weights(Q if scored.covered.all() else Q[scored.covered])
+            return np.sqrt(weights) if self.balance == "sqrt" else weights
+        return None
 
-    def _teach(
-        self,
-        student: Any,
-        X: Any,
-        Q: NDArray[np.float64],
-        class_weights: NDArray[np.float64],
-        row_weights: NDArray[np.float64] | None = None,
+    def _train(
+        self, student: Any, X: Any, Q: Floats, class_weights: Floats | None, scored: Scored
+    ) -> Floats | None:
+        """Fit the student to soft labels Q (n, L); return the pseudo-labels (n, L) of `self_label`."""
+        covered = scored.covered
+        if not covered.all():
+            Q, X = Q[covered], take_rows(X, covered)
+        weights = np.ones(Q.shape[1])
+        if class_weights is not None:
+            # The mean weight of a row is then one, so that learning rates mean the same as without weights.
+            weights = class_weights / (class_weights * Q.mean(axis=0)).sum()
+        self._fit_student(student, X, Q, weights)
+        if not self.self_label:
+            return None
+        pseudo_labels = np.full((len(covered), Q.shape[1]), np.nan)
+        pseudo_labels[covered] = self._fit_again(student, X, Q, weights, scored.labels[covered])
+        return pseudo_labels
+
+    def _fit_student(
+        self, student: Any, X: Any, Q: Floats, class_weights: Floats, row_weights: Floats | None = None
     ) -> None:
         """Fit the student to soft labels Q (n, L)."""
         if student.scores == "probabilities":
@@ -408,69 +459,84 @@ class Unifier(TaughtClassifier):
         make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
         student.fit(
             X,
-            # Shannon's cross-entropy is linear in the label, so that a row's weight can be part of it
+            # Shannon's cross-entropy is linear in the label, so a row's weight can be part of the label.
             Q if row_weights is None else Q * row_weights[:, None],
             n_classes=Q.shape[1],
             criterion=make(class_weights=class_weights, temperature=self.temperature),
             progress=self.progress or silent,
         )
 
-    def _teach_again(
-        self,
-        student: Any,
-        X: Any,
-        Q: NDArray[np.float64],
-        class_weights: NDArray[np.float64],
-        scored: _Scored,
-    ) -> None:
-        """Fit the student to the mean of soft labels and fair pseudo-labels, made with its predictions."""
+    def _fit_again(
+        self, student: Any, X: Any, Q: Floats, class_weights: Floats, known: NDArray[np.intp]
+    ) -> Floats:
+        """Fit the student to the mean of Q and of fair pseudo-labels from its predictions; return the latter.
+
+        `known` (n,) has the positions of known labels, -1 without one.
+        """
         n_classes = Q.shape[1]
         labels, mass = weigh(Q, class_weights)
         if student.scores == "logits":
             proba = np.asarray(softmax(student.predict_logits(X) / self.temperature, axis=1))
         else:
             proba = student.predict_all(X, n_classes)
-        share = (Q * class_weights).mean(axis=0)  # equal for all classes with mass, where they are balanced
+        share = (Q * class_weights).mean(axis=0)  # with balancing, equal for all classes that have mass
         fair = collision_pseudo_labels(
-            responsibilities(proba, labels),
-            SELF_LABEL_LAM,
-            prior=share / share.sum(),
-            fixed=scored.labels[scored.covered],
+            responsibilities(proba, labels), SELF_LABEL_LAM, prior=share / share.sum(), fixed=known
         ).labels
         mean, weights = weigh((fair + labels * mass[:, None]) / 2, np.ones(n_classes))
-        self._teach(student, X, mean, np.ones(n_classes), weights)
-        self.pseudo_labels_ = np.full((len(scored.covered), n_classes), np.nan)
-        self.pseudo_labels_[scored.covered] = fair
+        self._fit_student(student, X, mean, np.ones(n_classes), weights)
+        return fair
 
-    def _fit_backprop(self, student: Any, X: Any, scored: _Scored) -> None:
+    def _train_backprop(self, student: Any, X: Any, scored: Scored) -> None:
+        """Fit a torch student to the loss of the method."""
         from consilience.nn import BACKPROP_LOSSES
 
-        space, logits = self.label_space_, scored.logits
-        pinned = scored.labels >= 0
-        if pinned.any():
-            # Known labels are one more teacher, who knows every class and speaks only where a label is known;
-            # there the others keep silent. So every loss handles them without knowing of them.
+        space, logits = scored.space, scored.logits
+        known = scored.labels >= 0
+        if known.any():
+            # Known labels are one more teacher, which knows every class and answers only on labelled rows.
+            # The other teachers abstain there. So no loss needs to know about labels.
             lists = [*space.class_lists, space.classes]
             names = [*space.names, "known labels"]
             space = LabelSpace(lists, names=names, disconnected="ignore")
             block = np.full((len(logits), len(space.classes)), np.nan)
-            block[pinned] = LABEL_LOGIT * np.eye(len(space.classes))[scored.labels[pinned]]
-            logits = np.hstack([np.where(pinned[:, None], np.nan, logits), block])
+            block[known] = LABEL_LOGIT * np.eye(len(space.classes))[scored.labels[known]]
+            logits = np.hstack([np.where(known[:, None], np.nan, logits), block])
         if not scored.covered.all():
             logits, X = logits[scored.covered], take_rows(X, scored.covered)
-        criterion = BACKPROP_LOSSES[self.method](space, temperature=self.temperature)
-        with self._step("training"):
-            student.fit(
-                X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
-            )
+        criterion = BACKPROP_LOSSES[method_name(self.method)](space, temperature=self.temperature)
+        student.fit(
+            X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
+        )
 
-    def _learnt_at(self) -> float:
-        return float(self.temperature)
-
-    def _origin(self) -> Origin:
-        about = {"method": self.method, "train": self.train, "temperature": f"{self.temperature:g}"}
+    def _describe(self) -> dict[str, str]:
+        """Return the options that the saved file is to name."""
+        about = {
+            "method": method_name(self.method),
+            "train": self.train,
+            "temperature": f"{self.temperature:g}",
+        }
         if self.calibrate is not None:
             about["calibrate"] = self.calibrate
         if self.off_set:
             about["off_set"] = "True"
-        return Origin(f"Unified from {len(self.teachers_)} teachers.", about)
+        return about
+
+    def _student_temperature(self) -> float:
+        return self._temperature
+
+    def _origin(self) -> Origin:
+        return Origin(f"Unified from {len(self.teachers_)} teachers.", self._about)
+
+
+def _check_coverage(covered: NDArray[np.bool_]) -> None:
+    """Raise if nothing is known about any row; warn if nothing is known about some."""
+    if not covered.any():
+        raise InvalidInputError("Every teacher abstains on every row of X; there is nothing to learn from.")
+    if not covered.all():
+        warnings.warn(
+            f"Every teacher abstains on {int((~covered).sum())} of {len(covered)} rows; "
+            "the student does not see these.",
+            CoverageWarning,
+            stacklevel=4,
+        )

@@ -65,3 +65,28 @@ def test_no_size_of_logits_is_too_large_or_small(factor: float) -> None:
 def test_no_temperature_matters_where_logits_do_not_differ() -> None:
     assert fit_temperature(np.full((5, 3), 7.0), np.zeros(5, dtype=np.intp), np.ones(5), 1.0) == np.inf
     assert fit_temperature(np.ones((5, 1)), np.zeros(5, dtype=np.intp), np.ones(5), 1.0) == np.inf
+
+
+def nearly_tied(difference: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Return logits that tell two classes apart by a small difference, rightly, and rule out a third.
+
+    The colder, the better, but for the prior. Also returns the classes and the scale of the logits.
+    """
+    codes = np.arange(200) % 2
+    logits = np.where(np.arange(3) == codes[:, None], difference, 0.0)
+    logits[:, 2] = -4.0
+    return logits, codes, float((logits.max(axis=1, keepdims=True) - logits).mean())
+
+
+def test_no_temperature_is_below_a_thousandth_of_the_scale() -> None:
+    logits, codes, scale = nearly_tied(1e-5)
+    T = fit_temperature(logits, codes, np.ones(200), 1e-9)
+    np.testing.assert_allclose(T, scale / 1e3, rtol=1e-6)
+    assert is_at_bound(logits, T)
+
+
+def test_a_low_temperature_above_the_bound_is_found() -> None:
+    logits, codes, scale = nearly_tied(0.0125)
+    T = fit_temperature(logits, codes, np.ones(200), 0.05)
+    assert 2 * scale / 1e3 < T < 4 * scale / 1e3
+    assert not is_at_bound(logits, T)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -29,10 +29,6 @@ from consilience.cli.app import (
     text,
 )
 from consilience.exceptions import InvalidInputError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 _BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "sqrt": "sqrt", "no": False}
 
@@ -64,14 +60,20 @@ def unify(
     temperature: Annotated[float, typer.Option(help="Softens the teachers' outputs.")] = 3.0,
     calibrate: Annotated[
         bool,
-        typer.Option("--calibrate", help="Give each teacher a temperature by how the others agree with it."),
+        typer.Option("--calibrate", help="Divide each teacher's logits by a temperature of its own."),
     ] = False,
     off_set: Annotated[
         bool,
         typer.Option(
-            "--off-set", help="With --method ce: a teacher's say on a row is the mass of its classes there."
+            "--off-set", help="With --method ce: weight a teacher by the mass of its classes on a row."
         ),
     ] = False,
+    tol: Annotated[
+        float | None, typer.Option(help="When ce, mf-p or mf-lv stops; by default the method's own.")
+    ] = None,
+    max_iter: Annotated[
+        int | None, typer.Option(help="Most iterations of ce, mf-p or mf-lv; by default the method's own.")
+    ] = None,
     classes: Classes = None,
     aliases: Aliases = None,
     threshold: Annotated[
@@ -92,18 +94,17 @@ def unify(
         consilience unify --teacher birds.onnx --teacher pets.npz --data X.npy --out unified.onnx
         consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
     """
-    from consilience._validation import check_choice, check_count, check_number
+    from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.unify.soft_labels import METHODS, check_off_set
-    from consilience.unify.unifier import Unifier
+    from consilience.unify.soft_labels import METHODS, check_options
+    from consilience.unify.unifier import Estimate, Unifier
 
     check_choice("student", student, STUDENTS)
     check_choice("balance", balance, _BALANCE)
     check_choice("method", method, METHODS)
     check_choice("train", train, ("estimate", "backprop"))
-    check_off_set(off_set, method)
-    check_number("temperature", temperature, above=0)
+    check_options(method, temperature, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data, test_labels)
@@ -120,6 +121,8 @@ def unify(
             temperature,
             calibrate="agreement" if calibrate else None,
             off_set=off_set,
+            tol=tol,
+            max_iter=max_iter,
             aliases=readers.read_aliases(aliases),
             threshold=threshold,
             cache=cache,
@@ -128,14 +131,21 @@ def unify(
             random_state=seed,
         )
         if out is None:
-            Q: NDArray[np.float64] | None = unifier.estimate(X, y)
+            estimate = unifier._estimate(X, y)
         else:
-            Q = fit_on(unifier, X, y, data, "The student").soft_labels_
+            fitted = fit_on(unifier, X, y, data, "The student")
             unifier.save(out)
-    tell_unused_aliases(unifier.label_space_)
-    if soft_labels is not None and Q is not None:
-        readers.write_soft_labels(soft_labels, Q, unifier.classes_)
-    view = console.unifier_view(unifier, [kind(file) for file in teacher], len(X), y, test)
+            estimate = Estimate(
+                fitted.soft_labels_,
+                fitted.label_space_,
+                fitted.n_abstentions_,
+                fitted.temperatures_,
+                fitted.seconds_,
+            )
+    tell_unused_aliases(estimate.label_space)
+    if soft_labels is not None and estimate.soft_labels is not None:
+        readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
+    view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
     view |= {"out": text(out), "soft_labels": text(soft_labels)}
     (console.show_json if as_json else console.show_unified)(view)
 

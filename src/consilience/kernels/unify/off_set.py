@@ -30,7 +30,7 @@ _FLOOR = -100.0
 _LEAST_WAY = 1e-300
 
 
-def walk_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
+def off_set_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
     """Return unified logits (n, L): log q up to a shift for each component of the classes of a row.
 
     Parameters
@@ -41,13 +41,13 @@ def walk_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
     temperature : float
     """
     U = np.empty((len(logits), len(layout.class_offsets) - 1))
-    in_turns(lambda rows: _walk_rows(logits[rows], layout, temperature, U[rows]), len(logits))
+    in_turns(lambda rows: _off_set_rows(logits[rows], layout, temperature, U[rows]), len(logits))
     return U
 
 
 @kernel(fastmath=FUSE)
-def _walk_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
-    """Fill U (n, L) with what `walk_logits` returns."""
+def _off_set_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
+    """Fill U (n, L) with what `off_set_logits` returns."""
     N = len(layout.offsets) - 1
     p, known = np.empty(logits.shape[1]), np.empty(U.shape[1])
     ways, mass = np.empty((N, N)), np.empty(N)

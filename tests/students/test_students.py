@@ -1,4 +1,4 @@
-"""scikit-learn students: weighted expansion, its threshold, students without sample weights, seeds."""
+"""Students that wrap a classifier: expansion, its threshold, students without sample weights, seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.expansion import expand, resample, sharpen
-from consilience.students.sklearn import STUDENTS, ExpansionStudent, SoftLabelStudent, named_student
+from consilience.students.expansion import ExpansionStudent
+from consilience.students.make import STUDENTS, named_student
+from consilience.students.soft_label import SoftLabelStudent
 
 Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
 
@@ -183,6 +185,30 @@ def test_refitting_weights_rows_by_their_label() -> None:
     plain = ExpansionStudent(LogisticRegression()).fit(X, hot, weights)
     ours = ExpansionStudent(LogisticRegression(), loss="collision").fit(X, hot, weights)
     np.testing.assert_allclose(ours.predict_scores(X), plain.predict_scores(X), atol=1e-6)
+
+
+def test_a_worse_refit_is_not_kept() -> None:
+    """The first fit is good; every refit predicts the classes in reverse."""
+    fits: list[int] = []
+
+    class Tired(LogisticRegression):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Tired:
+            fits.append(len(y))
+            self.number_ = len(fits)
+            super().fit(X, y, sample_weight)
+            return self
+
+        def predict_proba(self, X: Any) -> Any:
+            proba = super().predict_proba(X)
+            return proba if self.number_ == 1 else proba[:, ::-1]
+
+    X, Y = ambiguous()
+    plain = ExpansionStudent(LogisticRegression()).fit(X, Y, np.ones(3))
+    student = ExpansionStudent(Tired(), loss="collision").fit(X, Y, np.ones(3))
+    assert len(fits) == 2  # one refit, and no further after a worse one
+    assert student.collision_losses_[1] > student.collision_losses_[0] + 0.1
+    assert student.estimator_.number_ == 1
+    np.testing.assert_array_equal(student.predict_scores(X), plain.predict_scores(X))
 
 
 def test_a_misspelt_loss_is_named() -> None:

@@ -1,0 +1,77 @@
+"""The base of students that wrap a scikit-learn-style classifier."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, clone
+from sklearn.pipeline import Pipeline
+
+Loss = Literal["cross-entropy", "collision"]
+LOSSES = ("cross-entropy", "collision")
+
+
+class EstimatorStudent(BaseEstimator, ABC):
+    """Wraps a classifier with `predict_proba` and learns soft labels with it.
+
+    A subclass has `fit`, which ends with `_keep`.
+
+    Attributes
+    ----------
+    estimator_ : classifier
+        The fitted classifier. Its classes are positions among the L classes.
+    columns_ : (k,) array of int
+        Which of the L classes it learnt.
+    n_iter_ : int or None
+        The classifier's own ``n_iter_``, if it has one.
+    """
+
+    scores = "probabilities"
+    estimator: Any
+
+    @abstractmethod
+    def fit(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> Self:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
+
+    def predict_scores(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, k) of the classes in `columns_`."""
+        check_fitted(self, "estimator_")
+        return np.asarray(self.estimator_.predict_proba(X), dtype=np.float64)
+
+    def predict_all(self, X: Any, n_classes: int) -> NDArray[np.float64]:
+        """Return probabilities (n, L) of all L classes: zero for those that it did not learn."""
+        scores = self.predict_scores(X)
+        proba = np.zeros((len(scores), n_classes))
+        proba[:, self.columns_] = scores
+        return proba
+
+    def _keep(self, estimator: Any, columns: NDArray[np.intp]) -> None:
+        """Make a fitted classifier the one to predict with."""
+        self.estimator_ = estimator
+        self.columns_ = columns
+        self.n_iter_ = _iterations(estimator)
+
+    def _seeded_clone(self, random: np.random.RandomState) -> Any:
+        """Return an unfitted copy with every `random_state` of None set: one seed reproduces it all."""
+        estimator = clone(self.estimator)
+        seeds = {
+            name: int(random.randint(2**31 - 1))
+            for name, value in sorted(estimator.get_params(deep=True).items())
+            if (name == "random_state" or name.endswith("__random_state")) and value is None
+        }
+        return estimator.set_params(**seeds) if seeds else estimator
+
+
+def _iterations(estimator: Any) -> int | None:
+    last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
+    n_iter = getattr(last, "n_iter_", None)
+    return None if n_iter is None else int(np.max(n_iter))

@@ -1,0 +1,171 @@
+"""Any scikit-learn classifier as a student: it learns soft labels as weighted hard labels."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import has_fit_parameter
+
+from consilience._validation import as_random_state, check_choice, check_fitted, check_number, take_rows
+from consilience.exceptions import CoverageWarning, InvalidInputError
+from consilience.files.export import sklearn_to_onnx
+from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
+from consilience.kernels.expansion import expand, resample
+from consilience.labels import shorten
+from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
+
+# How many rows a classifier without sample_weight gets for each row of the transfer set.
+COPIES = 10
+# The most refits that minimise the collision cross-entropy, and the least relative fall worth another one.
+REFITS = 4
+LEAST_FALL = 1e-3
+
+
+class ExpansionStudent(EstimatorStudent):
+    """Fit a scikit-learn classifier on soft labels.
+
+    Each row is repeated for every class whose probability is at least `threshold`, and always for its most
+    probable class. The class is its label. Its sample weight is the probability, renormalised over the
+    classes kept, times the class weight. A classifier whose `fit` takes no ``sample_weight`` gets ten rows
+    per row instead, drawn in proportion to these weights.
+
+    Parameters
+    ----------
+    estimator : classifier
+        A scikit-learn-style classifier or pipeline with `predict_proba`. It is cloned, never changed.
+    threshold : float
+        Leave out classes of a row that are less probable than this. In [0, 1).
+    loss : {"cross-entropy", "collision"}
+        Weighted rows make a classifier minimise Shannon's cross-entropy, and few classifiers have another
+        loss. ``"collision"`` minimises the collision cross-entropy by EM: it refits to the soft labels times
+        the classifier's own predictions, renormalised (`responsibilities`), as long as the loss falls by a
+        thousandth, and at most four times. Training takes that many times as long.
+    random_state : int, RandomState or None
+        Seeds the draw, and every ``random_state`` of the estimator that is None.
+
+    Attributes
+    ----------
+    estimator_, columns_, n_iter_
+        See `EstimatorStudent`.
+    collision_losses_ : list of float
+        With ``loss="collision"``, the mean loss after the first fit and after each refit.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        threshold: float = 0.01,
+        loss: Loss = "cross-entropy",
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.threshold = threshold
+        self.loss = loss
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> ExpansionStudent:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
+        threshold = check_number("threshold", self.threshold, at_least=0)
+        if threshold >= 1:
+            raise InvalidInputError("{argument} must be below 1.", argument="threshold", value=self.threshold)
+        check_choice("loss", self.loss, LOSSES)
+        random = as_random_state(self.random_state)
+        rows, labels, weights = expand(Q, class_weights, threshold)
+        of_row = np.ones(len(Q)) if row_weights is None else row_weights
+        weights = weights * of_row[rows]
+        _warn_of_missing(labels, Q.shape[1])
+        self._fit_expanded(X, rows, labels, weights, len(Q), random)
+        if self.loss == "collision":
+            target, mass = weigh(Q, class_weights)
+            self._lower_collision(X, target, mass * of_row, random)
+        return self
+
+    def to_onnx(self, X_example: Any) -> Any:
+        """Return the classifier as an ONNX model with one output, probabilities (n, k)."""
+        check_fitted(self, "estimator_")
+        return sklearn_to_onnx(self.estimator_, X_example)
+
+    def _fit_expanded(
+        self,
+        X: Any,
+        rows: NDArray[np.intp],
+        labels: NDArray[np.intp],
+        weights: NDArray[np.float64],
+        n: int,
+        random: np.random.RandomState,
+    ) -> None:
+        """Fit a clone of the estimator to weighted hard labels, and keep it."""
+        estimator = self._seeded_clone(random)
+        weight_name = _sample_weight_name(estimator)
+        if weight_name is None:
+            drawn = resample(weights, random.uniform(size=COPIES * n))
+            estimator.fit(take_rows(X, rows[drawn]), labels[drawn])
+        else:
+            estimator.fit(take_rows(X, rows), labels, **{weight_name: weights})
+        self._keep(estimator, np.asarray(estimator.classes_, dtype=np.intp))
+
+    def _lower_collision(
+        self,
+        X: Any,
+        target: NDArray[np.float64],
+        mass: NDArray[np.float64],
+        random: np.random.RandomState,
+    ) -> None:
+        """Refit by EM while the mean collision cross-entropy, weighted by mass, falls; keep the best fit."""
+        n, n_classes = target.shape
+        proba = self.predict_all(X, n_classes)
+        self.collision_losses_ = [_mean_collision(proba, target, mass)]
+        for _ in range(REFITS):
+            shares = responsibilities(proba, target)
+            rows, labels, weights = expand(shares, np.ones(n_classes), self.threshold)
+            best, columns = self.estimator_, self.columns_
+            self._fit_expanded(X, rows, labels, weights * mass[rows], n, random)
+            proba = self.predict_all(X, n_classes)
+            before, after = self.collision_losses_[-1], _mean_collision(proba, target, mass)
+            self.collision_losses_.append(after)
+            if not after < before:
+                self._keep(best, columns)
+            if not after < before - LEAST_FALL * abs(before):
+                break
+
+
+def _mean_collision(
+    proba: NDArray[np.float64], target: NDArray[np.float64], mass: NDArray[np.float64]
+) -> float:
+    # One row where no collision is possible would make the mean infinite, whatever the others do.
+    p = np.maximum(collision_probability(proba, target), np.finfo(np.float64).tiny)
+    return float(-(mass * np.log(p)).sum() / mass.sum())
+
+
+def _sample_weight_name(estimator: Any) -> str | None:
+    """Return the keyword of `fit` that takes sample weights, if there is one."""
+    if isinstance(estimator, Pipeline):
+        name, last = estimator.steps[-1]
+        inner = _sample_weight_name(last)
+        return None if inner is None else f"{name}__{inner}"
+    return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+
+
+def _warn_of_missing(labels: NDArray[np.intp], n_classes: int) -> None:
+    missing = np.setdiff1d(np.arange(n_classes), labels)
+    if len(missing):
+        warnings.warn(
+            CoverageWarning(
+                f"No row has a soft label above the threshold for {len(missing)} of {n_classes} classes "
+                f"(positions {shorten(missing)}), so the student cannot predict them. "
+                "Lower {remedy}, or add rows of these classes.",
+                remedy="threshold",
+            ),
+            stacklevel=4,
+        )

@@ -1,0 +1,124 @@
+"""Turn the option ``student=`` into an unfitted student."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from consilience._optional import installed, is_instance_of
+from consilience._progress import Progress, silent
+from consilience._validation import check_choice, take_rows
+from consilience.exceptions import InvalidInputError
+from consilience.students.estimator import Loss
+from consilience.students.expansion import ExpansionStudent
+from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
+
+STUDENTS: dict[str, Callable[[], Any]] = {
+    "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+    "forest": lambda: RandomForestClassifier(n_estimators=200, min_samples_leaf=2, n_jobs=-1),
+    "boosting": lambda: HistGradientBoostingClassifier(),
+    "mlp": lambda: make_pipeline(StandardScaler(), MLPClassifier((256,), max_iter=60, n_iter_no_change=5)),
+}
+"""scikit-learn students by name."""
+
+
+def make_student(
+    student: Any,
+    *,
+    threshold: float,
+    loss: Loss = "cross-entropy",
+    X: Any = None,
+    progress: Progress | None = None,
+    random_state: Any,
+) -> Any:
+    """Return an unfitted ExpansionStudent, SoftLabelStudent or TorchStudent; parameters as in `Unifier`.
+
+    X is what the student will learn from: it decides which student None stands for.
+    """
+    if student is None:
+        network = "torch" if installed("torch") and installed("skorch") else "mlp"
+        student = "ngrams" if holds_texts(X) else network
+    if isinstance(student, str) and student in ("torch", *STUDENTS) and holds_texts(X):
+        raise InvalidInputError(
+            "{argument} learns from numbers, and X holds texts. Use {remedy}, or a "
+            "pipeline of a vectoriser (such as TfidfVectorizer) and a classifier.",
+            argument="student",
+            value=student,
+            remedy=("student", "ngrams"),
+        )
+    if isinstance(student, str) and student == "ngrams":
+        from consilience.text.ngrams import NgramClassifier
+
+        student = NgramClassifier()
+    elif isinstance(student, str) and student != "torch":
+        check_choice("student", student, ("torch", "ngrams", *STUDENTS))
+        student = named_student(student)
+    if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
+        if not hasattr(student, "predict_proba"):
+            raise InvalidInputError(
+                f"student={type(student).__name__} has no predict_proba; "
+                "set probability=True, or wrap it in CalibratedClassifierCV."
+            )
+        if isinstance(student, LearnsSoftLabels):
+            return SoftLabelStudent(
+                student, loss=loss, progress=progress or silent, random_state=random_state
+            )
+        return ExpansionStudent(student, threshold=threshold, loss=loss, random_state=random_state)
+    if isinstance(student, type) and hasattr(student, "predict_proba"):
+        raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
+    if not (student == "torch" or is_torch_student(student) or callable(student)):
+        raise InvalidInputError(
+            f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
+            "a factory of one, a name, or None."
+        )
+    from consilience.nn import as_torch_student
+
+    return as_torch_student(None if isinstance(student, str) else student, random_state)
+
+
+def named_student(name: str) -> Any:
+    """Return an unfitted scikit-learn classifier by its short name.
+
+    Examples
+    --------
+    >>> type(named_student("forest")).__name__
+    'RandomForestClassifier'
+    """
+    check_choice("student", name, STUDENTS)
+    return STUDENTS[name]()
+
+
+def is_torch_student(student: Any) -> bool:
+    """Tell whether `student` is a torch module or a `TorchStudent`, without importing torch."""
+    return is_instance_of(student, "torch.nn", "Module") or is_instance_of(
+        student, "consilience.nn", "TorchStudent"
+    )
+
+
+def check_model(model: Any) -> None:
+    """Raise unless a model that is not a name can be trained as a network."""
+    if not (is_torch_student(model) or callable(model)):
+        raise InvalidInputError(
+            f"model is a {type(model).__name__}; give 'linear', a torch module, a factory of one, "
+            "or a TorchStudent."
+        )
+
+
+def holds_texts(X: Any) -> bool:
+    """Tell whether X looks like a list of texts, by its first entry.
+
+    Examples
+    --------
+    >>> holds_texts(["a", "b"]), holds_texts([[1.0]]), holds_texts("a")
+    (True, False, False)
+    """
+    if isinstance(X, str | bytes) or len(getattr(X, "shape", (0,))) != 1:
+        return False
+    first = take_rows(X, slice(0, 1)) if isinstance(X, list | tuple) or hasattr(X, "shape") else ()
+    return any(isinstance(text, str) for text in first)

@@ -1,0 +1,94 @@
+"""Students whose classifier learns soft labels itself."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._progress import Progress, silent
+from consilience._validation import as_random_state, check_choice
+from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
+
+
+@runtime_checkable
+class LearnsSoftLabels(Protocol):
+    """A classifier that learns soft labels itself, such as `consilience.text.NgramClassifier`.
+
+    Optional member: ``save(path, *, classes, temperature, description, details)`` writes an ``.npz`` file
+    that `consilience.as_teacher` reads. Without it the student cannot be saved.
+    """
+
+    def fit_soft_labels(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        *,
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None,
+        loss: Loss,
+        progress: Progress,
+    ) -> Any:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,); classes are 0 to L - 1."""
+        ...
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return probabilities (n, L)."""
+        ...
+
+
+class SoftLabelStudent(EstimatorStudent):
+    """Fit a classifier that learns soft labels itself, without expansion.
+
+    Parameters
+    ----------
+    estimator : LearnsSoftLabels
+        It is cloned, never changed.
+    loss : {"cross-entropy", "collision"}
+        What it minimises.
+    progress : callable
+        Passed to the estimator.
+    random_state : int, RandomState or None
+        Seeds every ``random_state`` of the estimator that is None.
+
+    Attributes
+    ----------
+    estimator_, columns_, n_iter_
+        See `EstimatorStudent`; it learns all L classes.
+    """
+
+    def __init__(
+        self,
+        estimator: LearnsSoftLabels,
+        *,
+        loss: Loss = "cross-entropy",
+        progress: Progress = silent,
+        random_state: Any = None,
+    ) -> None:
+        self.estimator = estimator
+        self.loss = loss
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> SoftLabelStudent:
+        """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
+        check_choice("loss", self.loss, LOSSES)
+        estimator = self._seeded_clone(as_random_state(self.random_state))
+        # What it returns is not used: it need not be the estimator.
+        estimator.fit_soft_labels(
+            X,
+            Q,
+            class_weights=class_weights,
+            row_weights=row_weights,
+            loss=self.loss,
+            progress=self.progress,
+        )
+        self._keep(estimator, np.arange(Q.shape[1]))
+        return self
