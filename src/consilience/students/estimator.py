@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.pipeline import Pipeline
 
+from consilience._validation import check_fitted
+
 Loss = Literal["cross-entropy", "collision"]
 LOSSES = ("cross-entropy", "collision")
 
