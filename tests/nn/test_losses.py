@@ -74,9 +74,9 @@ def test_value_is_the_plain_loop(method, seed, temperature):
     expected = plain_rows(method, space, student, packed, temperature)
     rows = loss(space, temperature, reduction="none")(student, packed)
     np.testing.assert_allclose(rows, expected, rtol=1e-9, atol=1e-11)
-    spoken = (~torch.isnan(packed)).any(dim=1).sum().item()
+    answered = (~torch.isnan(packed)).any(dim=1).sum().item()
     mean = loss(space, temperature)(student, packed).item()
-    assert mean == pytest.approx(expected.sum() / max(spoken, 1), rel=1e-9, abs=1e-11)
+    assert mean == pytest.approx(expected.sum() / max(answered, 1), rel=1e-9, abs=1e-11)
     assert loss(space, temperature, reduction="sum")(student, packed).item() == pytest.approx(
         expected.sum(), rel=1e-9, abs=1e-11
     )
@@ -145,12 +145,12 @@ def test_abstaining_teacher_is_an_absent_teacher(method):
 def test_silent_rows_count_for_nothing(method):
     space, student, packed = case(3, abstain=0.0)
     loss = BACKPROP_LOSSES[method]
-    alone = loss(space)(student[:2], packed[:2])
+    first_two = loss(space)(student[:2], packed[:2])
     packed[2:] = torch.nan
     student.requires_grad_()
     together = loss(space)(student, packed)
     together.backward()
-    assert together.item() == pytest.approx(alone.item(), rel=1e-12)
+    assert together.item() == pytest.approx(first_two.item(), rel=1e-12)
     assert (student.grad[2:] == 0).all()
     assert student.grad.isfinite().all()
     assert loss(space, reduction="none")(student, packed)[2:].tolist() == [0.0, 0.0, 0.0]

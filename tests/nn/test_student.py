@@ -1,4 +1,4 @@
-"""TorchStudent: what it learns, what it leaves alone, and what it says when something is wrong."""
+"""TorchStudent: what it learns, what it does not change, and its errors."""
 
 from __future__ import annotations
 
@@ -179,8 +179,8 @@ def test_images_and_integers():
 def test_batches_do_not_matter_for_prediction():
     student = fitted(batch_size=7)
     X = blobs()[0]
-    alone = np.concatenate([student.predict_logits(row[None]) for row in X[:20]])
-    np.testing.assert_allclose(student.predict_logits(X[:20]), alone, atol=1e-5)
+    one_by_one = np.concatenate([student.predict_logits(row[None]) for row in X[:20]])
+    np.testing.assert_allclose(student.predict_logits(X[:20]), one_by_one, atol=1e-5)
     assert student.predict_logits(X[:0]).shape == (0, 3)
 
 

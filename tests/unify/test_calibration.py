@@ -119,7 +119,7 @@ def test_rows_on_which_one_abstains_do_not_count_for_it() -> None:
     space = LabelSpace(LISTS)
     T = agreement_temperatures(logits, space)
     lonely = np.full((100, space.n_columns), np.nan)
-    lonely[:50, space.block(1)] = 50 * np.eye(5)[np.arange(50) % 5]  # the second speaks, alone
+    lonely[:50, space.block(1)] = 50 * np.eye(5)[np.arange(50) % 5]  # only the second answers
     np.testing.assert_allclose(agreement_temperatures(np.vstack([logits, lonely]), space), T, rtol=1e-9)
     silent = logits.copy()
     silent[150:, space.block(0)] = np.nan
@@ -144,13 +144,13 @@ def test_nobody_to_compare_with_leaves_one() -> None:
 
 
 def test_others_that_know_one_of_its_classes_decide_nothing() -> None:
-    """Whoever knows one class alone says it in every row."""
+    """A teacher of one class gives it in every row."""
     rng = np.random.default_rng(0)
     logits = np.hstack([np.zeros((300, 1)), rng.normal(size=(300, 2))])
     with pytest.warns(CoverageWarning, match=r"left teacher 2 \(0\) at"):
         T = agreement_temperatures(logits, LabelSpace([["a"], ["a", "b"]]))
     assert T.tolist() == [1.0, 1.0]
-    # nor does one of those others who speak in a row, the rest being silent there
+    # nor does a single one of the others that answers on a row
     packed, _ = noisy_teachers(rows=300)
     space, wider = LabelSpace(LISTS), LabelSpace([*LISTS, [0]])
     lonely = np.full((100, wider.n_columns), np.nan)

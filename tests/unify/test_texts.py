@@ -50,11 +50,11 @@ def unified(teachers: list[Any]) -> Unifier:
 
 
 def test_two_teachers_of_two_languages_make_one_of_three(unified: Unifier, teachers: list[Any]) -> None:
-    alone = [
+    single = [
         np.mean(teacher.classes[teacher.predict_logits(TEST[0]).argmax(axis=1)] == TEST[1])
         for teacher in teachers
     ]
-    assert unified.score(*TEST) > max(alone) + 0.1
+    assert unified.score(*TEST) > max(single) + 0.1
     assert isinstance(unified.student_, SoftLabelStudent)
     assert unified.n_iter_ == 10
     np.testing.assert_allclose(unified.predict_proba(TEST[0]).sum(axis=1), 1.0)
@@ -220,7 +220,7 @@ def test_distilling_texts_with_few_labels(teachers: list[Any], tmp_path: Path) -
     distiller = CrossTaskDistiller(
         teacher, student(), random_state=0, progress=lambda *args: told.append(args)
     ).fit(TEXTS, y)
-    alone = student(random_state=0).fit(TEXTS[:30], LABELS[:30])
-    assert distiller.score(*TEST) > alone.score(*TEST)
+    labels_only = student(random_state=0).fit(TEXTS[:30], LABELS[:30])
+    assert distiller.score(*TEST) > labels_only.score(*TEST)
     assert ("training", 10, 10) in told
     assert as_teacher(distiller.save(tmp_path / "student.npz")).classes.tolist() == ["a", "b", "c"]

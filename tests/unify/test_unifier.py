@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from scipy.sparse import csr_array
 from scipy.special import softmax
 from sklearn.base import clone
 from sklearn.datasets import load_digits
@@ -145,7 +146,7 @@ def test_balancing_changes_the_student(digits: Any) -> None:
 
 @pytest.mark.parametrize("student", ["logistic", "torch"])
 def test_the_collision_loss_decides_where_soft_labels_do_not(student: str, digits: Any) -> None:
-    """It learns all classes, and its student collides more often with the soft labels it was taught."""
+    """It learns all classes, and its student collides more often with the soft labels."""
     fitted = {
         loss: Unifier(digits["teachers"], STUDENTS[student], balance=True, loss=loss, random_state=0).fit(
             digits["X"]
@@ -518,6 +519,9 @@ def test_bad_data_gets_one_sentence(digits: Any) -> None:
         unifier.fit(digits["X"][:0])
     with pytest.raises(InvalidInputError, match="y has 3 rows and X has 400"):
         unifier.fit(digits["X"], ["zero"] * 3)
+    for odd in ([[1.0], [1.0, 2.0]], [["a"] * 8] * 400, csr_array(np.ones((400, 8)))):
+        with pytest.raises(InvalidInputError, match=r"logits (cannot be read as|are a sparse matrix)"):
+            unifier.fit(digits["X"], logits=odd)
     with pytest.raises(
         LabelSpaceError, match=r"y has 'seven' in row 0 \(400 such rows\), which is none of the classes"
     ):

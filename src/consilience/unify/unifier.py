@@ -1,4 +1,4 @@
-"""Unify: one classifier over all classes out of many, from unlabelled data alone."""
+"""Unify: one classifier over all classes out of many, from unlabelled data."""
 
 from __future__ import annotations
 
