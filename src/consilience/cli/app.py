@@ -189,13 +189,15 @@ def _sentence(error: Exception, spell: Spelling = as_keyword) -> str:
 
 def spelling(commands: Iterable[Any]) -> Spelling:
     """Return how to write an argument of the library: as the option of these commands that it is, if any."""
-    options = {word for command in commands for one in command.params for word in _words(one)}
+    found = [option for command in commands for option in command.params]
+    options = {word for option in found for word in _words(option)}
+    flags = {word for option in found if getattr(option, "is_flag", False) for word in _words(option)}
 
     def spell(name: str, value: str | None) -> str:
         option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
         flag = {"True": option, "False": option.replace("--", "--no-", 1)}.get(value or "")
-        if flag in options:
-            return flag
+        if flag in flags:
+            return str(flag)
         if option not in options:
             return as_keyword(name, value)
         return option if value is None else f"{option} {value}"

@@ -236,9 +236,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             observed = check_distributions("y", y)
             self.classes_ = _names(self.classes, observed.shape[1])
         else:
-            self.classes_, codes = read_labels(
-                y, classes=self.classes, at_least=2 if self.classes is None else 1
-            )
+            self.classes_, codes = read_labels(y, classes=self.classes)
             observed = np.eye(len(self.classes_))[codes]
             observed[codes < 0] = np.nan
         n_classes = len(self.classes_)
