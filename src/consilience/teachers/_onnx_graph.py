@@ -262,10 +262,9 @@ def constant_values(tensor: Any, folder: Path | None = None) -> NDArray[Any] | N
     """
     numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
     try:
-        values = np.asarray(numpy_helper.to_array(tensor, "" if folder is None else str(folder)))
+        return np.asarray(numpy_helper.to_array(tensor, "" if folder is None else str(folder)))
     except Exception:  # onnx raises all kinds, for what no converter writes
         return None
-    return values if values.shape == tuple(tensor.dims) else None
 
 
 def _class_labels(node: Any) -> list[Any] | None:
