@@ -1,4 +1,4 @@
-"""The module a torch student trains when the user gives none."""
+"""The module that a torch student trains if the user gives none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from consilience._validation import check_count
 
 
 class Standardize(nn.Module):
-    """Subtract a mean and divide by a scale that were computed once and are kept with the weights.
+    """Subtract a mean and divide by a scale. Both are computed once and saved with the weights.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ class Standardize(nn.Module):
         axes = [axis for axis in range(X.ndim) if axis != 1]
         variance, mean = torch.var_mean(X.float(), dim=axes, correction=0, keepdim=True)
         scale = variance.sqrt()
-        # a constant column, up to rounding, is only centred
+        # a column that is constant, up to rounding, is only centred
         return cls(mean[0], torch.where(scale > 1e-6 * mean.abs(), scale, 1.0)[0])
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return the standardised input, as floats."""
+        """Return the standardized input, as floats."""
         return (X.to(self.mean.dtype) - self.mean) / self.scale
 
 
@@ -51,18 +51,18 @@ def default_module(
     dropout: float = 0.1,
     standardize: bool = True,
 ) -> nn.Sequential:
-    """Make a multilayer perceptron for tables and embeddings; images are flattened.
+    """Make a multilayer perceptron for tables and embeddings. Images are flattened.
 
     Parameters
     ----------
     X : (n, ...) array or tensor
-        The rows to be trained on: their shape, and the mean and scale of each feature.
+        The training rows. They set the input shape, and the mean and scale of each feature.
     n_classes : int
         Number of logits, L.
     hidden : sequence of int
         Widths of the hidden layers.
     dropout : float
-        Probability to drop a hidden unit while training.
+        Probability of dropping a hidden unit during training.
     standardize : bool
         Whether to begin with `Standardize`.
 
