@@ -1,4 +1,4 @@
-"""The mean and spread of columns, with an exact test for constant columns."""
+"""The mean and spread of columns. The spread of a constant column is exactly zero."""
 
 from __future__ import annotations
 

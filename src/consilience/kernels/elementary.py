@@ -12,7 +12,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
-# Products and sums may fuse into one instruction, which rounds once. This is faster and changes nothing else.
+# Products and sums may fuse into one instruction, which is faster. Results change only by rounding.
 FUSE = {"contract"}
 _LOG2_E = 1.4426950408889634
 # log 2 in two parts: the first ends in zeros, so whole multiples of it are exact

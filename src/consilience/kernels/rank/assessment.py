@@ -54,12 +54,12 @@ def probe_logits(
 
 
 def tempered_likelihood(p: Floats, log_q: Floats) -> Floats:
-    r"""Return each row's share (n,) of the log-likelihood of p under q, at the best common sharpness a.
+    r"""Return each row's contribution (n,) to the log-likelihood of p under q, at the best sharpness a.
 
     .. math:: \ell_i = \sum_k p_{ik} \ln \frac{q_{ik}^a}{\sum_l q_{il}^a}, \qquad
               a = \arg\max_{0 \le a \le 1} \sum_i \ell_i
 
-    At a = 0, q is a uniform guess. So no q scores lower than a guess on average.
+    At a = 0, q is a uniform guess, so no q scores lower than a guess on average.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def spread_jackknife(value: float, left_out: Floats, groups: NDArray[np.intp]) -
 
     Let theta_g be the statistic without group g of G. The pseudo-value of a group is
     G theta - (G - 1) theta_g. The variance of the pseudo-values, divided by G, is the variance of the
-    statistic (delete-a-group jackknife). Rows share the value of their group, spread by sqrt(n / G), so the
+    statistic (delete-a-group jackknife). Rows share the value of their group, scaled by sqrt(n / G), so the
     mean of n rows has this variance.
 
     Parameters

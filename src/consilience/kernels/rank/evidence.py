@@ -110,7 +110,7 @@ def maximum_evidence(
 
 
 def evidence_rows(F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, found: Evidence) -> Floats:
-    r"""Return each row's share (n,) of the evidence; the mean of the shares is LogME.
+    r"""Return each row's contribution (n,) to the evidence; the mean of the contributions is LogME.
 
     The weight of a row enters the evidence through its error and through A. Alpha, beta and w are at a
     maximum, so only the direct part of the derivative by the weight remains (envelope theorem):

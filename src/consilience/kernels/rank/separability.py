@@ -13,7 +13,7 @@ from consilience.kernels.unify.packed import Floats
 def h_score_rows(
     F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, sums: Floats, counts: Floats
 ) -> tuple[float, Floats]:
-    r"""Return the H-score, and each row's share (n,) of it; the mean of the shares is the score.
+    r"""Return the H-score, and each row's contribution (n,); the mean of the contributions is the score.
 
     .. math:: H = \mathrm{tr}(\mathrm{cov}(f)^{-1} \, \mathrm{cov}(E[f | y]))
 

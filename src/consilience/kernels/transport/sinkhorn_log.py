@@ -1,6 +1,6 @@
 """Entropic optimal transport in the log domain, for costs far larger than epsilon.
 
-Letters as in `sinkhorn.py`. Here exp(-M / epsilon) over- or underflows. The sums are therefore over
+Letters as in `sinkhorn.py`. Here exp(-M / epsilon) exceeds the range of a float, so sums are over
 exp(x - max x), row by row; an iteration takes as many exponentials as the plan has entries. Potentials are
 in units of epsilon, with T = a b exp(f + g - M / epsilon). In this form zeros in a and b need no extra care.
 

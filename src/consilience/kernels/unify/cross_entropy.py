@@ -51,7 +51,7 @@ MAX_STEP = 4.0
 DAMPING = 1e-14
 # Up to this many multiplications per packed column, elimination is faster than conjugate gradients.
 ELIMINATION_PAYS = 150
-# The most iterations of conjugate gradients per step. If they do not suffice, the step is less than Newton's.
+# The most iterations of conjugate gradients per step. If they do not suffice, the step is only approximate.
 GRADIENTS = 60
 # The share of the start's right-hand side that conjugate gradients may leave. The updates do the rest.
 START_LEFT = 0.03
@@ -431,7 +431,7 @@ def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
     """Fill x with the Newton direction, as exactly as Newton's method can use."""
     goal = np.empty(len(z.row))
     for lane in range(len(goal)):
-        # the gradient left after a step shrinks with its square: a more exact direction would not help
+        # a step leaves about the square of the gradient, so a more exact direction would not help
         norm = z.numbers[_TRIAL_NORM, lane]
         goal[lane] = max(0.25 * tol, min(0.1, norm) * norm) if z.row[lane] >= 0 else np.inf
     for c in range(len(z.g)):

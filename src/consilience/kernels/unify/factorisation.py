@@ -70,7 +70,7 @@ class LeastSquares:
     layout : Layout
     temperature : float
     floor : float
-        Logits further below the largest of their block, at the given temperature, are raised to this.
+        Raise logits to at least this far below the largest of their block, at the given temperature.
     left : float
         The share of the right-hand side's norm that conjugate gradients may leave.
     """

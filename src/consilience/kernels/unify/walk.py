@@ -47,7 +47,7 @@ def walk_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FUSE)
 def _walk_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
-    """Fill U (n, L) with what `walk_logits` returns."""
+    """Fill U (n, L) as in `walk_logits`."""
     N = len(layout.offsets) - 1
     p, known = np.empty(logits.shape[1]), np.empty(U.shape[1])
     ways, mass = np.empty((N, N)), np.empty(N)
@@ -71,7 +71,7 @@ def _walk_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, error_model="numpy", fastmath=FUSE)
 def _read_row(logits, layout, temperature, p, known):  # type: ignore[no-untyped-def]
-    """Fill p (m,) with the teachers' probabilities, 0 where one abstains, and known (L,) with N_l."""
+    """Fill p (m,) with the teachers' probabilities (0 if a teacher abstains), and known (L,) with N_l."""
     known[:] = 0.0
     for b in range(len(layout.offsets) - 1):
         start, stop = layout.offsets[b], layout.offsets[b + 1]
