@@ -390,7 +390,7 @@ class _HistContainer:
     """A skl2onnx container that repairs the node of histogram gradient boosting.
 
     skl2onnx writes booleans where the format needs integers, and newer versions of protobuf reject them. It
-    also rounds thresholds to float, but of scikit-learn's trees this model alone compares them in double.
+    also rounds thresholds to float, but this is the only tree model of scikit-learn that compares doubles.
     """
 
     def __init__(self, container: Any) -> None:

@@ -1,4 +1,4 @@
-"""Metrics on arrays that estimate, from outputs or features alone, how much a teacher can contribute.
+"""Metrics on arrays that estimate, only from outputs or features, how much a teacher can help.
 
 Higher is better for all of them. `consilience.rank_teachers` computes them for many teachers. It also offers
 the metric of "Selective Cross-Task Distillation" (SCTD), which needs a cost matrix and a probe.

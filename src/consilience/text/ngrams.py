@@ -372,7 +372,7 @@ def _check_soft_labels(Q: Any, rows: int) -> Any:
 
 
 def _check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np.float64]:
-    """Return weights (count,), by default ones, or raise."""
+    """Return weights (count,), or ones if none are given; raise if they are wrong."""
     if values is None:
         return np.ones(count)
     expected = f"expected ({count},), numbers of at least 0"
