@@ -97,13 +97,16 @@ def test_class_names_may_be_text() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n_classes": (5, 70)}, r"n_classes=\(5, 70\) wants up to 70 classes and y has 60"),
+        ({"n_classes": (5, 70)}, r"n_classes=\(5, 70\) asks for up to 70 classes, but y has 60"),
         ({"n_classes": (10, 5)}, "n_classes=.* two whole numbers"),
         ({"n_teachers": 3}, "n_teachers=3 must be two whole numbers"),
         ({"n_teachers": (0, 3)}, "the first at least 1"),
         ({"n_teacher_classes": (1, 3)}, "the first at least 2"),
         ({"n_per_class": (0.5, 3)}, "n_per_class=.* two whole numbers"),
-        ({"n_classes": (50, 50), "n_teachers": (2, 2)}, "Allow more teachers, larger ones, or fewer classes"),
+        (
+            {"n_classes": (50, 50), "n_teachers": (2, 2)},
+            "Allow more teachers, larger teachers or fewer",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(options: dict[str, object], message: str) -> None:
@@ -118,5 +121,5 @@ def test_labels_are_one_column() -> None:
 
 def test_a_class_with_fewer_rows_than_teachers_is_refused() -> None:
     y = np.repeat(np.arange(10), 2)
-    with pytest.raises(InvalidInputError, match=r"has 2 rows for the \d teachers"):
+    with pytest.raises(InvalidInputError, match=r"has 2 rows, but \d teachers"):
         random_classes(y, completely_overlapping=True, random_state=0)

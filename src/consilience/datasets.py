@@ -1,4 +1,4 @@
-"""The experiment protocol of "Unifying Heterogeneous Classifiers" (Sec. 4.1.1): who knows and sees what."""
+"""The experiment protocol of "Unifying Heterogeneous Classifiers" (Sec. 4.1.1): random teachers and rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from consilience.labels import LabelSpace, shorten
 
 Range = tuple[int, int]
 
-# Draws of the numbers of a trial before it is given up. Ranges of Table 1 need one or two.
+# Give up after drawing the sizes of a trial this many times. The ranges of Table 1 need one or two draws.
 MAX_DRAWS = 10_000
 
 
 class Sizes(TypedDict):
-    """How large a trial is: the first three arguments of `random_classes`, each (least, most)."""
+    """The size of a trial: the first three arguments of `random_classes`, each (fewest, most)."""
 
     n_classes: Range
     n_teachers: Range
@@ -50,7 +50,7 @@ class Trial:
     teacher_classes : tuple of (k_i,) arrays
         The classes of each teacher, sorted. Together they are `classes`, in one connected component.
     teacher_rows : tuple of arrays of int
-        The rows of y that train each teacher, sorted. No row has two teachers.
+        The rows of y that train each teacher, sorted. No two teachers share a row.
     """
 
     classes: NDArray[Any]
@@ -64,7 +64,7 @@ class Trial:
 
     @property
     def union_rows(self) -> NDArray[np.intp]:
-        """The training rows of all teachers together, sorted: what the benchmark SPV learns from."""
+        """The training rows of all teachers together, sorted. The benchmark SPV learns from them."""
         return np.sort(np.concatenate(self.teacher_rows))
 
     @property
@@ -90,26 +90,26 @@ def random_classes(
 ) -> Trial:
     """Draw a trial of the paper's experiment: teachers that know random classes and share no data.
 
-    The paper does not say how it covers the union of classes. Here the sets of classes are drawn at random
-    under two conditions: every class has a teacher, and chains of shared classes connect all of them, without
-    which the union is not determined (see `LabelSpace.components`). The numbers of classes and teachers are
-    drawn again where no such sets exist.
+    The paper does not say how it covers the union of classes. Here the sets of classes are random, under two
+    conditions: every class has a teacher, and chains of shared classes connect all classes. Without such
+    chains, the teachers do not determine the union (see `LabelSpace.components`). If no such sets exist for
+    the numbers of classes and teachers drawn, these are drawn again.
 
-    Rows for transfer and test are the caller's: y has the rows that teachers may be trained on.
+    Hold back rows for transfer and test yourself: y has only the rows that teachers may be trained on.
 
     Parameters
     ----------
     y : (n,) array
         Labels of the rows that teachers may be trained on.
     n_classes : (int, int)
-        Least and most classes of the union, L. See `SIZES` for Table 1.
+        The fewest and the most classes of the union, L. See `SIZES` for Table 1.
     n_teachers : (int, int)
-        Least and most teachers, N.
+        The fewest and the most teachers, N.
     n_teacher_classes : (int, int)
-        Least and most classes of a teacher, at least two.
+        The fewest and the most classes of a teacher, at least two.
     n_per_class : (int, int)
-        Least and most training rows for each class of each teacher. Where a class has too few rows for all
-        teachers that know it, their numbers are cut in proportion: rows are never shared.
+        The fewest and the most training rows for each class of each teacher. If a class has too few rows for
+        all teachers that know it, their numbers shrink in proportion: teachers never share rows.
     completely_overlapping : bool
         Whether every teacher knows every class of the union, the paper's second configuration.
     random_state : int, RandomState or None
@@ -126,7 +126,7 @@ def random_classes(
     """
     labels = np.asarray(y)
     if labels.ndim != 1:
-        raise InvalidInputError(f"y has shape {labels.shape}; expected (n,), a label per row.")
+        raise InvalidInputError(f"y has shape {labels.shape}; expected (n,), one label for each row.")
     ranges = {
         "n_classes": _check_range("n_classes", n_classes, 2),
         "n_teachers": _check_range("n_teachers", n_teachers, 1),
@@ -136,7 +136,7 @@ def random_classes(
     known = np.unique(labels)
     if len(known) < n_classes[1]:
         raise InvalidInputError(
-            f"n_classes={n_classes} wants up to {n_classes[1]} classes and y has {len(known)}. "
+            f"n_classes={n_classes} asks for up to {n_classes[1]} classes, but y has {len(known)}. "
             "Lower n_classes."
         )
     random = as_random_state(random_state)
@@ -158,7 +158,7 @@ def _check_range(name: str, value: Any, least: int) -> Range:
     whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in (low, high))
     if not whole or not least <= low <= high:
         raise InvalidInputError(
-            f"{name}={value!r} must be two whole numbers (least, most), the first at least {least}."
+            f"{name}={value!r} must be two whole numbers (fewest, most), the first at least {least}."
         )
     return int(low), int(high)
 
@@ -166,7 +166,7 @@ def _check_range(name: str, value: Any, least: int) -> Range:
 def _draw_numbers(
     ranges: Mapping[str, Range], completely_overlapping: bool, random: np.random.RandomState
 ) -> _Numbers:
-    """Draw L, N and the size of each teacher such that connected sets of these sizes can cover L classes."""
+    """Draw L, N and the size of each teacher, until connected sets of these sizes can cover L classes."""
     for _ in range(MAX_DRAWS):
         count = _between(ranges["n_classes"], random)
         teachers = _between(ranges["n_teachers"], random)
@@ -174,21 +174,21 @@ def _draw_numbers(
             return _Numbers(count, np.full(teachers, count, dtype=np.intp))
         low, high = ranges["n_teacher_classes"]
         sizes = np.minimum(random.randint(low, high + 1, size=teachers), count)
-        # a teacher that hangs on to the classes before it by one class adds its size less one
+        # a teacher that shares one class with those before it adds its size minus one
         if (sizes - 1).sum() >= count - 1:
             return _Numbers(count, sizes.astype(np.intp))
     raise InvalidInputError(
-        f"No teachers of n_teacher_classes={ranges['n_teacher_classes']} classes, "
-        f"n_teachers={ranges['n_teachers']} of them, connect n_classes={ranges['n_classes']} classes. "
-        "Allow more teachers, larger ones, or fewer classes."
+        f"Teachers of n_teacher_classes={ranges['n_teacher_classes']} classes, "
+        f"n_teachers={ranges['n_teachers']} of them, cannot connect n_classes={ranges['n_classes']} classes. "
+        "Allow more teachers, larger teachers or fewer classes."
     )
 
 
 def _draw_members(numbers: _Numbers, random: np.random.RandomState) -> list[NDArray[np.intp]]:
-    """Draw each teacher's classes, as positions: a random tree that connects all, then uniform filling.
+    """Draw each teacher's classes, as positions: first a random tree that connects all, then the rest.
 
-    A teacher of size s has one class in common with the tree so far and up to s - 1 classes new to it; which
-    of these places hold a new class is drawn at random. The other places are filled from all classes.
+    A teacher of size s shares one class with the tree so far, and has room for s - 1 classes that are new to
+    it. A random draw decides which of this room holds a new class. The rest is filled from all classes.
     """
     count, sizes = numbers
     places = np.repeat(np.arange(len(sizes)), sizes - 1)
@@ -220,7 +220,7 @@ def _draw_rows(
         rows = random.permutation(np.flatnonzero(labels == name))
         if len(rows) < len(owners):
             raise InvalidInputError(
-                f"Class {shorten([name])} has {len(rows)} rows for the {len(owners)} teachers that know it; "
+                f"Class {shorten([name])} has {len(rows)} rows, but {len(owners)} teachers know it; "
                 "each needs at least one of its own. Give more rows or fewer teachers."
             )
         wanted = random.randint(per_class[0], per_class[1] + 1, size=len(owners))
@@ -231,11 +231,11 @@ def _draw_rows(
 
 
 def _cut(wanted: NDArray[np.intp], available: int) -> NDArray[np.intp]:
-    """Cut numbers in proportion so that they add up to at most `available`, none below one."""
+    """Scale numbers down until they add up to at most `available`, but none below one."""
     total = int(wanted.sum())
     if total <= available:
         return wanted
-    # one each first, so that rounding down leaves nobody without a row
+    # give each one row first, so that rounding down leaves no teacher without a row
     return np.asarray(1 + (wanted - 1) * (available - len(wanted)) // max(total - len(wanted), 1))
 
 

@@ -184,7 +184,7 @@ def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
     view = json.loads(result.stdout)
     assert len(view["components"]) == 1
     assert view["overlaps"][0][1] == 1
-    assert result.stderr.startswith("Warning: No teacher has a class that these aliases rename: moon.")
+    assert result.stderr.startswith("Warning: No teacher has the classes that these aliases rename: moon.")
 
 
 def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: Path) -> None:

@@ -82,4 +82,4 @@ def test_many_teachers_have_no_matrix(capsys: pytest.CaptureFixture[str]) -> Non
     console.show_space(console.space_view(space, ["npy"] * 13))
     out = capsys.readouterr().out
     assert "Shared classes" not in out
-    assert "Every class is known to two teachers or more." in out
+    assert "At least two teachers know every class." in out

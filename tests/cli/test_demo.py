@@ -73,7 +73,7 @@ def test_sentences_say_what_the_figures_say(result: DemoResult) -> None:
     text = " ".join(result.sentences)
     accuracy = {variant.name: variant.accuracy for variant in result.variants}
     assert f"{result.n_transfer} unlabelled rows: {100 * accuracy['SD']:.1f}%" in text
-    assert f"(MF-LF-BS), without one further label: {100 * accuracy['MF-LF-BS']:.1f}%" in text
+    assert f"(MF-LF-BS), without any further labels: {100 * accuracy['MF-LF-BS']:.1f}%" in text
     assert f"{100 * result.supervised:.1f}%" in text
     assert "need torch" in text
 

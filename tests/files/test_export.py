@@ -256,7 +256,7 @@ def test_what_cannot_be_exported_says_so():
         sklearn_to_onnx(make_pipeline(StandardScaler(), Majority()).fit(X, Y), X)
     with pytest.raises(InvalidInputError, match="LinearSVC has no predict_proba"):
         sklearn_to_onnx(LinearSVC().fit(X, Y), X)
-    with pytest.raises(InvalidInputError, match=r"needs \(n, d\) numbers"):
+    with pytest.raises(InvalidInputError, match=r"needs numbers \(n, d\)"):
         sklearn_to_onnx(Majority().fit(X, Y), X.astype(str))
 
 

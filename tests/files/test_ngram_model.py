@@ -1,4 +1,4 @@
-"""The file of a model of texts: its card, and what a file that is broken or made by a stranger comes to."""
+"""The file of a text model: its card, and what a file that is broken or made by a stranger comes to."""
 
 from __future__ import annotations
 
@@ -79,7 +79,10 @@ def test_the_file_is_small_at_the_defaults(tmp_path: Path) -> None:
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
-    for name, says in (("model.onnx", "ends so, not 'model.onnx'"), ("no/model.npz", "does not exist")):
+    for name, says in (
+        ("model.onnx", "with this ending, not 'model.onnx'"),
+        ("no/model.npz", "does not exist"),
+    ):
         with pytest.raises(InvalidInputError, match=says):
             write_model(tmp_path / name, model(), description="", details={})
     broken = model()
@@ -170,7 +173,7 @@ def _arrays(**changed: Any) -> dict[str, Any]:
 def test_a_truncated_file_is_refused(saved: Path, length: int) -> None:
     saved.write_bytes(saved.read_bytes()[:length])
     card_path(saved).unlink()
-    with pytest.raises(InvalidInputError, match=r"model.npz is no model of texts that can be read"):
+    with pytest.raises(InvalidInputError, match=r"model.npz is not a readable text model"):
         read_model(saved)
 
 
@@ -181,7 +184,7 @@ def _settings(**changed: Any) -> np.ndarray:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({VERSION_KEY: np.array(2)}, "its version is 2 and this release reads 1"),
+        ({VERSION_KEY: np.array(2)}, "its version is 2, but this release reads 1"),
         ({VERSION_KEY: np.array("1")}, "its version is '1'"),
         ({"embeddings": np.zeros((20, 4))}, "embeddings has type float64"),
         ({"embeddings": np.zeros(20, np.float16)}, r"shapes \(20,\)"),
@@ -208,7 +211,7 @@ def _settings(**changed: Any) -> np.ndarray:
 )
 def test_a_strangers_file_is_checked(saved: Path, changed: dict[str, Any], says: str) -> None:
     rewrite(saved, lambda arrays: arrays.update(changed))
-    with pytest.raises(InvalidInputError, match=f"model.npz is no model of texts.*{says}"):
+    with pytest.raises(InvalidInputError, match=f"model.npz is not a .*text model.*{says}"):
         read_model(saved)
 
 
@@ -224,7 +227,7 @@ def test_pickles_are_never_loaded(saved: Path) -> None:
     buffer.write(pickle.dumps(Boom()))
     with zipfile.ZipFile(saved, "a") as archive:
         archive.writestr("bias.npy", buffer.getvalue())
-    with pytest.raises(InvalidInputError, match="no model of texts"):
+    with pytest.raises(InvalidInputError, match=r"not a .*text model"):
         read_model(saved)
 
 

@@ -1,4 +1,4 @@
-"""Saved models of texts as teachers."""
+"""Saved text models as teachers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_used_is_refused(model: NgramClassifier, tmp_path: Path) 
     with np.load(path) as archive:
         arrays = {**archive, "bias": np.zeros(2, np.float32)}
     np.savez(path, **arrays)
-    with pytest.raises(TeacherError, match=r"'model' cannot be used: model\.npz is no model of texts"):
+    with pytest.raises(TeacherError, match=r"'model' cannot be used: model\.npz is not a .*text model"):
         as_teacher(path)
 
 

@@ -141,7 +141,7 @@ def test_a_function_of_the_batch_in_eval_mode() -> None:
 @pytest.mark.parametrize(
     ("embed", "says"),
     [
-        ("9", r"'Sequential' has no layer '9'; there are such as .*'3'.*'name:input' its input"),
+        ("9", r"'Sequential' has no layer '9'; it has, for example, .*'3'.*'name:input' its input"),
         ("2:output", "has no layer '2:output'"),
         (3, "has embed=3; give the name of a layer"),
     ],

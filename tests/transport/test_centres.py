@@ -158,7 +158,7 @@ def test_centres_on_a_card_come_first(tmp_path: Path, network: Any) -> None:
         TeacherError, match=r"'old' has centres on its card of shape \(6, 5\) and embeddings of 64"
     ):
         cost_matrix(as_teacher(path), X, Y, centres="card")
-    with pytest.warns(ConsilienceWarning, match="card of teacher 'old' have 5 columns .* has 64; they are"):
+    with pytest.warns(ConsilienceWarning, match="card of teacher 'old' have 5 columns .* has 64, so they"):
         found = cost_matrix(as_teacher(path), X, Y)
     np.testing.assert_array_equal(found, cost_matrix(as_teacher(path), X, Y, centres="predictions"))
 
@@ -198,7 +198,7 @@ def test_constant_and_superclass_costs(network: Any) -> None:
     cost = cost_matrix(network, X, Y, kind="superclass", superclasses=parity)
     np.testing.assert_array_equal(cost, (np.arange(6)[:, None] + np.arange(4, 10)) % 2)
     del parity[7], parity[0]
-    with pytest.raises(InvalidInputError, match="superclasses lacks 0, 7; name one for every class"):
+    with pytest.raises(InvalidInputError, match="superclasses lacks 0, 7; give a superclass for every class"):
         cost_matrix(network, X, Y, kind="superclass", superclasses=parity)
 
 
@@ -254,10 +254,10 @@ def test_another_models_embedding(network: Any) -> None:
         ({"centres": "weigths"}, "centres='weigths' is unknown"),
         ({"normalize": "yes"}, "normalize='yes' is unknown"),
         ({"kind": "superclass"}, "kind='superclass' needs superclasses="),
-        ({"superclasses": {1: 2}}, "superclasses= is for it alone"),
+        ({"superclasses": {1: 2}}, "and no other kind takes it"),
         ({"kind": "superclass", "superclasses": [1, 2]}, "superclasses is a list; give a mapping"),
-        ({"kind": "constant", "centres": "weights"}, "centres= are for kind='embedding', not 'constant'"),
-        ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "no row that tells the centre of 99"),
+        ({"kind": "constant", "centres": "weights"}, "work only with kind='embedding', not 'constant'"),
+        ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "The centre of 99 is unknown"),
         ({"classes": [4, 5]}, r"y has \d in row \d+ \(\d+ such rows\), which is none of the classes 4, 5"),
         ({"classes": [4, 4]}, "more than once"),
         ({"kind": "random", "random_state": "a"}, "random_state='a' must be a whole number"),
@@ -289,7 +289,7 @@ def test_rows_on_which_the_teacher_abstains_tell_nothing() -> None:
     proba = np.sqrt(softmax(logits[2:], axis=1))
     np.testing.assert_allclose(class_centres(teacher, rows, labels)[0], proba[::2].mean(axis=0))
     with pytest.raises(
-        InvalidInputError, match="no row that tells the centre of z: y has none, or the teacher abs"
+        InvalidInputError, match=r"The centre of z is unknown: y has no rows of .*, or the teacher abs"
     ):
         class_centres(teacher, rows, ["z", "z", "x", "y", "x", "y"])
 
@@ -343,7 +343,7 @@ def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(netwo
     assert check.weight_centres == pytest.approx(np.mean((unit @ weights).argmax(axis=1) == LABELS[OLD]))
     assert check.model - check.true_centres < 0.05
     assert check.trustworthy
-    assert "The weights may stand for the class centres." in str(check)
+    assert "The weights can replace the class centres." in str(check)
 
 
 def test_without_labels_the_models_own_predictions_are_the_measure(network: Any, forest: Any) -> None:
@@ -393,6 +393,6 @@ def test_a_row_alone_in_its_class_is_nearest_to_another() -> None:
 
 def test_no_row_of_a_class_that_the_teacher_knows(network: Any) -> None:
     with pytest.raises(
-        InvalidInputError, match="No row of X is of a class that teacher 'MLPClassifier' knows"
+        InvalidInputError, match="No row of X belongs to a class that teacher 'MLPClassifier' knows"
     ):
         ncm_accuracy(network, X, ["new"] * len(X))

@@ -333,5 +333,5 @@ def test_curves_of_fig_3_lie_below_their_bound(problem):
     # a vector without mean is at most sqrt(k) / 2 of its range long
     assert (curves.euclidean <= curves.variation + 1e-12).all()
     assert curves.variation[30] < 1e-6
-    with pytest.raises(InvalidInputError, match="no probability of zero"):
+    with pytest.raises(InvalidInputError, match="no probabilities of zero"):
         convergence_curves(np.eye(6)[:5], b, M)

@@ -9,7 +9,7 @@ import sys
 def main() -> None:
     """Run the command ``consilience``."""
     for stream in (sys.stdout, sys.stderr):
-        # a name that the terminal's encoding lacks is written out, instead of ending the program
+        # characters that the terminal cannot encode are escaped, instead of ending the program
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     from consilience.cli.commands import app

@@ -1,6 +1,6 @@
-"""The command line: what all commands share.
+"""The command line: the parts that all commands share.
 
-Whatever is slow to import is imported inside the commands, so that ``--help`` answers at once.
+Slow imports happen inside the commands, so ``--help`` answers at once.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 _Estimator = TypeVar("_Estimator", "Unifier", "CollisionClustering", "CrossTaskDistiller")
 
-del rich  # only its presence mattered; typer may come without it
+del rich  # we only needed to know that it is installed; typer may come without it
 
-# typer carries a click of its own since 0.26 and had the separate package before; this is either's
+# since 0.26 typer has its own copy of click; before, it used the separate package. This works with both.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
@@ -50,7 +50,7 @@ _OPTIONS = {
     "n_clusters": "--clusters",
     "n_jobs": "--jobs",
     "random_state": "--seed",
-}  # where an option is not called as the argument is
+}  # options whose name differs from the argument's
 
 
 class _OneSentence(TyperGroup):
@@ -72,7 +72,7 @@ class _OneSentence(TyperGroup):
 
 
 def new_app() -> typer.Typer:
-    """Return a command line without commands that behaves as this one does; examples make theirs with it."""
+    """Return a command line without commands that behaves like this one. The examples build theirs on it."""
     return typer.Typer(
         cls=_OneSentence,
         add_completion=False,
@@ -110,7 +110,7 @@ Teachers = Annotated[
 ]
 Cache = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder that keeps what teachers say, so that none runs twice."),
+    typer.Option(metavar="DIR", help="Folder that stores the teachers' outputs, so no teacher runs twice."),
 ]
 Student = Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")]
 BatchSize = Annotated[int, typer.Option(help="Rows per call of a teacher.")]
@@ -119,7 +119,7 @@ TestData = Annotated[Path | None, typer.Option(metavar="FILE", help="Rows to mea
 TestLabels = Annotated[Path | None, typer.Option(metavar="FILE", help="Their labels.")]
 Aliases = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help='JSON object with other names of classes: {"automobile": "car"}.'),
+    typer.Option(metavar="FILE", help='JSON object with aliases of classes: {"automobile": "car"}.'),
 ]
 
 
@@ -151,14 +151,14 @@ def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Esti
         estimator.fit(X, y)
     except ConsilienceError:
         raise
-    except ValueError as error:  # scikit-learn checks X by itself
+    except ValueError as error:  # scikit-learn checks X itself
         raise InvalidInputError(f"{who} cannot learn from {data}: {_sentence(error)}") from error
     return estimator
 
 
 @contextmanager
 def _library_warnings(spell: Spelling) -> Iterator[None]:
-    """Show this library's warnings as one line each, and no others."""
+    """Show the warnings of this library, one line each, and hide all others."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if isinstance(message, ConsilienceWarning):
@@ -218,7 +218,7 @@ def kind(file: Path) -> str:
 
 
 def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:
-    """Make a teacher of each file, named by its stem; by folder and stem where stems are not unique."""
+    """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique."""
     from consilience.files import readers
     from consilience.teachers import as_teacher
 
@@ -239,7 +239,7 @@ def tell_unused_aliases(space: LabelSpace) -> None:
 
     if space.unused_aliases:
         warnings.warn(
-            f"No teacher has a class that these aliases rename: {shorten(space.unused_aliases)}.",
+            f"No teacher has the classes that these aliases rename: {shorten(space.unused_aliases)}.",
             ConsilienceWarning,
             stacklevel=2,
         )

@@ -1,7 +1,7 @@
-"""What people see in a terminal.
+"""The output in a terminal.
 
-Results are tables on stdout; bars and remarks go to stderr. Every table is drawn from the same mapping that
-``--json`` prints, so that the two cannot disagree.
+Results are tables on stdout. Bars and remarks go to stderr. Each table is drawn from the mapping that
+``--json`` prints, so the two cannot disagree.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from consilience.unify.unifier import Estimate, Unifier
 
 WIDTH = 110
-"""Columns of a table that goes to a file or a pipe, which have no width of their own."""
+"""Width of a table, in columns, if it goes to a file or a pipe."""
 
 MOST_OVERLAPS = 12
-"""Up to so many teachers the overlaps are shown as a matrix; beyond, only in JSON."""
+"""Show the overlaps of at most this many teachers as a matrix. JSON always has them."""
 
 
 def escape(text: str) -> str:
-    """Return text from outside as it may be printed: markup and control characters are shown, not obeyed.
+    """Return text from outside in a form that is safe to print: it shows markup and control characters.
 
-    A class name or a path can hold escape sequences that move the cursor, set colours or the window's title.
+    A class name or a path may contain escape sequences that move the cursor, or set colours or a title.
 
     Examples
     --------
@@ -65,15 +65,15 @@ def show_warning(message: str) -> None:
 
 
 def show_json(values: Mapping[str, Any]) -> None:
-    """Print a result for machines on stdout; plain print, so that no line is wrapped."""
+    """Print a result as JSON on stdout. It uses plain print, which wraps no lines."""
     text = json.dumps(values, indent=2, ensure_ascii=False)
-    # json escapes the control characters below 32 alone
+    # json escapes only the control characters below 32
     print("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 
 @contextmanager
 def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
-    """Draw what is reported as bars on stderr; nothing where that is no terminal."""
+    """Draw progress as bars on stderr, if stderr is a terminal."""
     target = console(stderr=True)
     if quiet or not target.is_terminal:
         yield silent
@@ -96,13 +96,13 @@ def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
 
 
 def space_view(space: LabelSpace, kinds: Sequence[str]) -> dict[str, Any]:
-    """Return who knows what, ready for JSON.
+    """Return the classes of each teacher and their overlaps, ready for JSON.
 
     Parameters
     ----------
     space : LabelSpace
     kinds : sequence of str
-        What each teacher is made of, such as ``"onnx"``.
+        The kind of each teacher's file, such as ``"onnx"``.
     """
     known = space.mask
     counts = known.astype(int)
@@ -124,7 +124,7 @@ def space_view(space: LabelSpace, kinds: Sequence[str]) -> dict[str, Any]:
 
 
 def show_space(view: Mapping[str, Any]) -> None:
-    """Draw what `space_view` gives."""
+    """Draw the result of `space_view`."""
     out = console()
     teachers = view["teachers"]
     out.print(f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]")
@@ -136,18 +136,18 @@ def show_space(view: Mapping[str, Any]) -> None:
     if 1 < len(teachers) <= MOST_OVERLAPS:
         out.print("\n[bold]Shared classes[/]")
         out.print(_overlaps([teacher["name"] for teacher in teachers], view["overlaps"]))
-    alone = {name: classes for name, classes in view["only_one_teacher"].items() if classes}
+    unshared = {name: classes for name, classes in view["only_one_teacher"].items() if classes}
     if len(teachers) > 1:
         out.print()
-        for name, classes in alone.items():
+        for name, classes in unshared.items():
             out.print(f"Only {escape(name)} knows {escape(shorten(classes))}.", soft_wrap=True)
-        if not alone:
-            out.print("Every class is known to two teachers or more.")
+        if not unshared:
+            out.print("At least two teachers know every class.")
     groups = view["components"]
     if len(groups) == 1:
         out.print("One component: the teachers determine the probabilities of all classes.")
         return
-    out.print(f"{len(groups)} components, which share no class:")
+    out.print(f"{len(groups)} components, which share no classes:")
     for group in groups:
         out.print(f"  {escape(shorten(group))}", soft_wrap=True)
     out.print(
@@ -163,7 +163,7 @@ def unifier_view(
     y: Any,
     test: tuple[Any, Any] | None,
 ) -> dict[str, Any]:
-    """Return what a unifier did, ready for JSON.
+    """Return a summary of a unifier, ready for JSON.
 
     Parameters
     ----------
@@ -172,13 +172,13 @@ def unifier_view(
     estimate : Estimate
         Its soft labels, and how they came about.
     kinds : sequence of str
-        What each teacher is made of, such as ``"onnx"``.
+        The kind of each teacher's file, such as ``"onnx"``.
     n_rows : int
         Rows of the transfer set.
     y : sequence or None
-        Its known labels.
+        Known labels of the transfer set.
     test : (X, y) or None
-        Rows to measure the student on.
+        Rows to measure the student's accuracy on.
     """
     space = estimate.label_space
     student = getattr(unifier, "student_", None)
@@ -258,7 +258,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
 
 
 def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dict[str, Any]:
-    """Return what was found, ready for JSON.
+    """Return the clusters found, ready for JSON.
 
     Parameters
     ----------
@@ -314,7 +314,7 @@ def _agreement(truth: Any, labels: Any) -> dict[str, Any]:
 
 
 def show_clusters(view: Mapping[str, Any]) -> None:
-    """Draw what `clusters_view` gives."""
+    """Draw the result of `clusters_view`."""
     out = console()
     labels = view["n_labels"] > 0
     table = plain_table(
@@ -339,7 +339,7 @@ def show_clusters(view: Mapping[str, Any]) -> None:
 
 
 def facts_table(facts: Mapping[str, str | None]) -> rich.table.Table:
-    """Return names and facts as a table without lines, those without a fact left out."""
+    """Return names and facts as a table without lines; leave out names without a fact."""
     grid = rich.table.Table.grid(padding=(0, 2))
     for name, fact in facts.items():
         if fact is not None:
@@ -348,9 +348,9 @@ def facts_table(facts: Mapping[str, str | None]) -> rich.table.Table:
 
 
 def show_demo(view: Mapping[str, Any]) -> None:
-    """Draw what `consilience.cli.demo.DemoResult.to_dict` gives."""
+    """Draw the result of `consilience.cli.demo.DemoResult.to_dict`."""
     out = console()
-    out.print("[bold]The sites: each trains on its own rows and shows nobody but its model[/]")
+    out.print("[bold]The sites: each trains on its own rows and shares only its model[/]")
     table = plain_table("site", "model", ">rows", "digits it knows", ">right on these", ">on all ten")
     for site in view["sites"]:
         figures = (_percent(site["own_accuracy"]), _percent(site["accuracy"]))
@@ -396,7 +396,7 @@ def _overlaps(names: Sequence[str], overlaps: Sequence[Sequence[int]]) -> rich.t
 
 
 def plain_table(*headers: str) -> rich.table.Table:
-    """Return an empty table; a header that begins with ">" is right-aligned."""
+    """Return an empty table. Headers that begin with ">" are right-aligned."""
     table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False)
     for header in headers:
         right = header.startswith(">")

@@ -1,4 +1,4 @@
-"""The demonstration: five sites that may not share their data, and one classifier out of their models.
+"""The demonstration: five sites that may not share their data, and one classifier made from their models.
 
 Everything comes with the package: the data are scikit-learn's handwritten digits.
 """
@@ -23,8 +23,8 @@ from consilience.unify.soft_labels import METHODS
 from consilience.unify.unifier import Unifier
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-# Each site, its model and the digits it has seen: 23 of the 50 pairs, every digit at two sites or more, and
-# a chain of shared digits between any two sites.
+# Each site, its model and the digits it has seen: 23 of the 50 pairs. At least two sites know each digit, and
+# a chain of shared digits connects any two sites.
 SITES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("north", "logistic regression", (0, 1, 2, 3, 4)),
     ("east", "random forest", (3, 4, 5, 6)),
@@ -35,14 +35,14 @@ SITES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 ROWS_PER_CLASS = 40
 TEST_ROWS = 400
 DEFAULT = "MF-LF-BS"
-"""What `Unifier` does by default, in the paper's spelling."""
+"""The default of `Unifier`, in the paper's spelling."""
 
 Family = Literal["E", "BS", "BP"]
 
 
 @dataclass(frozen=True)
 class Site:
-    """One site: what it knows, and how far it comes alone.
+    """One site: the classes it knows, and the accuracy of its own model.
 
     `own_accuracy` is over the test rows of its own classes, `accuracy` over all test rows.
     """
@@ -59,7 +59,7 @@ class Site:
 class Variant:
     """One way to unify: E estimates soft labels, BS balances them too, BP trains on the method's own loss.
 
-    `label_accuracy` is how often the largest soft label of an unlabelled row is right; None with BP.
+    `label_accuracy` is the share of unlabelled rows whose largest soft label is right; None with BP.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class DemoResult:
-    """What the demonstration found; `best_model` is the fitted Unifier of `best`."""
+    """The results of the demonstration; `best_model` is the fitted Unifier of `best`."""
 
     sites: tuple[Site, ...]
     variants: tuple[Variant, ...]
@@ -88,18 +88,18 @@ class DemoResult:
 
     @property
     def best(self) -> Variant:
-        """The most accurate variant on the test rows; the first of equals."""
+        """The variant with the highest accuracy on the test rows, or the first if several share it."""
         return max(self.variants, key=lambda variant: variant.accuracy)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the model, ready for JSON."""
-        values = asdict(replace(self, best_model=None))  # asdict would copy the model deeply
+        values = asdict(replace(self, best_model=None))  # asdict would deep-copy the model
         del values["best_model"]
         return {**values, "best": self.best.name, "classes": list(NAMES)}
 
 
 class _Split(NamedTuple):
-    """Row numbers; no row is in two of them, nor at two sites."""
+    """Row numbers. No row is in two parts, or at two sites."""
 
     sites: list[NDArray[np.intp]]
     transfer: NDArray[np.intp]
@@ -107,7 +107,7 @@ class _Split(NamedTuple):
 
 
 class _Data(NamedTuple):
-    """All digits, who may see which, and the seed that decided it."""
+    """All digits, their split, and the seed of the split."""
 
     X: NDArray[np.float64]
     y: NDArray[np.str_]
@@ -122,18 +122,18 @@ def run_demo(
     student: Literal["auto", "torch", "mlp"] = "auto",
     progress: Progress = silent,
 ) -> DemoResult:
-    """Train the sites' models, unify them in every way, and compare.
+    """Train the sites' models, unify them in every way and compare the results.
 
     Parameters
     ----------
     seed : int
-        Makes everything reproducible: the split of the data, the sites' models and the student, which starts
-        from the same weights for every method.
+        Makes everything reproducible: the split of the data, the sites' models and the student. The student
+        starts from the same weights for every method.
     methods : sequence of str
         Which of ``"sd"``, ``"ce"``, ``"mf-p"``, ``"mf-lv"`` and ``"mf-lf"`` to compare.
     student : {"auto", "torch", "mlp"}
-        The student of every method: a small network in torch or in scikit-learn. ``"auto"`` takes torch where
-        it is installed; without it there are no backprop variants.
+        The student of every method: a small network in torch or in scikit-learn. ``"auto"`` takes torch if it
+        is installed. Without torch there are no backprop variants.
     progress : callable
         Called with ("sites", done, 5) and ("methods", done, total).
     """
@@ -184,7 +184,7 @@ def _split(y: NDArray[np.str_], seed: int) -> _Split:
         known = [NAMES[digit] for digit in digits]
         sites.append(np.concatenate([left[name][:ROWS_PER_CLASS] for name in known]))
         left.update({name: left[name][ROWS_PER_CLASS:] for name in known})
-    # sorted: otherwise the student would see the transfer set class by class
+    # sorted, because otherwise the student would see the transfer set class by class
     return _Split(sites, np.sort(np.concatenate(list(left.values()))), test)
 
 
@@ -231,13 +231,13 @@ def _compare(
     teachers: Sequence[Teacher], data: _Data, methods: Sequence[str], student: str, progress: Progress
 ) -> tuple[tuple[Variant, ...], list[Unifier]]:
     X, y, split, seed = data
-    # once for all: every method starts from what the teachers say of the transfer set
+    # only once: every method starts from the same outputs of the teachers on the transfer set
     logits = Unifier(teachers).score_teachers(X[split.transfer])
     plan = [(method, family) for method in methods for family in _families(method, student)]
     variants: list[Variant] = []
     models: list[Unifier] = []
     for method, family in plan:
-        # one more step, for the supervised benchmark that follows
+        # one extra step for the supervised benchmark that follows
         progress("methods", len(variants), len(plan) + 1)
         started = time.perf_counter()
         model = Unifier(
@@ -261,15 +261,15 @@ def _compare(
 
 
 def _name(method: str, family: Family) -> str:
-    """Return the paper's name: plain SD has no suffix."""
+    """Return the paper's name. Plain SD has no suffix."""
     return "SD" if (method, family) == ("sd", "E") else f"{method.upper()}-{family}"
 
 
 def _supervised(data: _Data, student: str) -> tuple[float, float]:
-    """Return the accuracy and seconds of SPV: the same student on all sites' rows with their labels."""
+    """Return the accuracy and seconds of SPV: the same student, trained on all sites' labelled rows."""
     X, y, split, seed = data
     rows = np.sort(np.concatenate(split.sites))
-    # every row has a label, to which its soft label is pinned: the teacher is never heard
+    # every row has a label, which fixes its soft label: the teacher's output has no effect
     teacher = as_teacher(np.zeros((len(rows), len(NAMES))), NAMES, "nobody", output="logits")
     started = time.perf_counter()
     model = Unifier([teacher], student, balance=False, temperature=1.0, random_state=seed)
@@ -280,7 +280,7 @@ def _supervised(data: _Data, student: str) -> tuple[float, float]:
 
 @contextmanager
 def _quiet_students() -> Iterator[None]:
-    """Hide that scikit-learn's networks stop at max_iter, which is meant here."""
+    """Hide scikit-learn's warning that networks stop at max_iter; here they should."""
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
@@ -289,8 +289,8 @@ def _quiet_students() -> Iterator[None]:
 
 
 def _sentences(result: DemoResult) -> Iterator[str]:
-    """Say in plain words what the figures say."""
-    yield from _alone(result)
+    """Describe the results in plain words."""
+    yield from _single_sites(result)
     by_name = {variant.name: variant for variant in result.variants}
     naive, default, best = by_name.get("SD"), by_name.get(DEFAULT), result.best
     if naive is not None:
@@ -300,7 +300,7 @@ def _sentences(result: DemoResult) -> Iterator[str]:
         )
     if default is not None:
         yield (
-            f"Unified by the default ({DEFAULT}), without one further label: {_percent(default.accuracy)}."
+            f"Unified by the default ({DEFAULT}), without any further labels: {_percent(default.accuracy)}."
             + (
                 ""
                 if best is default
@@ -308,12 +308,12 @@ def _sentences(result: DemoResult) -> Iterator[str]:
             )
         )
     else:
-        yield f"Best unified, without one further label: {best.name} with {_percent(best.accuracy)}."
+        yield f"Best unified, without any further labels: {best.name} with {_percent(best.accuracy)}."
     yield _benchmark(result, naive, default or best)
     p = best.accuracy
     margin = 1.96 * float(np.sqrt(p * (1 - p) / result.n_test))
     yield (
-        f"With {result.n_test} test rows an accuracy of {_percent(p)} is known to about "
+        f"With {result.n_test} test rows, an accuracy of {_percent(p)} is uncertain by about "
         f"±{100 * margin:.1f} points; do not read much into smaller differences."
     )
     if result.student != "torch":
@@ -323,7 +323,7 @@ def _sentences(result: DemoResult) -> Iterator[str]:
         )
 
 
-def _alone(result: DemoResult) -> Iterator[str]:
+def _single_sites(result: DemoResult) -> Iterator[str]:
     sizes = [len(site.classes) for site in result.sites]
     few, most = min(sizes), max(sizes)
     span = str(few) if few == most else f"{few} to {most}"
@@ -334,13 +334,13 @@ def _alone(result: DemoResult) -> Iterator[str]:
     )
     yield (
         f"The best single site, {site.name} ({site.model}), is right on {_percent(site.own_accuracy)} of its "
-        f"own {len(site.classes)} digits, and so on {_percent(site.accuracy)} of all."
+        f"own {len(site.classes)} digits, and therefore on {_percent(site.accuracy)} of all."
     )
 
 
 def _benchmark(result: DemoResult, naive: Variant | None, unified: Variant) -> str:
     sentence = (
-        f"The same network, supervised with all the sites' labelled rows pooled (SPV), which "
+        f"The same network, supervised on the pooled labelled rows of all sites (SPV), which "
         f"the sites do not allow: {_percent(result.supervised)}."
     )
     if naive is None or result.supervised <= naive.accuracy:

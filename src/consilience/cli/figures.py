@@ -1,4 +1,4 @@
-"""Figures: a result becomes figure data, and figure data become a drawing."""
+"""Figures: turn a result into figure data, and figure data into a drawing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 
-# Okabe and Ito's colours, which people with any kind of colour vision tell apart; the shapes differ too.
+# Okabe and Ito's colours are distinct for people with any kind of colour vision. The shapes differ too.
 _STYLES = {
     "E": ("#E69F00", "o", "estimated soft labels (E)"),
     "BS": ("#0072B2", "D", "estimated and balanced (BS)"),
@@ -40,7 +40,7 @@ class Point:
 
 @dataclass(frozen=True)
 class DemoFigure:
-    """What the demonstration's figure shows: a row per method, a point per variant, two lines."""
+    """The data of the demonstration's figure: a row per method, a point per variant, two lines."""
 
     methods: tuple[str, ...]
     points: tuple[Point, ...]
@@ -57,10 +57,10 @@ def demo_figure(result: Mapping[str, Any]) -> DemoFigure:
     Parameters
     ----------
     result : mapping
-        What `consilience.cli.demo.DemoResult.to_dict` gives.
+        The result of `consilience.cli.demo.DemoResult.to_dict`.
     """
     methods = list(dict.fromkeys(variant["method"] for variant in result["variants"]))
-    # the worst on top, so that the eye goes down towards the best
+    # worst first, so that the best is at the bottom
     score = {
         method: max(v["accuracy"] for v in result["variants"] if v["method"] == method) for method in methods
     }
@@ -86,18 +86,18 @@ def demo_figure(result: Mapping[str, Any]) -> DemoFigure:
 
 
 def check_figure_path(path: str | os.PathLike[str]) -> Path:
-    """Return where a figure may be written, or say why not; to be called before the long work."""
+    """Return the path of a figure, or raise if it cannot be drawn there. Call it before the long work."""
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise InvalidInputError(
-            f"A figure's file name ends in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not {target.name!r}."
+            f"A figure's file must end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, not {target.name!r}."
         )
     require("matplotlib", extra="report", purpose="Drawing a figure")
     return target
 
 
 def draw_demo(data: DemoFigure, path: str | os.PathLike[str]) -> Path:
-    """Draw the demonstration's figure into a file; a reader sees the old file or the new one.
+    """Draw the demonstration's figure into a file, atomically: a reader sees the old file or the new one.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def draw_demo(data: DemoFigure, path: str | os.PathLike[str]) -> Path:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    # not pyplot: no global state, and no window
+    # not pyplot, which has global state and windows
     height = _TOP + 0.66 * len(data.methods) + _BOTTOM
     figure = Figure(figsize=(8.4, height), facecolor="white")
     FigureCanvasAgg(figure)
@@ -135,7 +135,7 @@ def draw_demo(data: DemoFigure, path: str | os.PathLike[str]) -> Path:
 
 @dataclass(frozen=True)
 class ConvergenceFigure:
-    """What Fig. 3 of "Selective Cross-Task Distillation" shows: named curves over iterations."""
+    """The data of Fig. 3 of "Selective Cross-Task Distillation": named curves over iterations."""
 
     curves: Mapping[str, tuple[float, ...]]
     title: str
@@ -148,9 +148,9 @@ def convergence_figure(curves: ConvergenceCurves) -> ConvergenceFigure:
     Parameters
     ----------
     curves : ConvergenceCurves
-        What `consilience.transport.convergence_curves` gives.
+        The result of `consilience.transport.convergence_curves`.
     """
-    # below this the limit itself is not known
+    # below this error, the limit itself is not exact
     named = {
         "bound of Prop. 4.3": curves.bound,
         "variation seminorm": curves.variation,
@@ -158,7 +158,7 @@ def convergence_figure(curves: ConvergenceCurves) -> ConvergenceFigure:
     }
     return ConvergenceFigure(
         {name: tuple(float(max(value, _LEAST_ERROR)) for value in values) for name, values in named.items()},
-        "Gradients of the Sinkhorn distance converge at least as fast as Prop. 4.3 says",
+        "Gradients of the Sinkhorn distance converge at least as fast as Prop. 4.3 states",
         f"Error of the gradient after each plain iteration, mean of {curves.n_rows} pairs of predictions, "
         f"epsilon = {curves.epsilon:.3g}",
     )
@@ -194,7 +194,7 @@ def draw_convergence(data: ConvergenceFigure, path: str | os.PathLike[str]) -> P
 
 
 def _save(figure: Any, target: Path) -> Path:
-    """Write a figure so that a reader sees the old file or the new one."""
+    """Write a figure atomically: a reader sees the old file or the new one."""
     temporary = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     try:
         figure.savefig(temporary, dpi=200)

@@ -1,4 +1,4 @@
-"""ONNX export: a scikit-learn model as ONNX, the tail that every exported student shares, and safe writing.
+"""ONNX export: convert a scikit-learn model, append the tail that all students share, and write it safely.
 
 An exported model has one input ``X`` (n, ...) and two outputs: ``probabilities`` (n, L), float32, and
 ``label`` (n,), the most probable class. Its metadata carries the class names as JSON.
@@ -22,20 +22,20 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.labels import class_list
 
-# Opset 18 is the one torch's exporter writes natively; skl2onnx and every onnxruntime we allow know it. The
-# IR version is held back likewise: onnx writes its own newest, which an older onnxruntime refuses.
+# Opset 18 is the native opset of torch's exporter; skl2onnx and every onnxruntime we allow support it. The IR
+# version is fixed too: onnx would write its newest, which an older onnxruntime rejects.
 OPSET = 18
 ML_OPSET = 3
 IR_VERSION = 10
 
 TOLERANCE = 1e-5
-"""Largest difference in a probability between a scikit-learn model and its export."""
+"""Largest allowed difference in a probability between a scikit-learn model and its export."""
 
 PURPOSE = "Saving as ONNX"
 
 
 def exportable() -> str:
-    """Return the sentence that says which students can be exported.
+    """Return a sentence that says which students can be exported.
 
     Examples
     --------
@@ -50,20 +50,20 @@ def exportable() -> str:
 def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
     """Convert a fitted scikit-learn classifier or pipeline to ONNX, and check the result on example rows.
 
-    The input has the type of `X_example` (float32, float64 or int64). Inside, the arithmetic is double, as it
-    is in scikit-learn; where a converter does not support that, it is float.
+    The input has the type of `X_example` (float32, float64 or int64). Inside, the arithmetic is double, as in
+    scikit-learn, or float if a converter does not support double.
 
     Parameters
     ----------
     model : classifier
         A fitted classifier or pipeline with `predict_proba`.
     X_example : (n, d) array or data frame of numbers
-        Rows to learn the input type from and to compare the two models on; at most 256 are used.
+        Rows that define the input type and on which the two models are compared. At most 256 are used.
 
     Returns
     -------
     onnx.ModelProto
-        One input ``X`` (n, d) and one output ``probabilities`` (n, k), float32, a column per entry of
+        One input ``X`` (n, d) and one output ``probabilities`` (n, k), float32, with one column for each of
         ``model.classes_``.
 
     Examples
@@ -76,7 +76,7 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
     """
     if not hasattr(model, "predict_proba"):
         raise InvalidInputError(
-            f"{_describe(model)} has no predict_proba, which an export needs. {exportable()}"
+            f"{_describe(model)} has no predict_proba, but an export needs it. {exportable()}"
         )
     require("skl2onnx", extra="onnx", purpose=PURPOSE)
     X_example = X_example[:256]
@@ -87,7 +87,7 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
         try:
             converted = _convert(model, rows, expected.shape[1], kind)
             got = _run(converted, rows)
-        except Exception as error:  # skl2onnx and onnxruntime raise nearly every type there is
+        except Exception as error:  # skl2onnx and onnxruntime raise almost any type
             failures.append(f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:300]}")
             continue
         worst = float(np.max(np.abs(got - expected), initial=0.0))
@@ -106,25 +106,26 @@ def finish(
     scores: Literal["logits", "probabilities"],
     metadata: Mapping[str, str],
 ) -> Any:
-    """Append the tail that turns a student's scores into probabilities over all classes, and a label.
+    """Append the tail that turns a student's scores into probabilities over all classes and a label.
 
-    Logits go through a softmax. Probabilities p of a student that was fitted on soft labels at temperature T
-    are sharpened to p^T / sum p^T; T = 1 leaves them. Classes the student does not know get probability 0.
+    Logits go through a softmax. If a student was fitted on soft labels at temperature T, its probabilities p
+    are sharpened to p^T / sum p^T; T = 1 leaves them unchanged. Classes that the student does not know get
+    probability 0.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        One output, the scores (n, k). It is not changed.
+        A model with one output, the scores (n, k). It is not changed.
     classes : (L,) sequence of str, int, float or bool
-        Class names; ``label`` is a string, int64, double or bool tensor accordingly.
+        Class names. ``label`` is a string, int64, double or bool tensor accordingly.
     columns : (k,) sequence of int
         Position of each score among `classes`.
     temperature : float
-        T above. It is of no effect on logits, which are trained to be right at temperature 1.
+        T above. It has no effect on logits, which are trained to be right at temperature 1.
     scores : {"logits", "probabilities"}
-        What the model's output is.
+        The kind of the model's output.
     metadata : mapping of str to str
-        Written next to ``classes`` into the model's metadata.
+        Written into the model's metadata, next to ``classes``.
 
     Returns
     -------
@@ -174,31 +175,31 @@ def finish(
 
 
 def write_model(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a model to one file, atomically: a reader sees the old file or the new one, whole.
+    """Write a model to one file, atomically: a reader sees either the whole old file or the whole new one.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        Checked with `onnx.checker` first; its weights must be inside it.
+        Checked with `onnx.checker` first. Its weights must be inside it.
     path : path
-        The file; its folder must exist.
+        The file. Its folder must exist.
     """
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
     target = Path(path)
     for tensor in model.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise InvalidInputError(
-                f"The model keeps {tensor.name!r} in another file; export it as one file."
+                f"The model stores {tensor.name!r} in another file; export it as one file."
             )
     if model.ByteSize() >= 2**31:
-        raise InvalidInputError("The model is 2 GB or larger, which does not fit in one ONNX file.")
+        raise InvalidInputError("The model is 2 GB or larger, too large for one ONNX file.")
     onnx.checker.check_model(model)
     with replacing(target) as file:
         file.write(model.SerializeToString())
 
 
 def strip_notes(model: Any) -> None:
-    """Remove exporters' notes on nodes and values, in place: they hold source lines and paths."""
+    """Remove the notes that exporters put on nodes and values, in place: they hold source lines and paths."""
     graph = model.graph
     for item in (*graph.node, *graph.input, *graph.output, *graph.initializer):
         item.ClearField("doc_string")
@@ -210,7 +211,7 @@ def strip_notes(model: Any) -> None:
 
 
 class _Tail:
-    """Appends nodes to a graph, under names that the graph does not use."""
+    """Append nodes to a graph, with names that the graph does not use yet."""
 
     def __init__(self, onnx: Any, graph: Any) -> None:
         self.onnx, self.graph, self.count = onnx, graph, 0
@@ -236,18 +237,18 @@ class _Tail:
         return output
 
     def sharpen(self, value: str, power: float) -> str:
-        """Raise probabilities to a power and normalize them again."""
-        # a binary forest in onnxruntime gives one probability as 1 - p, which may be -1e-8
+        """Raise probabilities to a power and normalise them again."""
+        # in a binary forest, onnxruntime computes one probability as 1 - p, which may be -1e-8
         value = self.node("Relu", [value])
         if power == 1:
             return value
-        # softmax(T log p) = p^T / sum p^T, which cannot underflow to 0/0; log 0 = -inf gives 0 as it should
+        # softmax(T log p) = p^T / sum p^T cannot underflow to 0/0, and log 0 = -inf correctly gives 0
         value = self.node("Mul", [self.node("Log", [value]), self.constant(np.float32(power))])
         return self.node("Softmax", [value], axis=1)
 
     def spread(self, value: str, where: NDArray[np.int64], n_classes: int) -> str:
-        """Move column j to column where[j] of `n_classes`; the others are 0."""
-        # one column of zeros and a gather: a 0/1 matrix of (k, L) would grow with the square of the classes
+        """Move column j to column where[j] of `n_classes`; the other columns are 0."""
+        # one column of zeros and a gather: a 0/1 matrix (k, L) would grow with the square of the classes
         source = np.full(n_classes, len(where), dtype=np.int64)
         source[where] = np.arange(len(where))
         padded = self.node("Pad", [value, self.constant(np.array([0, 0, 0, 1], dtype=np.int64))])
@@ -256,7 +257,7 @@ class _Tail:
 
 def _label_dtype(table: NDArray[Any]) -> np.dtype[Any]:
     kinds = {"U": np.dtype(object), "i": np.dtype(np.int64), "f": np.dtype(np.float64), "b": np.dtype(bool)}
-    if table.dtype.kind not in kinds:  # whole numbers beyond int64
+    if table.dtype.kind not in kinds:  # integers beyond int64
         raise InvalidInputError(
             f"Class names of type {table.dtype} cannot be written to ONNX; use text or int."
         )
@@ -267,7 +268,7 @@ def _positions(columns: ArrayLike, n_classes: int) -> NDArray[np.int64]:
     where = np.asarray(columns)
     if where.ndim != 1 or where.dtype.kind not in "iu" or len(np.unique(where)) != len(where):
         raise InvalidInputError(
-            f"columns={columns!r} must be distinct whole numbers, one per column of scores."
+            f"columns={columns!r} must be distinct whole numbers, one for each column of scores."
         )
     if len(where) == 0 or where.min() < 0 or where.max() >= n_classes:
         raise InvalidInputError(f"columns={columns!r} must be positions among the {n_classes} classes.")
@@ -288,7 +289,7 @@ def _stamp(onnx: Any, model: Any, metadata: Mapping[str, str]) -> None:
 
 
 def _names(graph: Any) -> set[str]:
-    """Return every name of a node or a value in a graph, and in the graphs inside it."""
+    """Return all names of nodes and values in a graph and in its inner graphs."""
     names = {item.name for item in (*graph.input, *graph.output, *graph.initializer, *graph.value_info)}
     for node in graph.node:
         names |= {node.name, *node.input, *node.output}
@@ -298,7 +299,7 @@ def _names(graph: Any) -> set[str]:
 
 
 def _rename(graph: Any, wanted: Mapping[str, str]) -> None:
-    """Give values other names, in a graph and in the graphs inside it."""
+    """Rename values in a graph and in its inner graphs."""
     taken = _names(graph)
     new = {}
     for name in wanted.keys() & taken:
@@ -330,11 +331,11 @@ def _describe(model: Any) -> str:
 
 
 def _numbers(X: Any) -> NDArray[Any]:
-    """Return rows as a (n, d) array of int64, float32 or float64."""
+    """Return the rows as an (n, d) array of int64, float32 or float64."""
     rows = np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":
         raise InvalidInputError(
-            f"X_example has shape {rows.shape} and type {rows.dtype}; an export needs (n, d) numbers."
+            f"X_example has shape {rows.shape} and type {rows.dtype}; an export needs numbers (n, d)."
         )
     if rows.dtype.kind in "biu":
         return rows.astype(np.int64)
@@ -342,7 +343,7 @@ def _numbers(X: Any) -> NDArray[Any]:
 
 
 def _convert(model: Any, rows: NDArray[Any], n_classes: int, kind: type[np.floating[Any]]) -> Any:
-    """Convert with skl2onnx in double or float arithmetic; the input keeps the type of `rows`."""
+    """Convert with skl2onnx, in double or float arithmetic. The input keeps the type of `rows`."""
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
     from skl2onnx import convert_sklearn
     from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
@@ -351,7 +352,7 @@ def _convert(model: Any, rows: NDArray[Any], n_classes: int, kind: type[np.float
     tensor = DoubleTensorType if kind is np.float64 else FloatTensorType
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"skl2onnx(\.|$)")
-        # skl2onnx reads attributes that scikit-learn deprecates; the warning names scikit-learn's file
+        # skl2onnx reads attributes that scikit-learn has deprecated; the warning names scikit-learn's file
         warnings.filterwarnings("ignore", category=FutureWarning)
         converted = convert_sklearn(
             model,
@@ -369,7 +370,7 @@ def _convert(model: Any, rows: NDArray[Any], n_classes: int, kind: type[np.float
     if kind is np.float64:
         _cast_before_trees(onnx, tail)
     _cast_input(onnx, tail, rows.dtype, kind)
-    # skl2onnx declares doubles where a tree gives floats, so that the type is declared anew
+    # skl2onnx declares doubles even where a tree returns floats, so declare the type again
     kind_out = onnx.TensorProto.FLOAT
     tail.node("Cast", [score.name], output="probabilities", to=kind_out)
     del graph.output[:]
@@ -386,10 +387,10 @@ def _convert_hist_boosting(scope: Any, operator: Any, container: Any) -> None:
 
 
 class _HistContainer:
-    """A skl2onnx container that mends the node of histogram gradient boosting.
+    """A skl2onnx container that repairs the node of histogram gradient boosting.
 
-    skl2onnx writes booleans where the format has integers, which newer versions of protobuf refuse, and
-    rounds thresholds to float, although this model alone of scikit-learn's trees compares them in double.
+    skl2onnx writes booleans where the format needs integers, and newer versions of protobuf reject them. It
+    also rounds thresholds to float, but this is the only tree model of scikit-learn that compares doubles.
     """
 
     def __init__(self, container: Any) -> None:
@@ -412,7 +413,7 @@ class _HistContainer:
 
 
 def _prune(graph: Any) -> None:
-    """Drop the nodes and the constants that the outputs do not need."""
+    """Drop nodes and constants that the outputs do not need."""
     needed = {output.name for output in graph.output}
     kept = []
     for node in reversed(graph.node):
@@ -427,7 +428,7 @@ def _prune(graph: Any) -> None:
 
 
 def _cast_before_trees(onnx: Any, tail: _Tail) -> None:
-    """Round the input of trees to float, as scikit-learn does: a double may fall on the other side."""
+    """Round the input of trees to float, as scikit-learn does. A double could fall on the other side."""
     nodes = []
     for node in tail.graph.node:
         rounded = not any(attribute.name == "nodes_values_as_tensor" for attribute in node.attribute)
@@ -443,7 +444,7 @@ def _cast_before_trees(onnx: Any, tail: _Tail) -> None:
 
 
 def _cast_input(onnx: Any, tail: _Tail, given: np.dtype[Any], kind: type[np.floating[Any]]) -> None:
-    """Name the rows of the input and cast it from the type the user gives to the one computed with."""
+    """Name the input's row dimension, and cast from the user's type to the type of the arithmetic."""
     graph = tail.graph
     entry = graph.input[0]
     if given != kind:
@@ -461,6 +462,6 @@ def _cast_input(onnx: Any, tail: _Tail, given: np.dtype[Any], kind: type[np.floa
 def _run(model: Any, rows: NDArray[Any]) -> NDArray[Any]:
     runtime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
     options = runtime.SessionOptions()
-    options.log_severity_level = 4  # what fails here is reported by us
+    options.log_severity_level = 4  # we report failures ourselves
     session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, {"X": rows})[0])

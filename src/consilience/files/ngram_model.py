@@ -1,4 +1,4 @@
-"""A trained model of texts: how it reads texts, what it says of them, and its file."""
+"""A trained text model: how it reads texts, its predictions, and its file."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from consilience.kernels.text.ngrams import Bounds, Codes, hash_ngrams
 from consilience.labels import class_list, shorten
 
 VERSION_KEY = "consilience_text"
-"""The array of an .npz file that tells a model of texts from precomputed outputs."""
+"""The array in an .npz file that distinguishes a text model from precomputed outputs."""
 
 VERSION = 1
-MAX_LENGTH = 32  # of an n-gram
+MAX_LENGTH = 32  # characters of an n-gram
 MAX_BUCKETS = 2**28
 BATCH_SIZE = 1024
 
@@ -37,7 +37,7 @@ _ARRAYS = {"embeddings": "e", "weights": "f", "bias": "f", "classes": "", "setti
 
 
 class _Borders(dict[int, str]):
-    """What each character becomes, for `str.translate`: a table that grows with the characters it meets."""
+    """The replacement of each character, for `str.translate`. The table grows as new characters occur."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
@@ -45,7 +45,7 @@ class _Borders(dict[int, str]):
         if kind[0] == "Z" or kind in ("Cc", "Nd") or character == "_":
             self[code] = " "
         elif kind[0] in "PS":
-            self[code] = f" {character} "  # a word of its own
+            self[code] = f" {character} "  # a separate word
         else:
             self[code] = character
         return self[code]
@@ -53,15 +53,15 @@ class _Borders(dict[int, str]):
 
 @dataclass(frozen=True)
 class Reading:
-    """How a text becomes n-grams.
+    """How to turn a text into n-grams.
 
     Parameters
     ----------
     ngram_range : (int, int)
-        Least and most characters of an n-gram.
+        The fewest and the most characters of an n-gram.
     lowercase : bool
     max_chars : int
-        Characters of a text that are read; the rest is ignored.
+        Read at most this many characters of a text and ignore the rest.
     """
 
     ngram_range: tuple[int, int]
@@ -70,7 +70,7 @@ class Reading:
 
 
 class Packed(NamedTuple):
-    """Texts, ready to be hashed."""
+    """Texts, ready for hashing."""
 
     codes: Codes  # (c,) the code points of all texts, each with a space at both ends
     bounds: Bounds  # (n + 1,) where each text begins, and the end
@@ -100,11 +100,11 @@ class TextModel:
         return self.logits_of(self.embed(X))
 
     def logits_of(self, embeddings: NDArray[np.float32]) -> NDArray[np.float64]:
-        """Return logits (n, L) of what enters the last layer (n, d)."""
+        """Return logits (n, L) from inputs (n, d) of the last layer."""
         return np.asarray(embeddings @ self.weights + self.bias, dtype=np.float64)
 
     def embed(self, X: Any) -> NDArray[np.float32]:
-        """Return what enters the last layer (n, d)."""
+        """Return the inputs (n, d) of the last layer."""
         texts = as_texts(X)
         embeddings = np.empty((len(texts), self.embeddings.shape[1]), dtype=np.float32)
         for start in range(0, len(texts), BATCH_SIZE):
@@ -115,13 +115,13 @@ class TextModel:
         return embeddings
 
     def named(self, classes: NDArray[Any], temperature: float) -> TextModel:
-        """Return the model with other names of classes, and with logits `temperature` times as large."""
+        """Return the model with new class names, and with its logits multiplied by `temperature`."""
         scale = np.float32(temperature)
         return replace(self, weights=self.weights * scale, bias=self.bias * scale, classes=classes)
 
 
 def as_texts(X: Any) -> list[str]:
-    """Return X as a list of texts, or say what is wrong with it.
+    """Return X as a list of texts, or raise.
 
     Examples
     --------
@@ -135,7 +135,7 @@ def as_texts(X: Any) -> list[str]:
     shape = getattr(X, "shape", None)
     if shape is not None and len(shape) != 1:
         raise InvalidInputError(f"X has shape {tuple(shape)}; {expected}, of one dimension.")
-    n_rows(X)  # says what it is where it has no rows
+    n_rows(X)  # raises with a clear message if X has no rows
     if isinstance(X, Mapping | set | frozenset):
         raise InvalidInputError(f"X is a {type(X).__name__}; {expected}.")
     texts = X.tolist() if hasattr(X, "tolist") else list(X)
@@ -150,9 +150,9 @@ def as_texts(X: Any) -> list[str]:
 
 
 def pack(texts: Sequence[str], reading: Reading) -> Packed:
-    """Return the code points of texts: words with single spaces around them, digits left out.
+    """Return the code points of texts: words with single spaces around them, without digits.
 
-    Punctuation marks and symbols are words of their own.
+    Punctuation marks and symbols are separate words.
 
     Examples
     --------
@@ -178,11 +178,11 @@ def _normalised(texts: Sequence[str], reading: Reading) -> Iterator[str]:
 def write_model(
     path: str | os.PathLike[str], model: TextModel, *, description: str, details: Mapping[str, Any]
 ) -> Path:
-    """Write a model as an .npz file without pickles, embeddings in float16, and its card next to it."""
+    """Write a model to an .npz file without pickles, with float16 embeddings, and its card next to it."""
     target = Path(path)
     if target.suffix != ".npz":
         raise InvalidInputError(
-            f"A model of texts is saved as .npz; give a file name that ends so, not {target.name!r}."
+            f"A text model is saved as .npz; give a file name with this ending, not {target.name!r}."
         )
     if not target.parent.is_dir():
         raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
@@ -217,21 +217,21 @@ def write_model(
 
 
 def is_text_model(path: str | os.PathLike[str]) -> bool:
-    """Tell whether an .npz file says that it is a model of texts; only its list of contents is read."""
-    if not Path(path).is_file():  # a pipe would keep us waiting
+    """Tell whether an .npz file declares itself a text model; reads only the list of its contents."""
+    if not Path(path).is_file():  # reading from a pipe would block
         return False
     try:
         with zipfile.ZipFile(path) as archive:
             return f"{VERSION_KEY}.npy" in archive.namelist()
-    except Exception:  # zipfile raises all kinds, for a bit that was flipped
+    except Exception:  # a flipped bit can make zipfile raise almost any type
         return False
 
 
 def read_model(path: str | os.PathLike[str]) -> TextModel:
-    """Read a model that `write_model` wrote, or say what is wrong with the file.
+    """Read a model that `write_model` wrote, or raise.
 
-    Everything is checked before it is used: a stranger's file can give wrong answers and nothing worse. The
-    card is the caller's to compare, by `find_card`.
+    Everything is checked before use: the worst that a stranger's file can do is give wrong answers. The
+    caller compares the card, with `find_card`.
     """
     source = Path(path)
     try:
@@ -244,9 +244,7 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
     try:
         arrays = _read_arrays(source)
     except ArrayFileError as error:
-        raise InvalidInputError(
-            f"{source.name} is no model of texts that can be read: {error.reason}."
-        ) from error
+        raise InvalidInputError(f"{source.name} is not a readable text model: {error.reason}.") from error
     return _checked(arrays, source.name)
 
 
@@ -255,7 +253,7 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
         expected = [VERSION_KEY, *_ARRAYS]
         if sorted(archive.names) != sorted(expected):
             raise InvalidInputError(
-                f"{source.name} is no model of texts: it has {shorten(archive.names) or 'nothing'}; expected "
+                f"{source.name} is not a text model: it has {shorten(archive.names) or 'nothing'}; expected "
                 f"{shorten(sorted(expected))}. Write one with save."
             )
         return {name: archive.read(name) for name in expected}
@@ -263,11 +261,11 @@ def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
 
 def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
     def refuse(problem: str) -> InvalidInputError:
-        return InvalidInputError(f"{filename} is no model of texts that can be used: {problem}.")
+        return InvalidInputError(f"{filename} is not a usable text model: {problem}.")
 
     version = arrays[VERSION_KEY]
     if version.shape != () or version.dtype.kind not in "iu" or int(version) != VERSION:
-        raise refuse(f"its version is {version.tolist()!r} and this release reads {VERSION}")
+        raise refuse(f"its version is {version.tolist()!r}, but this release reads {VERSION}")
     for name, kind in _ARRAYS.items():
         if kind and arrays[name].dtype != np.dtype(kind) and arrays[name].dtype.kind != kind:
             raise refuse(f"{name} has type {arrays[name].dtype}")

@@ -1,4 +1,4 @@
-"""The mean and spread of columns, in which a constant column is seen to be one."""
+"""The mean and spread of columns. The spread of a constant column is exactly zero."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 from consilience.kernels.unify.packed import Floats
 
-# entries that float64 copies of a block of columns may have
+# the largest number of entries in a float64 copy of a block of columns
 _BLOCK = 2**22
 
 
 def column_moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
     """Return the mean (d,) and the standard deviation (d,) of the columns of X (n, d), n at least 1.
 
-    The deviation is 0 where entries differ by no more than their rounding: dividing by it, or by the rounding
-    of a mean, would turn a constant column into noise. Means are taken of differences to the first row, so
-    that they are exact for constant columns, however many rows there are.
+    The deviation is 0 if the entries differ by no more than rounding. Dividing by that rounding would turn a
+    constant column into noise. Means are taken over differences from the first row, which makes them exact
+    for constant columns, for any number of rows.
     """
     n, d = X.shape
     mean, spread = np.empty(d), np.empty(d)
@@ -36,5 +36,5 @@ def column_moments(X: NDArray[Any]) -> tuple[Floats, Floats]:
 
 
 def rounding_of(dtype: np.dtype[Any]) -> float:
-    """Return the relative differences of numbers that rounding explains; integers are exact."""
+    """Return the largest relative difference that rounding explains; integers are exact."""
     return 10.0 * float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0

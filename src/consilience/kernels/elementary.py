@@ -1,6 +1,6 @@
-"""exp and log that compile to vector instructions: inside a loop, numba's call the C library for each number.
+"""exp and log that compile to vector instructions. Numba's versions call the C library for each number.
 
-Both are right to about the last bit, and four times as fast where a loop along lanes or columns calls them.
+Both are accurate to about the last bit. They are four times as fast in loops along lanes or columns.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from consilience.kernels.compiled import part
 # Products and sums may fuse into one instruction (rounded once): faster, and no result depends on more.
 FUSE = {"contract"}
 _LOG2_E = 1.4426950408889634
-# log 2 in two parts: the first has zeros at its end, so that whole multiples of it are exact
+# log 2 in two parts: the first ends in zeros, so whole multiples of it are exact
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
-# 1.5 * 2^52: added to a small number, it leaves that number rounded in the last bits
+# 1.5 * 2^52: added to a small number, it leaves that number, rounded, in the last bits
 _ROUND = 6755399441055744.0
 _ROUND_BITS = np.int64(0x4338000000000000)
-_EXPONENT = np.int64(52)  # where a float's exponent begins
+_EXPONENT = np.int64(52)  # the bit where a float's exponent begins
 _ONE = np.int64(1023 << 52)  # the bits of 1.0
 _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # the bits of sqrt(1/2)
-_SMALLEST = -708.0  # below, exp has no full accuracy left
+_SMALLEST = -708.0  # below this, exp loses accuracy
 
 
 @intrinsic
@@ -46,7 +46,7 @@ def _float(typing_context: Any, x: Any) -> Any:
 
 @part(fastmath=FUSE)
 def exp(x):  # type: ignore[no-untyped-def]
-    """Return e^x for x below 700: 2^k times the Taylor series of the rest; 0 below -708, NaN for NaN."""
+    """Return e^x for x below 700, as 2^k times the Taylor series of the rest. 0 below -708, NaN for NaN."""
     rounded = x * _LOG2_E + _ROUND
     k = rounded - _ROUND
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
@@ -70,7 +70,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def log(x):  # type: ignore[no-untyped-def]
-    """Return the logarithm of a positive normal number, by the series of 2 artanh of (m - 1) / (m + 1)."""
+    """Return the logarithm of a positive normal number, from the series of 2 artanh((m - 1) / (m + 1))."""
     bits = _bits(x)
     exponent = (bits - _ROOT_HALF) >> _EXPONENT
     m = _float(bits - (exponent << _EXPONENT))  # between sqrt(1/2) and sqrt(2)

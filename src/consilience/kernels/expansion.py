@@ -1,4 +1,4 @@
-"""Soft labels as weighted hard labels, and back."""
+"""Convert soft labels to weighted hard labels, and sharpen probabilities."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, In
         Soft labels.
     class_weights : (L,) array
     threshold : float
-        Leave out classes less probable than this, but never a row's most probable one.
+        Leave out classes less probable than this, but never the most probable class of a row.
 
     Returns
     -------
     rows, labels : (k,) arrays of int
-        Which row has which label, row by row.
+        The row and the label of each pair, row by row.
     weights : (k,) array
         The probability, renormalised over the classes kept, times the class weight.
     """
@@ -35,15 +35,15 @@ def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, In
 
 
 def resample(weights: Floats, jitter: Floats) -> Ints:
-    """Draw indices in proportion to `weights`: one point at random in each of k equal parts of their sum.
+    """Draw indices in proportion to `weights`: one random point in each of k equal parts of their sum.
 
-    Evenly spaced points would vary less still, but beat with the period of rows that follow a pattern.
+    Evenly spaced points would vary even less, but they can resonate with a periodic pattern in the rows.
 
     Parameters
     ----------
     weights : (m,) array
     jitter : (k,) array
-        Where in its part each point lies, in [0, 1).
+        The position of each point within its part, in [0, 1).
 
     Returns
     -------
@@ -56,7 +56,7 @@ def resample(weights: Floats, jitter: Floats) -> Ints:
 
 
 def sharpen(proba: Floats, power: float) -> Floats:
-    """Return p^T / sum p^T for each row: what softmax(z) is when p is softmax(z / T).
+    """Return p^T / sum p^T for each row. If p is softmax(z / T), this is softmax(z).
 
     Parameters
     ----------
@@ -66,6 +66,6 @@ def sharpen(proba: Floats, power: float) -> Floats:
     """
     if power == 1.0:
         return proba
-    # relative to the largest, so that the power of small numbers does not make a row of zeros
+    # divide by the largest first: powers of small numbers could underflow and leave a row of zeros
     scaled = (proba / proba.max(axis=1, keepdims=True, initial=np.finfo(float).tiny)) ** power
     return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""A linear softmax model sigma(v^T x), eq. (3) of the collision cross-entropy paper, and how to train it."""
+"""A linear softmax model sigma(v^T x), eq. (3) of the collision cross-entropy paper, and its training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LogitLoss = Callable[[Floats], tuple[float, Floats]]
 
 
 class LinearFit(NamedTuple):
-    """What `minimise_linear` gives."""
+    """The result of `minimise_linear`."""
 
     W: Floats  # (d + 1, K)
     objective: float
@@ -26,7 +26,7 @@ class LinearFit(NamedTuple):
 
 
 def linear_logits(X: NDArray[Any], W: Floats) -> NDArray[Any]:
-    """Return X v + b (n, K) for X (n, d) and W (d + 1, K) whose last row is the bias b, in X's precision."""
+    """Return X v + b (n, K) in X's precision, for X (n, d) and W (d + 1, K), which ends in the bias row b."""
     out: NDArray[Any] = X @ W[:-1].astype(X.dtype, copy=False)
     out += W[-1].astype(X.dtype, copy=False)
     return out
@@ -43,23 +43,23 @@ def minimise_linear(
 ) -> LinearFit:
     """Minimise loss(X v + b) + weight_decay / 2 ||v||^2 over W = (v, b) by L-BFGS.
 
-    It takes any loss of the logits, convex or not, with soft labels, from a given start, and never leaves X's
-    precision. For plain cross-entropy with hard labels `fit_softmax_regression` is faster: it knows the
-    curvature of that loss, from which it gets its start, its coordinates and its last steps.
+    It takes any loss of the logits, convex or not, with soft labels, from any start, and keeps X's precision.
+    For plain cross-entropy with hard labels, `fit_softmax_regression` is faster: it uses the curvature of
+    that loss to choose its start, its coordinates and its last steps.
 
     Parameters
     ----------
     X : (n, d) array
-        float64, or float32, which halves the time of the products; the model itself is float64.
+        float64, or float32, which halves the time of the products. The model itself is float64.
     W : (d + 1, K) array
-        The start. Its last row is the bias, which is not decayed.
+        The start. Its last row is the bias, which does not decay.
     loss : function
-        From logits (n, K), in X's precision, to the mean loss and its gradient (n, K).
+        Takes logits (n, K) in X's precision; returns the mean loss and its gradient (n, K).
     weight_decay : float
     max_iter : int
         Steps of L-BFGS.
     tol : float
-        Stop when no entry of the gradient is above this.
+        Stop when no entry of the gradient exceeds this.
     """
 
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
@@ -76,7 +76,7 @@ def minimise_linear(
         np.ascontiguousarray(W, dtype=np.float64).ravel(),
         jac=True,
         method="L-BFGS-B",
-        # ftol stops on the value's rounding, which is what float32 products leave of a small gradient
+        # ftol stops when the value only changes by rounding: float32 products resolve no smaller gradient
         options={"maxiter": max_iter, "gtol": tol, "ftol": np.finfo(X.dtype).eps, "maxfun": 20 * max_iter},
     )
     gradient = float(np.abs(result.jac).max())

@@ -10,13 +10,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
-from numba import get_num_threads
 from threadpoolctl import ThreadpoolController
 
 SMALL = 30_000_000
-"""Multiplications of a product below which one thread is at least as fast."""
+"""One thread is at least as fast for products of fewer multiplications than this."""
 
 
 class OneThread:
@@ -76,25 +75,30 @@ def one_thread() -> AbstractContextManager[None]:
 
 def kernel_threads() -> int:
     """Return how many threads numba has."""
-    _launch()
-    return int(get_num_threads())
+    return int(_launch()())
 
 
 _launching = threading.Lock()
 
 
 @cache
-def _launch() -> None:
+def _launch() -> Callable[[], int]:
     """Let numba start its threads, which sets the number of OpenMP threads: leave torch its own number.
+
+    Return numba's function that tells their number. Its import waits until here: whoever only limits BLAS
+    needs no compiler.
 
     Otherwise a user who gave torch one thread would find it with all of them.
     """
+    from numba import get_num_threads
+
     with _launching:
         torch = sys.modules.get("torch")
         before = torch.get_num_threads() if torch is not None else 0
         get_num_threads()
         if torch is not None and torch.get_num_threads() != before:
             torch.set_num_threads(before)
+    return cast("Callable[[], int]", get_num_threads)
 
 
 @cache

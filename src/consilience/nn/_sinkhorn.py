@@ -1,8 +1,8 @@
-"""Sinkhorn's iteration on tensors: the numpy kernel where they are on the CPU, its twin on other devices.
+"""Sinkhorn's iteration on tensors: the numpy kernel on the CPU, its torch twin on other devices.
 
-Letters as in that kernel: a = p_T (n, m), b = p_S (n, k), scalings u and v. On a CPU the
-kernel takes the tensors as arrays, without copying what is in double precision; it is faster there than torch
-operations one by one. Both do the same iterations, and a test compares them.
+Letters as in that kernel: a = p_T (n, m), b = p_S (n, k), scalings u and v. On a CPU, the kernel takes the
+tensors as arrays, and copies nothing that is in double precision. It is faster there than separate torch
+operations. Both do the same iterations, and a test compares them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from consilience.kernels.transport import sinkhorn as kernels
 
 
 class Duals(NamedTuple):
-    """What `consilience.kernels.transport.sinkhorn.Solution` holds of a batch, without alpha."""
+    """The fields of `consilience.kernels.transport.sinkhorn.Solution` for a batch, without alpha."""
 
     beta: Tensor  # (n, k)
     value: Tensor  # (n,)
@@ -28,9 +28,9 @@ class Duals(NamedTuple):
 def solve(
     a: Tensor, b: Tensor, cost: Tensor, epsilon: float, tol: float, max_iter: int, start: Tensor | None
 ) -> Duals:
-    """Solve eq. (13) in each row of predictions; in double precision, whatever the tensors are."""
+    """Solve eq. (13) in each row of predictions, in double precision for any type of tensor."""
     a, b, cost = a.detach().double(), b.detach().double(), cost.detach().double()
-    # rows of float32 sum to one only to 1e-7, and two sums that differ leave no exact plan
+    # float32 rows sum to one only up to 1e-7; if two sums differ, no exact plan exists
     a, b = a / a.sum(dim=1, keepdim=True), b / b.sum(dim=1, keepdim=True)
     start = None if start is None else start.detach().double()
     if a.device.type != "cpu":
@@ -43,11 +43,11 @@ def solve(
 def solve_on_device(
     a: Tensor, b: Tensor, cost: Tensor, epsilon: float, tol: float, max_iter: int, start: Tensor | None
 ) -> Duals:
-    """Do what the kernel's `solve` does, in torch operations and in one precision."""
+    """Solve like the kernel's `solve`, with torch operations and in one precision."""
     lowest = cost.min()
     log_k = (lowest - cost) / epsilon
     if bool(-log_k.min() > kernels.RANGE["float64"]):
-        # too sharp for scalings: rare, and no faster on a device than the kernel's row by row
+        # too sharp for scalings: this is rare, and a device would be no faster than the kernel
         begin = None if start is None else start.cpu()
         solved = solve(a.cpu(), b.cpu(), cost.cpu(), epsilon, tol, max_iter, begin)
         return Duals(*(part.to(a.device) for part in solved))
@@ -70,14 +70,14 @@ def solve_on_device(
 
 
 def _log_scaling(marginal: Tensor, product: Tensor) -> Tensor:
-    """Return log(marginal / product), of one over the product where the marginal is zero."""
+    """Return log(marginal / product), or log(1 / product) where the marginal is zero."""
     return torch.where(marginal > 0, marginal, 1.0).log() - product.log()
 
 
 def _iterate(
     a: Tensor, b: Tensor, kernel: Tensor, v: Tensor, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor]:
-    """Return v (n, k) and the iterations (n,) after over-relaxed iterations with retirement of rows."""
+    """Return v (n, k) and the iterations (n,). Iterations are over-relaxed, and finished rows drop out."""
     result, counts, live = v.clone(), np.zeros(len(a), dtype=np.int64), np.arange(len(a))
     u, control, schedule = torch.ones_like(a), kernels.new_control(len(a), np.float64), kernels.Schedule()
     while True:
@@ -97,7 +97,7 @@ def _iterate(
 
 
 def _relax(marginal: Tensor, product: Tensor, scaling: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return over-relaxed scalings and how far the marginals were off before and are off after."""
+    """Return over-relaxed scalings, and the errors of the marginals before and after the step."""
     plain = marginal / product
     middle, tilt = plain + scaling + 1e-37, step * (plain - scaling)
     new = plain * (middle + tilt) / (middle - tilt)
@@ -106,9 +106,10 @@ def _relax(marginal: Tensor, product: Tensor, scaling: Tensor, step: Tensor) -> 
 
 
 def to_kl(a: Tensor, b: Tensor, epsilon: float, value: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return value and gradient with the regularizer epsilon KL(T || a b^T) from those of eq. (5).
+    """Return value and gradient with the regularizer epsilon KL(T || a b^T), given those of eq. (5).
 
-    The gradient is beta - epsilon log b, less its mean: finite where b is zero, as beta is the c-transform.
+    The gradient is beta - epsilon log b, minus its mean. It is finite where b is zero, because beta is the
+    c-transform there.
     """
     a, b = a.detach().to(value.dtype), b.detach().to(value.dtype)
     value = value + epsilon * (1 - torch.xlogy(a, a).sum(dim=1) - torch.xlogy(b, b).sum(dim=1))
@@ -119,10 +120,10 @@ def to_kl(a: Tensor, b: Tensor, epsilon: float, value: Tensor, beta: Tensor) -> 
 def unrolled(
     a: Tensor, b: Tensor, cost: Tensor, epsilon: float, tol: float, max_iter: int, kl: bool
 ) -> Tensor:
-    """Return what Alg. 3 returns in each row (n,), to be differentiated through its plain iterations.
+    """Return the result of Alg. 3 in each row (n,). Autograd can differentiate through its plain iterations.
 
-    They start from v = 1 and stop where all rows have met `tol`, or after `max_iter`. In scaling form where
-    the exponentials fit in the tensors' type, else in log domain: m k numbers for a row and an iteration.
+    They start from v = 1 and stop when all rows meet `tol`, or after `max_iter`. They are in scaling form if
+    the exponentials fit in the tensors' type, else in the log domain: m k numbers per row and iteration.
     """
     a, b = a.detach(), b / b.sum(dim=1, keepdim=True)
     lowest = cost.min()
@@ -140,7 +141,7 @@ def unrolled(
 def _unroll_scalings(
     a: Tensor, b: Tensor, log_k: Tensor, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log u, log v (zero where a and b are) and the plan's row sums, in scaling form."""
+    """Return log u and log v (zero where a and b are zero), and the plan's row sums, in scaling form."""
     kernel = log_k.exp()
     v = torch.ones_like(b)
     for _ in range(max_iter):
@@ -156,7 +157,7 @@ def _unroll_scalings(
 def _unroll_logs(
     a: Tensor, b: Tensor, log_k: Tensor, tol: float, max_iter: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return what `_unroll_scalings` returns, in log domain."""
+    """Return the same as `_unroll_scalings`, computed in the log domain."""
     log_a, log_b = _log(a), _log(b)
     log_v = torch.zeros_like(b)
     for _ in range(max_iter):
@@ -171,5 +172,5 @@ def _unroll_logs(
 
 
 def _log(p: Tensor) -> Tensor:
-    """Return the logarithm, minus infinity without a gradient where p is zero."""
+    """Return the logarithm; where p is zero, minus infinity without a gradient."""
     return p.where(p > 0, 1.0).log().masked_fill(p == 0, -torch.inf)

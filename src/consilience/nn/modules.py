@@ -39,7 +39,7 @@ class Standardize(nn.Module):
         return cls(mean[0], torch.where(scale > 1e-6 * mean.abs(), scale, 1.0)[0])
 
     def forward(self, X: Tensor) -> Tensor:
-        """Return the standardised input, as floats."""
+        """Return the standardized input, as floats."""
         return (X.to(self.mean.dtype) - self.mean) / self.scale
 
 
@@ -51,7 +51,7 @@ def default_module(
     dropout: float = 0.1,
     standardize: bool = True,
 ) -> nn.Sequential:
-    """Make a multilayer perceptron for tables and embeddings; images are flattened.
+    """Make a multilayer perceptron for tables and embeddings. Images are flattened.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def default_module(
     hidden : sequence of int
         Widths of the hidden layers.
     dropout : float
-        Probability to drop a hidden unit while training.
+        Probability of dropping a hidden unit during training.
     standardize : bool
         Whether to begin with `Standardize`.
 

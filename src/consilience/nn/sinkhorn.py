@@ -1,4 +1,4 @@
-"""The Sinkhorn distance between a student's and a teacher's predictions as a loss.
+"""The Sinkhorn distance between a student's and a teacher's predictions, as a loss.
 
 Equation numbers are those of "Selective Cross-Task Distillation".
 """
@@ -29,41 +29,41 @@ GRADIENTS = ("dual", "unrolled")
 
 
 class SinkhornLoss(nn.Module):
-    r"""The Sinkhorn distance between the student's and the teacher's predictions, whose classes may differ.
+    r"""The Sinkhorn distance between a student's and a teacher's predictions. Their classes may differ.
 
     .. math:: S_\epsilon(p_T, p_S) = \min_{T \in \Pi(p_T, p_S)} \langle T, M \rangle - \epsilon H(T)
 
-    Eq. (5), with predictions of eq. (10) at a temperature. It is the second term of eq. (11): add the loss on
-    labels, and weight this one. As in the paper there is no factor of the squared temperature.
+    This is eq. (5), with the predictions of eq. (10) at a temperature. It is the second term of eq. (11): add
+    the loss on labels, and weight this one. As in the paper, there is no factor of the squared temperature.
 
     Parameters
     ----------
     cost : (m, k) array
-        M, what it costs to move mass from each class of the teacher to each class of the student; see
-        `consilience.cost_matrix`. A buffer of the module: it moves with ``.to`` and is saved with it. It is
-        in double precision, or in single precision after ``.float()``, ``.half()`` and ``.bfloat16()``:
-        costs in half precision would be other costs.
+        M, the cost of moving mass from each class of the teacher to each class of the student; see
+        `consilience.cost_matrix`. It is a buffer of the module: it moves with ``.to`` and is saved with it.
+        It is in double precision, or in single precision after ``.float()``, ``.half()`` or ``.bfloat16()``:
+        half precision would change the costs.
     epsilon : float or "auto"
-        How smooth the plan is, in units of the cost; "auto" is half the standard deviation of the cost.
+        How smooth the plan is, in units of the cost. "auto" is half the standard deviation of the cost.
     temperature : float
         Divides the student's and the teacher's logits.
     reduction : {"mean", "sum", "none"}
-        The mean is over the rows where the teacher speaks; "none" gives shape (n,).
+        The mean is over the rows where the teacher does not abstain. "none" returns shape (n,).
     regularizer : {"entropy", "kl"}
-        As in `consilience.sinkhorn`. The plans are the same, the gradients are not: "entropy" also pulls the
-        student towards uniform predictions, by epsilon; "kl" does not.
+        As in `consilience.sinkhorn`. The plans are the same, but the gradients differ: "entropy" also pulls
+        the student towards uniform predictions, by epsilon; "kl" does not.
     gradient : {"dual", "unrolled"}
-        "dual" is Prop. 4.2: the dual beta is the gradient, nothing of the iterations is kept, and the loss
-        can be differentiated once. "unrolled" differentiates through plain iterations (Alg. 3): for those who
-        stop early, by `max_iter`, and want the gradient of what they computed; so it does not warn where it
-        did. It needs memory for each iteration, and starts anew each time.
+        "dual" is Prop. 4.2: the dual beta is the gradient. It stores nothing of the iterations, and the loss
+        can be differentiated once. "unrolled" differentiates through plain iterations (Alg. 3). Use it to
+        stop early, by `max_iter`, and get the gradient of exactly what was computed; it does not warn when
+        it stops. It needs memory for each iteration, and starts from scratch each time.
     tol : float
-        How well the marginals of the plans are met, in L1.
+        Tolerance on the L1 error of the plans' marginals.
     max_iter : int
-        Where to stop, with a warning if the gradient is "dual".
+        Stop after this many iterations; with the gradient "dual", warn.
     n_samples : int, optional
-        Remember the duals of this many samples and start from them when ``forward`` is given their indices;
-        for the gradient "dual".
+        Remember the duals of this many samples, and start from them when ``forward`` gets their indices.
+        Only for the gradient "dual".
 
     Examples
     --------
@@ -108,22 +108,22 @@ class SinkhornLoss(nn.Module):
         count = None if n_samples is None else check_count("n_samples", n_samples)
         if count is not None and gradient == "unrolled":
             raise InvalidInputError(
-                f"n_samples={count} remembers duals, and gradient='unrolled' does not start from any; "
+                f"n_samples={count} remembers duals to start from, but gradient='unrolled' cannot use them; "
                 "leave one of them out."
             )
         duals = None if count is None else self.cost.new_full((count, matrix.shape[1]), np.nan)
-        # not persistent: the duals belong to the samples of one training
+        # not persistent, because the duals belong to the samples of one training run
         self.register_buffer("duals", duals, persistent=False)
 
     @property
     def epsilon(self) -> float:
-        """The epsilon in use; "auto" follows the cost."""
+        """The epsilon in use. "auto" follows the cost."""
         if isinstance(self._epsilon, str):
             return kernels.automatic_epsilon(self.cost.double().cpu().numpy())
         return self._epsilon
 
     def _apply(self, fn: Any, recurse: bool = True) -> SinkhornLoss:
-        """Move and convert as every module does, but keep costs and duals in single precision at least."""
+        """Move and convert like any module, but keep costs and duals in at least single precision."""
         before = {"cost": self.cost, "duals": self.duals}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():
@@ -138,22 +138,22 @@ class SinkhornLoss(nn.Module):
         Parameters
         ----------
         input : (n, k) tensor
-            The student's logits; minus infinity rules a class out. NaN or infinity, from a training that has
-            diverged, is an error.
+            The student's logits. Minus infinity excludes a class. NaN or infinity, from a training run that
+            has diverged, is an error.
         target : (n, m) tensor
-            The teacher's logits; a row of NaN where the teacher abstains, which counts for nothing.
+            The teacher's logits. A row of NaN means that the teacher abstains; such rows are ignored.
         index : (n,) tensor of int, optional
-            Which samples these are, from 0, to start from their duals (with `n_samples`).
+            The numbers of these samples, from 0, to start from their duals (with `n_samples`).
         """
-        speaks = self._check(input, target)
+        answered = self._check(input, target)
         index = None if index is None else self._check_index(index, len(input))
         z = input.float() if input.dtype.itemsize < 4 else input
-        chosen = slice(None) if speaks is None else speaks
+        chosen = slice(None) if answered is None else answered
         p_T = torch.softmax(target.detach()[chosen].to(z.dtype) / self.temperature, dim=1)
         rows = self._distances(z[chosen], p_T, None if index is None else index[chosen])
         if self.reduction != "none":
             return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
-        return rows if speaks is None else z.new_zeros(len(z)).masked_scatter(speaks, rows)
+        return rows if answered is None else z.new_zeros(len(z)).masked_scatter(answered, rows)
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""
@@ -164,26 +164,26 @@ class SinkhornLoss(nn.Module):
         )
 
     def _check(self, input: Tensor, target: Tensor) -> Tensor | None:  # noqa: A002
-        """Raise on logits that do not fit; return the rows where the teacher speaks, None for all."""
+        """Check the logits; return the rows where the teacher answers, or None if it always does."""
         m, k = self.cost.shape
         for whose, logits in (("Student", input), ("Teacher", target)):
             if not isinstance(logits, Tensor) or not logits.is_floating_point():
                 kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-                raise InvalidInputError(f"{whose} logits are of type {kind}; give a tensor of floats.")
+                raise InvalidInputError(f"{whose} logits have type {kind}; give a tensor of floats.")
         given = (tuple(input.shape), tuple(target.shape))
         n = given[0][0] if given[0] else 0
         if given != ((n, k), (n, m)):
             raise InvalidInputError(
                 f"Student logits have shape {given[0]} and teacher logits {given[1]}; "
-                f"expected (n, {k}) and (n, {m}), as the cost is {m} by {k}."
+                f"expected (n, {k}) and (n, {m}), because the cost is {m} by {k}."
             )
         finite = target.isfinite().all(dim=1)
         silent = None if bool(finite.all()) else target.isnan().all(dim=1)
         if silent is not None:
             _refuse("Teacher", ~finite & ~silent, ", or NaN in the whole row where the teacher abstains")
-        # minus infinity rules a class out, as long as one is left
+        # minus infinity excludes a class, but one class must be left
         wrong = ~input.detach().amax(dim=1).isfinite()
-        _refuse("Student", wrong if silent is None else wrong & ~silent, ": a lower learning rate may do")
+        _refuse("Student", wrong if silent is None else wrong & ~silent, "; a lower learning rate may help")
         return None if silent is None else ~silent
 
     def _check_index(self, index: Tensor, n: int) -> Tensor:
@@ -198,12 +198,12 @@ class SinkhornLoss(nn.Module):
                 "the loss."
             )
         if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
-            raise InvalidInputError(f"index is of type {index.dtype}; give whole numbers.")
+            raise InvalidInputError(f"index has type {index.dtype}; give whole numbers.")
         places = index.to(self.duals.device, torch.int64)
         wrong = places[(places < 0) | (places >= len(self.duals))]
         if len(wrong):
             raise InvalidInputError(
-                f"index has {int(wrong[0])}; expected 0 to {len(self.duals) - 1}, as n_samples is "
+                f"index has {int(wrong[0])}; expected 0 to {len(self.duals) - 1}, because n_samples is "
                 f"{len(self.duals)}."
             )
         return places
@@ -221,7 +221,7 @@ class SinkhornLoss(nn.Module):
 
 
 def _refuse(whose: str, wrong: Tensor, hint: str) -> None:
-    """Raise where some rows (n,) are wrong."""
+    """Raise if some rows (n,) are wrong."""
     if bool(wrong.any()):
         raise InvalidInputError(
             f"{whose} logits are not finite in row {int(wrong.nonzero()[0])} ({int(wrong.sum())} such rows). "
@@ -230,9 +230,9 @@ def _refuse(whose: str, wrong: Tensor, hint: str) -> None:
 
 
 class _Distance(torch.autograd.Function):
-    """The distance of each row, whose gradient follows from the dual beta (Prop. 4.2).
+    """The distance of each row. Its gradient follows from the dual beta (Prop. 4.2).
 
-    One array is saved, the gradient of eq. (15): nothing of the iterations, nor the student's predictions.
+    Only the gradient of eq. (15) is saved: no iterations, and no predictions of the student.
     """
 
     @staticmethod
@@ -257,9 +257,9 @@ class _Distance(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
-        if torch.is_grad_enabled():  # create_graph=True; without beta's own derivative it would be wrong
+        if torch.is_grad_enabled():  # create_graph=True would be wrong without the derivative of beta
             raise InvalidInputError(
-                "SinkhornLoss with gradient='dual' can be differentiated once, and create_graph=True asks "
+                "SinkhornLoss with gradient='dual' can be differentiated once, but create_graph=True asks "
                 "for more. Use gradient='unrolled'."
             )
         (gradient,) = ctx.saved_tensors

@@ -1,4 +1,4 @@
-"""What `consilience.rank_teachers` returns: teachers, best first, and how sure that is."""
+"""The result of `consilience.rank_teachers`: teachers, best first, and how certain their order is."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class RankedTeacher:
     Attributes
     ----------
     teacher : Teacher or None
-        None where no teacher could be made of what was given.
+        None if the given object could not be made into a teacher.
     name : str
     score : float
-        Higher is better, whatever the metric; minus infinity where the teacher failed.
+        Higher is better for every metric. Minus infinity if the teacher failed.
     interval : (float, float)
-        Bootstrap interval of the score over the rows; NaN where it failed or none was asked for.
+        Bootstrap interval of the score over the rows. NaN if the teacher failed, or without resamples.
     wins : float
-        The share of resamples in which this teacher has the best score; NaN without resamples.
+        The share of resamples in which this teacher has the best score. NaN without resamples.
     seconds : float
-        Wall time, the teacher's own included.
+        Wall time, including the teacher's own.
     warnings : tuple of str
     error : str or None
         Why the teacher has no score.
     scores : mapping
-        The score of every metric that was asked for; NaN where one could not be had.
+        The score of every metric requested. NaN if a metric could not be computed.
     partial : bool
-        Whether the score is of fewer classes than the others', since the teacher abstains on the rest.
+        Whether the score covers fewer classes than the others, because the teacher abstains on the rest.
     """
 
     teacher: Teacher | None
@@ -63,15 +63,15 @@ class Ranking:
     Attributes
     ----------
     rows : tuple of RankedTeacher
-        Those that failed come last, in the order given, and those with a score of fewer classes before them.
+        Teachers that failed come last, in the order given. Before them come those with partial scores.
     metric : str
-        The metric that ranks.
+        The metric that decides the order.
     n_rows : int
         Rows of X.
     n_classes : int
         Classes of y.
     confidence : float
-        Of the intervals.
+        The confidence of the intervals.
     """
 
     rows: tuple[RankedTeacher, ...]
@@ -85,7 +85,7 @@ class Ranking:
         """The teacher with the highest score."""
         first = self.rows[0]
         if first.error is not None or first.teacher is None:
-            raise InvalidInputError(f"No teacher could be scored. The first one: {first.error}")
+            raise InvalidInputError(f"No teacher could be scored. The first one failed: {first.error}")
         return first.teacher
 
     def scored_teachers(self) -> list[tuple[str, Teacher, float]]:
@@ -106,7 +106,7 @@ class Ranking:
         return self.rows[place]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything but the teachers themselves, ready for JSON: None for what is not finite."""
+        """Return everything but the teachers themselves, ready for JSON. None replaces non-finite numbers."""
         return {
             "metric": self.metric,
             "n_rows": self.n_rows,
@@ -131,7 +131,7 @@ class Ranking:
         }
 
     def to_frame(self) -> Any:
-        """Return a pandas data frame, a row per teacher."""
+        """Return a pandas data frame with one row per teacher."""
         pandas = require("pandas", extra="tables", purpose="A data frame")
         others = [name for name in self.rows[0].scores if name != self.metric]
         records = [
@@ -188,7 +188,7 @@ class Ranking:
 
 
 def bars(ranking: Ranking) -> list[float]:
-    """Return a length from 0 to 1 for each row: 0 for the worst of those with a score, 1 for the best."""
+    """Return the length of each row's bar, from 0 for the worst score to 1 for the best."""
     scores = [row.score for row in ranking.rows if row.error is None]
     low, high = (min(scores), max(scores)) if scores else (0.0, 0.0)
     reach = high - low
@@ -199,7 +199,7 @@ def bars(ranking: Ranking) -> list[float]:
 
 
 def interval_text(row: RankedTeacher) -> str:
-    """Return an interval as text, empty where there is none."""
+    """Return an interval as text, or "" if there is none."""
     low, high = row.interval
     return f"[{low:.4g}, {high:.4g}]" if math.isfinite(low) and math.isfinite(high) else ""
 

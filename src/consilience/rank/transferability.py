@@ -1,7 +1,7 @@
-"""Metrics that say, from outputs or features alone, how much a teacher has to give, as functions on arrays.
+"""Metrics on arrays that estimate, only from outputs or features, how much a teacher can help.
 
-Higher is better for every one. `consilience.rank_teachers` computes them for many teachers, and the metric of
-"Selective Cross-Task Distillation" (SCTD) besides, which needs a cost matrix and a probe.
+Higher is better for all of them. `consilience.rank_teachers` computes them for many teachers. It also offers
+the metric of "Selective Cross-Task Distillation" (SCTD), which needs a cost matrix and a probe.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ __all__ = [
 Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
-EVIDENCE_TOL = 1e-6  # nats a row in the last step
+EVIDENCE_TOL = 1e-6  # nats per row in the last step
 COVARIANCES = ("spherical", "diagonal")
 
 
 def feature_spectrum(embeddings: ArrayLike, *, centred: bool = False) -> Spectrum:
-    """Return the eigendecomposition of features, so that metrics need not make it again.
+    """Return the eigendecomposition of features. Pass it to several metrics to compute it only once.
 
     Parameters
     ----------
     embeddings : (n, d) array
     centred : bool
-        Whether the features' mean is taken off: for `h_score` and `transrate`; not for `logme`.
+        Whether to subtract the mean of the features: yes for `h_score` and `transrate`, no for `logme`.
     """
     check_choice("centred", centred, (True, False))
     return evidence.feature_spectrum(_matrix("embeddings", embeddings), centred)
@@ -70,7 +70,7 @@ def nce(proba: ArrayLike, y: ArrayLike) -> float:
     Parameters
     ----------
     proba : (n, m) array
-        The teacher's probabilities (or any scores: only the largest of a row counts).
+        The teacher's probabilities, or any scores: only the largest of each row counts.
     y : (n,) array
         Labels, numbers or names. Rows without one are left out, here and in all metrics below.
 
@@ -105,19 +105,19 @@ def leep(proba: ArrayLike, y: ArrayLike) -> float:
     """
     theta = check_distributions("proba", proba)
     if theta.ndim != 2:
-        raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), a column per class.")
+        raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), one column per class.")
     theta, codes, n_classes = _labelled(theta, y)
     return float(leep_rows(theta, codes, n_classes).mean())
 
 
 def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = None) -> float:
-    r"""Return the logarithm of the maximum evidence, per row, mean over the classes.
+    r"""Return the logarithm of the maximum evidence per row, averaged over the classes.
 
     .. math:: \frac{1}{K n} \sum_k \max_{\alpha, \beta} \ln p(y_k | F, \alpha, \beta)
 
-    with y_k the one-hot column of class k, noise of precision beta and weights of precision alpha. You et
-    al., "LogME: Practical assessment of pre-trained models for transfer learning" (2021), eq. (2), without
-    the constants that their code adds to denominators.
+    Here y_k is the one-hot column of class k, beta the precision of the noise, and alpha that of the weights.
+    You et al., "LogME: Practical assessment of pre-trained models for transfer learning" (2021), eq. (2),
+    without the constants that their code adds to denominators.
 
     Parameters
     ----------
@@ -141,17 +141,17 @@ def h_score(
     .. math:: \mathrm{tr}(\mathrm{cov}(f)^{-1} \, \mathrm{cov}(E[f | y]))
 
     Bao et al., "An information-theoretic approach to transferability in task transfer learning" (2019). With
-    more features than rows it is the number of classes less one, whatever the labels: use shrinkage.
+    more features than rows, it is the number of classes minus one for any labels: use shrinkage.
 
     Parameters
     ----------
     embeddings : (n, d) array
     y : (n,) array
     shrinkage : bool
-        Take Ledoit and Wolf's estimate C of the covariance, and (1 - a) times the covariance between classes:
+        Use Ledoit and Wolf's estimate C of the covariance, and (1 - a) times the covariance between classes:
         Ibrahim et al., "Newer is not always better" (2021), eq. (3).
     spectrum : from `feature_spectrum`, optional
-        Of the same features, centred. Not used with shrinkage.
+        Of the same features, centred. Ignored with shrinkage.
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y, spectrum=spectrum)
     sums, counts = label_sums(F, codes, n_classes)
@@ -168,21 +168,21 @@ def h_score(
 def transrate(
     embeddings: ArrayLike, y: ArrayLike, *, epsilon: float = 1e-4, spectrum: Spectrum | None = None
 ) -> float:
-    r"""Return the coding rate of the features less that of the features given the labels.
+    r"""Return the coding rate of the features minus their coding rate given the labels.
 
     .. math:: \tfrac12 \ln \det (I + \tfrac{1}{n \epsilon} Z^T Z)
               - \sum_c \tfrac{n_c}{2n} \ln \det (I + \tfrac{1}{n_c \epsilon} Z_c^T Z_c)
 
-    Huang et al., "Frustratingly easy transferability estimation" (2022), eq. (5). Z are the features less
-    their mean, brought to a mean squared length of one so that `epsilon` means the same for every teacher
-    (ours).
+    Huang et al., "Frustratingly easy transferability estimation" (2022), eq. (5). Z are the features minus
+    their mean. They are scaled to a mean squared length of one, so that `epsilon` means the same for every
+    teacher (ours).
 
     Parameters
     ----------
     embeddings : (n, d) array
     y : (n,) array
     epsilon : float
-        The distortion up to which features are coded.
+        The distortion allowed when features are coded.
     spectrum : from `feature_spectrum`, optional
         Of the same features, centred.
     """
@@ -194,10 +194,10 @@ def transrate(
 def gbc(
     embeddings: ArrayLike, y: ArrayLike, *, covariance: str = "spherical", n_components: int | None = 64
 ) -> float:
-    """Return the Gaussian Bhattacharyya coefficient: minus how much the classes overlap, summed over pairs.
+    """Return the Gaussian Bhattacharyya coefficient: minus the overlap of the classes, summed over pairs.
 
     Each class is a Gaussian in the first principal components. Pandy et al., "Transferability estimation
-    using Bhattacharyya class separability" (2022), eq. (4); 64 components are theirs.
+    using Bhattacharyya class separability" (2022), eq. (4), who also use 64 components.
 
     Parameters
     ----------
@@ -205,7 +205,7 @@ def gbc(
     y : (n,) array
     covariance : {"spherical", "diagonal"}
     n_components : int, optional
-        None keeps all features.
+        None uses all features.
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
     check_choice("covariance", covariance, COVARIANCES)
@@ -216,7 +216,8 @@ def gbc(
     variances = label_sums((F - means[codes]) ** 2, codes, n_classes)[0] / counts
     if covariance == "spherical":
         variances[:] = variances.mean(axis=1, keepdims=True)
-    floor = max(1e-6 * float(F.var(axis=0).mean()), np.finfo(np.float64).tiny)  # classes of a single row
+    # a class with a single row has no variance
+    floor = max(1e-6 * float(F.var(axis=0).mean()), np.finfo(np.float64).tiny)
     return gaussian_overlap(means, np.maximum(variances, floor))
 
 
@@ -228,21 +229,21 @@ def n_leep(
     energy: float = 0.8,
     random_state: int | None = 0,
 ) -> float:
-    """Return LEEP with clusters of the features in the place of the teacher's classes.
+    """Return LEEP with clusters of the features instead of the teacher's classes.
 
-    Principal components that keep a share `energy` of the variance, then a Gaussian mixture, whose posterior
-    is theta. Li et al., "Ranking neural checkpoints" (2021), eq. (6) and (7).
+    The principal components that hold a share `energy` of the variance are clustered by a Gaussian mixture.
+    Its posterior is theta. Li et al., "Ranking neural checkpoints" (2021), eq. (6) and (7).
 
     Parameters
     ----------
     embeddings : (n, d) array
     y : (n,) array
     n_clusters : int, optional
-        As many as classes by default (theirs: five times as many), at most a fifth of the rows.
+        Default: the number of classes (theirs: five times as many). At most a fifth of the rows.
     energy : float
         From 0 to 1.
     random_state : int, optional
-        Where the mixture starts.
+        Seeds the start of the mixture.
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
     posterior = cluster_posterior(F, n_classes if n_clusters is None else n_clusters, energy, random_state)
@@ -263,23 +264,23 @@ def otce(
 
     .. math:: - \lambda_1 W_D - \lambda_2 H(Y | Y_s), \qquad W_D = \langle T, M \rangle
 
-    T is the entropic transport plan between the rows of both with M their squared distances, and H the
-    conditional entropy of your labels given the source's in the joint distribution that T makes. Tan et al.,
+    T is the entropic transport plan between the rows of both, and M are their squared distances. H is the
+    conditional entropy of your labels given the source's, in the joint distribution from T. Tan et al.,
     "OTCE: A transferability metric for cross-domain cross-task representations" (2021), eq. (3) to (7).
 
     Parameters
     ----------
     source_embeddings : (n_s, d) array
-        The teacher's features of its own rows; or the centres of its classes, each with its weight.
+        The teacher's features of its own rows, or the centres of its classes, each with its weight.
     source_y : (n_s,) array
     embeddings : (n, d) array
     y : (n,) array
     source_weight : (n_s,) array, optional
-        Equal by default.
+        Default: equal weights.
     epsilon : float or "auto"
-        Of the plan; "auto" follows the spread of M.
+        The smoothness of the plan. "auto" follows the spread of M.
     weights : pair of float
-        The two lambdas; the paper fits them to tasks whose outcome is known.
+        The two lambdas. The paper fits them to tasks with a known outcome.
     """
     S, F = _matrix("source_embeddings", source_embeddings), _matrix("embeddings", embeddings)
     F, codes, n_classes = _labelled(F, y)
@@ -287,13 +288,15 @@ def otce(
     if (source_codes < 0).any():
         raise InvalidInputError("source_y has rows without a label; leave these rows out of the source.")
     if S.shape[1] != F.shape[1]:
-        raise InvalidInputError(f"source_embeddings have {S.shape[1]} columns and embeddings {F.shape[1]}.")
+        raise InvalidInputError(
+            f"source_embeddings have {S.shape[1]} columns, but embeddings have {F.shape[1]}."
+        )
     if np.shape(weights) != (2,):
-        raise InvalidInputError(f"weights={weights!r} must be two numbers, for distance and entropy.")
+        raise InvalidInputError(f"weights={weights!r} must be two numbers, for distance and for entropy.")
     first, second = (check_number("weights", weight, at_least=0) for weight in weights)
     mass = np.ones(len(S)) if source_weight is None else np.asarray(source_weight)
     if mass.dtype.kind not in "biuf":
-        raise InvalidInputError(f"source_weight has the type {mass.dtype}; give numbers of at least 0.")
+        raise InvalidInputError(f"source_weight has type {mass.dtype}; give numbers of at least 0.")
     mass = mass.astype(np.float64)
     if mass.shape != (len(S),) or not (np.isfinite(mass) & (mass >= 0)).all() or not mass.sum() > 0:
         raise InvalidInputError(
@@ -324,7 +327,7 @@ def _labelled(
 
 
 def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
-    """Return features (n, d) less their mean, with a mean squared length of one."""
+    """Return features (n, d) minus their mean, scaled to a mean squared length of one."""
     Z = F - F.mean(axis=0, dtype=np.float64).astype(F.dtype)
     length = float(np.sqrt(np.square(Z, dtype=np.float64).sum() / max(len(Z), 1)))
     return np.asarray(Z / Z.dtype.type(length)) if length > 0 else Z
@@ -346,7 +349,7 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
         random_state=as_random_state(random_state),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConverged)  # the next lines warn with figures
+        warnings.simplefilter("ignore", NotConverged)  # our own warning below has figures
         posterior: Floats = mixture.fit(Z).predict_proba(Z)
     if not mixture.converged_:
         warnings.warn(
@@ -358,20 +361,20 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
 
 
 def _principal(F: Floats, energy: float) -> Floats:
-    """Return the first principal components (n, c), as many as hold the share `energy` of the variance."""
+    """Return the first principal components (n, c) that hold a share `energy` of the variance."""
     from sklearn.decomposition import PCA
 
     if not np.ptp(F, axis=0).any():
         return np.zeros((len(F), 1))
     if energy == 1.0:
         return np.asarray(PCA(svd_solver="full").fit_transform(F))
-    # the eigenvectors of the covariance are quicker than an SVD where there are more rows than columns
+    # with more rows than columns, the eigenvectors of the covariance are faster than an SVD
     solver = "covariance_eigh" if F.shape[1] <= len(F) else "full"
     return np.asarray(PCA(energy, svd_solver=solver).fit_transform(F))
 
 
 def _unit_variance(Z: Floats) -> Floats:
-    """Scale all columns by one number, so that the floor of the variances means the same for all features."""
+    """Scale all columns by one number. The floor of the variances then means the same for all features."""
     spread = float(Z.std())
     return Z / spread if spread > 0 else Z
 
@@ -397,7 +400,7 @@ def _matrix(name: str, values: ArrayLike) -> Floats:
     if array.dtype.kind not in "biuf" or array.ndim != 2 or 0 in array.shape:
         raise InvalidInputError(
             f"{name} has shape {array.shape} and type {array.dtype}; expected numbers (n, d), "
-            "a row per sample."
+            "one row per sample."
         )
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
@@ -412,21 +415,21 @@ def _spectrum(F: Floats, given: Spectrum | None, centred: bool) -> Spectrum:
         return evidence.feature_spectrum(F, centred)
     if given.n != len(F) or len(given.mean) != F.shape[1]:
         raise InvalidInputError(
-            f"spectrum is that of features ({given.n}, {len(given.mean)}) and embeddings have shape "
+            f"spectrum belongs to features ({given.n}, {len(given.mean)}), but embeddings have shape "
             f"{F.shape}."
         )
     if given.centred != centred:
-        raise InvalidInputError(f"spectrum is of another kind; use feature_spectrum(F, centred={centred}).")
+        raise InvalidInputError(f"spectrum is of the wrong kind; use feature_spectrum(F, centred={centred}).")
     return given
 
 
 def warn_of_evidence(found: Evidence) -> None:
-    """Warn where the search for the maximum stopped before the evidence was near its last digits."""
+    """Warn if the search for the maximum stopped while the evidence was still changing."""
     late = found.change > EVIDENCE_TOL
     if late.any():
         warnings.warn(
             f"The evidence of {int(late.sum())} of {len(late)} classes was still changing, "
-            f"by {found.change.max():.1e} nats a row in the last step (tol {EVIDENCE_TOL:g}).",
+            f"by {found.change.max():.1e} nats per row in the last step (tol {EVIDENCE_TOL:g}).",
             ConvergenceWarning,
             stacklevel=3,
         )

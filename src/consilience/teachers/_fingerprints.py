@@ -1,7 +1,7 @@
-"""Hash what a model computes: its data, and the code that nobody installed.
+"""Hash what a model computes: its data, and its code that is not installed.
 
-What cannot be hashed has no fingerprint: asking a model again costs time, believing old outputs of another
-model costs more.
+If something cannot be hashed, there is no fingerprint. Running a model again costs time, but trusting the old
+outputs of another model costs more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import weakref
 from enum import Enum
 from hashlib import blake2b
 from pathlib import Path
-from pickle import Pickler  # writes only; nothing is ever read with it
+from pickle import Pickler  # only writes; nothing is ever unpickled
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -27,17 +27,17 @@ _STATE = ("_parameters", "_buffers", "_modules", *_HOOKS)
 
 
 class UnknownContentError(Exception):
-    """Something has no content that could be compared."""
+    """An object's content cannot be compared."""
 
 
 class _Bare:
-    """An object with attributes and nothing else, for its size."""
+    """An object with attributes and nothing else. Only its size is used."""
 
 
 class Content:
-    """A running hash of values, by content; `add` raises for what has none.
+    """A running hash of values, by content. `add` raises for objects whose content it cannot see.
 
-    Each object is told once: where it comes again, its number stands for it, so that cycles end.
+    Each object is hashed once. When it occurs again, its number is hashed instead, so cycles end.
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Content:
         self._seen: dict[int, tuple[int, Any]] = {}  # keeps the object alive, so that no other gets its id
 
     def hexdigest(self) -> str:
-        """Return the hash of all that was added."""
+        """Return the hash of everything added so far."""
         return self._digest.hexdigest()
 
     def add(self, value: Any) -> None:
@@ -97,7 +97,7 @@ class Content:
             self._torch(value)
         elif type(value).__basicsize__ == _Bare.__basicsize__ and not type(value).__itemsize__:
             self._each(type(value), vars(value))
-        else:  # its content is out of sight: in C, or in slots
+        else:  # its content is hidden, in C or in slots
             raise UnknownContentError(type(value).__qualname__)
 
     def _class(self, kind: type) -> None:
@@ -136,10 +136,10 @@ class Content:
             ignored = vars(torch.nn.Module()).keys() - set(_STATE)
             self.add(type(value))
             for key, entry in sorted(vars(value).items()):
-                # what torch's own modules keep for themselves follows from the rest
+                # the private state of torch's own modules follows from the rest
                 if key in ignored or (own and key.startswith("_") and key not in _STATE):
                     continue
-                # hooks stand under numbers that count all hooks of the process
+                # the keys of hooks count all hooks of the process, so leave them out
                 self._each(key, list(entry.values()) if key in _HOOKS else entry)
         elif isinstance(value, torch.dtype | torch.device | torch.layout | torch.memory_format):
             self._text("torch", str(value))
@@ -164,14 +164,14 @@ class Content:
 
 
 class _Names(Pickler):
-    """Collects the functions and classes that a pickle would only name."""
+    """Collect the functions and classes that a pickle stores only by name."""
 
     def __init__(self) -> None:
         super().__init__(self)
         self.found: dict[str, Any] = {}
 
     def write(self, data: Any) -> int:
-        """Drop the pickle itself."""
+        """Discard the pickle itself."""
         return len(data)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -181,14 +181,14 @@ class _Names(Pickler):
 
 
 def named_code(model: Any) -> str:
-    """Return a hash of the code, not installed, that a model's pickle would only name."""
+    """Return a hash of the code that a model's pickle stores only by name and that is not installed."""
     names = _Names()
     names.dump(model)
     return _of(sorted(names.found.items()))
 
 
 def is_installed(module: str | None) -> bool:
-    """Tell whether a module is Python's or an installed package's, which do not change from cell to cell."""
+    """Tell whether a module belongs to Python or an installed package, which do not change between cells."""
     found = sys.modules.get(module or "")
     if found is None or module == "__main__":
         return False
@@ -205,7 +205,7 @@ def _installed_folders() -> frozenset[str]:
 
 
 def _names(code: CodeType) -> list[str]:
-    """Return the names that a function, and those inside it, may look up."""
+    """Return the names that a function and its inner functions may look up."""
     inner = [name for part in code.co_consts if isinstance(part, CodeType) for name in _names(part)]
     return sorted({*code.co_names, *inner})
 

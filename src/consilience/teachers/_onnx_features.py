@@ -1,4 +1,4 @@
-"""Where an ONNX graph has its last layer: what enters it, and its weights."""
+"""Find the last layer of an ONNX graph: its input and its weights."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from consilience.exceptions import TeacherError
 from consilience.teachers._onnx_graph import Graph, constant_values, node_attribute
 
-# Operators that may follow the last layer: none of them changes which column belongs to which class, or turns
-# more into less, as Abs, Neg and Pow may. For others it depends, see _keeps_columns.
+# Operators that may follow the last layer. They keep each column with its class, and the order of values,
+# unlike Abs, Neg and Pow. For other operators it depends: see _keeps_columns.
 _TAIL = {
     *("Cast", "CastLike", "Clip", "Dropout", "Exp", "Flatten", "Identity", "Log", "LogSoftmax", "Normalizer"),
     *("ReduceMax", "ReduceMean", "ReduceSum", "Relu", "Reshape", "Sigmoid", "Softmax", "Squeeze"),
@@ -25,14 +25,14 @@ _TAIL = {
 
 @dataclass(frozen=True)
 class Features:
-    """Where the features of a row are in a graph.
+    """The place of a row's features in a graph.
 
     Attributes
     ----------
     tensor : str
-        The tensor that holds them.
+        The tensor with the features.
     weights : (k, d) array or None
-        Those of the last layer, where it is the one that takes them; a temperature is no part of them.
+        The weights of the last layer, if the features are its input. They do not include a temperature.
     """
 
     tensor: str
@@ -40,17 +40,17 @@ class Features:
 
 
 def find_features(graph: Graph, scores: str, n_classes: int, source: Path) -> Features | None:
-    """Find the last Gemm, MatMul or LinearClassifier whose weights are constant and have a row per class.
+    """Find the last Gemm, MatMul or LinearClassifier with constant weights that have one row for each class.
 
     Parameters
     ----------
     graph : Graph
     scores : str
-        The output of class scores.
+        The output with the class scores.
     n_classes : int
         k.
     source : Path
-        The model's file; a tensor's data may lie next to it, which was checked before.
+        The model's file. Data of tensors may lie next to it; these files were checked before.
     """
     before = _ancestors(graph, scores)
     for node in reversed(graph.model.graph.node):
@@ -66,27 +66,27 @@ def find_features(graph: Graph, scores: str, n_classes: int, source: Path) -> Fe
 
 
 def named_features(graph: Graph, tensor: str, found: Features | None, name: str) -> Features:
-    """Return the features under a given name, with weights where the last layer takes just these."""
+    """Return the features in the named tensor, with weights if it is the input of the last layer."""
     known = [*graph.producers, *(value.name for value in graph.model.graph.input)]
     if tensor not in known:
         near = difflib.get_close_matches(tensor, known, n=3, cutoff=0.3) or known[-3:]
         raise TeacherError(
             name,
-            f"has no tensor {tensor!r} in its graph; there are such as {', '.join(map(repr, near))}. "
+            f"has no tensor {tensor!r} in its graph; it has, for example, {', '.join(map(repr, near))}. "
             "Give embed= the name of a tensor, or a function of X.",
         )
     return Features(tensor, found.weights if found is not None and found.tensor == tensor else None)
 
 
 def add_output(model: Any, tensor: str) -> None:
-    """Make a tensor of a graph one of its outputs; its type is left to onnxruntime to infer."""
+    """Make a tensor of a graph one of its outputs. Onnxruntime infers its type."""
     known = {value.name for value in [*model.graph.output, *model.graph.input]}
     if tensor not in known:
         model.graph.output.add().name = tensor
 
 
 def _ancestors(graph: Graph, tensor: str) -> set[str]:
-    """Return all tensors that a tensor is made from, and itself."""
+    """Return a tensor and all tensors that it is computed from."""
     seen: set[str] = set()
     waiting = [tensor]
     while waiting:
@@ -100,7 +100,7 @@ def _ancestors(graph: Graph, tensor: str) -> set[str]:
 
 
 def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | None:
-    """Return the weights (outputs, d) of a linear node, or None where it is none with constant ones."""
+    """Return the weights (outputs, d) of a linear node, or None if it is not linear with constant weights."""
     if node.op_type == "LinearClassifier":
         given, intercepts = node_attribute(node, "coefficients"), node_attribute(node, "intercepts")
         count = len(intercepts.floats) if intercepts is not None else 0
@@ -123,13 +123,13 @@ def _weights(graph: Graph, node: Any, source: Path) -> NDArray[np.float64] | Non
 def _per_class(
     graph: Graph, node: Any, weights: NDArray[np.float64], n_classes: int, before: set[str]
 ) -> NDArray[np.float64] | None:
-    """Return the weights with a row per class, or None where a row's class cannot be told."""
+    """Return the weights with one row per class, or None if the classes of the rows are unclear."""
     tail = _tail(graph, node, before)
     if len(weights) == n_classes:
         made = {tensor for step in [node, *tail] for tensor in step.output}
         if not all(_keeps_columns(graph, step, made) for step in tail):
             return None
-        # a binary model written as [-w, w] under a sigmoid of each: the logits differ by w x, not 2 w x
+        # a binary model as [-w, w] with a sigmoid on each: the logits differ by w x, not by 2 w x
         sigmoids = node.op_type == "LinearClassifier" or any(step.op_type == "Sigmoid" for step in tail)
         doubled = n_classes == 2 and sigmoids and np.array_equal(weights[0], -weights[1])
         return weights / 2 if doubled else weights
@@ -137,7 +137,7 @@ def _per_class(
         return None
     if node.op_type == "LinearClassifier":
         return np.vstack([-weights, weights]) / 2
-    # one probability p made two: [1 - p, p], or the other way round
+    # one probability p becomes two: [1 - p, p], or the reverse
     for step in tail:
         if step.op_type != "Concat" or len(step.input) != 2:
             continue
@@ -153,7 +153,7 @@ def _tail(graph: Graph, node: Any, before: set[str]) -> list[Any]:
     """Return the nodes between a node and the scores."""
     reached = set(node.output)
     found = []
-    for step in graph.model.graph.node:  # in topological order, as the format demands
+    for step in graph.model.graph.node:  # the format guarantees topological order
         if reached.intersection(step.input) and before.intersection(step.output):
             reached.update(step.output)
             found.append(step)
@@ -161,15 +161,15 @@ def _tail(graph: Graph, node: Any, before: set[str]) -> list[Any]:
 
 
 def _keeps_columns(graph: Graph, node: Any, made: set[str]) -> bool:
-    """Tell whether a step leaves each column to its class; `made` are the tensors after the last layer."""
-    if node.op_type == "ArrayFeatureExtractor":  # one margin of two, which the adapter turns into [0, d]
+    """Tell whether a step keeps each column with its class; `made` are the tensors after the last layer."""
+    if node.op_type == "ArrayFeatureExtractor":  # picks one margin of two; the adapter turns it into [0, d]
         picked = graph.constants.get(node.input[1])
         return picked is not None and math.prod(picked.dims) == 1
     if node.op_type == "Add":  # a bias
         return any(tensor in graph.constants for tensor in node.input)
     first, second = node.input[0], node.input[-1]
     if node.op_type in ("Sub", "Div") and first in made and second in made:
-        return True  # a softmax by hand: x - max(x), e / sum(e)
+        return True  # a softmax written out: x - max(x), e / sum(e)
     if node.op_type == "Sub":
         return first in made and second in graph.constants
     if node.op_type in ("Mul", "Div"):  # a temperature

@@ -1,4 +1,4 @@
-"""What a fitted scikit-learn model sees in a row, and the weights of its last layer."""
+"""The features of a fitted scikit-learn model, and the weights of its last layer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.special import expit
 
 from consilience.exceptions import TeacherError
 
-# A bag of a hundred thousand words is no embedding one would want in memory: embeddings are dense.
+# Embeddings are dense. A bag of words with a hundred thousand columns would take too much memory.
 MAX_SPARSE_COLUMNS = 4096
 
 _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
@@ -25,14 +25,14 @@ _ACTIVATIONS: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 @dataclass(frozen=True)
 class Parts:
-    """A model as the steps before its last, and its last.
+    """A model, split into its last step and the steps before it.
 
     Attributes
     ----------
     before : tuple of transformers
-        Applied one after the other.
+        Applied in turn.
     last : estimator
-        The classifier; it gets what the others make.
+        The classifier. Its input is the output of the other steps.
     """
 
     before: tuple[Any, ...]
@@ -40,18 +40,18 @@ class Parts:
 
     @property
     def opens(self) -> bool:
-        """Whether all steps transform; some resample, and are passed over in prediction."""
+        """Whether all steps transform. Steps that resample do not, and prediction skips them."""
         return all(hasattr(step, "transform") for step in self.before)
 
     def transform(self, X: Any) -> Any:
-        """Return what the last step gets."""
+        """Return the input of the last step."""
         for step in self.before:
             X = step.transform(X)
         return X
 
 
 def split(model: Any) -> Parts:
-    """Open pipelines and searches."""
+    """Open pipelines and hyperparameter searches."""
     before: list[Any] = []
     for _ in range(16):
         if hasattr(model, "best_estimator_"):
@@ -65,7 +65,7 @@ def split(model: Any) -> Parts:
 
 
 def step_parts(model: Any, step: str, name: str) -> Parts:
-    """Return a pipeline up to and with the named step, as the steps before, and what follows."""
+    """Return a pipeline up to and including the named step, and the classifier if it comes right after."""
     for _ in range(16):
         if hasattr(model, "best_estimator_"):
             model = model.best_estimator_
@@ -73,7 +73,7 @@ def step_parts(model: Any, step: str, name: str) -> Parts:
     if step not in names:
         raise TeacherError(
             name,
-            f"has no step {step!r} before its last; there are {', '.join(map(repr, names)) or 'none'}. "
+            f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
             "Give embed= the name of a pipeline's step, or a function of X.",
         )
     place = names.index(step) + 1
@@ -83,12 +83,12 @@ def step_parts(model: Any, step: str, name: str) -> Parts:
 def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
     """Return the weights (k, d) of a linear model, or of the last layer of an MLPClassifier, or None.
 
-    The one row w of a binary model becomes [-w / 2, w / 2]: the same probabilities, a row per class.
+    The single row w of a binary model becomes [-w / 2, w / 2]: the same probabilities, with a row per class.
     """
     if _is_mlp(last):
         weights = np.asarray(last.coefs_[-1], dtype=np.float64).T
     elif getattr(last, "coef_", None) is not None and not hasattr(last, "dual_coef_"):
-        # dual_coef_: a support vector machine, whose coef_ has a row per pair of classes
+        # dual_coef_ marks a support vector machine, whose coef_ has one row per pair of classes
         found = last.coef_
         dense = found.toarray() if hasattr(found, "toarray") else found
         weights = np.atleast_2d(np.asarray(dense, dtype=np.float64))
@@ -100,9 +100,9 @@ def last_layer_weights(last: Any, n_classes: int) -> NDArray[np.float64] | None:
 
 
 def last_layer_input(last: Any, X: Any) -> NDArray[Any] | None:
-    """Return what enters the last layer: X for a linear model, the last hidden layer for an MLPClassifier.
+    """Return the input of the last layer: X for a linear model, the last hidden layer for an MLPClassifier.
 
-    None for sparse rows of very many columns.
+    None for sparse rows with very many columns.
     """
     if hasattr(X, "toarray"):
         if not _is_mlp(last) and X.shape[1] > MAX_SPARSE_COLUMNS:

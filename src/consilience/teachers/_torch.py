@@ -1,4 +1,4 @@
-"""Torch modules as teachers. Imports torch only inside functions: a module proves that it is loaded."""
+"""Torch modules as teachers. Only functions import torch: whoever passes a module has loaded it already."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from consilience.teachers._fingerprints import Content
 class TorchTeacher(Adapter):
     """A module that returns logits (n, k).
 
-    Its embedding is the input of its head: the linear layer with k outputs that runs last. Another layer can
-    be named, or a function be given.
+    Its embedding is the input of its head: the linear layer with k outputs that runs last. Users can name
+    another layer, or give a function.
     """
 
     _module: Any
     _batch_size: int
     _device: str | None
-    _head: Any = None  # of the last pass, where its input is the embedding
+    _head: Any = None  # the head in the last pass, if its input is the embedding
 
     def _scores(self, X: Any, rows: int) -> Any:
         return self._pass(X, rows, features=False)[0]
@@ -41,13 +41,13 @@ class TorchTeacher(Adapter):
         return self._pass(X, rows, features=self._embeddable())
 
     def _pass(self, X: Any, rows: int, *, features: bool) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """Run the module over all rows, once, and pick features up on the way."""
+        """Run the module over all rows once, and collect features along the way."""
         torch = require("torch", extra="torch", purpose="A torch teacher")
         if self._device is not None:
             self._module.to(self._device)
         parameter = _first_floating(self._module)
         dtype = None if parameter is None else parameter.dtype
-        # a module without parameters has no place of its own
+        # a module without parameters has no device of its own
         device = parameter.device if parameter is not None else self._device or "cpu"
         values = X if isinstance(X, torch.Tensor) else np.asarray(X)
         scores = np.empty((rows, len(self.classes)))
@@ -61,7 +61,7 @@ class TorchTeacher(Adapter):
                 count = min(rows - start, self._batch_size)
                 batch = _to_tensor(torch, values[part], dtype, device)
                 watch.begin()
-                # the module may write into its input, and a function of it would see that
+                # first, on a copy: the module may write into its input
                 found = self._embed(batch.clone()) if features and callable(self._embed) else None
                 result = self._module(batch)
                 scores[part] = self._checked(torch, result, count)
@@ -72,7 +72,7 @@ class TorchTeacher(Adapter):
         return scores, torch.cat(seen).numpy()
 
     def _embedding(self, torch: Any, watch: Watch, found: Any, rows: int) -> Any:
-        """Return the embedding (rows, d) of one batch on the CPU, and remember the head it belongs to."""
+        """Return the embedding (rows, d) of one batch on the CPU, and store the head that it belongs to."""
         if found is None:
             found = watch.layer if self._embed is not None else watch.features
         if found is None:
@@ -88,12 +88,12 @@ class TorchTeacher(Adapter):
             raise TeacherError(
                 self.name,
                 f"has embeddings of shape {tuple(found.shape)} for {rows} rows; expected ({rows}, d). "
-                "Give embed= a layer, or a function of the batch, with a row of features per row.",
+                "Give embed= a layer, or a function of the batch, that returns one row of features per row.",
             )
         own = watch.features
         same = own is not None and found.shape == own.shape and bool(torch.equal(found, own.to(found)))
         self._head = watch.head if same else None
-        # numpy has no bfloat16, and a half fits into a float32
+        # numpy has no bfloat16; float32 holds every half-precision number
         return found.detach().to("cpu", torch.float32 if found.itemsize < 8 else torch.float64)
 
     def _checked(self, torch: Any, result: Any, rows: int) -> Any:
@@ -101,7 +101,7 @@ class TorchTeacher(Adapter):
             raise TeacherError(
                 self.name,
                 f"returned a {type(result).__name__}, not a tensor of logits. "
-                "Wrap the module in one whose forward returns the logits alone.",
+                "Wrap the module in one whose forward returns only the logits.",
             )
         expected = (rows, len(self.classes))
         if tuple(result.shape) != expected:
@@ -113,13 +113,13 @@ class TorchTeacher(Adapter):
         return self._embed is not None or bool(self._heads())
 
     def _heads(self) -> list[Any]:
-        """Return the linear layers that may be the head."""
+        """Return the linear layers that could be the head."""
         torch = require("torch", extra="torch", purpose="A torch teacher")
         return [part for part in self._module.modules() if _is_head(torch, part, len(self.classes))]
 
     @property
     def class_weights(self) -> NDArray[Any] | None:
-        """The head's weights (k, d); where several layers could be the head, None before the first pass."""
+        """The head's weights (k, d). If several layers could be the head, None before the first pass."""
         head = self._head
         if head is None and self._embed is None:
             candidates = self._heads()
@@ -136,12 +136,12 @@ class TorchTeacher(Adapter):
         content = Content()
         try:
             content.add(self._module)
-        except Exception:  # an attribute of any kind at all: what cannot be hashed is not kept on disk
+        except Exception:  # attributes can be anything; what cannot be hashed is not stored on disk
             return None
         return content.hexdigest()
 
     def randomised(self, seed: int) -> Teacher | None:
-        """Return a teacher of the same structure with random weights, or None where embed= is a function."""
+        """Return a teacher of the same structure with random weights, or None if embed= is a function."""
         torch = require("torch", extra="torch", purpose="A torch teacher")
         if callable(self._embed):
             return None
@@ -158,24 +158,24 @@ class TorchTeacher(Adapter):
         return twin
 
     def __getstate__(self) -> dict[str, Any]:
-        # the head is found again in the copy of the module
+        # the copy finds its head again
         return {key: value for key, value in self.__dict__.items() if key != "_head"}
 
 
 class Watch:
-    """Hooks that see, while a module runs, what enters its head and what a named layer makes.
+    """Hooks that record, while a module runs, the input of its head and the output of a named layer.
 
     Attributes
     ----------
     head : module or None
-        The linear layer with k outputs that ran last: by execution, whatever the order of definition.
+        The linear layer with k outputs that ran last, in order of execution, not of definition.
     features : (n, d) tensor or None
-        What entered it.
+        The input of the head.
     layer : tensor or None
         The output (or, with ``name:input``, the input) of the named layer.
     channels_last : bool or None
-        Where the named layer has the features of a place: in the last axis, or in the second; None if its
-        type does not tell.
+        Whether the named layer has its features in the last axis, or (False) in the second. None if its type
+        does not tell.
     """
 
     def __init__(self, torch: Any, module: Any, embed: Any, n_classes: int) -> None:
@@ -186,7 +186,7 @@ class Watch:
         self.begin()
 
     def begin(self) -> None:
-        """Forget the batch before."""
+        """Forget the previous batch."""
         self.head: Any = None
         self.features: Any = None
         self.layer: Any = None
@@ -209,7 +209,7 @@ class Watch:
 
     def _see_head(self, part: Any, inputs: tuple[Any, ...]) -> None:
         if inputs:
-            # a copy where a later step could write into it
+            # a copy, because a later step may write into it
             self.head, self.features = part, pool(inputs[0].clone(), channels_last=True)
 
     def _see_layer(self, part: Any, inputs: tuple[Any, ...], output: Any = None) -> None:
@@ -243,7 +243,7 @@ def _check_embed(module: Any, embed: Any, name: str) -> None:
         near = difflib.get_close_matches(layer, layers, n=3, cutoff=0.3) or layers[-3:]
         raise TeacherError(
             name,
-            f"has no layer {embed!r}; there are such as {', '.join(map(repr, near)) or 'none'}. "
+            f"has no layer {embed!r}; it has, for example, {', '.join(map(repr, near)) or 'none'}. "
             "'name' means a layer's output, 'name:input' its input.",
         )
 
@@ -260,7 +260,7 @@ def _channels_last(torch: Any, part: Any) -> bool | None:
 
 
 def _modules(torch: Any, module: Any, embed: Any) -> list[Any]:
-    """Return the modules that must be in eval mode: the teacher, and one given as its embedding."""
+    """Return the modules that must be in eval mode: the teacher, and its embedding if that is a module."""
     owner = getattr(embed, "__self__", embed)
     return [module, owner] if isinstance(owner, torch.nn.Module) else [module]
 
@@ -268,7 +268,7 @@ def _modules(torch: Any, module: Any, embed: Any) -> list[Any]:
 def _to_tensor(torch: Any, values: Any, dtype: Any, device: Any) -> Any:
     """Return a copy of some rows on the module's device, in its dtype unless they are integers.
 
-    A copy, because a module that begins with an in-place operation would write into the user's X.
+    It is a copy, because a module that begins with an in-place operation would write into the user's X.
     """
     if isinstance(values, torch.Tensor):
         batch = values.detach().to(device, copy=True)
@@ -289,7 +289,7 @@ def _first_floating(module: Any) -> Any:
 
 @contextmanager
 def _eval_mode(module: Any) -> Iterator[None]:
-    """Put a module into eval mode and give each submodule its own mode back, whatever happens."""
+    """Put a module into eval mode; at the end, restore the mode of each submodule, also after an error."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -1,4 +1,4 @@
-"""Texts: a small, quick classifier of character n-grams that learns labels or soft labels."""
+"""Texts: a small, fast classifier on character n-grams that learns from labels or soft labels."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = ["NgramClassifier"]
 
 @dataclass(frozen=True, eq=False)
 class _Task:
-    """What is to be learnt, checked."""
+    """A learning task, after validation."""
 
     texts: list[str]
     labels: Any  # (n, L) soft labels, an array or a CSR matrix
@@ -57,7 +57,7 @@ class _Task:
     row_weights: NDArray[np.float64]  # (n,)
 
     def targets(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the soft labels of some rows times all weights; rows weigh 1 on average."""
+        """Return the soft labels of some rows times all weights. The mean weight of a row is 1."""
         taken = self.labels[rows].toarray() if issparse(self.labels) else self.labels[rows]
         weights = self._row_scale * self.row_weights[rows, None] * self.class_weights
         return np.asarray(taken * weights, dtype=np.float32)
@@ -70,17 +70,17 @@ class _Task:
 class NgramClassifier(ClassifierMixin, BaseEstimator):
     r"""Classify texts by their character n-grams.
 
-    Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors; the sum of a
-    text's vectors, over the root of their number, is the input of a softmax layer. Punctuation marks are
-    words of their own, and digits count as spaces. The learning rate falls to 0. This is fastText's
-    classifier [Joulin et al. 2017] with n-grams alone, with other steps, and with soft labels.
+    Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors. The sum of a
+    text's vectors, divided by the root of their number, is the input of a softmax layer. Punctuation marks
+    are separate words, and digits count as spaces. The learning rate falls to 0. This is fastText's
+    classifier [Joulin et al. 2017], but with n-grams only, with other steps, and with soft labels.
 
     Parameters
     ----------
     ngram_range : (int, int)
-        Least and most characters of an n-gram.
+        The fewest and the most characters of an n-gram.
     n_buckets : int
-        Number of vectors: n-grams that fall into one bucket share a vector. A saved model takes
+        Number of vectors. N-grams in the same bucket share a vector. A saved model takes
         2 n_buckets dim bytes.
     dim : int
         Length of a vector.
@@ -91,19 +91,20 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     dropout : float
         Share of a text's n-grams that each pass leaves out, in [0, 1).
     lowercase : bool
-        Whether capitals count as small letters.
+        Whether to turn capitals into small letters.
     max_chars : int
-        Read only so many characters of a text.
+        Read at most this many characters of a text.
     batch_size : int
         Texts per step.
     random_state : int, RandomState or None
-        Seeds the weights, the order of texts and the dropout. Training has one thread: a seed reproduces it.
+        Seeds the weights, the order of texts and the dropout. Training uses one thread, so a seed
+        reproduces it.
 
     Attributes
     ----------
     classes_ : (L,) array
     n_iter_ : int
-        Epochs run.
+        Number of epochs run.
     losses_ : list of float
         The mean loss per unit of weight in each epoch, with dropout.
 
@@ -180,14 +181,14 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         Q : (n, L) array or sparse matrix
             The probability of each class, for each text.
         class_weights : (L,) array, optional
-            What the part of the loss that concerns a class is multiplied by.
+            Multiply each class's part of the loss by these.
         row_weights : (n,) array, optional
             The weight of each text.
         classes : (L,) sequence, optional
-            The class of each column; by default 0 to L - 1.
+            The class of each column. Default: 0 to L - 1.
         loss : {"cross-entropy", "collision"}
-            Shannon's cross-entropy, or the collision cross-entropy, with which texts of which the soft labels
-            are unsure teach less.
+            Cross-entropy, or collision cross-entropy, which gives less weight to texts with uncertain soft
+            labels.
         progress : callable
             Called as ``progress("training", epoch, max_iter)`` after each epoch.
         """
@@ -227,20 +228,20 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         description: str = "",
         details: dict[str, Any] | None = None,
     ) -> Path:
-        """Write the model as one ``.npz`` file, vectors in half precision, and its card next to it.
+        """Write the model to one ``.npz`` file, with vectors in half precision, and its card next to it.
 
         Parameters
         ----------
         path : path
             A file name that ends in ``.npz``, in a folder that exists.
         classes : (L,) sequence, optional
-            Other names of the classes.
+            New names for the classes.
         temperature : float
-            The logits of the saved model are so many times those of this one.
+            Multiply the logits of the saved model by this.
         description : str
             A sentence for the card.
         details : mapping, optional
-            Anything else for the card, as JSON has it.
+            Anything else for the card, as JSON values.
         """
         check_fitted(self, "model_")
         check_number("temperature", temperature, above=0)
@@ -252,11 +253,11 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Return a model that `save` wrote; its checksum is compared with the card's, where there is one."""
+        """Read a model that `save` wrote. If it has a card, compare its checksum."""
         if not isinstance(path, str | os.PathLike):
             raise InvalidInputError(f"path={path!r} must be the name of a file.")
         if Path(path).is_file():
-            find_card(path)  # raises where the checksum is that of another file
+            find_card(path)  # raises if the checksum does not match
         model = read_model(path)
         n_buckets, dim = model.embeddings.shape
         reading = model.reading
@@ -276,17 +277,17 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def _check_params(self) -> Reading:
-        """Raise unless the parameters can be used; return those that concern reading."""
+        """Check the parameters; return those that concern reading."""
         try:
             lo, hi = self.ngram_range
         except (TypeError, ValueError):
             raise InvalidInputError(
-                f"ngram_range={self.ngram_range!r} must be two whole numbers: least and most characters."
+                f"ngram_range={self.ngram_range!r} must be two whole numbers: fewest and most characters."
             ) from None
         lo, hi = check_count("ngram_range[0]", lo), check_count("ngram_range[1]", hi)
         if not lo <= hi <= MAX_LENGTH:
             raise InvalidInputError(
-                f"ngram_range={self.ngram_range!r} must rise, and end at {MAX_LENGTH} at most."
+                f"ngram_range={self.ngram_range!r} must not fall, and must end at {MAX_LENGTH} or less."
             )
         if check_count("n_buckets", self.n_buckets) > MAX_BUCKETS:
             raise InvalidInputError(f"n_buckets={self.n_buckets!r} must be at most {MAX_BUCKETS}.")
@@ -299,21 +300,21 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
     def _train(self, task: _Task, reading: Reading, collision: bool, progress: Progress) -> None:
-        from consilience.kernels.text.embedding_bag import Descent  # compiles: for training alone
+        from consilience.kernels.text.embedding_bag import Descent  # compiles code that only training needs
 
         used = np.flatnonzero(task.row_weights > 0)
         if len(used) == 0:
-            raise InvalidInputError("X has no texts of weight above 0; the model needs some to learn from.")
+            raise InvalidInputError("X has no texts with a weight above 0; give some to learn from.")
         random = np.random.default_rng(int(as_random_state(self.random_state).randint(2**31 - 1)))
         packed = pack(task.texts, reading)
         dim, L = int(self.dim), len(task.classes)
-        E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # so that n-grams never seen say nothing
+        E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # n-grams never seen contribute nothing
         W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
         b = np.zeros(L, dtype=np.float32)
         descent = Descent(E, W, b)
         epochs, done = int(self.max_iter), 0
         self.losses_ = []
-        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # which the loss tells
+        with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the loss reveals an overflow
             for epoch in range(epochs):
                 loss, mass = 0.0, 0.0
                 order = random.permutation(used)
@@ -329,7 +330,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                 progress("training", epoch + 1, epochs)
         if self.losses_[-1] > 2 * np.log(L) + 1:
             warnings.warn(
-                f"Training ended at a loss of {self.losses_[-1]:.4g}, where no model has {np.log(L):.4g}; "
+                f"Training ended at a loss of {self.losses_[-1]:.4g}, but a guess has {np.log(L):.4g}; "
                 f"lower lr={self.lr!r}.",
                 ConvergenceWarning,
                 stacklevel=3,
@@ -339,7 +340,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = epochs
 
     def _check_loss(self) -> None:
-        """Raise where training diverged, so that nothing more can be learnt."""
+        """Raise if training has diverged."""
         if not np.isfinite(self.losses_[-1]):
             before = f", after {self.losses_[-2]:.4g}" if len(self.losses_) > 1 else ""
             raise InvalidInputError(
@@ -350,7 +351,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     def _ngrams(
         self, packed: Packed, rows: NDArray[np.intp], reading: Reading, random: np.random.Generator
     ) -> tuple[Ids, Bounds]:
-        """Return the n-grams of some texts, a random part of them left out."""
+        """Return the n-grams of some texts, after dropout."""
         ids, bounds = hash_ngrams(*take_texts(*packed, rows), *reading.ngram_range, int(self.n_buckets))
         if self.dropout:
             keep = random.random(len(ids), dtype=np.float32) >= self.dropout
@@ -359,12 +360,12 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
 
 
 def _check_soft_labels(Q: Any, rows: int) -> Any:
-    """Return soft labels (n, L) as an array or a CSR matrix, or say what is wrong with them."""
+    """Return soft labels (n, L) as an array or a CSR matrix, or raise."""
     if issparse(Q):
         labels = csr_array(Q)
         sums = labels.sum(axis=labels.ndim - 1)
         if not (labels.data >= 0).all() or (np.abs(sums - 1) > 1e-3).any():
-            raise InvalidInputError("Q has rows that are no probabilities, from 0 to 1 with the sum 1.")
+            raise InvalidInputError("Q has rows that are not probabilities: expected 0 to 1, with the sum 1.")
     else:
         labels = check_distributions("Q", Q)
     if labels.ndim != 2 or labels.shape[0] != rows:
@@ -373,7 +374,7 @@ def _check_soft_labels(Q: Any, rows: int) -> Any:
 
 
 def _check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[np.float64]:
-    """Return weights (count,), ones by default, or say what is wrong with them."""
+    """Return weights (count,), or ones if none are given; raise if they are wrong."""
     if values is None:
         return np.ones(count)
     expected = f"expected ({count},), numbers of at least 0"
@@ -383,5 +384,5 @@ def _check_weights(name: str, values: ArrayLike | None, count: int) -> NDArray[n
     wrong = ~((weights >= 0) & np.isfinite(weights))
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
-        raise InvalidInputError(f"{name} has {weights[place]} at {place}; {expected}.")
+        raise InvalidInputError(f"{name} has {weights[place]} at position {place}; {expected}.")
     return weights

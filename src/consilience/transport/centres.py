@@ -1,4 +1,4 @@
-"""Class centres, and what it costs to take one class for another (SCTD, Sec. 4.1.2 and Table 8)."""
+"""Class centres, and the cost of taking one class for another (SCTD, Sec. 4.1.2 and Table 8)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Centres = Literal["auto", "card", "weights", "predictions"]
 KINDS = ("embedding", "constant", "random", "superclass")
 CENTRES = ("auto", "card", "weights", "predictions")
 
-# Accuracy that the weights may lose against the whole model and still be called trustworthy, and the share of
-# any rows on which they must agree with it. Rows far from the origin make weights fail: moved away step by
-# step, teachers lose the classes that they share with the student about where agreement falls below a half
-# (python -m benchmarks.papers.centres).
+# The weights are trustworthy if they lose at most this much accuracy against the whole model, or, without
+# labels, if they agree with it on at least this share of the rows. Weights fail on rows far from the origin.
+# When rows are moved away step by step, teachers lose the classes that they share with the student at about
+# the point where agreement falls below a half (python -m benchmarks.papers.centres).
 TRUSTED_LOSS = 0.1
 TRUSTED_AGREEMENT = 0.5
 _CHECKED_ROWS = 2000
@@ -41,14 +41,15 @@ def class_centres(
     Parameters
     ----------
     teacher : teacher
-        Or whatever `as_teacher` takes. One without an embedding has the square roots of its probabilities.
+        Or anything that `as_teacher` accepts. If the teacher has no embedding, the square roots of its
+        probabilities take its place.
     X : (n, ...) rows
     y : (n,) sequence of str or int
         The class of each row. Rows without a label are left out.
     classes : (C,) sequence, optional
-        The classes in the order wanted; by default those of y, in numpy.unique's order.
+        The classes, in the order of the result. Default: the classes of y, in numpy.unique's order.
     observed : Observed, optional
-        What `observe` gave for X, so that the teacher need not run again.
+        The result of `observe` for X. Pass it to avoid running the teacher again.
 
     Returns
     -------
@@ -80,56 +81,56 @@ def cost_matrix(
     observed: Observed | None = None,
     random_state: Any = None,
 ) -> NDArray[np.float64]:
-    """Return what it costs to take each class of a teacher for each class of the student: SCTD, eq. (7).
+    """Return the cost of taking each class of a teacher for each class of the student: SCTD, eq. (7).
 
-    M[m, n] is the distance of the teacher's class m from the student's class n in the teacher's embedding.
+    M[m, n] is the distance from the teacher's class m to the student's class n in the teacher's embedding.
 
     Parameters
     ----------
     teacher : teacher
-        Or whatever `as_teacher` takes.
+        Or anything that `as_teacher` accepts.
     X : (n, ...) rows
-        The student's rows. Not needed where neither embedding nor y is.
+        The student's rows. Optional if the cost needs neither an embedding nor y.
     y : (n,) sequence of str or int
-        The class of each row; rows without a label are left out. Not needed for the kinds "constant" and
-        "superclass" with `classes`.
+        The class of each row; rows without a label are left out. Optional for the kinds "constant" and
+        "superclass" if `classes` is given.
     kind : {"embedding", "constant", "random", "superclass"}
-        The paper's cost, or one of Table 8 to compare with:
+        "embedding" is the paper's cost. The others are the baselines of Table 8:
 
         - "constant": 0 between classes of the same name, else 1;
-        - "random": as "embedding", with a network of the teacher's structure and random weights (torch); for
-          other teachers a random projection of the embedding, and random vectors for the teacher's classes;
+        - "random": like "embedding", but a torch teacher gets random weights. Other teachers get a random
+          projection of the embedding, and random vectors for their classes;
         - "superclass": 0 between classes of the same superclass, else 1.
     classes : (C,) sequence, optional
-        The student's classes in the order wanted; by default those of y, in numpy.unique's order.
+        The student's classes, in the order of the result. Default: those of y, in numpy.unique's order.
     centres : {"auto", "card", "weights", "predictions"}
         Where the centres of the teacher's classes come from: its card, the weights of its last layer
-        (eq. 8), or the means of the rows of X, each weighted by the probability that the teacher gives the
-        class (ours). "auto" takes the first of these that there is; weights that disagree with the teacher
-        on more than half of X (see `ncm_accuracy`) are passed over, with a warning.
+        (eq. 8), or its predictions. With "predictions" (ours) a centre is the mean of the rows of X, weighted
+        by the teacher's probability for the class. "auto" takes the first of these that exists. It skips
+        weights that disagree with the teacher on more than half of X (see `ncm_accuracy`), with a warning.
     other : teacher, optional
-        One whose embedding is used instead (Table 8, IV). It must know all classes of the teacher.
+        Use the embedding of this teacher instead (Table 8, IV). It must know all classes of the teacher.
     superclasses : mapping, optional
         The superclass of each class of the teacher and of the student, for ``kind="superclass"``.
     normalize : bool
-        Whether both sides are brought to unit length, so that costs lie in [0, 2]. Without, the student's
-        centres keep their lengths; the weights of eq. (8) have length one in any case, and the two would be
-        compared in different units.
+        Whether to scale both sides to unit length. Costs then lie in [0, 2]. Without it the student's
+        centres keep their lengths, while the weights of eq. (8) always have length one: the cost then
+        compares different units.
     observed : Observed, optional
-        What `observe` gave for X, from the teacher whose embedding is used.
+        The result of `observe` for X, from the teacher whose embedding is used.
     random_state : int, RandomState or None
-        For ``kind="random"``.
+        Used by ``kind="random"``.
 
     Returns
     -------
     (m, C) float64 array
-        A row per class of the teacher, a column per class of the student.
+        One row for each class of the teacher, one column for each class of the student.
 
     Notes
     -----
     A teacher without an embedding (a forest, a function, precomputed outputs) gets one: the square roots of
-    its probabilities, in which its own class m is the m-th unit vector. The distance is then Hellinger's, up
-    to a factor: what the teacher calls the student's classes decides what they cost.
+    its probabilities. Its own class m is then the m-th unit vector, and the distance is Hellinger's, up to a
+    factor. A class of the student is close to class m if the teacher predicts m for its rows.
 
     Examples
     --------
@@ -161,7 +162,7 @@ def cost_matrix(
 
 
 def features(observed: Observed) -> NDArray[Any]:
-    """Return a teacher's embeddings (n, d), or the square roots of its probabilities (n, k) for want of them.
+    """Return a teacher's embeddings (n, d), or the square roots of its probabilities (n, k) if it has none.
 
     Examples
     --------
@@ -178,7 +179,7 @@ def teacher_centres(
 ) -> NDArray[np.float64]:
     """Return the centres (m, d) of a teacher's own classes in its embedding; parameters as in `cost_matrix`.
 
-    The weights of the last layer come at unit length: SCTD, eq. (8). A teacher without an embedding has the
+    Weights of the last layer are scaled to unit length: SCTD, eq. (8). A teacher without an embedding gets
     unit vectors.
     """
     check_choice("centres", centres, CENTRES)
@@ -188,7 +189,7 @@ def teacher_centres(
     if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
         return _fitting(teacher, card, width, "centres on its card")
     if centres == "card":
-        raise TeacherError(teacher.name, "has no centres on a card. Use centres='auto'.")
+        raise TeacherError(teacher.name, "has no centres on its card. Use centres='auto'.")
     if seen.embeddings is None:
         return np.eye(len(teacher.classes))
     weights = _weights(teacher, X) if centres in ("auto", "weights") else None
@@ -198,27 +199,28 @@ def teacher_centres(
             return unit
     elif centres == "weights":
         raise TeacherError(
-            teacher.name, "has no weights of a last layer on its embedding. Use centres='auto'."
+            teacher.name, "has no last layer whose weights act on its embedding. Use centres='auto'."
         )
     return _predicted_centres(teacher, seen.logits, seen.embeddings)
 
 
 @dataclass(frozen=True)
 class NcmAccuracy:
-    """How well a nearest-class-mean classifier does in a teacher's embedding: SCTD, Table 2.
+    """Accuracy of nearest-class-mean classifiers in a teacher's embedding: SCTD, Table 2.
 
     Attributes
     ----------
     model : float
-        Accuracy of the whole model; 1 where there are no labels, since it agrees with itself.
+        Accuracy of the whole model. Without labels it is 1: the model agrees with itself.
     true_centres : float
-        Accuracy of the nearest mean of the other rows of each class; without labels, of each predicted class.
+        Accuracy of the nearest class mean, where each row is left out of its own class's mean. Without
+        labels, the predicted class counts as the class.
     weight_centres : float or None
-        Accuracy of the nearest row of weights, eq. (8); None where the teacher has none.
+        Accuracy of the nearest row of weights, eq. (8). None if the teacher has no weights.
     n_rows : int
-        Rows that were compared.
+        Number of rows compared.
     labelled : bool
-        Whether against labels; otherwise against the model's own predictions.
+        Whether y was given. Otherwise the model's own predictions take the place of labels.
     """
 
     model: float
@@ -229,10 +231,10 @@ class NcmAccuracy:
 
     @property
     def trustworthy(self) -> bool:
-        """Whether the weights may stand for the centres.
+        """Whether the weights can replace the centres.
 
-        With labels, where they are at most `TRUSTED_LOSS` worse than the model; without, where they agree
-        with it on at least `TRUSTED_AGREEMENT` of the rows, which need not be of its classes.
+        With labels, they may be at most `TRUSTED_LOSS` worse than the model. Without, they must agree with it
+        on at least `TRUSTED_AGREEMENT` of the rows; these rows need not belong to its classes.
         """
         if self.weight_centres is None:
             return False
@@ -244,10 +246,10 @@ class NcmAccuracy:
         if self.weight_centres is None:
             verdict = "The teacher has no weights on its embedding; its centres come from elsewhere."
         elif self.trustworthy:
-            verdict = "The weights may stand for the class centres."
+            verdict = "The weights can replace the class centres."
         else:
             verdict = (
-                "The weights do not stand for the class centres; put true centres on the card, "
+                "The weights cannot replace the class centres; put true centres on the card, "
                 "or use centres='predictions'."
             )
         what = "accuracy" if self.labelled else "agreement with the model's own predictions"
@@ -261,21 +263,20 @@ class NcmAccuracy:
 def ncm_accuracy(
     teacher: Any, X: Any, y: Any = None, *, normalize: bool = True, observed: Observed | None = None
 ) -> NcmAccuracy:
-    """Tell whether the weights of a teacher's last layer may stand for its class centres: SCTD, Table 2.
+    """Check whether the weights of a teacher's last layer can replace its class centres: SCTD, Table 2.
 
     Parameters
     ----------
     teacher : teacher
-        Or whatever `as_teacher` takes.
+        Or anything that `as_teacher` accepts.
     X : (n, ...) rows
     y : (n,) sequence, optional
-        Labels; rows without one, or of classes that the teacher does not know, are left out. Without y, the
-        nearest-mean
-        classifiers are compared with the model's own predictions, so that X may be any rows.
+        Labels. Rows without one, or of classes that the teacher does not know, are left out. Without y, the
+        nearest-mean classifiers are compared with the model's own predictions, and X may be any rows.
     normalize : bool
-        Whether rows and centres are compared at unit length, as in `cost_matrix`.
+        Whether to scale rows and centres to unit length, as in `cost_matrix`.
     observed : Observed, optional
-        What `observe` gave for X.
+        The result of `observe` for X.
 
     Returns
     -------
@@ -294,19 +295,19 @@ def ncm_accuracy(
     source = as_teacher(teacher)
     seen = _observed(source, X, observed)
     known = source.classes.tolist()
-    spoken = ~np.isnan(seen.logits[:, 0])
-    predicted = np.where(spoken, np.argmax(np.nan_to_num(seen.logits), axis=1), -1)
+    answered = ~np.isnan(seen.logits[:, 0])
+    predicted = np.where(answered, np.argmax(np.nan_to_num(seen.logits), axis=1), -1)
     if y is None:
         truth = predicted
     else:
         names, codes = read_labels(y, n_rows(X))
         place = {name: i for i, name in enumerate(known)}
-        told = np.array([place.get(name, -1) for name in names.tolist()])[codes]
-        truth = np.where(spoken & (codes >= 0), told, -1)
+        own = np.array([place.get(name, -1) for name in names.tolist()])[codes]
+        truth = np.where(answered & (codes >= 0), own, -1)
     rows = np.flatnonzero(truth >= 0)
     if len(rows) == 0:
         raise InvalidInputError(
-            f"No row of X is of a class that teacher {source.name!r} knows ({shorten(known, 5)})."
+            f"No row of X belongs to a class that teacher {source.name!r} knows ({shorten(known, 5)})."
         )
     points, truth = np.asarray(features(seen)[rows], dtype=np.float64), truth[rows]
     weights = _weights(source, X) if seen.embeddings is not None else None
@@ -324,18 +325,18 @@ def ncm_accuracy(
 
 def _observed(teacher: Teacher, X: Any, observed: Observed | None) -> Observed:
     if observed is None:
-        return _speaking(observe(teacher, X))
+        return _without_partial_rows(observe(teacher, X))
     expected = n_rows(X), len(teacher.classes)
     if observed.logits.shape != expected:
         raise InvalidInputError(
-            f"observed has logits of shape {observed.logits.shape}; expected {expected}: a row per row of X, "
-            f"and a column per class of teacher {teacher.name!r}."
+            f"observed has logits of shape {observed.logits.shape}; expected {expected}: one row per row "
+            f"of X, and one column per class of teacher {teacher.name!r}."
         )
-    return _speaking(observed)
+    return _without_partial_rows(observed)
 
 
-def _speaking(seen: Observed) -> Observed:
-    """Let a row that lacks either logits or features lack both: it tells nothing."""
+def _without_partial_rows(seen: Observed) -> Observed:
+    """Set a row to NaN throughout if it lacks either its logits or its features."""
     if seen.embeddings is None:
         return seen
     silent = np.isnan(seen.logits[:, 0]) | np.isnan(seen.embeddings).any(axis=1)
@@ -347,12 +348,12 @@ def _speaking(seen: Observed) -> Observed:
 
 
 def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[np.float64]:
-    """Return the mean features (C, d) of each class, each of which must have a row."""
+    """Return the mean features (C, d) of each class; raise if a class has no row."""
     means = class_means(features(seen), codes, len(names))
     missing = names[np.isnan(means).any(axis=1)]
     if len(missing):
         raise InvalidInputError(
-            f"There is no row that tells the centre of {shorten(missing, 5)}: y has none, or the teacher "
+            f"The centre of {shorten(missing, 5)} is unknown: y has no rows of these classes, or the teacher "
             "abstains on them. Give rows of every class, or leave these out of classes=."
         )
     return means
@@ -367,18 +368,18 @@ def _weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
 def _weights_agree(
     teacher: Teacher, weights: NDArray[np.float64], all_logits: NDArray[np.float64], rows: NDArray[Any]
 ) -> bool:
-    """Tell whether the nearest weights are the teacher's own prediction on enough rows, or warn."""
+    """Tell whether the nearest weights match the teacher's predictions on enough rows; warn if not."""
     step = max(1, len(rows) // _CHECKED_ROWS)
     logits, points = all_logits[::step], rows[::step]
-    spoken = ~np.isnan(logits[:, 0])
-    if not spoken.any():
+    answered = ~np.isnan(logits[:, 0])
+    if not answered.any():
         return True
-    agreement = np.mean((points[spoken] @ weights.T).argmax(axis=1) == logits[spoken].argmax(axis=1))
+    agreement = np.mean((points[answered] @ weights.T).argmax(axis=1) == logits[answered].argmax(axis=1))
     if agreement >= TRUSTED_AGREEMENT:
         return True
     warnings.warn(
         f"The weights of teacher {teacher.name!r} agree with its predictions on {agreement:.0%} of the rows "
-        f"(at least {TRUSTED_AGREEMENT:.0%} are needed); its class centres come from its predictions "
+        f"(at least {TRUSTED_AGREEMENT:.0%} are needed), so its class centres come from its predictions "
         "instead. Put true centres on its card, or choose with centres=.",
         ConsilienceWarning,
         stacklevel=4,
@@ -390,21 +391,21 @@ def _predicted_centres(
     teacher: Teacher, logits: NDArray[np.float64], embeddings: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Return the mean (m, d) of all rows for each class, weighted by its probability."""
-    spoken = ~np.isnan(logits[:, 0])
-    if not spoken.any():
-        raise TeacherError(teacher.name, "abstains on every row of X; there is nothing to take centres from.")
-    mass = softmax(logits[spoken], axis=1).T
+    answered = ~np.isnan(logits[:, 0])
+    if not answered.any():
+        raise TeacherError(teacher.name, "abstains on every row of X, so it has no centres there.")
+    mass = softmax(logits[answered], axis=1).T
     mass /= np.maximum(mass.sum(axis=1, keepdims=True), np.finfo(float).tiny)
-    return np.asarray(mass @ embeddings[spoken])
+    return np.asarray(mass @ embeddings[answered])
 
 
 def _fits(teacher: Teacher, card: Any, width: int) -> bool:
-    """Tell whether the centres on a card are in the teacher's embedding, or warn."""
+    """Tell whether the centres on a card match the width of the teacher's embedding; warn if not."""
     if np.shape(card)[1] == width:
         return True
     warnings.warn(
         f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
-        f"embedding has {width}; they are passed over. Give embed= the layer that they were taken from.",
+        f"embedding has {width}, so they are not used. Give embed= the layer that they were taken from.",
         ConsilienceWarning,
         stacklevel=4,
     )
@@ -423,7 +424,7 @@ def _fitting(teacher: Teacher, centres: Any, width: int, what: str) -> NDArray[n
 
 
 def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
-    """Return where the classes of a teacher are among those of another."""
+    """Return the positions of a teacher's classes among the classes of another teacher."""
     place = {name: i for i, name in enumerate(other.classes.tolist())}
     missing = [name for name in teacher.classes.tolist() if name not in place]
     if missing:
@@ -437,13 +438,13 @@ def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
 def _by_name(
     teacher: Teacher, names: NDArray[Any], superclasses: Mapping[Any, Any] | None
 ) -> NDArray[np.float64]:
-    """Return 0 between classes of one name, or of one superclass, and 1 elsewhere: Table 8, I and III."""
+    """Return 0 between classes of the same name, or of the same superclass, else 1: Table 8, I and III."""
     source, target = teacher.classes.tolist(), names.tolist()
     if superclasses is not None:
         missing = [name for name in dict.fromkeys([*source, *target]) if name not in superclasses]
         if missing:
             raise InvalidInputError(
-                f"superclasses lacks {shorten(missing, 5)}; name one for every class of both sides."
+                f"superclasses lacks {shorten(missing, 5)}; give a superclass for every class of both sides."
             )
         source, target = [superclasses[name] for name in source], [superclasses[name] for name in target]
     return np.array([[0.0 if a == b else 1.0 for b in target] for a in source])
@@ -476,10 +477,10 @@ def _random_cost(
 
 def _check_combination(kind: Kind, centres: Centres, other: Any, superclasses: Any) -> None:
     if kind != "embedding" and (other is not None or centres != "auto"):
-        raise InvalidInputError(f"other= and centres= are for kind='embedding', not {kind!r}.")
+        raise InvalidInputError(f"other= and centres= work only with kind='embedding', not {kind!r}.")
     if (kind == "superclass") != (superclasses is not None):
-        raise InvalidInputError("kind='superclass' needs superclasses=, and superclasses= is for it alone.")
+        raise InvalidInputError("kind='superclass' needs superclasses=, and no other kind takes it.")
     if superclasses is not None and not isinstance(superclasses, Mapping):
         raise InvalidInputError(
-            f"superclasses is a {type(superclasses).__name__}; give a mapping of classes to superclasses."
+            f"superclasses is a {type(superclasses).__name__}; give a mapping from classes to superclasses."
         )

@@ -30,27 +30,27 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class SinkhornResult:
-    """The transport of each row of two sets of predictions; see `sinkhorn`.
+    """The transport between two sets of predictions, row by row; see `sinkhorn`.
 
     Attributes
     ----------
     value : (n,) array
-        The Sinkhorn distance with its regularizer, eq. (5).
+        The Sinkhorn distance, including its regularizer, eq. (5).
     beta : (n, k) array
-        The dual of the target, eq. (13), whose entries sum to zero: the gradient of an "entropy" `value`
-        within the simplex (Prop. 4.2). Where the target has a zero that gradient is minus infinity, and the
-        entry is the soft c-transform -epsilon log((K^T u)_n) instead: what the dual is without the zero's
-        own epsilon log p.
+        The dual of the target, eq. (13). Its entries sum to zero. With the "entropy" regularizer it is the
+        gradient of `value` within the simplex (Prop. 4.2). Where the target is zero, that gradient is minus
+        infinity; the entry is then the soft c-transform -epsilon log((K^T u)_n), which is the dual without
+        the zero's own epsilon log p.
     residual : (n,) array
-        An upper bound of the L1 error of the plan's marginals, up to rounding of 1e-12.
+        An upper bound on the L1 error of the plan's marginals, up to rounding of 1e-12.
     n_iter : (n,) array of int
     converged : (n,) array of bool
         Whether `residual` is at most the tolerance.
     epsilon : float
-        As used; what "auto" came to.
+        The value used, also when "auto" chose it.
     regularizer : {"entropy", "kl"}
     reduced_alpha : (n, m) array
-        `alpha` less the smallest cost, which may be so large that a sum with it rounds the plan away.
+        `alpha` minus the smallest cost. That cost may be so large that adding it rounds the plan away.
     source, target : (n, m) and (n, k) arrays
         The distributions, each row divided by its sum.
     cost_matrix : (m, k) array
@@ -69,7 +69,7 @@ class SinkhornResult:
     cost_matrix: Floats = field(repr=False)
 
     def plan(self, row: int) -> Floats:
-        """Return the plan T (m, k) of one row, eq. (18): how much moves from each class to each class."""
+        """Return the plan T (m, k) of one row, eq. (18): the mass moved from each class to each class."""
         n = len(self.value)
         if isinstance(row, bool) or not isinstance(row, int | np.integer) or not -n <= row < n:
             raise InvalidInputError(f"row={row!r} is not one of the {n} rows; give a whole number below {n}.")
@@ -90,9 +90,9 @@ class SinkhornResult:
 
     @cached_property
     def gradient(self) -> Floats:
-        """The gradient of `value` with respect to the target (n, k), whose entries sum to zero.
+        """The gradient of `value` with respect to the target (n, k). Its entries sum to zero.
 
-        It is `beta` for the "entropy" regularizer, and beta - epsilon log p_S, less its mean, for "kl".
+        For "entropy" it is `beta`; for "kl" it is beta - epsilon log p_S, minus its mean.
         """
         if self.regularizer == "entropy":
             return self.beta
@@ -123,8 +123,8 @@ def sinkhorn(
     .. math:: S_\epsilon(p_T, p_S) = \min_{T \in \Pi(p_T, p_S)} \langle T, M \rangle - \epsilon H(T),
               \quad H(T) = -\sum_{mn} T_{mn} (\log T_{mn} - 1)
 
-    Eq. (5): the least cost of moving the teacher's distribution over its classes to the student's over other
-    classes, smoothed. One cost matrix serves all rows, so that an iteration is two matrix products.
+    Eq. (5) is the smoothed least cost of moving the teacher's distribution over its classes to the student's
+    distribution over other classes. All rows share one cost matrix, so an iteration is two matrix products.
 
     Parameters
     ----------
@@ -136,18 +136,18 @@ def sinkhorn(
         M, the cost of moving mass from each class of the teacher to each of the student.
     epsilon : float or "auto"
         How smooth the plan is, in units of the cost. "auto" is half the standard deviation of the cost:
-        where costs are nearly equal, a fixed epsilon makes every plan p_T p_S^T and all rows look alike.
-        At least 1e-12 of the range of the cost.
+        if costs are nearly equal, a fixed epsilon makes every plan p_T p_S^T, and all rows look alike.
+        Must be at least 1e-12 of the range of the cost.
     regularizer : {"entropy", "kl"}
-        "entropy" is eq. (5). "kl" has epsilon KL(T || p_T p_S^T) in place of -epsilon H(T): the plan is the
-        same, the value lacks the entropies of p_T and p_S, and its gradient does not pull p_S towards the
-        uniform distribution.
+        "entropy" is eq. (5). "kl" replaces -epsilon H(T) by epsilon KL(T || p_T p_S^T). The plan is the
+        same, but the value lacks the entropies of p_T and p_S, and its gradient does not pull p_S towards
+        the uniform distribution.
     tol : float
-        The L1 error of the plan's marginals at which a row has converged.
+        A row has converged when the L1 error of its plan's marginals is at most this.
     max_iter : int
-        Iterations after which a row is given up, with a `ConvergenceWarning` that says how far it came.
+        Give up on a row after this many iterations. A `ConvergenceWarning` then reports its error.
     init : (n, k) array, optional
-        Duals `beta` to start from, of a problem that differs little. A row with NaN starts anew.
+        Start from the duals `beta` of a similar problem. A row with NaN starts from scratch.
 
     Returns
     -------
@@ -182,20 +182,19 @@ def sinkhorn(
 
 @dataclass(frozen=True)
 class ConvergenceRate:
-    """How fast plain Sinkhorn iterations converge at least, whatever the distributions (Prop. 4.3).
+    """A guaranteed speed of plain Sinkhorn iterations for any distributions (Prop. 4.3).
 
     Attributes
     ----------
     kappa : float
         kappa(K) of Theorem B.2, from 0 to 1.
     rate : float
-        kappa squared: by what the error of the gradient shrinks in an iteration, in variation seminorm (the
-        largest less the smallest entry).
+        kappa squared: the factor by which each iteration shrinks the error of the gradient, measured in the
+        variation seminorm (largest minus smallest entry).
     log_rate : float
-        Its logarithm, which is not zero where `rate` rounds to one.
+        The logarithm of `rate`. It stays below zero even when `rate` rounds to one.
     start : float
-        A bound of the error before the first iteration, when it starts from v = p_S: the largest range of a
-        row of M.
+        A bound on the error before the first iteration from v = p_S: the largest range of a row of M.
     """
 
     kappa: float
@@ -204,18 +203,18 @@ class ConvergenceRate:
     start: float
 
     def iterations(self, delta: float, start: float | None = None) -> float:
-        """Return after how many iterations the gradient's error is surely at most `delta`, eq. (23).
+        """Return a number of iterations that brings the gradient's error down to `delta`, eq. (23).
 
         Parameters
         ----------
         delta : float
         start : float, optional
-            The error before the first iteration; by default the bound that holds for all distributions.
+            The error before the first iteration. Default: the bound that holds for all distributions.
 
         Returns
         -------
         float
-            A whole number, infinite where it exceeds what a float can hold.
+            A whole number, or infinity if it exceeds the range of a float.
         """
         delta = check_number("delta", delta, above=0)
         error = self.start if start is None else check_number("start", start, at_least=0)
@@ -232,8 +231,8 @@ def convergence_rate(cost: ArrayLike, epsilon: float | str = "auto") -> Converge
     .. math:: \kappa(K) = \frac{\sqrt{\psi} - 1}{\sqrt{\psi} + 1},
               \quad \psi = \max_{ijkl} \frac{K_{ik} K_{jl}}{K_{jk} K_{il}}
 
-    of Theorem B.2 (where the root is over psi alone, as in Birkhoff's theorem), which is tanh(log(psi) / 4).
-    It is a bound for the worst distributions: `sinkhorn`, over-relaxed, needs far fewer iterations.
+    This is Theorem B.2, with the root over psi alone as in Birkhoff's theorem; kappa is tanh(log(psi) / 4).
+    The rate is a bound for the worst distributions. `sinkhorn` over-relaxes and needs far fewer iterations.
 
     Parameters
     ----------
@@ -249,7 +248,7 @@ def convergence_rate(cost: ArrayLike, epsilon: float | str = "auto") -> Converge
     """
     M = check_cost(cost)
     x = kernels.log_psi(M, _check_epsilon(epsilon, M)) / 4.0
-    # log tanh x without the cancellation of tanh x close to one
+    # log tanh x, without the cancellation that tanh x close to one would cause
     log_kappa = math.log1p(-2.0 / (math.exp(2.0 * x) + 1.0)) if 0 < x < 300 else -2.0 * math.exp(-2.0 * x)
     log_rate = -math.inf if x == 0 else 2.0 * log_kappa
     return ConvergenceRate(math.tanh(x), math.tanh(x) ** 2, log_rate, float(np.ptp(M, axis=1).max()))
@@ -257,10 +256,10 @@ def convergence_rate(cost: ArrayLike, epsilon: float | str = "auto") -> Converge
 
 @dataclass(frozen=True, eq=False)
 class ConvergenceCurves:
-    """How the gradients of plain iterations converge, averaged over rows: Fig. 3 of the paper.
+    """Convergence of the gradients of plain iterations, averaged over rows: Fig. 3 of the paper.
 
-    Each is a (T + 1,) array, from before the first iteration: `variation` and `euclidean` are norms of the
-    gradient's error, `bound` is what Prop. 4.3 allows in variation seminorm.
+    Each curve is a (T + 1,) array that starts before the first iteration. `variation` and `euclidean` are
+    norms of the gradient's error. `bound` is the limit of Prop. 4.3 on the variation seminorm.
     """
 
     variation: Floats
@@ -273,18 +272,18 @@ class ConvergenceCurves:
 def convergence_curves(
     source: ArrayLike, target: ArrayLike, cost: ArrayLike, epsilon: float | str = "auto", *, n_iter: int = 100
 ) -> ConvergenceCurves:
-    """Return the convergence curves of Fig. 3: gradients after each of `n_iter` iterations against the limit.
+    """Return the curves of Fig. 3: the error of the gradient after each of `n_iter` iterations.
 
     Parameters
     ----------
     source, target, cost, epsilon
-        As in `sinkhorn`; no probability may be zero.
+        As in `sinkhorn`, but no probability may be zero.
     n_iter : int
     """
     a, b, M = _check_problem(source, target, cost)
     if not ((a > 0).all() and (b > 0).all() and len(a)):
         raise InvalidInputError(
-            "Give at least one row, and no probability of zero, whose gradient is infinite."
+            "Give at least one row, and no probabilities of zero: their gradient is infinite."
         )
     eps = _check_epsilon(epsilon, M)
     limit = kernels.solve(a, b, M, eps, 1e-13, 100_000).beta
@@ -292,7 +291,7 @@ def convergence_curves(
     for beta in kernels.plain_iterates(a, b, M, eps, check_count("n_iter", n_iter)):
         error = beta - limit
         variation.append(np.ptp(error, axis=1).mean())
-        # gradients are known up to a constant: the one that brings them nearest
+        # gradients are defined up to a constant: take the one that brings them closest
         euclidean.append(np.linalg.norm(error - error.mean(axis=1, keepdims=True), axis=1).mean())
     rate = convergence_rate(M, eps).rate
     bound = variation[0] * rate ** np.arange(len(variation))
@@ -300,20 +299,20 @@ def convergence_curves(
 
 
 def _check_problem(source: ArrayLike, target: ArrayLike, cost: ArrayLike) -> tuple[Floats, Floats, Floats]:
-    """Return distributions (n, m), (n, k), whose rows sum to exactly one, and the cost (m, k), or raise."""
+    """Return distributions (n, m) and (n, k) with rows that sum to exactly one, and the cost (m, k)."""
     M = check_cost(cost)
     rows = []
     for name, values, columns in (("source", source, M.shape[0]), ("target", target, M.shape[1])):
         p = check_distributions(name, values)
         if p.ndim != 2 or p.shape[1] != columns:
             raise InvalidInputError(
-                f"{name} has shape {p.shape} and cost {M.shape}; expected (n, {columns}): a row of "
+                f"{name} has shape {p.shape} and cost {M.shape}; expected (n, {columns}): one row of "
                 "probabilities for each sample, and a cost from each column of source to each of target."
             )
         rows.append(np.ascontiguousarray(p / p.sum(axis=1, keepdims=True)))
     if len(rows[0]) != len(rows[1]):
         raise InvalidInputError(
-            f"source has {len(rows[0])} rows and target {len(rows[1])}; give a row of each for every sample."
+            f"source has {len(rows[0])} rows and target {len(rows[1])}; give both one row for each sample."
         )
     return rows[0], rows[1], M
 

@@ -22,7 +22,7 @@ def demo(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Unify five private classifiers of handwritten digits, in every way, and compare.
+    """Unify five private classifiers of handwritten digits in every way, and compare the results.
 
     \b
     Example:

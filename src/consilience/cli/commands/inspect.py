@@ -19,7 +19,7 @@ def inspect(
     aliases: Aliases = None,
     as_json: Json = False,
 ) -> None:
-    """Show the label space of some teachers: who knows what, overlaps, components.
+    """Show the label space of some teachers: their classes, overlaps and components.
 
     \b
     Example:
@@ -31,7 +31,7 @@ def inspect(
     from consilience.labels import LabelSpace
 
     teachers = open_teachers(files, classes)
-    # the view itself says what a warning would say
+    # the view shows what a warning would say
     space = LabelSpace(
         [teacher.classes for teacher in teachers],
         readers.read_aliases(aliases),

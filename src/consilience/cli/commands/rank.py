@@ -32,7 +32,7 @@ def rank(
         typer.Option(
             metavar="NAME",
             help="transport, nce, leep, logme, h_score, n_leep, gbc, otce or transrate. "
-            "Repeat for more columns; the first ranks.  [default: transport]",
+            "Repeat for more columns; the first one ranks.  [default: transport]",
         ),
     ] = None,
     classes: Classes = None,
@@ -40,24 +40,26 @@ def rank(
         list[str] | None,
         typer.Option(
             metavar="NAME=LAYER",
-            help="The output of an ONNX graph that is the embedding of teacher NAME. "
-            "By default what goes into its last layer.",
+            help="The tensor of an ONNX graph that is the embedding of teacher NAME. "
+            "Default: the input of its last layer.",
         ),
     ] = None,
     score: Annotated[
-        str, typer.Option(help="What transport counts: likelihood, distance (the paper's eq. 24) or cost.")
+        str, typer.Option(help="The score of transport: likelihood, distance (the paper's eq. 24) or cost.")
     ] = "likelihood",
-    temperature: Annotated[float, typer.Option(help="Of both sides' probabilities; the paper's is 3.")] = 1.0,
-    bootstrap: Annotated[int, typer.Option(help="Resamples of the rows for the intervals.")] = 200,
+    temperature: Annotated[
+        float, typer.Option(help="Temperature of both sides' probabilities. The paper uses 3.")
+    ] = 1.0,
+    bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
     cache: Cache = None,
     csv_file: Annotated[
-        Path | None, typer.Option("--csv", metavar="FILE", help="Write the ranking as a table, too.")
+        Path | None, typer.Option("--csv", metavar="FILE", help="Also write the ranking to a .csv file.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Makes the intervals reproducible.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Rank teachers by how much each would help with your classes, which need not be theirs.
+    """Rank teachers by how much each would help with your classes, even if it does not know them.
 
     \b
     Example:
@@ -111,7 +113,7 @@ def _sources(files: Sequence[Path], classes: Sequence[str] | None, embed: Sequen
 
 
 def _layers(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """Return the embedding of teachers from texts such as ``birds=features``."""
+    """Return the embedding of each teacher, from options such as ``birds=features``."""
     layers = {}
     for text in given:
         name, found, layer = text.partition("=")
@@ -124,7 +126,7 @@ def _layers(given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
 
 
 def write_ranking(path: Path, view: Mapping[str, Any]) -> None:
-    """Write the ranking as a .csv, a line per teacher."""
+    """Write the ranking to a .csv file, one line per teacher."""
     from consilience.files.atomic import replacing
 
     others = [name for name in view["teachers"][0]["scores"] if name != view["metric"]]
@@ -139,7 +141,7 @@ def write_ranking(path: Path, view: Mapping[str, Any]) -> None:
 
 
 class _Encoded:
-    """Lets csv write text to a file of bytes."""
+    """Let csv write text to a binary file."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -149,7 +151,7 @@ class _Encoded:
 
 
 def show_ranking(view: Mapping[str, Any]) -> None:
-    """Draw what `Ranking.to_dict` gives."""
+    """Draw the result of `Ranking.to_dict`."""
     from rich.markup import escape
 
     from consilience.cli import console
@@ -181,7 +183,7 @@ def show_ranking(view: Mapping[str, Any]) -> None:
             out.print(f"{escape(row['name'])}: {escape(remark)}", soft_wrap=True)
     if interval:
         out.print(
-            f"(Intervals: {100 * view['confidence']:g}% of resamples of the rows. "
-            "Best in: the share of them that a teacher wins.)",
+            f"(Intervals cover {100 * view['confidence']:g}% of the resamples of the rows. "
+            "Best in: the share of resamples that a teacher wins.)",
             soft_wrap=not out.is_terminal,
         )

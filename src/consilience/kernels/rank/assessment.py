@@ -19,7 +19,7 @@ from consilience.kernels.unify.packed import Floats
 
 
 class Probe(NamedTuple):
-    """Logits (n, K) of the fictitious student, and the largest gradient where its fits stopped."""
+    """Logits (n, K) of the fictitious student, and the largest gradient entry at the end of its fits."""
 
     logits: NDArray[np.float32]
     gradient: float
@@ -29,7 +29,7 @@ class Probe(NamedTuple):
 def probe_logits(
     F: NDArray[np.float32], codes: Codes, n_classes: int, l2: float, folds: NDArray[np.intp] | None
 ) -> Probe:
-    """Fit the fictitious student f_F of Approximation II on features, and let it predict the same rows.
+    """Fit the fictitious student f_F of Approximation II on features, and predict the same rows with it.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def probe_logits(
     n_classes : int
     l2 : float
     folds : (n,) array of int, optional
-        The fold of each row, from 0: each is predicted by a model of its own fold. Rows of fold -1 are in
-        none, and their logits are NaN. By default there is one model for all rows.
+        The fold of each row, from 0. Each fold gets its own model, which predicts that fold's rows. Rows of
+        fold -1 belong to no fold and get NaN logits. By default, one model serves all rows.
     """
     if folds is None:
         fit = fit_softmax_regression(F, codes, n_classes, l2=l2)
@@ -54,24 +54,24 @@ def probe_logits(
 
 
 def tempered_likelihood(p: Floats, log_q: Floats) -> Floats:
-    r"""Return what each row (n,) adds to the log-likelihood of p under q, as sure as suits all rows best.
+    r"""Return each row's contribution (n,) to the log-likelihood of p under q, at the best sharpness a.
 
     .. math:: \ell_i = \sum_k p_{ik} \ln \frac{q_{ik}^a}{\sum_l q_{il}^a}, \qquad
               a = \arg\max_{0 \le a \le 1} \sum_i \ell_i
 
-    With a = 0 it is that of a guess, so that no q has less on average.
+    At a = 0, q is a uniform guess, so no q scores lower than a guess on average.
 
     Parameters
     ----------
     p, log_q : (n, K) arrays
-        Distributions, and the logarithms of others.
+        Distributions, and the logarithms of other distributions.
     """
     along = np.einsum("ik,ik->i", p, log_q)
 
     def slope(a: float) -> float:
         return float((along - np.einsum("ik,ik->i", softmax(a * log_q, axis=1), log_q)).sum())
 
-    # concave in a: the slope falls
+    # the sum is concave in a, so its slope falls
     a = float(slope(1.0) >= 0.0)
     if a == 0.0 and slope(0.0) > 0.0:
         a = brentq(slope, 0.0, 1.0, xtol=1e-4)
@@ -79,7 +79,7 @@ def tempered_likelihood(p: Floats, log_q: Floats) -> Floats:
 
 
 def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
-    """Return a fold (n,) for each row, the rows of each class dealt out in turn."""
+    """Return a fold (n,) for each row; the rows of each class are dealt out in turn."""
     shuffled = rng.permutation(len(codes))
     order = shuffled[np.argsort(codes[shuffled], kind="stable")]
     folds = np.empty(len(codes), dtype=np.intp)
@@ -88,9 +88,9 @@ def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> 
 
 
 def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
-    """Return the mean of each bootstrap resample of `rows` (n,), NaN left out: (n_resamples,).
+    """Return the mean of each bootstrap resample of `rows` (n,), without NaN: (n_resamples,).
 
-    The same seed draws the same rows, so that teachers are compared on the same resamples.
+    The same seed draws the same rows, so teachers are compared on the same resamples.
     """
     rng = np.random.default_rng(seed)
     n, known = len(rows), ~np.isnan(rows)
@@ -105,11 +105,12 @@ def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:
 
 
 def spread_jackknife(value: float, left_out: Floats, groups: NDArray[np.intp]) -> Floats:
-    r"""Return numbers (n,) with the mean `value`, which resample as a statistic does that is no mean.
+    r"""Return numbers (n,) with mean `value` that resample like a statistic that is not a mean.
 
-    With theta_g the statistic without group g of G, the pseudo-value of a group is G theta - (G - 1) theta_g,
-    and their variance over G that of the statistic (delete-a-group jackknife). Rows share their group's,
-    spread by sqrt(n / G), so that the mean of n rows has this variance.
+    Let theta_g be the statistic without group g of G. The pseudo-value of a group is
+    G theta - (G - 1) theta_g. The variance of the pseudo-values, divided by G, is the variance of the
+    statistic (delete-a-group jackknife). Rows share the value of their group, scaled by sqrt(n / G), so the
+    mean of n rows has this variance.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-r"""LogME, and what else follows from an eigendecomposition of the features' Gram matrix.
+r"""LogME, and other metrics from an eigendecomposition of the features' Gram matrix.
 
-Legend: F (n, d) the features, F^T F = V diag(s) V^T with the r eigenvalues that are not zero, m the mean of
-the rows, Y (n, K) the one-hot labels, of which only the sums of the rows of each class are needed.
+Legend: F (n, d) the features, F^T F = V diag(s) V^T with its r nonzero eigenvalues, m the mean of the rows,
+Y (n, K) the one-hot labels. Y enters only through the sum of the rows of each class.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from consilience.kernels.unify.packed import Floats
 
 
 class Spectrum(NamedTuple):
-    """The eigendecomposition of F^T F, or of the same with the mean taken off the rows."""
+    """The eigendecomposition of F^T F, or of the same product after subtracting the mean of the rows."""
 
     values: Floats  # s (r,), ascending, positive
     vectors: Floats  # V (d, r)
@@ -32,11 +32,11 @@ class Evidence(NamedTuple):
     alpha: Floats  # (K,) precision of the weights
     beta: Floats  # (K,) precision of the noise
     projections: Floats  # V^T F^T Y (r, K)
-    change: Floats  # (K,) of the evidence per row in the last step
+    change: Floats  # (K,) change of the evidence per row in the last step
 
 
 def feature_spectrum(F: NDArray[np.floating], centred: bool = False) -> Spectrum:
-    """Decompose the smaller of F^T F and F F^T, in float64; with `centred` the rows less their mean."""
+    """Decompose the smaller of F^T F and F F^T, in float64; `centred` first subtracts the mean row."""
     F = np.asarray(F, dtype=np.float64)
     n, d = F.shape
     mean = F.mean(axis=0)
@@ -46,7 +46,7 @@ def feature_spectrum(F: NDArray[np.floating], centred: bool = False) -> Spectrum
         values, vectors = np.linalg.eigh(F.T @ F)
     else:
         values, left = np.linalg.eigh(F @ F.T)
-    # rounding leaves eigenvalues of zero at about epsilon times the largest
+    # rounding turns zero eigenvalues into about epsilon times the largest
     kept = values > max(n, d) * np.finfo(np.float64).eps * max(float(values[-1]), 0.0)
     values = values[kept]
     vectors = vectors[:, kept] if d <= n else (F.T @ left[:, kept]) / np.sqrt(values)
@@ -70,15 +70,15 @@ def maximum_evidence(
         The sum of the features of each class, Y^T F.
     counts : (K,) array
     tol : float
-        Stop where alpha / beta changes by less than this share.
+        Stop when alpha / beta changes by less than this share.
     """
     s, n = spectrum.values[:, None], spectrum.n
     projections = spectrum.vectors.T @ sums.T
     energy = projections**2 / s  # (U^T y)^2, U the left singular vectors
-    # the evidence does not depend on the scale of F, and the bounds below must not either
+    # the evidence does not depend on the scale of F, so the bounds below must not either
     scale = float(s.mean()) if len(s) else 1.0
     s = s / scale
-    outside = np.maximum(counts - energy.sum(axis=0), 0.0)  # what of y no weights can reach
+    outside = np.maximum(counts - energy.sum(axis=0), 0.0)  # the part of y that no weights can reach
     alpha, beta = np.ones(len(counts)), np.ones(len(counts))
     converged, before = np.zeros(len(counts), dtype=bool), (alpha, beta)
     tiny = np.finfo(np.float64).tiny
@@ -90,7 +90,7 @@ def maximum_evidence(
         error = outside + (energy * (ratio / shrunk) ** 2).sum(axis=0)
         alpha = np.where(converged, alpha, gamma / np.maximum(weights, tiny))
         beta = np.where(converged, beta, (n - gamma) / np.maximum(error, tiny))
-        # a class that is fitted without error has no maximum: stop far enough
+        # a class that is fitted without error has no maximum: these bounds stop it
         alpha, beta = np.clip(alpha, 1e-12, 1e12), np.clip(beta, 1e-12, 1e12)
         converged |= np.abs(alpha / beta - ratio) <= tol * ratio
         if converged.all():
@@ -100,7 +100,7 @@ def maximum_evidence(
         ratio = alpha / beta
         weights = (energy * s / (s + ratio) ** 2).sum(axis=0)
         error = outside + (energy * (ratio / (s + ratio)) ** 2).sum(axis=0)
-        # the d - r directions without features add as much to d ln alpha as to ln det A: left out of both
+        # the d - r directions without features add the same to d ln alpha and ln det A: both leave them out
         total = n * np.log(beta) + len(s) * np.log(alpha) - n * np.log(2.0 * np.pi)
         total -= beta * error + alpha * weights + np.log(alpha + beta * s).sum(axis=0)
         return np.asarray(0.5 * total / n)
@@ -110,10 +110,10 @@ def maximum_evidence(
 
 
 def evidence_rows(F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, found: Evidence) -> Floats:
-    r"""Return what each row (n,) adds to the mean evidence; their mean is LogME.
+    r"""Return each row's contribution (n,) to the evidence; the mean of the contributions is LogME.
 
-    The weight of a row enters the evidence through its error and through A. Since alpha, beta and w are at a
-    maximum, only the direct part of the derivative by the weight is left (envelope theorem):
+    The weight of a row enters the evidence through its error and through A. Alpha, beta and w are at a
+    maximum, so only the direct part of the derivative by the weight remains (envelope theorem):
 
     .. math:: \frac12 \ln \frac{\beta}{2 \pi} - \frac\beta2 (f_i w - y_i)^2 - \frac\beta2 f_i A^{-1} f_i^T
     """
@@ -128,13 +128,13 @@ def evidence_rows(F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, fou
 
 
 def solve_covariance(spectrum: Spectrum, B: Floats) -> Floats:
-    """Return the pseudo-inverse of the covariance of the rows times B (d, k); the spectrum is centred."""
+    """Return the pseudo-inverse of the rows' covariance times B (d, k); the spectrum must be centred."""
     V = spectrum.vectors
     return np.asarray(V @ ((V.T @ B) * (spectrum.n / spectrum.values)[:, None]))
 
 
 def coding_rate(spectrum: Spectrum, epsilon: float) -> float:
-    r"""Return :math:`\frac12 \ln \det (I + \frac{1}{\epsilon} Cov(F))`, the spectrum centred.
+    r"""Return :math:`\frac12 \ln \det (I + \frac{1}{\epsilon} Cov(F))`; the spectrum must be centred.
 
     "TransRate" (2022), eq. (4).
     """

@@ -1,7 +1,7 @@
-"""How well a teacher's classes tell the labels: NCE and LEEP, row by row.
+"""How well a teacher's classes predict the labels: NCE and LEEP, row by row.
 
-Both estimate P(y | z) from counts, z a class of the teacher and y a label, and return what each row adds: the
-mean over the rows is the score.
+Both estimate P(y | z) from counts; z is a class of the teacher, y is a label. They return one number per
+row; the score is the mean over the rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Codes = NDArray[np.intp]
 
 
 def class_sums(values: NDArray[np.floating], codes: Codes, n_classes: int) -> Floats:
-    """Return the sum of the rows of `values` (n, m) of each class: (n_classes, m), float64."""
+    """Return the sum of the rows of `values` (n, m) in each class: (n_classes, m), float64."""
     order = np.argsort(codes, kind="stable")
     counts = np.bincount(codes, minlength=n_classes)
     some = counts > 0
@@ -68,7 +68,7 @@ def _dot_rows(theta, codes, table, out):  # type: ignore[no-untyped-def]
 
 
 def nce_rows(guesses: Codes, codes: Codes, n_classes: int, n_guesses: int) -> Floats:
-    r"""Return ln P(y_i | z_i) of each row (n,), z the teacher's most probable class.
+    r"""Return ln P(y_i | z_i) of each row (n,), where z is the teacher's most probable class.
 
     .. math:: -H(Y | Z) = \frac{1}{n} \sum_i \ln \hat P(y_i | z_i)
 

@@ -1,4 +1,4 @@
-"""How far the classes are apart in a teacher's features: H-score, GBC, TransRate."""
+"""How far apart the classes are in a teacher's features: H-score, GBC, TransRate."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from consilience.kernels.unify.packed import Floats
 def h_score_rows(
     F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, sums: Floats, counts: Floats
 ) -> tuple[float, Floats]:
-    r"""Return the H-score, and what each row (n,) adds to it; their mean is the score.
+    r"""Return the H-score, and each row's contribution (n,); the mean of the contributions is the score.
 
     .. math:: H = \mathrm{tr}(\mathrm{cov}(f)^{-1} \, \mathrm{cov}(E[f | y]))
 
-    Bao et al., "An information-theoretic approach to transferability" (2019), Definition 2. With u the row
-    and g the centre of its class, both less the mean, the influence of a row is 2 u C^-1 g - g C^-1 g - u
-    C^-1 B C^-1 u, where C and B are the two covariances. The spectrum is that of centred features.
+    Bao et al., "An information-theoretic approach to transferability" (2019), Definition 2. Let u be the row
+    and g the centre of its class, both minus the mean. The influence of a row is
+    2 u C^-1 g - g C^-1 g - u C^-1 B C^-1 u, where C and B are the two covariances. The spectrum must be
+    centred.
     """
     share = counts / counts.sum()
     G = sums / np.maximum(counts, 1.0)[:, None] - spectrum.mean  # (K, d)
@@ -43,7 +44,7 @@ def gaussian_overlap(means: Floats, variances: Floats) -> float:
     Parameters
     ----------
     means, variances : (K, d) arrays
-        Of the features of each class; equal variances in a row make the class spherical.
+        Of the features of each class. Equal variances in a row make the class spherical.
     """
     total = 0.0
     logs = np.log(variances).sum(axis=1)
@@ -58,18 +59,17 @@ def gaussian_overlap(means: Floats, variances: Floats) -> float:
 def transrate_value(
     F: NDArray[np.floating], codes: Codes, n_classes: int, spectrum: Spectrum, epsilon: float
 ) -> float:
-    r"""Return how much the labels tell about the features.
+    r"""Return how much information the labels carry about the features.
 
     .. math:: R(Z, \epsilon) - R(Z, \epsilon | Y), \quad
               R(Z, \epsilon) = \tfrac12 \ln \det (I + \tfrac{1}{n \epsilon} Z^T Z), \quad
               R(Z, \epsilon | Y) = \sum_c \tfrac{n_c}{2n} \ln \det (I + \tfrac{1}{n_c \epsilon} Z_c^T Z_c)
 
-    with Z the features less their mean, at a mean squared length of one; the spectrum is that of centred
-    features. Huang et al., "Frustratingly easy transferability estimation" (2022),
-    eq. (4) and (5).
+    Z are the features minus their mean, scaled to a mean squared length of one. The spectrum must be centred.
+    Huang et al., "Frustratingly easy transferability estimation" (2022), eq. (4) and (5).
     """
     square = float(spectrum.values.sum()) / spectrum.n
-    epsilon *= square if square > 0 else 1.0  # the same as to scale Z
+    epsilon *= square if square > 0 else 1.0  # equivalent to scaling Z
     Z = F.astype(np.float64) - spectrum.mean
     within = 0.0
     for c in range(n_classes):

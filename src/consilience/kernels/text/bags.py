@@ -12,13 +12,13 @@ Array = NDArray[np.float32]
 
 
 def bag_inputs(E: Array, ids: Ids, bounds: Bounds) -> Array:
-    r"""Return the sum of the rows of E (n_buckets, d) in each of B bags over the root of their number.
+    r"""Return for each of B bags the sum of its rows of E (n_buckets, d), over the root of their number.
 
     .. math:: h_i = |g_i|^{-1/2} \sum_{k \in g_i} E_k
 
-    With the mean instead, a long text would say no more than one word of it. An empty bag gives 0.
+    With the mean instead, a long text would carry no more evidence than one word. An empty bag gives 0.
     """
-    # scipy has the loop in C; a compiler at run time would keep a saved model waiting
+    # scipy runs this loop in C; compiling one at run time would delay the first answer of a saved model
     ones = np.ones(len(ids), dtype=E.dtype)
     bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, len(E)))
     return np.asarray(bags @ E) * bag_scales(bounds)[:, None]

@@ -1,7 +1,7 @@
-r"""Train embeddings and the softmax layer on top of their sums, on soft labels.
+r"""Train n-gram embeddings, and a softmax layer on top of their sums, on soft labels.
 
 Legend: B texts of a batch, L classes, d dimensions, E (n_buckets, d) embeddings, W (d, L) and b (L,) the last
-layer, h (B, d) what enters it, t (B, L) targets: soft labels times the weights of class and row.
+layer, h (B, d) its input, t (B, L) targets: soft labels times the weights of class and row.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Gradient(NamedTuple):
 
 
 def batch_gradient(h: Array, W: Array, b: Array, target: Array, collision: bool) -> Gradient:
-    r"""Return the loss and its gradient by all that it depends on.
+    r"""Return the loss and its gradient with respect to h, W and b.
 
     .. math:: - \sum_{ik} t_{ik} \ln p_{ik}, \qquad p_i = \sigma(h_i W + b)
 
-    or, with `collision`, :math:`-\sum_i m_i \ln (\sum_k t_{ik} p_{ik} / m_i)`, of the row's mass
-    :math:`m_i = \sum_k t_{ik}`.
-    The gradient by the logits is :math:`m_i p_i - t_i`; with `collision`, :math:`m_i (p_i - r_i)` with
-    the responsibilities :math:`r_{ik}` in proportion to :math:`t_{ik} p_{ik}`.
+    With `collision` the loss is :math:`-\sum_i m_i \ln (\sum_k t_{ik} p_{ik} / m_i)`, where the row's mass
+    is :math:`m_i = \sum_k t_{ik}`.
+    The gradient by the logits is :math:`m_i p_i - t_i`. With `collision` it is :math:`m_i (p_i - r_i)`, where
+    the responsibilities :math:`r_{ik}` are proportional to :math:`t_{ik} p_{ik}`.
     """
     z = h @ W
     z += b
@@ -60,11 +60,11 @@ def batch_gradient(h: Array, W: Array, b: Array, target: Array, collision: bool)
 
 
 class Descent:
-    """Steps down the gradient of a batch; E, W and b are changed in place.
+    """Gradient steps on batches; E, W and b change in place.
 
-    W and b take the steps of Adam [Kingma and Ba 2015]. A row of E has no first moment and one second moment
-    for all of its entries: that takes a third of the memory of Adam's and half the time, and learns as well.
-    Rows that a batch lacks stay as they are, moments included.
+    W and b take the steps of Adam [Kingma and Ba 2015]. A row of E has no first moment, and one second moment
+    for all of its entries. This takes a third of Adam's memory and half its time, and learns as well. Rows
+    that do not occur in a batch stay as they are, moments included.
     """
 
     def __init__(self, E: Array, W: Array, b: Array) -> None:
@@ -75,7 +75,7 @@ class Descent:
         self._step = 0
 
     def step(self, ids: Ids, bounds: Bounds, target: Array, lr: float, collision: bool) -> float:
-        """Descend on one batch, by the mean over its rows; return its loss, summed over rows."""
+        """Take one step down the mean gradient of a batch; return its loss, summed over rows."""
         self._step += 1
         h = bag_inputs(self.E, ids, bounds)
         found = batch_gradient(h, self.W, self.b, target, collision)
@@ -96,9 +96,9 @@ class Descent:
 
 @kernel()
 def scatter(ids, bounds, each, slots, sums):  # type: ignore[no-untyped-def]
-    """Add each text's row of `each` (B, d) to `sums` for each of its n-grams; return whose sums these are.
+    """Add each text's row of `each` (B, d) to `sums` for each of its n-grams; return the bucket of each sum.
 
-    `slots` (n_buckets,) is -1 before and after; `sums` has a row of zeros for every bucket that may occur.
+    `slots` (n_buckets,) is -1 before and after. `sums` has a row of zeros for every bucket that may occur.
     """
     used = np.empty(len(sums), np.int32)
     count = 0
@@ -120,7 +120,7 @@ def scatter(ids, bounds, each, slots, sums):  # type: ignore[no-untyped-def]
 
 @kernel(fastmath={"contract", "reassoc"})
 def step_rows(E, squares, used, sums, rate):  # type: ignore[no-untyped-def]
-    """Step the rows of E in use, each by its gradient over the root of its mean square so far."""
+    """Step the used rows of E: each by its gradient over the root of its mean square so far."""
     d = E.shape[1]
     for s in range(len(used)):
         k = used[s]

@@ -1,9 +1,9 @@
-"""Hash the character n-grams of words: texts as bags of numbers from 0 to n_buckets - 1.
+"""Hash the character n-grams of words: each text becomes a bag of numbers from 0 to n_buckets - 1.
 
 A text is a run of code points that begins and ends with a space and has single spaces between its words. An
-n-gram lies within one word; the spaces around the word count as its first and last character, so that " a" is
-an a that begins a word. The hash is FNV-1a over code points with the finaliser of splitmix64: the same on
-every machine. It is plain numpy, so that a saved model answers without waiting for a compiler.
+n-gram lies within one word. The spaces around a word count as its first and last character: " a" is an a at
+the start of a word. The hash is FNV-1a over code points with the finaliser of splitmix64, the same on every
+machine. It is plain numpy, so a saved model answers without waiting for a compiler.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def hash_ngrams(codes: Codes, bounds: Bounds, lo: int, hi: int, n_buckets: int) 
     bounds : (n + 1,) array of int64
         Where each text begins, and the end.
     lo, hi : int
-        1 <= lo <= hi. A space alone is no n-gram.
+        1 <= lo <= hi. A single space is not an n-gram.
     n_buckets : int
         At most 2^31.
 
@@ -45,12 +45,12 @@ def hash_ngrams(codes: Codes, bounds: Bounds, lo: int, hi: int, n_buckets: int) 
     space = codes == SPACE
     ids = np.zeros((c, hi - lo + 1), dtype=np.int32)
     valid = np.zeros((c, hi - lo + 1), dtype=np.bool_)
-    alive = np.ones(c, dtype=np.bool_)  # whether an n-gram may begin here and reach the present length
+    alive = np.ones(c, dtype=np.bool_)  # whether an n-gram may begin here and reach the current length
     ends = bounds[1:][bounds[1:] > bounds[:-1]] - 1
-    alive[ends] = False  # the space at the end of a text begins no word
+    alive[ends] = False  # the space at the end of a text starts no word
     h = np.full(c, _FNV_OFFSET)
     for length in range(1, min(hi, c) + 1):
-        if length > 2:  # a space ends the word, so that nothing goes on after it
+        if length > 2:  # a space ends the word, so no n-gram continues past it
             alive[: c - length + 2] &= ~space[length - 2 : c]
         h = (h[: c - length + 1] ^ codes[length - 1 :]) * _FNV_PRIME
         if length >= lo:
@@ -70,7 +70,7 @@ def take_texts(codes: Codes, bounds: Bounds, rows: NDArray[np.intp]) -> tuple[Co
 
 
 def drop_ngrams(ids: Ids, bounds: Bounds, keep: NDArray[np.bool_]) -> tuple[Ids, Bounds]:
-    """Return the n-grams that are kept, and where those of each text begin then."""
+    """Return the n-grams to keep, and where those of each text now begin."""
     counts = np.concatenate([[0], np.cumsum(keep)])
     return ids[keep], counts[bounds]
 

@@ -15,7 +15,7 @@ _CHUNK = 1 << 16
 def class_means(embeddings: NDArray[Any], codes: NDArray[np.intp], n_classes: int) -> NDArray[np.float64]:
     """Return the mean embedding (C, d) of each class: SCTD, eq. (6).
 
-    Rows with a NaN in them, or with a negative code, are left out; a class without rows gets NaN.
+    Rows with NaN or with a negative code are left out. A class without rows gets NaN.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def class_means(embeddings: NDArray[Any], codes: NDArray[np.intp], n_classes: in
     """
     sums = np.zeros((n_classes, embeddings.shape[1]))
     counts = np.zeros(n_classes)
-    # in chunks: the product below wants float64, and a copy of all rows would be too much to ask for
+    # the product below needs float64: convert chunk by chunk, because a copy of all rows may not fit
     for start in range(0, len(embeddings), _CHUNK):
         part, labels = embeddings[start : start + _CHUNK], codes[start : start + _CHUNK]
         kept = (labels >= 0) & ~np.isnan(part).any(axis=1)
@@ -42,9 +42,9 @@ def class_means(embeddings: NDArray[Any], codes: NDArray[np.intp], n_classes: in
 
 
 def unit_rows(vectors: NDArray[Any]) -> NDArray[np.float64]:
-    """Return each row of (n, d) divided by its length; a row of zeros stays one."""
+    """Return each row of (n, d) divided by its length; rows of zeros stay zero."""
     rows = np.asarray(vectors, dtype=np.float64)
-    # by the largest entry first: the square of a large or tiny one would over- or underflow
+    # divide by the largest entry first: the squares of huge or tiny entries would over- or underflow
     scale = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)
     rows = rows / np.where(scale > 0, scale, 1.0)
     length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
@@ -61,7 +61,7 @@ def centre_distances(source: NDArray[Any], target: NDArray[Any], normalize: bool
     target : (n, d) array
         The centres of the student's classes.
     normalize : bool
-        Whether both are brought to unit length first, so that costs lie in [0, 2].
+        Whether to scale both to unit length first. Costs then lie in [0, 2].
     """
     if normalize:
         source, target = unit_rows(source), unit_rows(target)
@@ -71,21 +71,21 @@ def centre_distances(source: NDArray[Any], target: NDArray[Any], normalize: bool
 def nearest_other_mean(
     embeddings: NDArray[np.float64], codes: NDArray[np.intp], n_classes: int, normalize: bool
 ) -> NDArray[np.intp]:
-    """Return the class (n,) with the nearest mean of each row, the row itself left out of its class's mean.
+    """Return for each row the class (n,) with the nearest mean; a row does not count in its own class's mean.
 
-    With it, a class of few rows would be nearest to each of them whatever the embedding. By SCTD, eq. (9),
-    the largest 2 e x - e e, where e is the class's mean; a row that is alone in its class gets another's,
-    or -1 where there is no other.
+    If it did, small classes would be nearest to their own rows in any embedding. By SCTD, eq. (9), the
+    nearest class has the largest 2 e x - e e, where e is the class's mean. A row that is alone in its class
+    gets another class, or -1 if there is no other.
 
     Parameters
     ----------
     embeddings : (n, d) array
     codes : (n,) array of int
-        The class of each row, from 0 to C - 1; classes without rows are never the nearest.
+        The class of each row, from 0 to C - 1. Classes without rows are never the nearest.
     n_classes : int
         C.
     normalize : bool
-        Whether rows and means are compared at unit length.
+        Whether to scale rows and means to unit length.
     """
     means = class_means(embeddings, codes, n_classes)
     counts = np.bincount(codes, minlength=n_classes)[codes][:, None]

@@ -1,4 +1,4 @@
-"""How far to over-relax an iteration, from how fast its error falls."""
+"""Choose how far to over-relax an iteration, from the speed at which its error falls."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ import numpy as np
 
 from consilience.kernels.compiled import part
 
-FIRST_STEP = 0.2  # omega - 1 before anything is known
+FIRST_STEP = 0.2  # omega - 1 before any error has been measured
 LARGEST_STEP = 0.95
-GAP = 5  # iterations from the first look at an error to the second
-_STALLED = 0.999  # an error that falls no faster than this does not fall
+GAP = 5  # iterations from the first measurement of the error to the second
+_STALLED = 0.999  # a rate above this counts as no progress
 
 
 @part()
 def next_step(step: float, largest: float, ratio: float, gap: int) -> tuple[float, float]:
-    """Return omega - 1 and its bound for the iterations to come.
+    """Return omega - 1 and its bound for the next iterations.
 
-    For a plain iteration whose error falls by a factor eta, over-relaxation has its best rate at
-    omega = 2 / (1 + sqrt(1 - eta)); at a smaller omega the rate lam obeys
-    (lam + omega - 1)^2 = omega^2 eta lam (Young's theory of successive over-relaxation), which gives eta. At
-    a larger omega the rate is omega - 1 and tells nothing. Where the error did not fall the step is halved
-    and bounded; the bound rises again as long as the error falls.
+    If the error of a plain iteration falls by a factor eta, over-relaxation is fastest at
+    omega = 2 / (1 + sqrt(1 - eta)). At a smaller omega, the rate lam satisfies
+    (lam + omega - 1)^2 = omega^2 eta lam (Young's theory of successive over-relaxation), which we solve for
+    eta. At a larger omega, the rate is omega - 1 and carries no information. If the error did not fall, the
+    step is halved and bounded. The bound rises again while the error falls.
 
     Parameters
     ----------
     step, largest : float
-        omega - 1 so far, and its bound.
+        The present omega - 1, and its bound.
     ratio : float
-        The error over what it was `gap` iterations ago.
+        The error divided by the error `gap` iterations ago.
     gap : int
     """
     lam = ratio ** (1.0 / gap)

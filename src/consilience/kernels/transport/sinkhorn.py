@@ -9,15 +9,15 @@ iteration is eq. (20),
 
 two matrix products for a whole block of rows. Three things make it fast:
 
-- *Over-relaxation.* With r what a plain step multiplies a scaling by, the step taken is close to r^omega with
-  omega above 1, chosen in each row from how fast its error falls. The fixed point is the same.
+- *Over-relaxation.* A plain step multiplies a scaling by some r; ours multiplies it by about r^omega, with
+  omega above 1. Each row chooses omega from the speed at which its error falls. The fixed point is the same.
 - *Retirement.* Rows that have converged leave the block.
-- *Single precision* for all but the last iteration, where exp(-M / epsilon) fits. The last one is plain, in
-  double precision, and measures the error.
+- *Single precision* for all but the last iteration, if exp(-M / epsilon) fits. The last iteration is plain,
+  in double precision, and measures the error.
 
-The error of a row is the L1 distance of the plan's marginals from a and b. It is read off the products that
-are there anyway: after u is plain the row sums are right and the column sums are v * (K^T u); making these
-right as well moves the row sums by at most as much as they were wrong.
+The error of a row is the L1 distance of the plan's marginals from a and b. It needs no extra product: after a
+plain update of u the row sums are right, and the column sums are v * (K^T u). Correcting these moves the row
+sums by at most the error of the column sums.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ Array = NDArray[Any]
 REGULARISERS = ("entropy", "kl")
 SPREADS = 0.5  # epsilon="auto", in standard deviations of the cost
 PAPER_EPSILON = 0.1
-_CONSTANT = 1e-9  # a cost that varies by less than this share of its size is constant
+_CONSTANT = 1e-9  # a cost counts as constant if it varies by less than this share of its size
 
-# The largest range of M / epsilon. Scalings and products reach the square of its exponential, times the
-# number of classes, on their way; exp(88) and exp(709) fit.
+# The largest range of M / epsilon. Intermediate scalings and products reach the square of its exponential,
+# times the number of classes; exp(88) and exp(709) still fit.
 RANGE = {"float32": 36.0, "float64": 340.0}
-# below this error rounding rules, and a row that improves no more is left to the next stage
+# below this error rounding dominates: a row that stops improving is left to the next stage
 FLOOR = {"float32": 1e-5, "float64": 1e-11}
-ERROR, STEP, _REFERENCE, _LARGEST, _STOPPED = range(5)  # columns of what is kept of a row
-_STALLED = 0.7  # an error of which this much is left after a check has stalled
-_TOL_SINGLE = 1e-6  # what single precision reaches
-_TINY = 1e-37  # added to a scaling where zero would be divided by zero
-_BLOCK = 1 << 15  # numbers in an array of a block: five such arrays stay in a core's cache
+ERROR, STEP, _REFERENCE, _LARGEST, _STOPPED = range(5)  # columns of `control`, the state of each row
+_STALLED = 0.7  # a row has stalled if more than this share of its error is left at the next check
+_TOL_SINGLE = 1e-6  # the error that single precision reaches
+_TINY = 1e-37  # added to scalings, to avoid 0 / 0
+_BLOCK = 1 << 15  # numbers in each array of a block: five such arrays stay in a core's cache
 
 
 class Solution(NamedTuple):
-    """Duals of eq. (13) and what they amount to, a row per problem.
+    """Duals of eq. (13), with their value and error, one row per problem.
 
-    Alpha is that of the cost less its smallest entry: where costs are large and vary little, adding that
-    entry would round away what makes the plan. Where a probability is zero the dual is the soft c-transform,
-    -epsilon log((K^T u)_n) for beta: what epsilon log v_n exceeds epsilon log b_n by. The entries of beta sum
-    to zero.
+    Alpha belongs to the cost minus its smallest entry. If costs are large and vary little, adding that entry
+    back would round away the differences that make the plan. Where a probability is zero, the dual is the
+    soft c-transform, -epsilon log((K^T u)_n) for beta, which is epsilon log v_n minus epsilon log b_n. The
+    entries of beta sum to zero.
     """
 
     alpha: Floats  # (n, m)
@@ -89,13 +89,13 @@ class Solution(NamedTuple):
 def automatic_epsilon(cost: Floats) -> float:
     """Return the epsilon that "auto" stands for: half the standard deviation of the cost.
 
-    The plan depends on the cost only through M / epsilon, less what is constant along rows or columns: an
-    epsilon in units of the spread gives plans of the same sharpness whatever the scale of M. With a constant
-    cost every epsilon gives the same plan, p_T p_S^T, and the paper's 0.1 is returned, or more where that is
-    less than the rounding of the cost.
+    The plan depends on the cost only through M / epsilon, up to constants along rows or columns. An epsilon
+    in units of the spread therefore gives equally sharp plans at every scale of M. If the cost is constant,
+    every epsilon gives the same plan, p_T p_S^T. We then return the paper's 0.1, or more if 0.1 is below the
+    rounding of the cost.
     """
     scale = float(np.abs(cost).max())
-    share = float(np.std(cost / scale)) if scale > 0 else 0.0  # squares of the costs themselves may not fit
+    share = float(np.std(cost / scale)) if scale > 0 else 0.0  # the squares of large costs would overflow
     epsilon = SPREADS * share * scale
     return epsilon if share > _CONSTANT and epsilon > 0 else max(PAPER_EPSILON, _CONSTANT * scale)
 
@@ -103,22 +103,22 @@ def automatic_epsilon(cost: Floats) -> float:
 def solve(
     a: Floats, b: Floats, cost: Floats, epsilon: float, tol: float, max_iter: int, start: Floats | None = None
 ) -> Solution:
-    """Solve eq. (13) in each row until the marginals are met to `tol`.
+    """Solve eq. (13) in each row until its marginals are right to `tol`.
 
     Parameters
     ----------
     a, b : (n, m) and (n, k) arrays
-        Distributions; entries may be zero, rows sum to one.
+        Distributions. Entries may be zero; rows sum to one.
     cost : (m, k) array
     epsilon, tol : float
     max_iter : int
     start : (n, k) array, optional
-        Duals beta to start from; a row with a NaN has none.
+        Duals beta to start from. A row with NaN starts from scratch.
 
     Returns
     -------
     Solution
-        NaN throughout where M / epsilon is not finite, and in rows that have a NaN.
+        All NaN if M / epsilon is not finite, and NaN in rows that contain NaN.
     """
     lowest = float(cost.min())
     with np.errstate(over="ignore", invalid="ignore"):
@@ -138,7 +138,7 @@ def solve(
                 begin = _log_start(b[rows], epsilon, None if start is None else start[rows])
                 _solve_block(a[rows], b[rows], log_k, tol, max_iter, begin, out.take(rows))
     lost = np.flatnonzero(~np.isfinite(out.residual))
-    if len(lost):  # what scaling form cannot hold
+    if len(lost):  # rows that overflow in scaling form
         begin = _log_start(b[lost], epsilon, None if start is None else start[lost])
         spent = np.minimum(out.n_iter[lost], max_iter - 1)
         out.put(lost, _solve_in_logs(a[lost], b[lost], log_k, tol, max_iter, begin, spent))
@@ -153,8 +153,8 @@ def plan(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta
 
 
 def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Floats, beta: Floats) -> Floats:
-    """Return <T, M> in each row (n,) from a `Solution`: two products where exp(-M / epsilon) fits."""
-    lowest = cost.min()  # which all of the mass pays, whatever the plan
+    """Return <T, M> in each row (n,) from a `Solution`: two products if exp(-M / epsilon) fits."""
+    lowest = cost.min()  # all of the mass pays this under any plan
     extra = cost - lowest
     log_k = -extra / epsilon
     if -log_k.min() > RANGE["float64"]:
@@ -165,7 +165,7 @@ def transport_cost(a: Floats, b: Floats, cost: Floats, epsilon: float, alpha: Fl
         np.where(p > 0, np.exp((dual - dual.max(axis=1, keepdims=True)) / epsilon), 0.0)
         for p, dual in ((a, alpha), (b, beta))
     )
-    # the scale that was lost with the largest duals: plans sum to one
+    # subtracting the largest duals lost the scale; restore it, because plans sum to one
     total = (u * (v @ kernel.T)).sum(axis=1)
     return np.asarray(lowest + (u * (v @ (kernel * extra).T)).sum(axis=1) / total)
 
@@ -185,14 +185,14 @@ def plain_iterates(a: Floats, b: Floats, cost: Floats, epsilon: float, n_iter: i
 def log_psi(cost: Floats, epsilon: float) -> float:
     """Return log psi(K) of Theorem B.2, psi = max K_ik K_jl / (K_jk K_il).
 
-    For two rows i and j of K the largest over columns is the range of log K_i - log K_j: m^2 k steps in all.
+    For two rows i and j of K, the maximum over columns is the range of log K_i - log K_j: m^2 k steps in all.
     """
     rows = cost if cost.shape[0] <= cost.shape[1] else cost.T
     return max(float(np.ptp(rows - row, axis=1).max()) for row in rows) / epsilon
 
 
 def shortfall(residual: Floats, n_iter: NDArray[np.int64], tol: float, max_iter: int) -> str:
-    """Return a sentence about the rows that did not converge, empty where all did."""
+    """Return a sentence about the rows that did not converge, or "" if all did."""
     off = ~(residual <= tol)
     if not off.any():
         return ""
@@ -210,7 +210,7 @@ def _empty(a: Floats, b: Floats) -> Solution:
 
 
 def _log_start(b: Floats, epsilon: float, start: Floats | None) -> Floats:
-    """Return log v (n, k) to start from: log b (the independent plan), or duals that are known."""
+    """Return the start log v (n, k): log b (the independent plan), or the duals given."""
     with np.errstate(divide="ignore"):
         fresh = np.log(b)
     if start is None:
@@ -223,7 +223,7 @@ def _log_start(b: Floats, epsilon: float, start: Floats | None) -> Floats:
 def _solve_in_logs(
     a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats, n_iter: NDArray[np.int64]
 ) -> Solution:
-    """Solve rows in log domain, after `n_iter` (n,) iterations elsewhere."""
+    """Solve rows in the log domain, after `n_iter` (n,) iterations in scaling form."""
     log_a, log_b = (np.log(np.where(p > 0, p, 1.0)) for p in (a, b))
     f, g = np.zeros_like(a), np.where(np.isfinite(log_v), log_v - log_b, 0.0)
     residual = solve_in_log_domain(a, b, log_k, tol, max_iter, g, f, n_iter)
@@ -233,7 +233,7 @@ def _solve_in_logs(
 def _solve_block(
     a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int, log_v: Floats, out: Solution
 ) -> None:
-    """Solve a block of rows: in single precision where K allows it, then in double precision."""
+    """Solve a block of rows: in single precision if K allows it, then in double precision."""
     kernel = np.exp(log_k)
     if -log_k.min() <= RANGE["float32"]:
         v = _iterate_short(a, b, log_k, np.exp(log_v), max(tol, _TOL_SINGLE), max_iter - 1, out.n_iter)
@@ -251,7 +251,7 @@ def _solve_block(
 def _cool(
     a: Floats, b: Floats, log_k: Floats, log_v: Floats, max_iter: int, n_iter: NDArray[np.int64]
 ) -> Floats:
-    """Return v (n, k) from smoother problems, whose cost is divided by a temperature that falls to one."""
+    """Return v (n, k) from smoother problems: the cost is divided by a temperature that falls to one."""
     log_b = np.log(np.where(b > 0, b, 1.0))
     # exp(potential) is v / b: unlike v itself, it changes little from one temperature to the next
     potential = np.where(b > 0, log_v - log_b, 0.0)
@@ -260,7 +260,7 @@ def _cool(
         v = b * np.exp((potential - potential.max(axis=1, keepdims=True)) / temperature)
         limit = min(max_iter, int(n_iter.max()) + ROUGH_ITERATIONS)
         v = _iterate_short(a, b, log_k / temperature, v, ROUGH, limit, n_iter)
-        with np.errstate(divide="ignore"):  # what underflowed carries no mass; the next step brings it back
+        with np.errstate(divide="ignore"):  # underflowed entries carry no mass; the next step restores them
             potential = temperature * (np.log(np.where(b > 0, v, 1.0)) - log_b)
         temperature *= COOLING
     return np.asarray(b * np.exp(potential - potential.max(axis=1, keepdims=True)))
@@ -269,7 +269,7 @@ def _cool(
 def _iterate_short(
     a: Floats, b: Floats, log_k: Floats, v: Floats, tol: float, max_iter: int, n_iter: NDArray[np.int64]
 ) -> Floats:
-    """Return v (n, k) after `_iterate` in the shortest precision that holds K."""
+    """Return v (n, k) after `_iterate`, in the lowest precision that holds K."""
     dtype = np.dtype("float32" if -log_k.min() <= RANGE["float32"] else "float64")
     p, q, kernel, scaling = (array.astype(dtype) for array in (a, b, np.exp(log_k), v))
     return np.asarray(_iterate(p, q, kernel, scaling, tol, max_iter, n_iter), dtype=np.float64)
@@ -278,9 +278,9 @@ def _iterate_short(
 def _iterate(
     a: Array, b: Array, kernel: Array, v: Array, tol: float, max_iter: int, n_iter: NDArray[np.int64]
 ) -> Array:
-    """Return v (n, k) after over-relaxed iterations, until each row has met `tol` or improves no more.
+    """Return v (n, k) after over-relaxed iterations, until each row meets `tol` or stops improving.
 
-    `n_iter` (n,) counts them, and a row stops where it reaches `max_iter`. The arrays given are overwritten.
+    `n_iter` (n,) counts the iterations; a row stops at `max_iter`. The input arrays are overwritten.
     """
     floor, tiny = FLOOR[kernel.dtype.name], kernel.dtype.type(_TINY)
     to_teacher = np.ascontiguousarray(kernel.T)
@@ -303,13 +303,13 @@ def _iterate(
 
 
 class Schedule:
-    """When the steps are looked at: after the second iteration, and then after ever more."""
+    """When to choose new steps: after the second iteration, and then at growing intervals."""
 
     def __init__(self) -> None:
         self._iteration, self._last, self._next = -1, 0, 2
 
     def gap(self) -> int:
-        """Return `gap` of `review` for before the first iteration, then for each iteration in turn."""
+        """Return `gap` for `review`: once before the first iteration, then after each iteration."""
         self._iteration += 1
         if self._iteration < self._next:
             return -1 if self._iteration else -2
@@ -319,7 +319,7 @@ class Schedule:
 
 
 def new_control(n: int, dtype: Any) -> Array:
-    """Return what is kept of each row besides its scalings (n, 5), before the first iteration."""
+    """Return the initial state of each row besides its scalings (n, 5)."""
     control = np.zeros((n, 5), dtype=dtype)
     control[:, [ERROR, _REFERENCE]] = np.inf
     control[:, _LARGEST] = LARGEST_STEP
@@ -336,20 +336,20 @@ def review(
     control: Array, n_iter: NDArray[np.int64], live: NDArray[np.intp],
     tol: float, floor: float, max_iter: int, gap: int,
 ) -> int:  # fmt: skip
-    """Decide after an iteration which rows stop and how far the others are over-relaxed; count the stopped.
+    """Decide after an iteration which rows stop, and over-relax the others; return how many have stopped.
 
     Parameters
     ----------
     control : (n, 5) array
-        The rows' errors, and what this function keeps there.
+        The state of each row: its error, and the columns that this function maintains.
     n_iter : array
-        Iterations of all rows, of which ``live`` (n,) are these.
+        Iterations of all rows; ``live`` (n,) are the indices of these rows.
     tol, max_iter
-        Where a row stops.
+        A row stops at this error, or after this many iterations.
     floor : float
-        Below it a row whose error falls slowly stops as well.
+        Below this error, a row also stops if its error falls slowly.
     gap : int
-        How many iterations ago steps were last chosen; 0 at the first time, -1 not to choose them now, -2
+        Iterations since the steps were last chosen: 0 the first time, -1 to leave them as they are, -2
         before the first iteration.
     """
     stopped = 0
@@ -375,7 +375,7 @@ def review(
 def _retire(
     control: Array, live: NDArray[np.intp], a: Array, b: Array, u: Array, v: Array, result: Array
 ) -> int:
-    """Put v of the rows that have stopped into the result, move the others to the front and count them."""
+    """Store v of the rows that have stopped, move the other rows to the front and count them."""
     left = 0
     for i in range(len(live)):
         if control[i, _STOPPED] > 0.0:
@@ -390,12 +390,12 @@ def _retire(
 
 @kernel(fastmath={"reassoc", "contract", "nsz"})
 def _relax(marginal: Array, product: Array, scaling: Array, control: Array, tiny: Any, before: bool) -> None:
-    """Move scalings (n, j) to marginal / product and beyond, by a share omega - 1 of the way.
+    """Move scalings (n, j) to marginal / product and beyond it, by a share omega - 1 of the step.
 
-    With s = omega - 1, the factor r^s beyond a plain step is replaced by its Pade approximant
-    ((1 + s) r + 1 - s) / ((1 - s) r + 1 + s), which has the same slope at r = 1 and needs no logarithm. It
-    stays between (1 - s) / (1 + s) and its inverse, so that a step cannot go wild. To each row's error is
-    added how far the marginal was off before the step, or how far it is off after it.
+    With s = omega - 1, the extra factor r^s is replaced by its Pade approximant
+    ((1 + s) r + 1 - s) / ((1 - s) r + 1 + s). It has the same slope at r = 1 and needs no logarithm. It
+    stays between (1 - s) / (1 + s) and its inverse, which bounds the step. Each row's error grows by the
+    error of the marginal, measured before the step if `before`, else after it.
     """
     n, size = marginal.shape
     for i in range(n):
@@ -415,7 +415,7 @@ def _relax(marginal: Array, product: Array, scaling: Array, control: Array, tiny
 
 
 def _last_step(a: Floats, b: Floats, kernel: Floats, v: Floats, out: Solution) -> None:
-    """Do a plain iteration in double precision; set log u and log v, in place of the duals, and the error."""
+    """Do one plain iteration in double precision; store log u and log v as the duals, and the error."""
     u = np.matmul(v, kernel.T)
     _scale(a, u, out.alpha)
     product = np.matmul(u, kernel)
@@ -426,7 +426,7 @@ def _last_step(a: Floats, b: Floats, kernel: Floats, v: Floats, out: Solution) -
 
 @kernel(fastmath={"contract"})
 def _scale(marginal: Floats, product: Floats, log_scaling: Floats) -> None:
-    """Turn products into scalings, in place, and set their logarithms: of 1 / product where p is zero."""
+    """Turn products into scalings, in place, and set their logarithms; where p is zero, log(1 / product)."""
     for i in range(product.shape[0]):
         for j in range(product.shape[1]):
             p, inverse = marginal[i, j], 1.0 / product[i, j]
@@ -448,7 +448,7 @@ def _measure(b: Floats, v: Floats, product: Floats, residual: Floats) -> None:
 def _finish(a: Floats, b: Floats, epsilon: float, lowest: float, u: Floats, v: Floats, value: Floats) -> None:
     """Turn log u and log v into duals, in place, and set the value <alpha, a> + <beta, b> - epsilon.
 
-    The value is that of the cost, alpha that of the cost less its smallest entry.
+    The value belongs to the full cost, alpha to the cost minus its smallest entry.
     """
     m, k = a.shape[1], b.shape[1]
     for i in range(a.shape[0]):

@@ -1,11 +1,11 @@
-"""Entropic optimal transport in log domain, for costs far larger than epsilon.
+"""Entropic optimal transport in the log domain, for costs far larger than epsilon.
 
-Letters as in `sinkhorn.py`. Here exp(-M / epsilon) does not fit in a number, so sums are of
-exp(x - max x), row by row: as many exponentials in an iteration as the plan has entries. Potentials are in
-units of epsilon and of the form T = a b exp(f + g - M / epsilon), in which zeros of a and b need no care.
+Letters as in `sinkhorn.py`. Here exp(-M / epsilon) exceeds the range of a float, so sums are over
+exp(x - max x), row by row; an iteration takes as many exponentials as the plan has entries. Potentials are
+in units of epsilon, with T = a b exp(f + g - M / epsilon). In this form zeros in a and b need no extra care.
 
-The cost is first divided by a temperature that falls to one: a plan that is nearly a vertex is found from
-smoother ones in fewer iterations.
+The cost is first divided by a temperature that falls to one. If the plan is nearly a vertex, starting from
+smoother plans takes fewer iterations.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_ST
 
 Floats = NDArray[np.float64]
 
-SMOOTH = 30.0  # the range of the cost over the first temperature
+SMOOTH = 30.0  # the range of the cost divided by the first temperature
 COOLING = 0.25
-ROUGH = 1e-2  # how well a plan on the way is solved
+ROUGH = 1e-2  # tolerance of the plans at higher temperatures
 ROUGH_ITERATIONS = 100
-# Error of the marginals for each unit of the largest M / epsilon: potentials are as large, and an exponential
-# has the relative error that they have absolutely.
+# Error of the marginals per unit of the largest M / epsilon. Potentials are that large. The absolute error
+# of a potential is the relative error of its exponential.
 ROUNDING = 4 * float(np.finfo(np.float64).eps)
 
 
@@ -33,10 +33,10 @@ def solve_in_log_domain(
     a: Floats, b: Floats, log_k: Floats, tol: float, max_iter: int,
     g: Floats, f: Floats, n_iter: NDArray[np.int64],
 ) -> Floats:  # fmt: skip
-    """Set the potentials f (n, m) and g (n, k), the latter from a start, and return the errors (n,).
+    """Set the potentials f (n, m) and g (n, k), starting from the g given, and return the errors (n,).
 
-    Rows sum to one, entries may be zero; `log_k` (m, k) is -M / epsilon, and finite. `n_iter` (n,), below
-    `max_iter`, is counted on. Iterations stop where rounding, which is part of the error, exceeds `tol`.
+    Rows sum to one; entries may be zero. `log_k` (m, k) is -M / epsilon, and finite. `n_iter` (n,) is below
+    `max_iter` and is counted up. The error includes rounding; iterations stop if rounding exceeds `tol`.
     """
     n = len(a)
     cost, transposed = -log_k, -np.ascontiguousarray(log_k.T)
@@ -60,7 +60,7 @@ def solve_in_log_domain(
 
 @part()
 def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # type: ignore[no-untyped-def]
-    """Iterate one row until its marginals are met to `tol`, with a plain last iteration; f and g in place."""
+    """Iterate one row until its marginals are right to `tol`; the last iteration is plain. Sets f and g."""
     step, largest, reference, error = 0.0, LARGEST_STEP, np.inf, np.inf
     iteration, check, gap = 0, 2, 0
     new_f, new_g = np.empty_like(f), np.empty_like(g)

@@ -1,14 +1,13 @@
-"""Solve the linear systems of ce and mf-lf in O(m) an iteration, for label spaces of many teachers.
+"""Solve the linear systems of ce and mf-lf in O(m) per iteration, for label spaces with many teachers.
 
-With weights t_B(l) for the classes l of each class set B, w_B their sum over the set and d_l their sum over
-the sets that know l, the system is
+Each class set B gives its classes l the weights t_B(l). Their sum over the set is w_B. The system is
 
     sum over the B that know l of t_B(l) (x_l - mean_B x) = r_l,    mean_B x = sum_l t_B(l) x_l / w_B.
 
-With t_B = w_B q_B this is the Newton step of ce; with t_B = 1 it is the least squares of mf-lf, the shifts
-eliminated. Relative to the diagonal d the matrix has eigenvalues between 0 and 1, and where teachers share
-classes richly most of them are near 1: conjugate gradients then need a dozen iterations, however many
-teachers there are, where elimination takes the cube of their number.
+With t_B = w_B q_B this is the Newton step of ce. With t_B = 1 it is the least squares of mf-lf after
+eliminating the shifts. Let d_l be the sum of t_B(l) over the sets that know l. Relative to the diagonal d,
+eigenvalues lie between 0 and 1. If teachers share many classes, most of these are near 1, and conjugate
+gradients need about a dozen iterations for any number of teachers. Elimination takes the cube of that number.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import numpy as np
 from consilience.kernels.compiled import part
 from consilience.kernels.elementary import FUSE
 
-# Numbers that a thread's matrix of weights may have, to stay in its cache (256 KB), and the lanes it has
-# at least, to fill vector instructions.
+# A thread's matrix of weights has at most this many numbers, to stay in its cache (256 KB), and at least this
+# many lanes, to fill vector instructions.
 _MOST_WEIGHTS = 2**15
 _LEAST_LANES = 8
-# Added to the diagonal: a class of less weight than this matters to no residual that is asked for.
+# Added to the diagonal. A class with less weight than this does not affect any residual that we ask for.
 _LEAST = 1e-14
 # rows of the scratch: |r|^2, r'r / d, p'Hp, the step along p, and a mean
 _SQUARE, _SCALED, _CURVATURE, _STEP, _MEAN = range(5)
@@ -30,34 +29,34 @@ _SQUARE, _SCALED, _CURVATURE, _STEP, _MEAN = range(5)
 
 @part()
 def lanes_for(columns, most):  # type: ignore[no-untyped-def]
-    """Return how many rows of so many packed columns a thread should have in work at once."""
+    """Return how many rows of this many packed columns a thread should process at once."""
     return min(most, max(_LEAST_LANES, _MOST_WEIGHTS // columns))
 
 
 @part(fastmath=FUSE)
 def conjugate_gradients(t, w, r, sets, x, goal, most):  # type: ignore[no-untyped-def]
-    """Solve the system above for x, from x = 0, a lane for each row.
+    """Solve the system above for x, starting at x = 0. Each row has a lane.
 
     Parameters
     ----------
     t : (m, lanes) array
         Weights of the packed columns.
     w : (G, lanes) array
-        Their sum over each class set; 0 where a set has none.
+        Their sum over each class set; 0 for a set without weight.
     r : (L, lanes) array
-        The right-hand side, which sums to zero over each component. Overwritten by what is left of it.
+        The right-hand side, which sums to zero over each component. Overwritten with the residual.
     sets : Layout
     x : (L, lanes) array
         Filled with the solution.
     goal : (lanes,) array
-        The norm of r to reach.
+        Stop when the norm of r is at most this.
     most : int
-        Most iterations.
+        The largest number of iterations.
 
     Returns
     -------
     int
-        How many lanes did not reach their goal.
+        The number of lanes that missed their goal.
     """
     lanes = x.shape[1]
     d, p, Hp, scratch = np.empty(x.shape), np.zeros(x.shape), np.empty(x.shape), np.zeros((5, lanes))
@@ -73,7 +72,7 @@ def conjugate_gradients(t, w, r, sets, x, goal, most):  # type: ignore[no-untype
             for lane in range(lanes):
                 scratch[_CURVATURE, lane] += p[c, lane] * Hp[c, lane]
         for lane in range(lanes):
-            # a lane that is done stays where it is
+            # a lane that is done does not move
             step = scratch[_SCALED, lane] / scratch[_CURVATURE, lane]
             going = scratch[_SQUARE, lane] > goal[lane] ** 2 and scratch[_CURVATURE, lane] > 0.0
             scratch[_STEP, lane] = step if going else 0.0
@@ -139,5 +138,5 @@ def _apply(t, w, sets, p, Hp, mean):  # type: ignore[no-untyped-def]
         for k in range(start, stop):
             c = sets.columns[k]
             for lane in range(lanes):
-                # the difference first: where p hardly varies within a set, little must come of it
+                # subtract first: if p hardly varies within a set, the result must be small
                 Hp[c, lane] += t[k, lane] * (p[c, lane] - mean[lane])

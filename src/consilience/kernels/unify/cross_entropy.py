@@ -1,7 +1,7 @@
 """ce: the cross-entropy method (Sec. 3.3), solved by Newton's method row by row.
 
-Eq. (9) depends on the p_i only through their sum a_l = sum_i p_i(l), and teachers with the same class set B
-share their term, so with w_B the number of them
+Eq. (9) depends on the p_i only through their sum a_l = sum_i p_i(l). Teachers with the same class set B share
+one term. With w_B the number of these teachers,
 
     J(u) = sum_B w_B log sum_{k in B} exp(u_k) - sum_l a_l u_l.
 
@@ -13,9 +13,9 @@ larger part, conjugate gradients find the step in O(m) an iteration; rows that a
 solved by elimination after all.
 
 The start is the least-squares fit of mf-lf, improved by multiplicative updates. A thread then works on
-several rows at once, each in a lane (the last axis of every array): loops along lanes are contiguous and
-compile to vector instructions. A lane computes its steps from its own row alone; when most of a batch is
-done, the late rows are put off, and resumed from where they are.
+several rows at once, each in a lane (the last axis of every array). Loops along lanes are contiguous and
+compile to vector instructions. A lane computes its steps from its own row only. When most of a batch is done,
+the late rows are postponed, and resumed later from the point that they have reached.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from consilience.kernels.unify.packed import (
     make_layout,
 )
 
-# Entries of log p below this would rule the least-squares fit, and matter to no probability.
+# Entries of log p below this would dominate the least-squares fit, but do not affect any probability.
 START_FLOOR = -40.0
 # Newton steps longer than this leave the region where the quadratic model holds.
 MAX_STEP = 4.0
-# Added to the Hessian's diagonal: a class or a link of less mass than this matters to no gradient of 1e-8,
-# but rounding over its mass would make an endless step. In the Laplacian it is a further node, the ground.
+# Added to the Hessian's diagonal. A class or link with less mass than this matters to no gradient of 1e-8,
+# but rounding divided by its mass would make a huge step. In the Laplacian it is an extra node, the ground.
 DAMPING = 1e-14
-# Multiplications per packed column up to which a step by elimination is quicker than by conjugate gradients.
+# Up to this many multiplications per packed column, elimination is faster than conjugate gradients.
 ELIMINATION_PAYS = 150
-# Most iterations of conjugate gradients for a step. Where they do not suffice the step is less than Newton's.
+# The most iterations of conjugate gradients per step. If they do not suffice, the step is only approximate.
 GRADIENTS = 60
-# What conjugate gradients leave of the start's right-hand side: the updates that follow do the rest.
+# The share of the start's right-hand side that conjugate gradients may leave. The updates do the rest.
 START_LEFT = 0.03
-# Most numbers in a thread's matrices of edge weights (4 MB); thousands of class sets get fewer lanes.
+# The most numbers in a thread's matrices of edge weights (4 MB). Thousands of class sets get fewer lanes.
 _MOST_WEIGHTS = 2**19
 
 
@@ -106,7 +106,7 @@ def ce_logits(
     cost = elimination_cost(sets) / len(columns)
     if cost <= ELIMINATION_PAYS:
         return solve(logits, make_links(sets), max_iter)
-    # Conjugate gradients may take for ever where links are weak: try for about as long as elimination takes.
+    # With weak links, conjugate gradients may take forever: try for about as long as elimination takes.
     U, norms, n_iter = solve(logits, None, min(max_iter, 12 + int(cost / 16)))
     late = np.flatnonzero(~(norms <= tol))
     if len(late):
@@ -115,9 +115,9 @@ def ce_logits(
 
 
 def elimination_cost(sets: Layout) -> int:
-    """Return about how many multiplications a Newton step takes by elimination.
+    """Return roughly how many multiplications a Newton step takes by elimination.
 
-    When a node goes, those after it whose first neighbour is not after it may get new edges, and no others.
+    Eliminating a node adds edges only between later nodes whose first neighbour is not after that node.
     """
     n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
     if n_sets > n_classes:
@@ -128,9 +128,9 @@ def elimination_cost(sets: Layout) -> int:
     np.minimum.at(first_of_hub, hub, node)
     first = np.arange(size)
     np.minimum.at(first, node, first_of_hub[hub])
-    # nodes after each one with a first neighbour at or before it
+    # for each node, the number of later nodes with a first neighbour at or before it
     later = np.cumsum(np.bincount(first, minlength=size)) - np.arange(1, size + 1)
-    return int((later**2).sum()) + size**2 // 4  # every edge that might be is set to zero
+    return int((later**2).sum()) + size**2 // 4  # every possible edge is set to zero
 
 
 def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) -> Floats:
@@ -154,7 +154,7 @@ class Links(NamedTuple):
 
 
 def make_links(sets: Layout) -> Links:
-    """List every pair of class sets that share a class, and the edges that elimination makes of them."""
+    """List every pair of class sets that share a class, and the edges that elimination creates."""
     n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
     knows = np.zeros((n_sets, n_classes), dtype=np.float32)
     knows[sets.block_of, sets.columns] = 1.0
@@ -176,10 +176,10 @@ def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 class _Lanes(NamedTuple):
-    """The rows in work, one per lane.
+    """The rows in progress, one per lane.
 
-    A lane whose row was just rejected, finished or taken up sits out the step of the others: its direction is
-    computed like theirs and not used.
+    A lane sits out a step if its row was just rejected, finished or started. Its direction is computed like
+    the others, but not used.
     """
 
     a: Floats  # (L, lanes) sum of the p_i
@@ -192,22 +192,22 @@ class _Lanes(NamedTuple):
     g: Floats  # (L, lanes) gradient
     s: Floats  # (size, lanes) unknowns of the Laplacian
     weights: Floats  # (size, size, lanes) its edges
-    numbers: Floats  # (6, lanes) see the constants below
+    numbers: Floats  # (6, lanes) rows named below
     row: Ints  # (lanes,) the row in the lane, or -1
-    state: Ints  # (lanes,) see the constants below
+    state: Ints  # (lanes,) values named below
 
 
-# rows of `numbers`: J at u, J and gradient norm at the trial point, length of the step, two for scratch
+# rows of `numbers`: J at u, J and gradient norm at the trial point, length of the step, two rows of scratch
 _VALUE, _TRIAL_VALUE, _TRIAL_NORM, _STEP, _TOP, _TOTAL = range(6)
-# `state`: accept whatever the trial point is, and likewise but a Newton step comes next; or only if J falls
+# `state`: accept any trial point; accept any, then take a Newton step; accept only if J falls
 _ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
 
 
 @kernel(fastmath=FUSE)
 def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
-    """Minimise J for each row, from the start in U, in place.
+    """Minimise J for each row in place, starting from U.
 
-    Rows go in batches, one per lane; what is late in its batch is put off, to a batch of late rows.
+    Rows are processed in batches, one per lane. Rows that are late in their batch move to a later batch.
 
     Parameters
     ----------
@@ -218,11 +218,11 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
     sets : Layout
         The distinct class sets.
     links : Links or None
-        None: find the steps by conjugate gradients. Numba compiles either way apart, when it is first used.
+        None: use conjugate gradients. Numba compiles each variant separately, on first use.
     U : (n, L) array
-        The start on entry, the minimiser on return.
+        On entry the start, on return the minimiser.
     out : two (n,) arrays
-        To be filled with the gradient norms reached and the iterations used.
+        Filled with the gradient norms reached and the iterations used.
     tol, max_iter : float, int
     """
     n_iter = out[1]
@@ -254,7 +254,7 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
 
 @part(fastmath=FUSE)
 def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
-    """Iterate until most rows are done; put the others' best points in U, and leave them in their lanes."""
+    """Iterate until most rows are done; store the best points of the others in U, and keep their lanes."""
     norms, n_iter = out
     lanes = len(z.row)
     moving = np.empty(lanes, dtype=np.bool_)
@@ -297,7 +297,7 @@ def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
 @part(fastmath=FUSE)
 def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
     """Start on a row."""
-    # loops, here and below: numba takes seconds to compile the assignment of one array to another
+    # loops, here and below: numba takes seconds to compile an assignment between arrays
     for c in range(len(z.a)):
         z.a[c, lane], z.trial[c, lane] = A[row, c], U[row, c]
     for b in range(len(z.w)):
@@ -307,9 +307,9 @@ def _take_up(z, lane, row, A, W, U):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def _reject(z, lane):  # type: ignore[no-untyped-def]
-    """Take the trial point, or go back half of the way and say so."""
+    """Accept the trial point, or halve the step and return True."""
     value = z.numbers[_VALUE, lane]
-    # the slack is rounding: near the minimum J no longer resolves a Newton step, the gradient does
+    # the slack covers rounding: near the minimum, J no longer resolves a Newton step, but the gradient does
     worse = z.numbers[_TRIAL_VALUE, lane] > value + 1e-13 * (1.0 + abs(value))
     if z.state[lane] == _TEST and worse and z.numbers[_STEP, lane] >= 1e-6:
         z.numbers[_STEP, lane] *= 0.5
@@ -322,7 +322,7 @@ def _reject(z, lane):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def _move(z, moving):  # type: ignore[no-untyped-def]
-    """Take the trial point as u and set the next one, in the lanes that move."""
+    """Make the trial point the new u and set the next trial point, in the lanes that move."""
     longest, step = z.numbers[_TOP], z.numbers[_STEP]
     longest[:] = 0.0
     for c in range(len(z.x)):
@@ -335,8 +335,8 @@ def _move(z, moving):  # type: ignore[no-untyped-def]
         if not moving[lane]:
             continue
         if longest[lane] > MAX_STEP and z.state[lane] != _ACCEPT_THEN_NEWTON:
-            # Far off: the multiplicative update of Bradley-Terry models sets every class's scale at once
-            # and never raises J. Alternate with shortened Newton steps, which it needs for weak links.
+            # Far from the minimum, the multiplicative update of Bradley-Terry models sets the scale of all
+            # classes at once and never raises J. Weak links need shortened Newton steps too, so alternate.
             moving[lane] = False
             z.state[lane] = _ACCEPT_THEN_NEWTON
             for c in range(len(z.u)):
@@ -406,7 +406,7 @@ def _evaluate(z, sets):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
-    """Add a set that lies so far below the row's largest logit that its exponentials vanish."""
+    """Add a set that lies so far below the row's largest logit that its exponentials underflow."""
     columns, start, stop = sets.columns, sets.offsets[b], sets.offsets[b + 1]
     peak, total = -np.inf, 0.0
     for k in range(start, stop):
@@ -432,10 +432,10 @@ def _direction(z, sets, links):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
-    """Fill x with the Newton direction, as exactly as Newton's method can use it."""
+    """Fill x with the Newton direction, as exactly as Newton's method can use."""
     goal = np.empty(len(z.row))
     for lane in range(len(goal)):
-        # what a step leaves of the gradient falls with its square: a better direction would be in vain
+        # a step leaves about the square of the gradient, so a more exact direction would not help
         norm = z.numbers[_TRIAL_NORM, lane]
         goal[lane] = max(0.25 * tol, min(0.1, norm) * norm) if z.row[lane] >= 0 else np.inf
     for c in range(len(z.g)):
@@ -448,11 +448,11 @@ def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
 def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
     """Solve the Newton system through the Laplacian on class sets.
 
-    Its edges are w_B w_C sum_l q_B(l) q_C(l) / d_l, with the damping in d, and to the ground
+    Its edges are w_B w_C sum_l q_B(l) q_C(l) / d_l, where d includes the damping. The edges to the ground are
     w_B sum_l q_B(l) damping / d_l.
     """
     columns, offsets = sets.columns, sets.offsets
-    t, s, x, inverse = z.t, z.s, z.x, z.g  # x holds -g / d before g makes way for 1 / d
+    t, s, x, inverse = z.t, z.s, z.x, z.g  # x takes -g / d before 1 / d overwrites g
     lanes = x.shape[1]
     for c in range(len(x)):
         for lane in range(lanes):
@@ -482,7 +482,7 @@ def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
-    """Solve the Newton system directly: with more class sets than classes, it is the smaller Laplacian."""
+    """Solve the Newton system directly: with more class sets than classes, this Laplacian is smaller."""
     t, columns = z.t, sets.columns
     for b in range(len(z.w)):
         for i in range(sets.offsets[b], sets.offsets[b + 1]):

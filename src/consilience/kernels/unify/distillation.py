@@ -20,7 +20,7 @@ def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
 
     Returns
     -------
-    (n, L) array; uniform where every teacher abstains.
+    (n, L) array; uniform in rows where every teacher abstains.
     """
     Q = np.empty((len(logits), len(layout.class_offsets) - 1))
     in_turns(lambda rows: _sd_rows(logits[rows], layout, temperature, Q[rows]), len(logits))

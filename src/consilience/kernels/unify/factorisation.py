@@ -23,13 +23,13 @@ from consilience.kernels.unify.packed import (
     softmax_rows,
 )
 
-# Up to so many teachers, one pseudo-inverse per pattern of abstentions is quick whatever the rows.
+# With at most this many teachers, one pseudo-inverse per abstention pattern is always fast.
 _FEW_TEACHERS = 32
 # Cost of a pseudo-inverse over N^3, in multiplications of conjugate gradients (LAPACK is quicker at each).
 _INVERSE_COST = 4
 # What conjugate gradients leave of the right-hand side: no more than rounding does.
 EXACT = 1e-13
-# u, v, the last change of both, and the number of iterations, row by row
+# u, v, the last change of both, and the number of iterations, for each row
 Factors = tuple[Floats, Floats, Floats, Ints]
 
 
@@ -56,23 +56,23 @@ def mf_lf_logits(logits: Floats, layout: Layout, temperature: float) -> Floats:
 class LeastSquares:
     """The closed form of mf-lf.
 
-    With v fixed the problem is linear least squares whose matrix depends only on the label space: with
-    r_l teachers knowing class l, u_l is the mean of z_il - c_i over these teachers, and the shifts c solve a
-    graph Laplacian on the teachers (edge weights sum of 1 / r_l over shared classes), whose right-hand side
-    is, for each teacher, the sum of what its logits are above their classes' means. One pseudo-inverse, N by
-    N, serves all rows on which the same teachers answer; a row costs O(m + N^2).
+    With v fixed, the problem is linear least squares, and its matrix depends only on the label space. If r_l
+    teachers know class l, u_l is the mean of z_il - c_i over these teachers. The shifts c solve a graph
+    Laplacian on the teachers, with the sum of 1 / r_l over shared classes as edge weights. Its right-hand
+    side is, for each teacher, the sum over its logits of their excess over the mean of their class. One N by
+    N pseudo-inverse serves all rows on which the same teachers answer. A row costs O(m + N^2).
 
-    Where many teachers answer in patterns that few rows share, a pseudo-inverse for each costs too much.
-    Conjugate gradients then solve the rows one by one, in O(m) an iteration.
+    If there are many teachers and few rows share a pattern of abstentions, one pseudo-inverse per pattern
+    costs too much. Conjugate gradients then solve the rows one by one, in O(m) per iteration.
 
     Parameters
     ----------
     layout : Layout
     temperature : float
     floor : float
-        How far below its block's largest, at the given temperature, a logit counts.
+        Raise logits to at least this far below the largest of their block, at the given temperature.
     left : float
-        What conjugate gradients may leave of the right-hand side's norm, as a share.
+        The share of the right-hand side's norm that conjugate gradients may leave.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class LeastSquares:
             U[rows] = part
 
     def _fill_by_gradients(self, logits: Floats, U: Floats) -> NDArray[np.bool_]:
-        """Fill U, and return in which rows it is not yet exact where it should be."""
+        """Fill U; return the rows whose solution is not yet exact although it should be."""
         late = np.empty(len(U), dtype=bool)
         scale = (self._temperature, self._floor)
         most = most_iterations(len(self._layout.offsets) - 1, self._left)
@@ -109,7 +109,7 @@ class LeastSquares:
         return late if self._left <= EXACT else np.zeros(len(U), dtype=bool)
 
     def _fill(self, active: NDArray[np.bool_], logits: Floats, U: Floats) -> int:
-        """Fill U as if these teachers answered in every row; return how often one does not."""
+        """Fill U as if these teachers answered in every row; return how many blocks abstain."""
         share, inverse = self._factors(active.tobytes())
         scale = (self._temperature, self._floor)
         return int(_fit_rows(logits, self._layout, share, inverse, scale, U))
@@ -127,20 +127,20 @@ class LeastSquares:
 
 
 def _inverse_pays(layout: Layout, rows: int, left: float) -> bool:
-    """Tell whether a pseudo-inverse costs less than conjugate gradients on so many rows."""
+    """Tell whether a pseudo-inverse costs less than conjugate gradients on this many rows."""
     N, m = len(layout.offsets) - 1, len(layout.columns)
-    iterations = -3.0 * np.log10(left)  # which reduce the residual by 2 each, where teachers share richly
+    iterations = -3.0 * np.log10(left)  # each halves the residual if teachers share many classes
     return N <= _FEW_TEACHERS or _INVERSE_COST * N**3 + 2 * rows * N**2 <= 4 * iterations * rows * m
 
 
 def most_iterations(n_teachers: int, left: float) -> int:
-    """Return how many conjugate gradients to try: a chain of teachers takes as many as it has links."""
+    """Return the most iterations of conjugate gradients to try; a chain of teachers needs one per link."""
     return 2 * n_teachers + 50 if left <= EXACT else 10
 
 
 @kernel(fastmath=FUSE)
 def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-untyped-def]
-    """Fill U (n, L) for rows on which the same teachers are silent; return how many blocks are silent."""
+    """Fill U (n, L) for rows on which the same teachers abstain; return how many blocks abstain."""
     lanes = min(LANES, len(U))
     columns, offsets = layout.columns, layout.offsets
     temperature, floor = scale
@@ -181,7 +181,7 @@ def _fit_rows(logits, layout, share, inverse, scale, U):  # type: ignore[no-unty
 
 @kernel(fastmath=FUSE)
 def _fit_rows_by_gradients(logits, layout, scale, U, late, left, most):  # type: ignore[no-untyped-def]
-    """Fill U (n, L), and late (n,) with whether a row has more than a share `left` of its right-hand side."""
+    """Fill U (n, L); set late (n,) where more than a share `left` of the right-hand side remains."""
     m, L, N = len(layout.columns), U.shape[1], len(layout.offsets) - 1
     columns, offsets = layout.columns, layout.offsets
     temperature, floor = scale
@@ -206,7 +206,7 @@ def _fit_rows_by_gradients(logits, layout, scale, U, late, left, most):  # type:
                 c = columns[k]
                 for lane in range(lanes):
                     r[c, lane] += z[k, lane] - mean[0, lane]
-                    # from here on the weights of `conjugate_gradients`
+                    # from here on, z holds the weights of `conjugate_gradients`
                     z[k, lane] = active[b, lane]
         goal[:] = 0.0
         for c in range(L):
@@ -224,7 +224,7 @@ def _fit_rows_by_gradients(logits, layout, scale, U, late, left, most):  # type:
 
 
 def abstention_patterns(logits: Floats, offsets: Ints) -> tuple[NDArray[np.bool_], Ints]:
-    """Find which teachers answer together.
+    """Find the sets of teachers that answer together.
 
     Returns
     -------
@@ -246,7 +246,7 @@ def mf_p_probabilities(
 ) -> Factors:
     """Factorise in probability space, eq. (12)-(14), by Algorithm 1.
 
-    Stops when both u and v change by a root mean square of less than `tol` in one iteration.
+    Stops when one iteration changes both u and v by a root mean square of less than `tol`.
 
     Returns
     -------
@@ -272,33 +272,33 @@ def mf_lv_logits(
 ) -> Factors:
     """Factorise in logit space with variable v, eq. (15)-(16), by Algorithm 2.
 
-    Stops like `mf_p_probabilities`. Returns U (n, L), unified logits at the given temperature, then V (n, N),
-    changes (n,) and n_iter (n,).
+    It stops like `mf_p_probabilities`. It returns U (n, L), the unified logits at the given temperature, then
+    V (n, N), changes (n,) and n_iter (n,).
     """
     return _alternate(logits, lambda rows: rows / temperature, layout, True, lam, tol, max_iter)
 
 
 class _Lanes(NamedTuple):
-    """The rows in work, one per lane, the last axis, which inner loops run along.
+    """The rows in progress, one per lane. Lanes are the last axis, along which inner loops run.
 
-    A silent teacher has v = 0 and logits of 0, and so drops out of every sum.
+    An abstaining teacher has v = 0 and logits of 0, and so drops out of every sum.
     """
 
-    y: Floats  # (m, lanes) p, or z less its mean over each block
+    y: Floats  # (m, lanes) p, or z minus its mean over each block
     u: Floats  # (L, lanes)
     v: Floats  # (N, lanes)
-    c: Floats  # (N, lanes) what the shift is beyond that mean; 0 in mf-p
+    c: Floats  # (N, lanes) the shift minus that mean; 0 in mf-p
     above: Floats  # (L, lanes) numerators and denominators of u
     below: Floats
-    sums: Floats  # (8, lanes) see the constants below
+    sums: Floats  # (8, lanes) rows named below
     row: Ints  # (lanes,) the row in the lane, or -1
     n_iter: Ints  # (lanes,) its iterations so far
     known: Ints  # (lanes,) how many classes its active teachers know
     active: Ints  # (lanes,) how many of its teachers are active
 
 
-# rows of `sums`: squared changes of u and v in the last iteration, then scratch. (One array: to the compiler,
-# arrays of their own might overlap, and a loop with many of them gets no vector instructions.)
+# rows of `sums`: squared changes of u and v in the last iteration, then scratch. (They are one array because
+# the compiler cannot rule out that separate arrays overlap, and then makes no vector instructions.)
 _DU, _DV, _TOTAL, _SQUARE, _LIFT, _ABOVE, _BELOW, _REST = range(8)
 
 
@@ -311,9 +311,9 @@ def _alternate(
     tol: float,
     max_iter: int,
 ) -> Factors:
-    """Alternate between u and v: Algorithm 1, or Algorithm 2 when `shifting`, on `values_of` the logits.
+    """Alternate between u and v on `values_of` the logits: Algorithm 1, or Algorithm 2 if `shifting`.
 
-    Algorithm 1 normalises u and has no shifts c; Algorithm 2 does not, has them, and regularises by lam.
+    Algorithm 1 normalises u. Algorithm 2 does not; it has shifts c and regularises by lam.
     """
     n = len(logits)
     U, V = np.zeros((n, len(layout.class_offsets) - 1)), np.zeros((n, len(layout.offsets) - 1))
@@ -329,7 +329,7 @@ def _alternate(
 
 @kernel(fastmath=FUSE)
 def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type: ignore[no-untyped-def]
-    """Factorise a chunk of rows: a lane whose row is done takes up the next one."""
+    """Factorise a chunk of rows; when a row is done, its lane takes the next one."""
     U, V, changes, n_iter = out
     lanes = min(LANES, len(values))
     z = _make_lanes(len(layout.columns), U.shape[1], V.shape[1], lanes)
@@ -346,11 +346,11 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
                 continue
             z.n_iter[lane] += 1
             change = np.sqrt(max(z.sums[_DU, lane] / z.known[lane], z.sums[_DV, lane] / z.active[lane]))
-            # the first u has no predecessor to be compared with
+            # the first u has no predecessor to compare with
             if z.n_iter[lane] < max_iter and (z.n_iter[lane] == 1 or change >= tol):
                 continue
             changes[row], n_iter[row] = change, z.n_iter[lane]
-            # loops: numba takes seconds to compile the assignment of one array to another
+            # loops: numba takes seconds to compile an assignment between arrays
             for c in range(len(z.u)):
                 U[row, c] = z.u[c, lane]
             for b in range(len(z.v)):
@@ -374,7 +374,7 @@ def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def _close_ranks(z):  # type: ignore[no-untyped-def]
-    """Return the lanes that have a row: rows that take long shall not pay for empty lanes."""
+    """Return only the lanes that hold a row, because empty lanes slow down the rows that are left."""
     full = z.row >= 0
     return _Lanes(
         z.y[:, full], z.u[:, full], z.v[:, full], z.c[:, full], z.above[:, full], z.below[:, full],
@@ -468,7 +468,7 @@ def _update_v(z, layout, shifting, lam):  # type: ignore[no-untyped-def]
         for lane in range(lanes):
             rest = sums[_REST, lane]
             ratio = (sums[_ABOVE, lane] - z.c[b, lane] * rest) / sums[_BELOW, lane]
-            new = ratio if ratio > 0.0 else 0.0  # also where it is 0 / 0: a silent teacher, or u = 0
+            new = ratio if ratio > 0.0 else 0.0  # also covers 0 / 0: an abstaining teacher, or u = 0
             sums[_DV, lane] += (new - v[b, lane]) ** 2
             v[b, lane] = new
             # the mean of y - u v, where y has mean zero

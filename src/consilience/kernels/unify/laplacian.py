@@ -1,9 +1,9 @@
-"""Solve graph Laplacians without a subtraction.
+"""Solve graph Laplacians without subtractions.
 
-Both the Newton step of the cross-entropy method and the shifts of mf-lf are Laplacian systems on the graph
-whose nodes are teachers and whose edges are shared classes. Eliminating nodes one by one (Grassmann, Taksar
-and Heyman) only ever adds positive numbers, so weak links between teachers (shared classes of tiny
-probability) keep their full relative accuracy where Cholesky would cancel.
+The Newton step of the cross-entropy method and the shifts of mf-lf are both Laplacian systems. The nodes of
+the graph are teachers, the edges are shared classes. Eliminating nodes one by one (Grassmann, Taksar and
+Heyman) only adds positive numbers. Weak links between teachers (shared classes of tiny probability) therefore
+keep their full relative accuracy, where Cholesky would cancel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which edges exist at any time while nodes are eliminated in order.
+    """Return all edges that exist at some time while nodes are eliminated in order.
 
     Parameters
     ----------
@@ -36,15 +36,15 @@ def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
 def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> None:
     """Solve ``sum_j w_ij (s_i - s_j) = r_i`` in place, with s = 0 at the last node of each component.
 
-    Many systems with the same edges at once: the last axis counts them (the lanes), so that inner loops are
-    long, contiguous and free of branches. No lane depends on another.
+    It solves many systems with the same edges at once. The last axis counts them (the lanes), which makes
+    inner loops long, contiguous and free of branches. Lanes do not depend on each other.
 
     Parameters
     ----------
     weights : (size, size, lanes) array
         Edge weights, not negative, in the upper triangle. Overwritten.
     rhs : (size, lanes) array
-        r on entry (its sum over a component is zero), s on return.
+        On entry r, which sums to zero over each component; on return s.
     fill : (size, size) array of bool
         From `fill_in`; other entries of `weights` must be zero.
     """
@@ -60,7 +60,7 @@ def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> No
                 ratio = weights[k, i, lane] / degree
                 scale[0, lane] = ratio if degree > 0.0 else 0.0
                 rhs[i, lane] += scale[0, lane] * rhs[k, lane]
-            # the upper triangle is enough: weights[k, j] is read with j > k only
+            # the upper triangle is enough: weights[k, j] is read only for j > k
             for j in range(i + 1, size):
                 if fill[k, j]:
                     for lane in range(lanes):

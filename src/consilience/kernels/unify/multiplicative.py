@@ -1,7 +1,8 @@
-"""The multiplicative update of Bradley-Terry models, which brings ce's start close to its minimum.
+"""The multiplicative update of Bradley-Terry models. It brings the start of ce close to the minimum.
 
-With e = exp(u) it sets e_l to a_l over the sum of w_B / sum_{k in B} e_k over the class sets B that know
-class l (see `cross_entropy` for the letters). It takes neither exp nor log, and never raises J.
+With e = exp(u), it sets e_l to a_l / sum_B (w_B / sum_{k in B} e_k), where the outer sum is over the class
+sets B that know class l (see `cross_entropy` for the letters). It needs neither exp nor log, and never raises
+J.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
 from consilience.kernels.unify.packed import LANES, add_probabilities, load_lanes
 
-# Where teachers share classes as richly as in the paper an update halves the error and more, for a tenth of
-# the cost of a Newton step. Where links are weak it creeps, and Newton's method sees to that.
+# If teachers share as many classes as in the paper, an update at least halves the error, for a tenth of the
+# cost of a Newton step. With weak links it is slow, and Newton's method takes over.
 START_STEPS = 3
-# Least mass that it can handle, where the largest is about one. A row whose start has less is left as it is.
+# The smallest mass that the update can handle; the largest is about one. It skips rows that start with less.
 LEAST_MASS = 1e-150
 _LEAST_LOGIT = float(np.log(LEAST_MASS))
 
@@ -93,5 +94,5 @@ def _update(a, w, sets, e, d, sums):  # type: ignore[no-untyped-def]
     for c in range(len(e)):
         for lane in range(lanes):
             ratio = max(a[c, lane] / d[c, lane], LEAST_MASS)
-            # a class that no active teacher knows has d = 0, and any mass will do
+            # if no active teacher knows the class, d = 0 and its mass is arbitrary
             e[c, lane] = ratio if d[c, lane] > 0.0 else e[c, lane]

@@ -1,18 +1,18 @@
-"""Off-set weighting: ce in which a teacher's say on a row is the estimated mass of its own classes there.
+"""Off-set weighting: ce with each teacher weighted, row by row, by the estimated mass of its own classes.
 
 Eq. (9) with a weight w_i for each teacher is stationary where, for every class l,
 
     sum over the i that know l of w_i (q(l) / q(L_i) - p_i(l)) = 0.
 
-With w_i = q(L_i) this is linear in q: with N_l the number of teachers that know l,
+With w_i = q(L_i) this is linear in q. If N_l teachers know class l, then
 
     N_l q(l) = sum over the i that know l of q(L_i) p_i(l).
 
-So w is the stationary distribution of a walk between teachers: from teacher i draw a class l from p_i, then
-go to one of the N_l teachers that know l, each as probably; and q(l) is proportional to
-sum_i w_i p_i(l) / N_l. The walk is small (N x N a row) and its stationary distribution is found by
-eliminating teachers one by one (Grassmann, Taksar and Heyman): no subtraction, no iteration, every entry to
-full relative accuracy.
+So w is the stationary distribution of a Markov chain on teachers. From teacher i, draw a class l from p_i,
+then go to one of the N_l teachers that know l, all equally likely. And q(l) is proportional to
+sum_i w_i p_i(l) / N_l. The chain is small (N x N per row). Eliminating teachers one by one (Grassmann, Taksar
+and Heyman) gives its stationary distribution without subtraction or iteration, with every entry to full
+relative accuracy.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.unify.packed import Floats, Layout, in_turns
 
-# Least log p relative to a block's largest: a class of less mass than exp(-100) matters to no probability,
-# and the walk still finds the way back through it.
+# The smallest log p relative to the largest of its block. A class with less mass than exp(-100) does not
+# affect any probability, but the chain can still return through it.
 _FLOOR = -100.0
-# Least probability of a way between two teachers that elimination may leave.
+# The smallest probability of a transition that elimination may leave between two teachers.
 _LEAST_WAY = 1e-300
 
 
@@ -65,13 +65,13 @@ def _off_set_rows(logits, layout, temperature, U):  # type: ignore[no-untyped-de
             total = 0.0
             for column in layout.by_class[layout.class_offsets[c] : layout.class_offsets[c + 1]]:
                 total += mass[layout.block_of[column]] * p[column]
-            # of a class that no active teacher knows nothing is said, and any logit will do
+            # no active teacher knows this class, so its logit is arbitrary
             U[row, c] = np.log(total / known[c]) if known[c] > 0.0 else 0.0
 
 
 @part(fastmath=FUSE)
 def _read_row(logits, layout, temperature, p, known):  # type: ignore[no-untyped-def]
-    """Fill p (m,) with the teachers' probabilities, 0 where one abstains, and known (L,) with N_l."""
+    """Fill p (m,) with the teachers' probabilities (0 if a teacher abstains), and known (L,) with N_l."""
     known[:] = 0.0
     for b in range(len(layout.offsets) - 1):
         start, stop = layout.offsets[b], layout.offsets[b + 1]
@@ -90,13 +90,13 @@ def _read_row(logits, layout, temperature, p, known):  # type: ignore[no-untyped
 
 @part(fastmath=FUSE)
 def stationary(ways: Floats, mass: Floats) -> None:
-    """Fill mass (N,) with the stationary distribution of a walk, up to a factor for each closed group.
+    """Fill mass (N,) with the stationary distribution of a Markov chain, up to a factor per closed group.
 
     Parameters
     ----------
     ways : (N, N) array
-        ways[i, j] is the probability to go from i to j, or in proportion to it; the diagonal does not matter.
-        If there is a way from i to j there is one back. Overwritten.
+        ways[i, j] is proportional to the probability of a transition from i to j; the diagonal is ignored.
+        If i can go to j, then j can go to i. Overwritten.
     mass : (N,) array
     """
     N = len(mass)
@@ -121,7 +121,7 @@ def stationary(ways: Floats, mass: Floats) -> None:
         for i in range(k):
             alone = alone and ways[i, k] == 0.0
             mass[k] += mass[i] * ways[i, k]
-        # the first of its group: nothing leads there from those before it
+        # the first node of its group: no earlier node leads to it
         mass[k] = 1.0 if alone else mass[k]
         if mass[k] > 1.0:
             for i in range(k):

@@ -1,4 +1,4 @@
-"""Operations on the packed layout that every solver shares."""
+"""Operations on the packed layout, shared by all solvers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from consilience.kernels.threads import kernel_threads
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
-# What inner loops index with: unsigned, so that compiled code need not ask whether an index is negative.
+# The index type of inner loops. It is unsigned, so compiled code need not check for negative indices.
 Indices = NDArray[np.uint32]
 
-# Rows that one thread of an iterative solver has in work at once. They are the last axis of its arrays, so
-# that the compiler makes vector instructions of the inner loops; a row that is done makes way for the next.
-# (Loops along lanes run to a number the compiler does not know: one that it knows it unrolls instead.)
+# The number of rows that one thread of an iterative solver processes at once. They are the last axis of its
+# arrays, which lets the compiler vectorise inner loops. A finished row makes way for the next. (Loops along
+# lanes have a length unknown to the compiler. If it knew the length, it would unroll them instead.)
 LANES = 48
-# Turns per thread: several, since rows differ in cost; few, since lanes run dry at the end of each.
+# Turns per thread: several, because rows differ in cost; few, because lanes run empty at the end of each.
 _TURNS = 4
-# Rows for which a core's cache has room, with what lies between their logits and their result.
+# The number of rows that fit in a core's cache, from their logits to their result.
 CACHED_ROWS = 512
 
 
@@ -84,18 +84,18 @@ def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS) -> None:
-    """Call `work` on one slice of rows after the other, in as many threads as numba has.
+    """Call `work` on one slice of rows after the other, on as many threads as numba has.
 
-    Plain threads, since the kernels release the interpreter's lock: numba's own parallel loops would compile
-    all of a solver a second time, and wait for torch's threads, whose pool they share.
+    These are plain threads, because the kernels release the interpreter's lock. Numba's own parallel loops
+    would compile each solver a second time, and wait for torch's threads, which use the same pool.
 
     Parameters
     ----------
     work : callable
-        Takes a slice of rows; slices do not overlap.
+        Takes a slice of rows. Slices do not overlap.
     n_rows : int
     most : int
-        Most rows in a slice. More than the cache holds, where rows differ in cost a hundredfold.
+        The most rows in a slice. Use more than fit in the cache if rows differ in cost a hundredfold.
     """
     threads = kernel_threads()
     length = max(LANES, min(most, n_rows // (_TURNS * threads) + 1))
@@ -105,12 +105,12 @@ def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS
             work(turn)
         return
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, turns):  # which raises what a turn raised
+        for _ in pool.map(work, turns):  # reading the results raises the errors of the turns
             pass
 
 
 def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Floats, Floats]:
-    """Return log p_i and p_i of eq. (2) for each block; a block of NaN stays NaN.
+    """Return log p_i and p_i of eq. (2) for each block; blocks of NaN stay NaN.
 
     Parameters
     ----------
@@ -128,13 +128,13 @@ def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Fl
 
 
 def block_log_softmax(logits: Floats, offsets: Ints, temperature: float) -> Floats:
-    """Return the first of `block_softmax`."""
+    """Return only log p_i of `block_softmax`."""
     return block_softmax(logits, offsets, temperature)[0]
 
 
 @kernel(fastmath=FUSE)
 def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-untyped-def]
-    """Fill log_p and p, (n, m) each, with what `block_softmax` returns."""
+    """Fill log_p and p, (n, m) each, as in `block_softmax`."""
     for row in range(len(logits)):
         for b in range(len(offsets) - 1):
             start, stop = offsets[b], offsets[b + 1]
@@ -142,9 +142,9 @@ def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-unt
             for k in range(start, stop):
                 top = max(top, logits[row, k])
             for k in range(start, stop):
-                # difference first: logits as large as 1e308 stay finite
+                # subtract first: logits as large as 1e308 stay finite
                 log_p[row, k] = (logits[row, k] - top) / temperature
-        # along the whole row: blocks are too short for vector instructions
+        # one loop along the whole row: blocks are too short for vector instructions
         for k in range(logits.shape[1]):
             p[row, k] = exp(log_p[row, k])
         for b in range(len(offsets) - 1):
@@ -162,7 +162,7 @@ def softmax_rows(logits, offsets, temperature, log_p, p):  # type: ignore[no-unt
 def load_lanes(logits, first, offsets, x, active):  # type: ignore[no-untyped-def]
     """Put the rows from `first` on into lanes, and return how many blocks abstain.
 
-    Past the last row, it fills the rest.
+    Lanes past the last row are filled with that row.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def _find_top(x, start, stop, top):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
-    """Raise logits in lanes, x (m, lanes), to no less than their block's largest plus `floor`."""
+    """Raise the logits x (m, lanes) to at least the largest of their block plus `floor`."""
     top = np.empty((1, x.shape[1]))
     for b in range(len(offsets) - 1):
         _find_top(x, offsets[b], offsets[b + 1], top)
@@ -213,7 +213,7 @@ def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
 
 @part(fastmath=FUSE)
 def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-untyped-def]
-    """Fill a (L, lanes) with the sum of the p_i of eq. (2) over the active blocks; x and active are lanes."""
+    """Fill a (L, lanes) with the sum of the p_i of eq. (2) over the active blocks of x, in lanes."""
     lanes = x.shape[1]
     top, total = np.empty((1, lanes)), np.empty((1, lanes))
     inverse = 1.0 / temperature
@@ -224,7 +224,7 @@ def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-unt
         total[:] = 0.0
         for k in range(start, stop):
             for lane in range(lanes):
-                # difference first: logits as large as 1e308 stay finite
+                # subtract first: logits as large as 1e308 stay finite
                 x[k, lane] = exp((x[k, lane] - top[0, lane]) * inverse)
                 total[0, lane] += x[k, lane]
         for lane in range(lanes):
@@ -236,17 +236,17 @@ def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-unt
 
 
 def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
-    """Turn unified logits into probabilities, with equal prior mass per class between components.
+    """Turn unified logits into probabilities; components share the mass in proportion to their classes.
 
-    Within a component q is the softmax of u; a component of k of the L classes has mass k / L. With one
-    component this is the plain softmax.
+    Within a component, q is the softmax of u. A component with k of the L classes has mass k / L. If there is
+    one component, this is the plain softmax.
 
     Parameters
     ----------
     U : (n, L) array
-        Unified logits; -inf is a probability of zero.
+        Unified logits; -inf means a probability of zero.
     component : (number of patterns, L) array of int
-        Component of each class, for each pattern of abstentions.
+        Component of each class, for each abstention pattern.
     pattern : (n,) array of int
         Pattern of each row.
     """
@@ -257,7 +257,7 @@ def softmax_by_component(U: Floats, component: Ints, pattern: Ints) -> Floats:
 
 @kernel()
 def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untyped-def]
-    """Fill Q (n, L) with what `softmax_by_component` returns."""
+    """Fill Q (n, L) as in `softmax_by_component`."""
     n_classes = U.shape[1]
     top, total, size = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     for row in range(len(U)):
@@ -268,7 +268,7 @@ def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untype
         for c in range(n_classes):
             top[ids[c]] = max(top[ids[c]], U[row, c])
         for c in range(n_classes):
-            # a component of zeros only: nothing tells its classes apart
+            # a component with only zeros: nothing distinguishes its classes
             Q[row, c] = U[row, c] - top[ids[c]] if top[ids[c]] > -np.inf else 0.0
         for c in range(n_classes):
             Q[row, c] = exp(Q[row, c])
@@ -280,19 +280,19 @@ def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untype
 
 
 def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
-    """Raise logits so that no class of a block of k is less probable than about smoothing / k.
+    """Raise logits until no class in a block of k is less probable than about smoothing / k.
 
     Parameters
     ----------
     logits : (n, m) array
-        Packed logits; a block of NaN stays NaN.
+        Packed logits; blocks of NaN stay NaN.
     offsets : (N + 1,) array of int
     smoothing : float
         Above 0.
 
     Returns
     -------
-    (n, m) array; exactly, ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
+    (n, m) array; exactly ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
     """
     log_p: Floats = block_log_softmax(logits, offsets, 1.0)
     sizes = np.diff(offsets)

@@ -1,4 +1,4 @@
-"""The temperature at which a teacher's probabilities fit given classes best."""
+"""Fit the temperature at which a teacher's probabilities best match given classes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.unify.packed import Floats, Ints
 
-# Temperatures are looked for within this factor of how far a teacher's logits lie below its largest.
+# The search covers this factor above and below the mean distance of a teacher's logits from their row's top.
 RANGE = 1e3
 _MOST_STEPS = 100
-_TOL = 1e-9  # of log T
+_TOL = 1e-9  # on log T
 
 
 def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -> float:
@@ -21,9 +21,9 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
               + \frac{a}{n} \sum_r \Big(\log \sum_k e^{\beta z_{rk}}
               - \frac{\beta}{K} \sum_k z_{rk}\Big), \qquad \beta = 1 / T
 
-    The second sum is Laplace's rule: a further row of weight a in which every class is as right, so that a
-    teacher that is right n times out of n is not taken as never wrong. F is convex in beta; Newton's method
-    finds where its slope is zero, and halves the bracket (of log beta) where a step would leave it.
+    The second sum is Laplace's rule: an extra row of weight a in which every class is equally right. Without
+    it, a teacher that is right n times out of n would count as never wrong. F is convex in beta. Newton's
+    method finds the zero of its slope. If a step would leave the bracket (of log beta), it is halved instead.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
     Returns
     -------
     float
-        Infinite where every logit of a row is the same, in all rows: no temperature changes what it says. A
-        teacher that is right no more often than by chance gets a thousand times the scale of its logits.
+        Infinite if all logits of each row are equal: no temperature changes such predictions. A teacher that
+        is right no more often than chance gets a thousand times the scale of its logits.
     """
     z, scale, unit = _scaled(logits)
     if scale == 0.0:
@@ -62,15 +62,15 @@ def fit_temperature(logits: Floats, codes: Ints, weight: Floats, prior: float) -
 
 
 def is_at_bound(logits: Floats, temperature: float) -> bool:
-    """Tell whether a temperature that `fit_temperature` found is as high, or as low, as it looks for."""
+    """Tell whether a temperature from `fit_temperature` lies at the edge of its search range."""
     _, scale, unit = _scaled(logits)
     beta = scale / (temperature / unit)
     return not 1.001 / RANGE < beta < RANGE / 1.001
 
 
 def _scaled(logits: Floats) -> tuple[Floats, float, float]:
-    """Return how far logits lie below the largest of their row, over their mean; the mean; and its unit."""
-    # a power of two, which rounds nothing: neither differences nor their sum are then too large for a float
+    """Return logits minus the largest of their row, over their mean distance to it; that mean; its unit."""
+    # a power of two rounds nothing, and keeps differences and their sum within the range of a float
     unit = float(2.0 ** (np.frexp(max(np.abs(logits).max(), np.finfo(np.float64).tiny))[1] - 1))
     z = logits / unit
     z -= z.max(axis=1, keepdims=True)
@@ -80,14 +80,14 @@ def _scaled(logits: Floats) -> tuple[Floats, float, float]:
 
 @kernel(fastmath=FUSE)
 def tempered_moments(z, weight, beta):  # type: ignore[no-untyped-def]
-    """Return the sums, over weighted rows, of mean and variance of z under softmax(beta z).
+    """Return the weighted sums over rows of the mean and the variance of z under softmax(beta z).
 
-    They are slope and curvature of sum_r w_r log sum_k exp(beta z_rk).
+    They are the slope and the curvature of sum_r w_r log sum_k exp(beta z_rk).
 
     Parameters
     ----------
     z : (n, K) array
-        The largest of each row is 0.
+        The largest entry of each row is 0.
     weight : (n,) array
     beta : float
     """
