@@ -167,7 +167,7 @@ def _coarse_row(domain: str, domains: Sequence[str], tasks: Tasks) -> list[str]:
 def _coarse_legend(tasks: Tasks, n_trials: int) -> str:
     """Say how often each metric finds the domain, and how much the selected teacher helps."""
     found = [
-        f"{way}: {sum(selected(task, way) == task['task'] for task in tasks)}" for way in tasks[0]["scores"]
+        f"{sum(selected(task, way) == task['task'] for task in tasks)} by {way}" for way in tasks[0]["scores"]
     ]
     alone = 100 * np.mean([task["alone"] for task in tasks])
     gains = 100 * np.mean([task["accuracy"][selected(task)] for task in tasks]) - alone
@@ -203,10 +203,10 @@ def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:
     return (
         "The table shows Pearson's correlation between the scores of teachers and the accuracies of their "
         "students: mean and standard deviation over tasks. The published columns are the averages of "
-        f"Table 11 (CUB, images) and the seconds per teacher of Table 13 ({published['source']}). Our seconds "
-        "are for the first data set, the median teacher and the fastest task. They include the training of "
-        "students, for metrics that need one. Accuracy of students without a teacher, with the teacher that `transport` "
-        f"ranks first, and with the best teacher: {'; '.join(gains)}.\n\n"
+        f"Table 11 (CUB, images) and the seconds per teacher of Table 13 ({published['source']}). "
+        "Our seconds are for the first data set, the median teacher and the fastest task. They include the "
+        "training of students, for metrics that need one. Accuracy of students without a teacher, with the "
+        f"teacher that `transport` ranks first, and with the best teacher: {'; '.join(gains)}.\n\n"
         + _source([task for tasks in trials.values() for task in tasks])
     )
 

@@ -75,10 +75,9 @@ FAMILIES: dict[str, Family] = {
     "lda": Family(lambda seed: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"), None),
 }
 CROWDS: dict[str, tuple[str, ...]] = {"networks": ("linear", "mlp"), "mixed": tuple(FAMILIES)}
-"""The families that teachers are drawn from. "networks" is close to the paper: with two views, two heads on two
-backbones make four architectures. "mixed" adds a forest, whose probabilities are often zero, and an LDA,
-which
-is overconfident."""
+"""The families that teachers are drawn from. "networks" is close to the paper: with two views, two heads on
+two backbones make four architectures. "mixed" adds a forest, whose probabilities are often zero, and an LDA,
+which is overconfident."""
 
 
 @dataclass(frozen=True)
