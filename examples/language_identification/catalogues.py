@@ -1,8 +1,9 @@
 """Message catalogues in installed packages: find them, and read them without importing or running anything.
 
-There are four formats: compiled (.mo) and plain (.po) gettext catalogues, JSON files of messages, and the text
-samples in Google Fonts' language data (.textproto). Every reader takes bytes and returns pairs of the original
-message (empty if the format has none) and its translation. A file in another format raises ValueError.
+There are four formats: compiled (.mo) and plain (.po) gettext catalogues, JSON files of messages, and the
+text samples in Google Fonts' language data (.textproto). Every reader takes bytes and returns pairs of the
+original message (empty if the format has none) and its translation. A file in another format raises
+ValueError.
 """
 
 from __future__ import annotations

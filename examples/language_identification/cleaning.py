@@ -16,15 +16,15 @@ SHORTEST, LONGEST = 10, 120
 """The fewest and most characters of a piece. An ideograph counts as two."""
 
 MOST_CHARACTERS = 20_000
-"""The most characters of a message. Longer ones are not messages of a program, or not to be trusted."""
+"""Messages are cut after this many characters. What is longer is no real message."""
 
 JOINED = 25
 """Shorter messages are joined with the next one in their file."""
 
 # Patterns of what is not text, each with characters that a message must contain before the pattern is tried:
 # there are a million messages, and most are plain. The order is: word forms, links, choices, then removals.
-# No pattern scans past the point where it could start again, or it scans a limited length. Otherwise a hostile
-# file would take minutes.
+# No pattern scans past the point where it could start again, or else it scans a limited length: otherwise a
+# hostile file would take minutes.
 _KEPT = (  # replaced by their first group
     # {{PLURAL:%d|page|pages}}: the last form
     ("{", re.compile(r"\{\{\s*(?:PLURAL|GENDER)\s*:[^|{}]*\|(?:[^{}|]*\|)*([^{}|]*)\}\}", re.I)),
@@ -60,7 +60,8 @@ _EDGES = " \t-–—:;,|/*+=<>[]{}\"'«»“”„#~•·_"  # noqa: RUF001
 def clean(message: str) -> str:
     """Return a message without placeholders, markup, addresses and accelerators, on one line.
 
-    A message with half a surrogate pair, which JSON allows, becomes empty: it is not text and cannot be written.
+    A message with half a surrogate pair, which JSON allows, becomes empty: it is not text and cannot be
+    written.
 
     >>> clean("<b>&Open</b> %(count)d files in {folder}…")
     'Open files in …'

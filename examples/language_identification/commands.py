@@ -61,11 +61,10 @@ def _common() -> None:
 @app.command()
 def texts(
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows here, one per line; .gz is compressed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the rows here, one per line; .gz is compressed."),
     ] = None,
-    rows: Annotated[
-        int | None, typer.Option(help="The most rows from packages; all by default.")
-    ] = None,
+    rows: Annotated[int | None, typer.Option(help="The most rows from packages; all by default.")] = None,
     per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
     packages: Packages = True,
@@ -106,7 +105,9 @@ def unify(
     packages: Packages = True,
     wheels: Wheels = None,
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
-    calibrate: Annotated[bool, typer.Option(help="Find a temperature for each identifier, from agreement.")] = True,
+    calibrate: Annotated[
+        bool, typer.Option(help="Find a temperature for each identifier, from agreement.")
+    ] = True,
     off_set: Annotated[bool, typer.Option(help="With ce: leave out who does not know the language.")] = True,
     temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1 it sharpens them.")] = 1.0,
     self_label: Annotated[
@@ -122,8 +123,8 @@ def unify(
 ) -> None:
     """Make one identifier out of six, from unlabelled text.
 
-    --cache keeps the identifiers' answers, and a folder next to it keeps the text. A stopped run continues where
-    it was, and a run with another method does not ask the identifiers again.
+    --cache keeps the identifiers' answers, and a folder next to it keeps the text. A stopped run continues
+    where it was, and a run with another method does not ask the identifiers again.
 
     \b
     Example:
