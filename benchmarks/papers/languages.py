@@ -154,8 +154,8 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     ]
     words = (
         f"The test has {base['rows']:,} sentences of Tatoeba in {base['languages']} languages ({counts}). "
-        f"{base['uncovered']:,} of them are in languages that none of the six knows. They count as errors "
-        f"for everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. It is at least "
+        f"{base['uncovered']:,} are in languages that none of the six knows. They count as errors for "
+        f"everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. It is at least "
         f"{min(ratios):,.0f} times as fast as the six one after the other."
     )
     sources = "\n".join(

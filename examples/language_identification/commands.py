@@ -108,7 +108,9 @@ def unify(
     calibrate: Annotated[
         bool, typer.Option(help="Find a temperature for each identifier, from agreement.")
     ] = True,
-    off_set: Annotated[bool, typer.Option(help="With ce: leave out who does not know the language.")] = True,
+    off_set: Annotated[
+        bool, typer.Option(help="With ce: weight identifiers by whether they know the language.")
+    ] = True,
     temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1 it sharpens them.")] = 1.0,
     self_label: Annotated[
         bool, typer.Option(help="Train again on fair labels of the student's own; takes long.")
