@@ -63,14 +63,15 @@ def main() -> float:
         print(rank_teachers(teachers, X[few], names[few], random_state=0))
         rows = np.concatenate([few, drawer])
         labels = [*names[few], *[None] * len(drawer)]
-        alone = CrossTaskDistiller(teachers, "logistic", loss="none").fit(X[few], names[few])
+        labels_only = CrossTaskDistiller(teachers, "logistic", loss="none").fit(X[few], names[few])
         student = CrossTaskDistiller(teachers, "logistic", random_state=0).fit(X[rows], labels)
         for check, weight in zip(student.checks_, student.teacher_weights_, strict=True):
             print(f"{check.name}: weight {weight:.2f}, {check.reason}")
         back = as_teacher(student.save(folder / "museum.onnx"))
         answer = back.classes[back.predict_logits(X[test]).argmax(axis=1)]
         accuracy = float((answer == names[test]).mean())
-        print(f"{alone.score(X[test], names[test]):.0%} of {len(test)} rows right with five labels a class,")
+        baseline = labels_only.score(X[test], names[test])
+        print(f"{baseline:.0%} of {len(test)} rows right with five labels a class,")
         print(f"{accuracy:.0%} of {len(test)} rows right with the borrowed teachers")
         return accuracy
 
