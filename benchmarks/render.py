@@ -1,7 +1,7 @@
-"""Write the figures of the documents from the result files; nobody types one.
+"""Write the figures in the documents from the result files; nobody types one.
 
-Run ``python -m benchmarks.render`` after a measurement, and with ``--check`` to see whether the documents are
-up to date (exit code 1 if not). Between ``<!-- name -->`` and ``<!-- /name -->`` a document is ours to write.
+Run ``python -m benchmarks.render`` after a measurement. With ``--check`` it only tells whether the documents
+are up to date (exit code 1 if not). It rewrites what is between ``<!-- name -->`` and ``<!-- /name -->``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ DEMO_RESULT = ROOT / "docs" / "demo.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the documents, or with ``--check`` only compare."""
+    """Write the documents, or only compare them with ``--check``."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.render", description=__doc__)
     parser.add_argument(
         "--check", action="store_true", help="write nothing; exit 1 if a document is outdated"
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def fill(text: str, name: str, content: str) -> str:
-    """Put `content` between the marks of `name`."""
+    """Put `content` between the marks called `name`."""
     pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.S)
     if not pattern.search(text):
         raise ValueError(f"The marks <!-- {name} --> and <!-- /{name} --> are missing.")
@@ -76,7 +76,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def demo_table() -> str:
-    """Return what the demonstration found, method by method."""
+    """Return the results of the demo, method by method."""
     result = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
     by_method: dict[str, dict[str, str]] = {}
     for variant in result["variants"]:
@@ -91,7 +91,7 @@ def demo_table() -> str:
 
 
 def demo_output() -> str:
-    """Return what the demonstration printed, drawn again from its result."""
+    """Return the output of the demo, printed again from its stored result."""
     view = json.loads(DEMO_RESULT.read_text(encoding="utf-8"))
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -101,7 +101,7 @@ def demo_output() -> str:
 
 
 def speed_table() -> str:
-    """Return the last full measurement of each name, with its goal."""
+    """Return the latest full measurement of each name, with its goal."""
     lines = SPEED_RESULTS.read_text(encoding="utf-8").splitlines()
     latest: dict[str, Mapping[str, Any]] = {}
     for record in map(json.loads, lines):
@@ -133,7 +133,7 @@ def _seconds(value: float | None) -> str:
 
 
 def paper_tables() -> str:
-    """Return the paper's tables, reproduced."""
+    """Return our reproductions of the paper's tables."""
     published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
     text = papers.render(list(records.read(PAPER_RESULTS)), published)
     # one level down: the page has a title of its own
@@ -161,13 +161,13 @@ def calibration_tables() -> str:
 
 
 def ncm_table() -> str:
-    """Return how well class centres and weights do for the model (SCTD, Table 2)."""
+    """Return how well class centres and weights replace the model (SCTD, Table 2)."""
     published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
     return centres.render_table(list(records.read(centres.RESULTS)), published["centres"])
 
 
 def shift_table() -> str:
-    """Return when weights stop to stand for class centres."""
+    """Return when weights can no longer replace class centres."""
     return centres.render_shift(list(records.read(centres.RESULTS)))
 
 
@@ -178,7 +178,7 @@ def distil_tables() -> str:
 
 
 def assess_table() -> str:
-    """Return how well metrics know which teacher makes the best student (SCTD, Table 11 and 13)."""
+    """Return how well metrics predict which teacher makes the best student (SCTD, Tables 11 and 13)."""
     published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
     return render_assess.render(records.read(render_assess.RESULTS), published["assess"])
 
@@ -195,12 +195,12 @@ def gap_table() -> str:
 
 
 def coarse_table() -> str:
-    """Return whether teachers of the right domain are selected (SCTD, Fig. 10)."""
+    """Return whether the teacher of the right domain is selected (SCTD, Fig. 10)."""
     return render_assess.render_coarse(records.read(render_assess.COARSE_RESULTS))
 
 
 def languages_table() -> str:
-    """Return how good the language identifier of the example is, beside its teachers."""
+    """Return how the example's language identifier compares with its teachers."""
     return languages.render(list(records.read(languages.RESULTS)))
 
 

@@ -1,9 +1,9 @@
-"""A new class list, five labels of each, and other people's models: which help, and how much?
+"""You have new classes, five labels of each, and other people's models. Which models help, and how much?
 
-The post office reads digits and calls them by words. A museum wants to sort its labels by number, and has
-five examples of each and a drawer full of unsorted ones. It borrows the post office's model, that of a bank
-which only reads 0 to 5, and one that somebody uploaded as a joke and that is confident and wrong. The museum
-ranks them, learns from those that are worth it, and sends one ONNX model on.
+A museum wants to sort its labels by number. It has five examples of each digit and a drawer of unsorted ones.
+It borrows three models. The post office's model reads all digits and calls them by words. A bank's model
+reads only 0 to 5. Somebody uploaded the third as a joke: it is confident and wrong. The museum ranks the
+three, learns from those that help, and exports one ONNX model.
 
 Run: python examples/borrowed_teachers.py
 """
@@ -32,7 +32,7 @@ names = np.array([f"room {digit}" for digit in digits])  # the museum's own clas
 
 
 def post_office(folder: Path) -> Path:
-    """Train on everything and send a file."""
+    """Train on all digits and send a file."""
     model = MLPClassifier((64,), max_iter=60, random_state=0).fit(X[theirs], WORDS[digits[theirs]])
     path = folder / "post.onnx"
     path.write_bytes(to_onnx(model, X[:1], options={"zipmap": False}).SerializeToString())
@@ -46,14 +46,14 @@ def bank() -> MLPClassifier:
 
 
 def joker(rows: np.ndarray) -> np.ndarray:
-    """Answer with confidence whatever comes to mind."""
+    """Give a confident answer that means nothing."""
     return 9.0 * np.eye(10)[[int(np.frombuffer(row.tobytes(), np.uint8).sum()) % 10 for row in rows]]
 
 
 def main() -> float:
-    """Rank the teachers and learn from them; return the accuracy on rows that nobody has seen."""
+    """Rank the teachers and learn from them. Return the accuracy on unseen rows."""
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the joker is dropped, as told below; networks stop early
+        warnings.simplefilter("ignore")  # the joker is dropped, as printed below; networks stop early
         folder = Path(name)
         teachers = {
             "post": as_teacher(post_office(folder)),
@@ -63,14 +63,15 @@ def main() -> float:
         print(rank_teachers(teachers, X[few], names[few], random_state=0))
         rows = np.concatenate([few, drawer])
         labels = [*names[few], *[None] * len(drawer)]
-        alone = CrossTaskDistiller(teachers, "logistic", loss="none").fit(X[few], names[few])
+        labels_only = CrossTaskDistiller(teachers, "logistic", loss="none").fit(X[few], names[few])
         student = CrossTaskDistiller(teachers, "logistic", random_state=0).fit(X[rows], labels)
         for check, weight in zip(student.checks_, student.teacher_weights_, strict=True):
             print(f"{check.name}: weight {weight:.2f}, {check.reason}")
         back = as_teacher(student.save(folder / "museum.onnx"))
         answer = back.classes[back.predict_logits(X[test]).argmax(axis=1)]
         accuracy = float((answer == names[test]).mean())
-        print(f"{alone.score(X[test], names[test]):.0%} of {len(test)} rows right with five labels a class,")
+        baseline = labels_only.score(X[test], names[test])
+        print(f"{baseline:.0%} of {len(test)} rows right with five labels a class,")
         print(f"{accuracy:.0%} of {len(test)} rows right with the borrowed teachers")
         return accuracy
 

@@ -1,8 +1,8 @@
-"""No labels, a few, or wrong ones: what the collision cross-entropy makes of the same digits.
+"""Learn the same digits with the collision cross-entropy from no labels, few labels, or wrong ones.
 
-1. Without a label, clusters of the rows agree with the digits in most of them.
-2. With a label for one row in twenty, the clusters have names, and more of them are right.
-3. With labels of which more than half are wrong, a classifier that knows how many are still learns.
+1. Without labels, the clusters match the digits for most rows.
+2. With a label for one row in twenty, the clusters get names, and more rows are right.
+3. With more than half of the labels wrong, a classifier that knows their share still learns.
 
 Run: python examples/few_and_noisy_labels.py
 """
@@ -24,14 +24,14 @@ X, y = X[order], y[order]
 X_new, y_new = X[1400:], y[1400:]
 X, y = X[:1400], y[:1400]
 
-# no label: the best one-to-one match of clusters and digits says how good they are
+# no labels: clusters are scored by their best one-to-one match with the digits
 kmeans = KMeans(10, n_init=10, random_state=0).fit(X)
 clusters = CollisionClustering(10, n_init=5, random_state=0).fit(X)
 print("Without labels")
 print(f"  k-means               {clustering_accuracy(y_new, kmeans.predict(X_new)):.0%} of new rows")
 print(f"  collision             {clustering_accuracy(y_new, clusters.predict(X_new)):.0%} of new rows")
 
-# one label in twenty; -1 stands for no label
+# one label in twenty; -1 means no label
 few = np.where(np.arange(len(y)) % 20 == 0, y, -1)
 known = few >= 0
 seeds_only = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(X[known], y[known])
@@ -40,7 +40,7 @@ print(f"With {known.sum()} labels")
 print(f"  these rows only       {seeds_only.score(X_new, y_new):.0%} of new rows")
 print(f"  and all the others    {np.mean(named.predict(X_new) == y_new):.0%} of new rows")
 
-# seven labels in ten drawn at random
+# seven labels in ten are replaced by random ones
 random = np.random.RandomState(0)
 noisy = np.where(random.uniform(size=len(y)) < 0.7, random.randint(10, size=len(y)), y)
 print(f"With {np.sum(noisy != y)} labels of {len(y)} wrong")

@@ -1,8 +1,8 @@
-"""Two cellars, one classifier: files go back and forth, rows do not.
+"""Make one classifier for two wine cellars that exchange files but no rows.
 
-Each cellar trains its own model on its own rows and sends a file: one an ONNX model, the other only its
-scores of the shared unlabelled rows, with silence where it does not want to answer. They name one class
-differently. The middle unifies them, pins the few labels it has, and sends one ONNX model back.
+Each cellar trains a model on its own rows and sends a file. One sends an ONNX model. The other sends only its
+scores for the shared unlabelled rows, and abstains on rows it is not sure about. The two use different names
+for one class. A coordinator unifies them, keeps the few labels it has, and sends one ONNX model back.
 
 Run: python examples/two_cellars.py
 """
@@ -40,7 +40,7 @@ def cellar_a(folder: Path) -> Path:
 
 
 def cellar_b(folder: Path) -> Path:
-    """Train on two other classes and send scores, saying nothing where it is not sure."""
+    """Train on two classes, one of them shared, and send scores. Abstain on uncertain rows."""
     rows = np.isin(codes[50:100], [1, 2])
     labels = np.where(codes == 1, "Grignolino", "barbera")  # its own spelling
     model = RandomForestClassifier(random_state=0).fit(X[50:100][rows], labels[50:100][rows])
@@ -52,7 +52,7 @@ def cellar_b(folder: Path) -> Path:
 
 
 def main() -> float:
-    """Unify what the cellars sent; return the accuracy on the shared rows."""
+    """Unify the cellars' files. Return the accuracy on the shared rows."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = [cellar_a(folder), cellar_b(folder)]

@@ -1,1 +1,1 @@
-"""Reproductions of the papers' tables; results are appended to results/*.jsonl and rendered from there."""
+"""Reproduce the papers' tables: trials append to results/*.jsonl, and documents are rendered from them."""

@@ -1,8 +1,8 @@
 """Rerun the teacher assessment of "Selective Cross-Task Distillation" (SCTD, Sec. 6.2) on features.
 
-For each student's task every teacher is scored by each metric, and a student is trained with each teacher;
-the figure is Pearson's correlation between scores and the students' test accuracies (Table 11). Seconds per
-teacher are recorded, too (Table 13), the three ways to compute eq. (24) (Fig. 8), and how far the fictitious
+For each task, every metric scores every teacher, and a student is trained with each teacher. The result is
+Pearson's correlation between scores and the students' test accuracies (Table 11). The record also has the
+seconds per teacher (Table 13), the three ways to compute eq. (24) (Fig. 8), and how far the fictitious
 student is from the true ones (Table 12).
 
 Run from the root of the repository::
@@ -10,7 +10,7 @@ Run from the root of the repository::
     python -m benchmarks.papers.assess --data cub --resume
     python -m benchmarks.render
 
-Every task of a trial appends a line to ``results/assess.jsonl``. With ``--resume``, those that are there are
+Every task appends a line to ``results/assess.jsonl``. With ``--resume``, tasks that are already there are
 skipped.
 """
 
@@ -40,7 +40,7 @@ from consilience.transport.centres import features
 
 RESULTS = records.FOLDER / "assess.jsonl"
 METRICS = ("transport", "nce", "leep", "logme", "h_score", "n_leep", "gbc", "otce", "transrate")
-# the transport metric in other ways, to see what its parts are worth
+# variants of the transport metric, to see how much each part contributes
 PRINTED: dict[str, Any] = {"score": "distance", "temperature": 3.0, "epsilon": 0.1, "folds": 1}  # the paper's
 VARIANTS: dict[str, dict[str, Any]] = {
     "eq. (24), as printed": PRINTED,
@@ -56,7 +56,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "eq. (24), exact": {**PRINTED, "approximation": "exact"},
 }
 KL_TEMPERATURES = (1.0, 3.0)  # our default's, and the paper's
-PROBE_L2 = 1e-3  # the default of `rank_teachers`
+PROBE_WEIGHT_DECAY = 1e-3  # the default of `rank_teachers`
 SETTINGS = {
     "digits": Window(5, 1, 8, 10.0, 0, ((64,), (128, 32)), students=3, steps=100, teacher_steps=150),
     "cub": Window(100, 25, 8, 100.0, 48, ((256,), (64,)), hidden=64, students=2),
@@ -65,7 +65,7 @@ SETTINGS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     setting = SETTINGS[options.data]
     networks = [list(hidden) for hidden in setting.networks]  # as JSON has them
@@ -90,17 +90,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """A student that is trained already: what `rank_teachers` asks of one."""
+    """A student that is already trained, with the interface that `rank_teachers` needs."""
 
     logits: NDArray[np.float32]
     classes_: NDArray[Any]
 
     def fit(self, X: Any, y: Any) -> Trained:
-        """Do nothing: these rows are those that it has learnt from."""
+        """Do nothing: the student has already learnt from these rows."""
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities (n, K) of the rows that it has learnt from."""
+        """Return the probabilities (n, K) of the rows that it learnt from."""
         return np.asarray(softmax(self.logits.astype(np.float64), axis=1))
 
 
@@ -139,8 +139,8 @@ def assessed(
 ) -> tuple[dict[str, float], float]:
     """Return each teacher's score, and the seconds of the median teacher.
 
-    Where a true student's predictions are needed, those of the students that were trained for the accuracies
-    are used. The score is the mean over them, and their training counts.
+    Variants that need a true student use the students that were trained for the accuracies. The score is the
+    mean over these students, and the seconds include their training.
     """
     approximation, classes = options.get("approximation"), np.unique(task.y)
     makers: list[Callable[..., Trained] | None] = [None]
@@ -171,7 +171,7 @@ def student_gap(task: Task, teacher: Teacher, students: Students) -> dict[str, f
     """Return KL(f_S || f_F) at each temperature, the mean over the task's rows and the students."""
     embeddings = features(observe(teacher, task.X)).astype(np.float32)
     F = unit_scale(embeddings) * np.float32(np.sqrt(embeddings.shape[1]))
-    fictitious = probe_logits(F, task.codes, int(task.codes.max()) + 1, PROBE_L2, None).logits
+    fictitious = probe_logits(F, task.codes, int(task.codes.max()) + 1, PROBE_WEIGHT_DECAY, None).logits
     gaps = {}
     for temperature in KL_TEMPERATURES:
         log_S = log_softmax(students.logits.astype(np.float64) / temperature, axis=2)
@@ -181,7 +181,7 @@ def student_gap(task: Task, teacher: Teacher, students: Students) -> dict[str, f
 
 
 def correlation(scores: Mapping[str, float], truth: Mapping[str, float]) -> float:
-    """Return Pearson's correlation of scores and what they should know; 0 of a constant."""
+    """Return Pearson's correlation of scores and accuracies, or 0 if either is constant."""
     pairs = np.array([(scores[name], truth[name]) for name in scores])
     pairs = pairs[np.isfinite(pairs).all(axis=1)]
     if len(pairs) < 3 or not pairs.std(axis=0).all():

@@ -1,9 +1,9 @@
-"""Measure calibration by agreement and off-set weighting, on teachers as they are and on miscalibrated ones.
+"""Measure calibration by agreement and off-set weighting, on plain and on miscalibrated teachers.
 
-Trials are those of the random-classes protocol of "Unifying Heterogeneous Classifiers", with teachers of
-mixed families. Miscalibrated teachers multiply their logits by 1, 3 or 1/3, in turn. What is measured is the
-accuracy of the soft labels themselves on the transfer set, whose labels nobody sees before. The default
-seeds took no part in choosing the recipe.
+The trials follow the random-classes protocol of "Unifying Heterogeneous Classifiers", with teachers of mixed
+families. Miscalibrated teachers multiply their logits by 1, 3 or 1/3, in turn. The result is the accuracy of
+the soft labels on the transfer set, whose labels no method sees. The default seeds were not used to choose
+the recipe.
 
 Run from the root of the repository::
 
@@ -48,11 +48,11 @@ MOST_ROWS = 5000  # of the transfer set
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
     about = records.provenance("calibration")
-    warnings.simplefilter("ignore")  # teachers that stop early will do
+    warnings.simplefilter("ignore")  # teachers may stop early
     source = load(options.data, options.data_dir)
     for seed in range(options.seed, options.seed + options.trials):
         started = time.perf_counter()
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_trial(source: Source, data: str, seed: int) -> dict[str, float]:
     """Return the accuracy of soft labels for each method and way, on teachers of each kind."""
     rows = split(source, seed, MOST_ROWS)
-    y = source.y[parts(source, seed, MOST_ROWS)[0]]  # which no teacher and no method sees
+    y = source.y[parts(source, seed, MOST_ROWS)[0]]  # no teacher and no method sees them
     trial = random_classes(rows.y_train, **SIZES[source.sizes], random_state=seed)
     setting = Setting(data, "random", (), crowd="mixed")
     teachers = train_teachers(source, rows, trial, setting, seed)

@@ -1,13 +1,14 @@
-"""Measure when the weights of a last layer may stand for class centres ("Selective Cross-Task Distillation").
+"""Measure when the weights of a last layer can replace class centres ("Selective Cross-Task Distillation").
 
-Two experiments, on scikit-learn's digits and, where CONSILIENCE_DATA (or ``--data-dir``) says, on features of
-CUB-200-2011 and CLINC150:
+There are two experiments. They use scikit-learn's digits, and features of CUB-200-2011 and CLINC150 from the
+folder that CONSILIENCE_DATA (or ``--data-dir``) names:
 
-- ``table``: accuracy of a model, of the nearest true class mean and of the nearest row of weights (Table 2);
-- ``shift``: a logistic regression whose rows are moved away from the origin, step by step, while what it
-  predicts stays. For each step, how often the nearest weights agree with the model on the student's rows, and
-  for what share of the classes that teacher and student share the cheapest class of the teacher is the class
-  itself: with the weights of eq. (8), and with centres from the teacher's predictions.
+- ``table``: the accuracy of a model, of the nearest true class mean, and of the nearest row of weights (Table
+  2);
+- ``shift``: moves the rows of a logistic regression away from the origin, step by step, without changing its
+  predictions. Each step measures how often the nearest weights agree with the model on the student's rows. It
+  also measures the share of common classes for which the teacher's cheapest class is the class itself, with
+  the weights of eq. (8) and with centres from the teacher's predictions.
 
 Run from the root of the repository::
 
@@ -46,7 +47,7 @@ MODELS: dict[str, Callable[[int], Any]] = {
 
 
 class Task(NamedTuple):
-    """A teacher's rows, rows to test it with, and a student's rows; a quarter of the classes are shared."""
+    """Rows of a teacher, test rows, and rows of a student. A quarter of the classes are shared."""
 
     X: NDArray[Any]
     y: NDArray[Any]
@@ -57,9 +58,9 @@ class Task(NamedTuple):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
-    warnings.simplefilter("ignore")  # networks that stop early will do
+    warnings.simplefilter("ignore")  # networks may stop early
     about = records.provenance("centres")
     for data in options.data:
         X, y = _load(data, options.data_dir)
@@ -96,7 +97,7 @@ def table_trial(task: Task, name: str, seed: int) -> dict[str, Any]:
 
 
 def shift_trials(task: Task) -> list[dict[str, Any]]:
-    """Return, for each step away from the origin, agreement and how many shared classes are found."""
+    """Return the agreement and the share of common classes found, for each step away from the origin."""
     model = LogisticRegression(max_iter=200).fit(task.X, task.y)
     random = np.random.RandomState(0)
     direction = random.normal(size=task.X.shape[1])
@@ -115,7 +116,7 @@ def shift_trials(task: Task) -> list[dict[str, Any]]:
 
 
 def _share_found(cost: NDArray[np.float64], teacher: Any, task: Task) -> float:
-    """Return for what share of the shared classes the cheapest class of the teacher is the class itself."""
+    """Return the share of common classes for which the teacher's cheapest class is the class itself."""
     names = np.unique(task.y_student)
     shared = np.flatnonzero(np.isin(names, teacher.classes))
     return float(np.mean(teacher.classes[cost[:, shared].argmin(axis=0)] == names[shared]))

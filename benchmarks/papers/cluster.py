@@ -1,8 +1,8 @@
-"""Compare clustering losses as Tables 2 and 5 of "Collision Cross-entropy" do, on data that is at hand.
+"""Compare clustering losses like Tables 2 and 5 of "Collision Cross-entropy", on other data.
 
-Table 2 clusters fixed features with a linear model; Table 5 adds labels of some rows. Every loss has the same
-features, neighbours, starts and optimiser, and k-means has ten starts too. The rows of a trial are drawn by
-its seed. "Only seeds" is logistic regression on the labelled rows.
+Table 2 clusters fixed features with a linear model. Table 5 adds labels for some rows. Every loss gets the
+same features, neighbours, starts and optimiser, and k-means gets ten starts too. The seed of a trial draws
+its rows. "Only seeds" is logistic regression on the labelled rows.
 
 Run from the root of the repository::
 
@@ -85,7 +85,7 @@ DATA = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     base = {"data": options.data, "rows": options.rows, "table": options.table}
@@ -131,7 +131,7 @@ def compare_clusters(rows: Rows, seed: int) -> dict[str, dict[str, float]]:
 
 
 def compare_labels(rows: Rows, ratio: float, seed: int) -> dict[str, dict[str, float]]:
-    """Return the accuracy on rows without labels, of the labelled rows alone and with every loss."""
+    """Return the accuracy on unlabelled rows: from the labelled rows only, and with every loss."""
     n_clusters = len(np.unique(rows.y))
     known = np.random.default_rng(seed).permutation(len(rows.y))[
         : max(n_clusters, round(ratio * len(rows.y)))

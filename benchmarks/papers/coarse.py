@@ -1,9 +1,9 @@
 """Select a teacher from a coarse-grained repository, after SCTD, Sec. 6.2.6 (Fig. 10), on features.
 
-Five domains instead of the paper's five data sets of images: four superclasses of CIFAR-100 each. There is a
-teacher and a task per domain. With ``--classes shared`` a task has the classes of its domain's teacher, on
-rows that no teacher has seen; with ``--classes other`` a teacher knows one half of a domain's classes and the
-task is the other half, so that nobody knows any class of the task.
+The paper uses five data sets of images. Here there are five domains, each made of four superclasses of
+CIFAR-100, with a teacher and a task per domain. With ``--classes shared``, a task has the classes of its
+domain's teacher, on rows that no teacher has seen. With ``--classes other``, the teacher knows one half of
+the domain's classes and the task is the other half, so no teacher knows any class of the task.
 
 Run from the root of the repository::
 
@@ -43,7 +43,7 @@ from benchmarks.papers.windows import (
 from consilience import Teacher, as_teacher, rank_teachers
 
 CLASSES = ("shared", "other")
-# which superclasses are one domain; they are numbered in alphabetical order
+# the superclasses of each domain, numbered in alphabetical order
 CIFAR100_DOMAINS = {
     "land mammals": (8, 11, 12, 16),  # carnivores, large and medium-sized mammals, small ones
     "water animals, reptiles": (0, 1, 13, 15),  # aquatic mammals, fish, invertebrates, reptiles
@@ -51,7 +51,7 @@ CIFAR100_DOMAINS = {
     "indoors": (3, 5, 6, 14),  # food containers, electrical devices, furniture, people
     "outdoors": (9, 10, 18, 19),  # man-made things, natural scenes, both kinds of vehicles
 }
-# for each domain groups of classes, which are halved each
+# the groups of classes in each domain; each group is split in half
 DOMAINS: dict[str, dict[str, list[list[int]]]] = {
     "cifar100": {
         name: [np.flatnonzero(np.equal(CIFAR100_SUPERCLASSES, one)).tolist() for one in superclasses]
@@ -72,7 +72,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     setting = SETTINGS[options.data]
     networks = [list(hidden) for hidden in setting.networks]  # as JSON has them
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def make_domains(source: Source, data: str, classes: str, setting: Window, seed: int) -> Repository:
-    """Train a teacher for each domain; the tasks, in the same order, have rows that no teacher has seen."""
+    """Train a teacher for each domain. The tasks, in the same order, have rows that no teacher has seen."""
     rng = np.random.RandomState(seed)
     rows = split_rows(source, rng)
     view = student_view(rows.X.shape[1], setting.seen, rng)
@@ -116,7 +116,7 @@ def make_domains(source: Source, data: str, classes: str, setting: Window, seed:
 def halves(
     groups: Sequence[Sequence[int]], rng: np.random.RandomState
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split each group at random; of an odd number, the larger half goes to either side in turn."""
+    """Split each group in half at random. The larger half of an odd group goes to either side in turn."""
     parts: tuple[list[int], list[int]] = ([], [])
     for place, group in enumerate(groups):
         order = rng.permutation(group).tolist()
@@ -127,7 +127,7 @@ def halves(
 
 
 def run_trial(repository: Repository, setting: Window, seed: int) -> list[dict[str, Any]]:
-    """Return for each task the scores of all teachers, and students' accuracies alone and with each."""
+    """Return each task's scores of all teachers, and accuracies of students without and with each teacher."""
     tasks = []
     for domain, task in zip(repository.teachers, repository.tasks, strict=True):
         scores = {}

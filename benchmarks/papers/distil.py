@@ -1,13 +1,13 @@
 """Rerun the distillation experiments of "Selective Cross-Task Distillation" (SCTD, Sec. 6.1), scaled down.
 
-Sliding window (Sec. 6.1.1): the teacher knows the first window of classes in a random order, the student's
-window moves away from it, so that the share g of common classes falls from 100% to 0%. The paper's networks
-on images are networks on features here: the teacher sees the features of the data set and many rows, the
-student the first `SEEN` of their columns and few rows of each class.
+Sliding window (Sec. 6.1.1): the classes are in a random order. The teacher knows the first window of them.
+The student's window moves away from it, so the share g of common classes falls from 100% to 0%. The paper
+trains networks on images; here they are networks on features. The teacher sees all features and many rows.
+The student sees the first `SEEN` columns and a few rows of each class.
 
 - ``windows``: the methods at every g (Fig. 5, Tables 14 and 15);
 - ``cost``: other cost matrices (Table 8);
-- ``nmi``: whether centres in the teacher's embedding know superclasses (Table 9);
+- ``nmi``: whether centres in the teacher's embedding reveal superclasses (Table 9);
 - ``hyper``: temperature, lam and epsilon, one at a time (Fig. 6);
 - ``tune``: the lam of each method, on seeds that the others do not use.
 
@@ -67,7 +67,7 @@ class Protocol:
     per_class: int
 
     def overlaps(self) -> list[int]:
-        """Return g in per cent, for every place of the student's window."""
+        """Return g in per cent, for every position of the student's window."""
         return [round(100 * (1 - shift / self.window)) for shift in range(0, self.window + 1, self.step)]
 
 
@@ -95,10 +95,10 @@ class Narrow(nn.Module):
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
-    warnings.simplefilter("ignore")  # a teacher that is dropped, networks that stop early
+    warnings.simplefilter("ignore")  # teachers may be dropped, and networks may stop early
     done = [(r["experiment"], r["setting"], r["seed"]) for r in records.read(options.results)]
     source = load(options.data, options.data_dir)
     about = records.provenance("distil")
@@ -149,7 +149,7 @@ def run(experiment: str, source: Source, setting: Mapping[str, Any], seed: int) 
 
 
 def make_trial(source: Source, protocol: Protocol, overlap: int, seed: int) -> Trial:
-    """Draw the order of classes, train the teacher on half of the rows and give the student some others."""
+    """Draw the order of classes, train the teacher on half of the rows, and give the student some others."""
     random = np.random.RandomState(seed)
     assert source.X_test is not None
     assert source.y_test is not None
@@ -202,7 +202,7 @@ def accuracy(trial: Trial, seed: int, **options: Any) -> float:
 
 
 def _cost(kind: str, source: Source, trial: Trial, seed: int) -> dict[str, Any]:
-    """Return the options for a row of Table 8; the check would drop the worst costs."""
+    """Return the options for a row of Table 8, without the check, which would drop the worst costs."""
     if kind == "superclass":
         return {"cost": kind, "superclasses": dict(enumerate(CIFAR100_SUPERCLASSES)), "check": False}
     if kind != "shallow":
@@ -215,7 +215,7 @@ def _cost(kind: str, source: Source, trial: Trial, seed: int) -> dict[str, Any]:
 
 
 def superclass_nmi(trial: Trial, seed: int) -> dict[str, float]:
-    """Cluster the centres of the student's classes into as many groups as they have superclasses."""
+    """Cluster the centres of the student's classes into as many groups as there are superclasses."""
     groups = np.asarray(CIFAR100_SUPERCLASSES)[np.unique(trial.y)]
     teacher = as_teacher(trial.teacher, trial.known)
     torch.manual_seed(seed)
@@ -271,7 +271,9 @@ def _windows(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) 
         lines.append(_row("student alone" if method == "none" else method, *cells))
     for method, values in published["gains"].items():
         lines.append(_row(f"published: {method}", *(values.get(str(g), "-") for g in overlaps)))
-    note = f"Accuracy of the student alone in per cent, and points gained by each method. {published['note']}"
+    note = (
+        f"Accuracy of the student alone, and points gained by each method, in per cent. {published['note']}"
+    )
     return "\n".join([*lines, "", note, _about(trials)])
 
 
@@ -302,12 +304,12 @@ def _hyper(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) ->
             own = _by_seed([t for t in trials if t["setting"].get(name) == value])
             mean = 100 * np.mean([t["accuracy"]["sinkhorn"] for t in own])
             lines.append(_row(name, f"{value:g}", f"{mean:.1f}"))
-    title = "### Hyper-parameters (Fig. 6, g = 60%; the paper gives curves without figures)\n"
+    title = "### Hyper-parameters (Fig. 6, g = 60%; the paper shows curves without numbers)\n"
     return "\n".join([title, *lines, "", _about(trials)])
 
 
 def _by_seed(trials: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the trials of each seed; of one that was run twice, the last counts."""
+    """Return the trials by seed. If a seed was run twice, the last run counts."""
     return list({t["seed"]: t for t in trials}.values())
 
 
@@ -318,7 +320,7 @@ def _row(*cells: object) -> str:
 def _about(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = sorted({trial["seed"] for trial in trials})
     commands = sorted({trial["command"] for trial in trials})
-    which = f"Means over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]} alone"
+    which = f"Means over seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"Seed {seeds[0]} only"
     return f"{which}; `{'`, `'.join(commands)}`."
 
 

@@ -1,4 +1,4 @@
-"""Measure the language identifier of examples/language_identification: six become one, without a label.
+"""Measure the language identifier of examples/language_identification: six become one, without labels.
 
 Run from the root of the repository, with the versions of constraints.txt installed::
 
@@ -7,11 +7,14 @@ Run from the root of the repository, with the versions of constraints.txt instal
     python -m benchmarks.papers.languages --data-dir ../shared/data --own-text same
     python -m benchmarks.render
 
-The sentences are Tatoeba's, in ``lid/tatoeba.tsv.gz`` of the data folder: lines of a code, a tab and a text.
-What the model may read of them, never with a label, is ``--own-text``: ``none`` of them, only what packages
-hold; ``others``: half of the sentences, and the model is asked about the other half, both ways round; or the
-``same``: all the sentences it is asked about, as when a pile of text is to be sorted. Every run appends a
-line to ``results/languages.jsonl``. What the six say is kept in ``--cache``.
+The sentences are Tatoeba's. The file ``lid/tatoeba.tsv.gz`` in the data folder has lines of a code, a tab and
+a text. ``--own-text`` says which of these sentences the model may read, always without labels:
+
+- ``none``: it reads only the text of packages;
+- ``others``: it reads one half and is tested on the other half, both ways round;
+- ``same``: it reads all the sentences that it is tested on, as when a pile of text is to be sorted.
+
+Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps the answers of the six.
 """
 
 from __future__ import annotations
@@ -39,9 +42,9 @@ from consilience.teachers import Teacher
 RESULTS = records.FOLDER / "languages.jsonl"
 SENTENCES = Path("lid") / "tatoeba.tsv.gz"
 OWN_TEXT = {
-    "none": "unified, from packages' text alone",
-    "others": "unified, and other sentences' text",
-    "same": "unified, and these sentences' text",
+    "none": "unified, from packages' text only",
+    "others": "unified, plus other sentences",
+    "same": "unified, plus these sentences",
 }
 
 
@@ -85,14 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class HeldOut:
-    """A teacher of which every text is asked to a model that has not read it.
+    """A teacher that gives each text to a model that has not read it.
 
     Parameters
     ----------
     models : sequence of Teacher
-        Of the same classes.
+        All with the same classes.
     read : sequence of sequences of str
-        What each of them has read.
+        The texts that each model has read.
     """
 
     name = comparison.UNIFIED
@@ -111,7 +114,7 @@ class HeldOut:
 
 
 def _parts(texts: Sequence[str], own_text: str, seed: int) -> list[list[str]]:
-    """Return the texts that each model to be made reads besides those of packages."""
+    """Return the texts that each model reads in addition to those of packages."""
     distinct = list(dict.fromkeys(texts))
     if own_text == "none":
         return [[]]
@@ -123,7 +126,7 @@ def _parts(texts: Sequence[str], own_text: str, seed: int) -> list[list[str]]:
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the last measurements as Markdown: the six and their votes once, each unified model a line."""
+    """Return the latest measurements as Markdown: the six and their votes, then a line per unified model."""
     last = {view["own_text"]: view for view in results if "own_text" in view}
     if not last:
         return "Not measured yet."
@@ -150,10 +153,10 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         for view in views_shown
     ]
     words = (
-        f"{base['rows']:,} sentences of Tatoeba in {base['languages']} languages ({counts}); "
-        f"{base['uncovered']:,} are in languages that none of the six knows, and count as errors of all. "
-        f"A model has {base['made']['bytes'] / 1e6:.0f} MB and is at least {min(ratios):,.0f} times as fast "
-        "as the six one after the other."
+        f"The test has {base['rows']:,} sentences of Tatoeba in {base['languages']} languages ({counts}). "
+        f"{base['uncovered']:,} are in languages that none of the six knows. They count as errors for "
+        f"everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. It is at least "
+        f"{min(ratios):,.0f} times as fast as the six one after the other."
     )
     sources = "\n".join(
         f"- {OWN_TEXT[view['own_text']]}: {view['made']['n_rows']:,} rows of text, seed {view['seed']}, "

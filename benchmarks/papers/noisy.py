@@ -1,9 +1,9 @@
-"""Rerun the protocol of Fig. 2 of "Collision Cross-entropy": soft targets for labels of which many are wrong.
+"""Rerun the protocol of Fig. 2 of "Collision Cross-entropy": soft targets for labels that are often wrong.
 
-A share eta of the training labels is replaced by one drawn from all classes; every loss is trained on the
-soft targets eta * u + (1 - eta) * onehot of what is left, and scored on clean test labels. The paper's
-ResNet-18 on Natural Scenes is a small network on MNIST here. It is trained to the end, not stopped early:
-there are no clean rows to stop on.
+A share eta of the training labels is replaced by random ones. Every loss is trained on the soft targets eta *
+u + (1 - eta) * onehot, made from these noisy labels, and scored on clean test labels. The paper trains a
+ResNet-18 on Natural Scenes; here it is a small network on MNIST. It does not stop early, since there are no
+clean rows to stop on.
 
 Run from the root of the repository::
 
@@ -37,7 +37,7 @@ RATES = (0.5, 0.7, 0.8)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     todo = [
@@ -77,7 +77,7 @@ def run_trial(
     setting: dict[str, Any],
     seed: int,
 ) -> dict[str, float]:
-    """Corrupt labels and return the test accuracy of each loss; weights and batches are the same for all."""
+    """Corrupt labels and return the test accuracy of each loss. All use the same weights and batches."""
     random = np.random.RandomState(seed)
     X, y = X[: setting["rows"]], y[: setting["rows"]]
     replaced = random.uniform(size=len(y)) < setting["noise_rate"]

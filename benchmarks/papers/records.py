@@ -1,4 +1,4 @@
-"""Result files: one JSON line per trial, with all that is needed to run it again."""
+"""Result files: one JSON line per trial, with everything needed to run it again."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PACKAGES = ("consilience", "numpy", "scikit-learn", "torch", "skorch")
 
 
 def provenance(module: str) -> dict[str, Any]:
-    """Return commit, command, versions and date; folders of this machine are left out of the command.
+    """Return commit, command, versions and date. The command leaves out folders of this machine.
 
-    `module` is the one that runs, of this package.
+    `module` is the module of this package that runs.
     """
     return {
         "commit": _commit(),
@@ -39,7 +39,7 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file, without lines that were cut short."""
+    """Yield the records of a file. Skip lines that were cut short."""
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -22,8 +22,9 @@ from benchmarks.papers.unify import RESULTS, SENSITIVITIES
 
 PUBLISHED = Path(__file__).parent / "published.json"
 ALPHA = 0.01  # the paper's
-BENCHMARK = "SPV"  # is not compared: it sees the labels
-# Which columns of the published table have the same sizes of trials (Table 1).
+BENCHMARK = "SPV"  # not compared with the others, since it sees the labels
+OLD_LOSSES = {"shannon": "cross-entropy"}  # names in older result files
+# The columns of the published table with the same trial sizes as ours (Table 1).
 COMPARABLE = {
     "cifar100": ("ImageNet VGG16", "ImageNet ResNet34"),
     "digits": ("LSUN VGG16", "LSUN ResNet34"),
@@ -87,7 +88,8 @@ def render_noisy(trials: Sequence[Mapping[str, Any]]) -> str:
     groups: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for trial in trials:
         fixed = {name: value for name, value in trial["setting"].items() if name != "noise_rate"}
-        groups[json.dumps(fixed, sort_keys=True)].append(trial)
+        accuracy = {OLD_LOSSES.get(loss, loss): value for loss, value in trial["accuracy"].items()}
+        groups[json.dumps(fixed, sort_keys=True)].append({**trial, "accuracy": accuracy})
     parts = []
     for members in groups.values():
         setting = members[0]["setting"]
@@ -116,7 +118,7 @@ def _with_spread(column: Column) -> dict[str, str]:
 
 
 def make_column(title: str, trials: Sequence[Mapping[str, Any]]) -> Column:
-    """Collect the trials of one setting; of a seed that was run twice, the last counts."""
+    """Collect the trials of one setting. If a seed was run twice, the last run counts."""
     latest = {trial["seed"]: trial["accuracy"] for trial in trials}
     names = next(iter(latest.values()))
     accuracy = {name: np.array([row[name] for row in latest.values()]) for name in names}
@@ -124,7 +126,7 @@ def make_column(title: str, trials: Sequence[Mapping[str, Any]]) -> Column:
 
 
 def marked(column: Column) -> dict[str, str]:
-    """Return the mean accuracy of each method: the best in bold, a star where it is not worse by the test."""
+    """Return mean accuracies: the best in bold, and a star where a method is not significantly worse."""
     compared = {name: values for name, values in column.accuracy.items() if name != BENCHMARK}
     best = max(compared, key=lambda name: float(compared[name].mean()))
     cells = {}
@@ -146,7 +148,7 @@ def differs(best: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
 
 
 def _table(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
-    """Return Table 2 for one data set: both configurations, the published columns beside."""
+    """Return Table 2 for one data set: both configurations, next to the published columns."""
     data = trials[0]["setting"]["data"]
     titles, columns = [], []
     for configuration in ("random", "overlapping"):
@@ -214,9 +216,9 @@ def _legend(published: Mapping[str, Any]) -> str:
     source = published["source"]
     return (
         f"Published values: {source['authors']}, *{source['title']}*, {source['venue']}, {source['table']}. "
-        "Mean accuracy. **Bold**: the best method (SPV, which sees the labels, aside). "
-        f"\\*: not significantly different from it (Wilcoxon signed-rank over trials, alpha {ALPHA:g}; "
-        "below 8 trials the test cannot reject, so that all are marked)."
+        "The tables show mean accuracies. **Bold** marks the best method, leaving aside SPV, which sees the "
+        "labels. \\* marks methods that do not differ from it significantly (Wilcoxon signed-rank test over "
+        f"trials, alpha {ALPHA:g}). With fewer than 8 trials the test cannot reject, so all are marked."
     )
 
 

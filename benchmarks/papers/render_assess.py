@@ -1,4 +1,4 @@
-"""Write what `benchmarks.papers.assess` and `.coarse` found as Markdown, from the result files alone."""
+"""Write the results of `benchmarks.papers.assess` and `.coarse` as Markdown, from the result files."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from benchmarks.papers import records
 
 RESULTS = records.FOLDER / "assess.jsonl"
 COARSE_RESULTS = records.FOLDER / "coarse.jsonl"
+OLD_NAMES = {"likelihood, l2 0.01": "likelihood, weight decay 0.01"}  # in older result files
 TITLES = {"digits": "digits", "cub": "CUB-200", "cifar100": "CIFAR-100"}
-# the three ways to compute eq. (24): names of our trials, by what is computed and whose predictions are p_S
+# the three ways to compute eq. (24): (score, source of p_S) -> name of our trial
 FORMS = {
     ("eq. (24)", "exact"): "eq. (24), exact",
     ("eq. (24)", "Approximation I"): "eq. (24), Approximation I",
@@ -27,7 +28,7 @@ Tasks = list[Mapping[str, Any]]
 
 
 def latest_tasks(found: Iterable[Mapping[str, Any]]) -> dict[str, Tasks]:
-    """Return the tasks of each data set with where they come from; of one that was run twice, the last."""
+    """Return the tasks of each data set, with their origin. If a task was run twice, the last run counts."""
     latest: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = defaultdict(dict)
     for record in found:
         about = {name: record[name] for name in ("command", "commit", "seed")}
@@ -37,7 +38,7 @@ def latest_tasks(found: Iterable[Mapping[str, Any]]) -> dict[str, Tasks]:
 
 
 def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
-    """Return the correlations of each metric on each data set, beside Table 11, and seconds beside Table 13.
+    """Return each metric's correlations next to Table 11, and its seconds next to Table 13.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> 
         table_11, table_13 = (published[table].get(name) for table in ("table_11", "table_13"))
         rows.append(
             [
-                name,
+                OLD_NAMES.get(name, name),
                 *cells,
                 "" if table_11 is None else f"{table_11:.2f}",
                 f"{min(seconds):.3f}" if seconds else "",
@@ -106,7 +107,7 @@ def render_gap(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any])
 
 
 def _gap_row(tasks: Tasks, network: str, temperature: str, overlaps: Sequence[float]) -> list[str]:
-    """Return mean divergences by overlap, and the correlation of both: mean and deviation over tasks."""
+    """Return mean divergences by overlap, and their correlation: mean and deviation over tasks."""
     by_overlap: dict[float, list[float]] = defaultdict(list)
     correlations = []
     for task in tasks:
@@ -122,7 +123,7 @@ def _gap_row(tasks: Tasks, network: str, temperature: str, overlaps: Sequence[fl
 
 
 def _published_row(name: str, kl: Sequence[float], overlaps: Sequence[float]) -> list[str]:
-    """Return the published divergences; the paper's task is the first, whose overlaps fall from 1 to 0."""
+    """Return the published divergences. The paper has them for its first task: overlaps fall from 1 to 0."""
     cells = [f"{value:.2f}" for value in kl]
     return [f"{name} (published)", *cells, f"{np.corrcoef(overlaps, kl)[0, 1]:.2f}"]
 
@@ -150,7 +151,7 @@ def render_coarse(found: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _coarse_row(domain: str, domains: Sequence[str], tasks: Tasks) -> list[str]:
-    """Return the mean scores, the highest in bold, and mean accuracies of one domain's task."""
+    """Return mean scores, the highest in bold, and mean accuracies for one domain's task."""
     own = [task for task in tasks if task["task"] == domain]
     means = [np.mean([task["scores"]["transport"][name] for task in own]) for name in domains]
     cells = [f"**{m:.2f}**" if m == max(means) else f"{m:.2f}" for m in means]
@@ -164,9 +165,9 @@ def _coarse_row(domain: str, domains: Sequence[str], tasks: Tasks) -> list[str]:
 
 
 def _coarse_legend(tasks: Tasks, n_trials: int) -> str:
-    """Say how often each metric finds the domain, and what the selected teacher is worth."""
+    """Say how often each metric finds the domain, and how much the selected teacher helps."""
     found = [
-        f"{way} {sum(selected(task, way) == task['task'] for task in tasks)}" for way in tasks[0]["scores"]
+        f"{sum(selected(task, way) == task['task'] for task in tasks)} by {way}" for way in tasks[0]["scores"]
     ]
     alone = 100 * np.mean([task["alone"] for task in tasks])
     gains = 100 * np.mean([task["accuracy"][selected(task)] for task in tasks]) - alone
@@ -174,8 +175,9 @@ def _coarse_legend(tasks: Tasks, n_trials: int) -> str:
         [value for task in tasks for name, value in task["accuracy"].items() if name != selected(task)]
     )
     return (
-        f"Domains found, of {len(tasks)} tasks in {n_trials} trials: {', '.join(found)}. Students alone have "
-        f"{alone:.1f} %; the selected teacher brings {gains:+.1f} points, another one {others - alone:+.1f}."
+        f"Domains found, of {len(tasks)} tasks in {n_trials} trials: {'; '.join(found)}. Students without a "
+        f"teacher reach {alone:.1f} %. The selected teacher changes that by {gains:+.1f} points, other "
+        f"teachers by {others - alone:+.1f}."
     )
 
 
@@ -199,12 +201,13 @@ def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:
         highest = 100 * np.mean([max(task["accuracy"].values()) for task in tasks])
         gains.append(f"{TITLES[data]} {alone:.1f} %, {best:.1f} % and {highest:.1f} %")
     return (
-        "Pearson's correlation between scores and the accuracies of the students that each teacher made: "
-        f"mean and standard deviation over tasks. Published: {published['source']}, averages of Table 11 "
-        "(CUB, images) and seconds per teacher of Table 13; our seconds are those of the first data set, of "
-        "the median teacher in the fastest task, and include the training of students where there are any. "
-        "Students alone, with the teacher that `transport` ranks first, and with the best there is: "
-        f"{'; '.join(gains)}.\n\n" + _source([task for tasks in trials.values() for task in tasks])
+        "The table shows Pearson's correlation between the scores of teachers and the accuracies of their "
+        "students: mean and standard deviation over tasks. The published columns are the averages of "
+        f"Table 11 (CUB, images) and the seconds per teacher of Table 13 ({published['source']}). "
+        "Our seconds are for the first data set, the median teacher and the fastest task. They include the "
+        "training of students, for metrics that need one. Accuracy of students without a teacher, with the "
+        f"teacher that `transport` ranks first, and with the best teacher: {'; '.join(gains)}.\n\n"
+        + _source([task for tasks in trials.values() for task in tasks])
     )
 
 

@@ -1,7 +1,8 @@
-"""Measure what the collision loss and self-labelling do for a unified student, which no paper has tried.
+"""Measure how the collision loss and self-labelling change a unified student. No paper has tried them.
 
-Trials are those of the random-classes protocol of "Unifying Heterogeneous Classifiers" on scikit-learn's
-digits, method MF-LF, with teachers of mixed families. The default seeds took no part in choosing the recipe.
+The trials follow the random-classes protocol of "Unifying Heterogeneous Classifiers" on scikit-learn's
+digits, with method MF-LF and teachers of mixed families. The default seeds were not used to choose the
+recipe.
 
 Run from the root of the repository::
 
@@ -39,11 +40,11 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     options = _parser().parse_args(arguments)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
     about = records.provenance("self_label")
-    warnings.simplefilter("ignore")  # teachers that stop early will do
+    warnings.simplefilter("ignore")  # teachers may stop early
     for seed in range(options.seed, options.seed + options.trials):
         started = time.perf_counter()
         accuracy = run_trial(seed)
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def run_trial(seed: int) -> dict[str, float]:
-    """Return the test accuracy for each student, with and without balancing, trained in each way."""
+    """Return the test accuracy of each student, trained in each way, with and without balancing."""
     source = load("digits")
     rows = split(source, seed, 600)
     trial = random_classes(rows.y_train, **SIZES["lsun"], random_state=seed)
@@ -90,8 +91,8 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = f"seeds {min(latest)} to {max(latest)}"
     title = "### Self-labelled students (digits)"
     about = (
-        f"Test accuracy in per cent, mean of {len(latest)} trials ({seeds}); in brackets, against plain. "
-        "`python -m benchmarks.papers.self_label`"
+        f"Test accuracy in per cent, mean of {len(latest)} trials ({seeds}). Brackets show in how many "
+        "trials it is better or worse than plain. `python -m benchmarks.papers.self_label`"
     )
     return "\n".join([title, "", about, "", *lines])
 

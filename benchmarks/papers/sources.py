@@ -24,12 +24,12 @@ class Source:
     Attributes
     ----------
     X, y : (n, d) and (n,) arrays
-        Rows that are split into training rows of the teachers, the transfer set and, without a test set of
-        the data's own, test rows.
+        Rows that are split into the teachers' training rows, the transfer set and, if the data come without a
+        test set, test rows.
     X_test, y_test : arrays or None
         The test set that comes with the data.
     views : tuple of slices
-        The columns a teacher may look at: each is the output of another pretrained network, or all.
+        The columns that a teacher may use: each view is the output of one pretrained network, or all columns.
     sizes : str
         The row of Table 1, a key of `consilience.datasets.SIZES`.
     transfer, test : float
@@ -47,7 +47,7 @@ class Source:
 
 
 class Rows(NamedTuple):
-    """The rows of one trial; the transfer set has no labels."""
+    """The rows of one trial. The transfer set has no labels."""
 
     X_train: Floats
     y_train: NDArray[np.intp]
@@ -57,12 +57,12 @@ class Rows(NamedTuple):
 
 
 def load(name: str, folder: str | None = None) -> Source:
-    """Load a data set by name; `folder`, or the environment variable CONSILIENCE_DATA, says where it is."""
+    """Load a data set by name from `folder`, or from the environment variable CONSILIENCE_DATA."""
     return LOADERS[name](Path(folder or os.environ.get(DATA_VARIABLE, ".")))
 
 
 def split(source: Source, seed: int, most_transfer: int) -> Rows:
-    """Shuffle the rows and split them; the transfer set has at most `most_transfer` rows."""
+    """Shuffle and split the rows. The transfer set has at most `most_transfer` rows."""
     transfer, test, train = parts(source, seed, most_transfer)
     if source.X_test is None or source.y_test is None:
         X_test, y_test = source.X[test], source.y[test]
@@ -99,7 +99,7 @@ def _mnist(folder: Path) -> Source:
 
 
 def _cifar100(folder: Path) -> Source:
-    """Features of two pretrained networks side by side; a teacher sees one of them, a student both."""
+    """Features of two pretrained networks side by side. A teacher sees one of them, a student both."""
     with np.load(_path(folder, "cifar100_features.npz"), allow_pickle=False) as data:
         X, X_test = (
             np.hstack([data[f"{net}_{part}"] for net in ("lite0", "rn50")]).astype(np.float32)
@@ -138,7 +138,7 @@ LOADERS: dict[str, Callable[[Path], Source]] = {
     "cub": _cub,
 }
 
-# The superclass of each of the 100 classes, in alphabetical order of both, as the data set gives them.
+# The superclass of each of the 100 classes, as the data set defines them. Both are in alphabetical order.
 CIFAR100_SUPERCLASSES = (
     *(4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11, 6, 11, 5, 10, 7),
     *(6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5, 5, 19, 8, 8, 15, 13, 14, 17, 18, 10),

@@ -1,8 +1,8 @@
 """One trial of "Unifying Heterogeneous Classifiers with Distillation", Sec. 4: teachers, then every method.
 
-Departures from the paper: teachers are small models on features (or pixels), not fine-tuned networks;
-students are trained with Adam (1e-3, then 1e-4 for the second half), which does not need the paper's
-150-fold rate for MF-P-BP; the number of epochs is an option.
+This departs from the paper in three ways. Teachers are small models on features (or pixels), not fine-tuned
+networks. Students are trained with Adam (1e-3, then 1e-4 for the second half), which does not need the
+paper's 150-fold rate for MF-P-BP. The number of epochs is an option.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ METHODS: dict[str, Method] = {
     "SD-BS": Method("sd", balance=True),
     **{f"{name}-BS": Method(m, balance=True) for name, m in _PROPOSED.items()},
 }
-"""Table 2 without SPV; MF-LV is the table's MF-LV and the text's MF-LU."""
+"""The methods of Table 2 without SPV. The paper's text calls MF-LV MF-LU."""
 
 # Fig. 3 shows SD, "SD-BP" (SD has no backprop form; SD-BS is meant) and three BP methods; MF-LF-BS is added.
 SENSITIVITY_METHODS = ("SD", "SD-BS", "MF-P-BP", "MF-LF-BP", "CE-BP", "MF-LF-BS")
 
 
 class Family(NamedTuple):
-    """A kind of teacher; `last_layer` finds the weights of its last layer, for noise."""
+    """A kind of teacher. `last_layer` finds the weights of its last layer, to add noise to them."""
 
     make: Callable[[int], Any]
     last_layer: Callable[[Any], NDArray[np.floating[Any]]] | None
@@ -75,13 +75,14 @@ FAMILIES: dict[str, Family] = {
     "lda": Family(lambda seed: LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto"), None),
 }
 CROWDS: dict[str, tuple[str, ...]] = {"networks": ("linear", "mlp"), "mixed": tuple(FAMILIES)}
-"""Families a teacher is drawn from. Networks are near the paper's: with two views, two heads on two backbones
-make four architectures. Mixed adds a forest, whose probabilities are often zero, and an overconfident LDA."""
+"""The families that teachers are drawn from. "networks" is close to the paper: with two views, two heads on
+two backbones make four architectures. "mixed" adds a forest, whose probabilities are often zero, and an LDA,
+which is overconfident."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Everything but the seed that decides a trial's outcome.
+    """Everything that decides a trial's outcome, except the seed.
 
     Attributes
     ----------
@@ -96,13 +97,13 @@ class Setting:
     transfer_rows : int
         Most rows of the transfer set.
     accuracy : float or None
-        What the teachers' accuracy is lowered to by noise; None leaves them as they are.
+        Noise lowers the teachers' accuracy to this value. None adds no noise.
     epochs, batch_size : int
         Of the students.
     crowd : str
-        Which kinds of teachers there are, a key of `CROWDS`.
+        The kinds of teachers: a key of `CROWDS`.
     smoothing : float
-        See `Unifier`; the paper takes teachers at their word.
+        See `Unifier`. The paper does not smooth.
     """
 
     data: str
@@ -119,7 +120,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Accuracy of each method, and what the trial was like."""
+    """Accuracy of each method, and figures that describe the trial."""
 
     accuracy: dict[str, float]
     n_classes: int
@@ -152,7 +153,7 @@ def run_trial(source: Source, setting: Setting, seed: int) -> Outcome:
 
 
 class TrainedTeacher(NamedTuple):
-    """A fitted model and the columns it looks at."""
+    """A fitted model and the columns that it uses."""
 
     name: str
     model: Any
@@ -197,7 +198,7 @@ def spoil(
     accuracy: float,
     random: np.random.RandomState,
 ) -> Any:
-    """Add growing Gaussian noise to the last layer until the accuracy on (X, y) is down to the wanted one."""
+    """Add growing Gaussian noise to the last layer until the accuracy on (X, y) falls to the target."""
     assert family.last_layer is not None
     weights = family.last_layer(model)
     noise = random.standard_normal(weights.shape).astype(weights.dtype) * weights.std()
@@ -210,7 +211,7 @@ def spoil(
 
 
 def _adjustment_rows(y: NDArray[Any], random: np.random.RandomState) -> NDArray[np.bool_]:
-    """Hold out 50 rows of each class, but never more than half of them."""
+    """Hold out 50 rows of each class, but at most half of them."""
     held = np.zeros(len(y), dtype=bool)
     for name in np.unique(y):
         own = random.permutation(np.flatnonzero(y == name))
@@ -224,7 +225,7 @@ Predict = Callable[[NDArray[Any]], NDArray[Any]]
 def _fit_all(
     logits: NDArray[np.float64], rows: Rows, trial: Trial, setting: Setting, seed: int
 ) -> Iterator[tuple[str, Predict]]:
-    """Train every method in turn, on what the teachers said once."""
+    """Train every method in turn. The teachers score the rows only once."""
     space = trial.label_space
     blocks = [
         as_teacher(logits[:, space.block(i)], own, output="logits")
@@ -259,7 +260,7 @@ def _fit_supervised(rows: Rows, trial: Trial, setting: Setting, seed: int) -> Pr
 
 
 def _student(setting: Setting) -> TorchStudent:
-    """Return a student; with the same seed, the weights and the order of batches are the same."""
+    """Return a student. The seed fixes its weights and the order of batches."""
     schedule = LRScheduler("MultiStepLR", milestones=[max(1, setting.epochs // 2)], gamma=0.1)
     return TorchStudent(
         _head,
@@ -284,7 +285,7 @@ def _head(n_features: int, n_classes: int) -> nn.Module:
 
 @contextmanager
 def _expected_warnings() -> Iterator[None]:
-    """Silence the stops of MF-P and MF-LV at 3000 iterations and of teachers' training, as in the paper."""
+    """Silence warnings: as in the paper, MF-P and MF-LV stop at 3000 iterations, and teachers stop early."""
     torch.set_num_threads(1)  # so that results and times do not depend on the number of jobs
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

@@ -31,11 +31,11 @@ SENSITIVITIES: dict[str, tuple[str, tuple[float, ...]]] = {
     "temperature": ("temperature", (1.0, 3.0, 6.0, 10.0)),
     "accuracy": ("accuracy", (0.4, 0.5, 0.6, 0.7, 0.8)),
 }
-"""What Sec. 4.2 varies: the field of `Setting`, and its values. The paper goes to 10^5 rows of transfer."""
+"""What Sec. 4.2 varies: a field of `Setting` and its values. The paper goes up to 10^5 transfer rows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the trials that the command line asks for."""
+    """Run the trials given on the command line."""
     parser = _parser()
     options = parser.parse_args(arguments)
     if options.sensitivity == "accuracy" and options.crowd != "networks":
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     settings = make_settings(options)
     seeds = range(options.seed, options.seed + options.trials)
     done = finished(options.results) if options.resume else set()
-    # seeds outside, settings inside: a run that is stopped has whole trials of every setting
+    # seeds in the outer loop, so a stopped run has complete trials of every setting
     todo = [(setting, seed) for seed in seeds for setting in settings if key(setting, seed) not in done]
     print(f"{len(todo)} of {len(seeds) * len(settings)} trials to run")
     if not todo:

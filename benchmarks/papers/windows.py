@@ -1,8 +1,8 @@
 """The double sliding window protocol of "Selective Cross-Task Distillation" (SCTD, Sec. 6.2.1), scaled down.
 
-Classes in a random order, a window of them for each teacher and each student. The paper's networks on images
-are small networks on features here: teachers see all features, students a random projection of them and a few
-rows of each class, so that there is something for a teacher to give.
+The classes are put in a random order, and each teacher and each student gets a window of them. The paper
+trains networks on images; here they are small networks on features. Teachers see all features. Students see a
+random projection of them and a few rows of each class, so a teacher can help.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Window:
 
 
 class Rows(NamedTuple):
-    """Labelled rows, and which of them are whose."""
+    """Labelled rows, and to whom each belongs."""
 
     X: Floats
     y: NDArray[np.intp]
-    ours: NDArray[np.intp]  # places of the teachers' rows
-    theirs: NDArray[np.intp]  # places of those that students may see
+    ours: NDArray[np.intp]  # indices of the teachers' rows
+    theirs: NDArray[np.intp]  # indices of the rows that students may see
     X_test: Floats
     y_test: NDArray[np.intp]
 
@@ -67,7 +67,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Students:
-    """What students of one teacher, or of none, came to."""
+    """The results of students with one teacher, or without any."""
 
     accuracy: float  # on test rows, the mean over students
     logits: Floats  # (students, n, K) on the rows of their task
@@ -83,7 +83,7 @@ class Repository:
 
 
 def make_repository(source: Source, window: Window, seed: int) -> Repository:
-    """Train the teachers on one half of the rows, and draw the tasks from the other."""
+    """Train the teachers on one half of the rows, and draw the tasks from the other half."""
     rng = np.random.RandomState(seed)
     rows = split_rows(source, rng)
     view = student_view(rows.X.shape[1], window.seen, rng)
@@ -110,7 +110,7 @@ def split_rows(source: Source, rng: np.random.RandomState) -> Rows:
 
 
 def student_view(width: int, seen: int, rng: np.random.RandomState) -> Floats:
-    """Return a random projection to `seen` columns, or for 0 none."""
+    """Return a random projection to `seen` columns, or the identity if `seen` is 0."""
     if not seen:
         return np.eye(width, dtype=np.float32)
     return (rng.randn(width, seen) / np.sqrt(width)).astype(np.float32)
@@ -128,7 +128,7 @@ def make_task(rows: Rows, classes: NDArray[Any], per_class: int, view: Floats) -
 def class_windows(
     classes: NDArray[Any], window: Window, rng: np.random.RandomState
 ) -> Iterator[NDArray[Any]]:
-    """Yield the classes of each window, sorted, of a random order of all."""
+    """Put the classes in a random order and yield each window of them, sorted."""
     order = rng.permutation(classes)
     for start in range(0, len(order) - window.window + 1, window.step):
         yield np.sort(order[start : start + window.window])
@@ -154,7 +154,7 @@ def train_network(
 
 
 def train_students(task: Task, window: Window, seed: int, teacher: Teacher | None = None) -> Students:
-    """Train students with the loss (11), or without a teacher on labels alone."""
+    """Train students with the loss (11), or only on labels if there is no teacher."""
     started = time.perf_counter()
     torch.manual_seed(seed)
     K, count = int(task.codes.max()) + 1, window.students

@@ -1,8 +1,8 @@
 """Ranking: metrics against plain versions, the transport metric against a logistic regression, many teachers.
 
-The size is that of a small repository: 5000 rows, 512 features, 100 classes. Plain versions follow the
-published code: a singular value decomposition of the Gram matrix and a loop over classes for LogME, a loop
-over rows for LEEP.
+The size is that of a small repository: 5000 rows, 512 features, 100 classes. The plain versions follow the
+published code. LogME uses a singular value decomposition of the Gram matrix and a loop over classes. LEEP
+uses a loop over rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 
 class Outputs:
-    """A teacher whose outputs are there already: what is timed is the metric."""
+    """A teacher with ready outputs, so only the metric is timed."""
 
     batched = False
 
@@ -47,7 +47,7 @@ class Outputs:
 
 
 class Cached:
-    """A teacher that can be cached: it makes its outputs from the rows, and is only asked once."""
+    """A teacher that can be cached: it computes its outputs from the rows, and runs only once."""
 
     def __init__(self, seed: int, d: int, width: int, classes: int) -> None:
         rng = np.random.default_rng(seed)
@@ -68,7 +68,7 @@ class Cached:
 def problem(
     n: int, d: int, n_classes: int, seed: int
 ) -> tuple[NDArray[np.float32], NDArray[np.intp], Teacher]:
-    """Draw features as a network has them: not negative, with a decaying spectrum, classes that overlap."""
+    """Draw features like those of a network: not negative, a decaying spectrum, overlapping classes."""
     rng = np.random.default_rng(seed)
     y = np.concatenate([np.arange(n_classes), rng.integers(n_classes, size=n - n_classes)])
     scale = np.arange(1, d + 1) ** -0.5
@@ -144,14 +144,14 @@ def metrics(options: Options) -> Iterator[Result]:
 def transport(
     F: NDArray[np.float32], y: NDArray[np.intp], teacher: Teacher, options: Options, logme: float
 ) -> Iterator[Result]:
-    """Time the whole transport metric, features given: centres, probe and transport."""
+    """Time the whole transport metric for given features: centres, probe and transport."""
     sizes = {"n": len(F), "d": F.shape[1], "K": int(y.max()) + 1}
     peer = best_of(min(options.repeats, 3), lambda: LogisticRegression(max_iter=2000).fit(F, y))
     observed = Observed(teacher.predict_logits(None), F)
 
     def assess(score: str, temperature: float) -> None:
         settings = Settings("fictitious", None, score, temperature, "auto", True, 1e-3, 2, 0)
-        # a case keeps what it computes, so that each run has a new one
+        # a case keeps what it computes, so each run needs a new one
         METRICS["transport"](Case(teacher, F, y, y, sizes["K"], observed, settings))
 
     for label, score, temperature in (("", "likelihood", 1.0), (", eq. (24) by Sinkhorn", "distance", 3.0)):

@@ -1,7 +1,7 @@
 """Clustering: one start of CollisionClustering, neighbours included, against k-means with ten starts.
 
-The rows are 256 principal components of MNIST where $CONSILIENCE_DATA has it, and else a mixture of the same
-size whose parts overlap.
+The rows are 256 principal components of MNIST if it is in $CONSILIENCE_DATA. Otherwise they are a mixture of
+the same size whose parts overlap.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ def clustering(options: Options) -> Iterator[Result]:
 
 
 def fit(X: NDArray[np.float32], n_clusters: int, n_init: int, seed: int) -> Any:
-    """Fit with the default settings but for the number of starts."""
+    """Fit with the default settings, except for the number of starts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         return CollisionClustering(n_clusters, n_init=n_init, random_state=seed).fit(X)
 
 
 def load_rows(n: int, seed: int) -> tuple[NDArray[np.float32], str]:
-    """Return n rows of MNIST's principal components, or of a mixture, and which they are."""
+    """Return n rows of MNIST's principal components or of a mixture, and say which."""
     path = Path(os.environ.get("CONSILIENCE_DATA", ".")) / "mnist.npz"
     if path.is_file():
         with np.load(path, allow_pickle=False) as data:
             images = data["x_train"][:n].reshape(-1, 784).astype(np.float32) / 255
         return PCA(N_FEATURES, random_state=0).fit_transform(images).astype(np.float32), "MNIST"
     rng = np.random.default_rng(seed)
-    scales = 1.0 / np.sqrt(1.0 + np.arange(N_FEATURES))  # a spectrum that decays, as that of images does
+    scales = 1.0 / np.sqrt(1.0 + np.arange(N_FEATURES))  # a decaying spectrum, like that of images
     centres = rng.normal(size=(3 * N_CLUSTERS, N_FEATURES))
     rows = centres[rng.integers(len(centres), size=n)] + 1.5 * rng.normal(size=(n, N_FEATURES))
     return (scales * rows).astype(np.float32), "a mixture"

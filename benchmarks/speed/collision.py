@@ -1,8 +1,8 @@
 """Pseudo-labels: the exact solver and EM against projected gradient descent, as in Table 1 of the paper.
 
-Everybody minimises the same function of the same predictions from the same start. Ours is timed to a
-*certified* relative error; EM and PGD are only asked to come that close to the minimum, and to look whether
-they have is not on their clock. PGD has the best of a grid of step sizes.
+All solvers minimise the same function of the same predictions from the same start. Ours is timed to a
+*certified* relative error. EM and PGD only have to come that close to the minimum, and the time to check this
+does not count. PGD gets the best of a grid of step sizes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ Floats = NDArray[np.float64]
 Solver = Callable[[Floats, int], Floats]
 
 ERRORS = (1e-4, 1e-6)
-# what the issue of the exact solver asks for: at M=250, lam=100 and an error of 1e-6, by K
+# the goals of the exact solver at M=250, lam=100 and an error of 1e-6, by K
 GOALS_AGAINST_PGD = {2: 10.0, 20: 100.0, 200: 100.0}
 GOAL_AGAINST_EM = 20.0
-# PGD's steps, in units of M / (1 + lam K), one over the curvature where labels are fair
+# PGD's steps, in units of M / (1 + lam K): one over the curvature at fair labels
 STEPS = tuple(4.0**power for power in range(-2, 6))
 
 
 class Batch(NamedTuple):
-    """Predictions and how fair their labels shall be."""
+    """Predictions, and how fair their labels should be."""
 
     sigma: Floats  # (M, K)
     lam: float
@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 def make_batch(M: int, K: int, lam: float, seed: int) -> Batch:
-    """Draw predictions such as a classifier makes: some sure, some not, and classes used unequally."""
+    """Draw predictions like a classifier's: some are confident, some are not, and class sizes differ."""
     rng = np.random.default_rng(seed)
     logits = 3.0 * rng.normal(size=(M, K)) + rng.normal(size=K)
     sigma = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -64,7 +64,7 @@ def make_batch(M: int, K: int, lam: float, seed: int) -> Batch:
 
 
 def em(batch: Batch) -> Solver:
-    """Return EM that goes on for a number of iterations."""
+    """Return a function that continues EM for a number of iterations."""
 
     def go_on(Y: Floats, iterations: int) -> Floats:
         nothing = np.zeros(len(batch.weight))
@@ -74,7 +74,7 @@ def em(batch: Batch) -> Solver:
 
 
 def pgd(batch: Batch, step: float) -> Solver:
-    """Return PGD that goes on for a number of iterations."""
+    """Return a function that continues PGD for a number of iterations."""
 
     def go_on(Y: Floats, iterations: int) -> Floats:
         nothing = np.zeros(len(batch.weight))
@@ -86,13 +86,13 @@ def pgd(batch: Batch, step: float) -> Solver:
 
 
 def times_to(solver: Solver, batch: Batch, minimum: float, limit: float) -> tuple[dict[float, float], float]:
-    """Return the seconds to each of ERRORS, infinite where `limit` was too short, and the loss at the end."""
+    """Return the seconds to reach each of ERRORS (infinite if `limit` was too short), and the final loss."""
     solver(batch.start, 1)
     Y, loss, spent, done = batch.start, batch.loss(batch.start), 0.0, 0
     reached = dict.fromkeys(ERRORS, float("inf"))
     first = loss
     while spent < limit:
-        iterations = max(10, done // 20)  # what is overshot is at most a twentieth
+        iterations = max(10, done // 20)  # overshoots by at most a twentieth
         began = time.perf_counter()
         Y = solver(Y, iterations)
         spent += time.perf_counter() - began
@@ -109,7 +109,7 @@ def times_to(solver: Solver, batch: Batch, minimum: float, limit: float) -> tupl
 
 
 def best_pgd(batch: Batch, minimum: float, limit: float) -> tuple[dict[float, float], str]:
-    """Return the shortest times over the grid of steps; the two best of a trial have the whole `limit`."""
+    """Return the shortest times over the grid of steps. Only the two best run for all of `limit`."""
     M, K = batch.sigma.shape
     steps = [step * M / (1 + batch.lam * K) for step in STEPS]
     trials = [(*times_to(pgd(batch, step), batch, minimum, limit / 20), step) for step in steps]
@@ -134,7 +134,7 @@ def compare(batch: Batch, options: Options) -> Iterator[Result]:
     minimum = collision_pseudo_labels(batch.sigma, batch.lam, tol=1e-9).objective
 
     def solve(error: float) -> None:
-        # the tolerance is relative to max(1, F); what the others must reach is relative to F
+        # our tolerance is relative to max(1, F), the target of the others to F
         result = collision_pseudo_labels(batch.sigma, batch.lam, tol=error * min(1.0, minimum))
         assert result.objective <= minimum * (1 + error)
 
@@ -163,7 +163,7 @@ def _against(
     peer: str, where: str, ours: dict[float, float], theirs: dict[float, float], limit: float,
     goal: float | None, setting: str, sizes: dict[str, int],
 ) -> Result:  # fmt: skip
-    """Return the ratio at the tightest error; what was not reached within `limit` counts as `limit`."""
+    """Return the ratio at the tightest error. An error that was not reached counts as `limit` seconds."""
     tight, loose = min(ERRORS), max(ERRORS)
     seconds = min(theirs[tight], limit)
     notes = [f"to {tight:g} of the objective"] + [setting] * bool(setting)

@@ -1,4 +1,4 @@
-"""What is measured: each function yields results, ours against a peer or against a stated limit."""
+"""The measurements: each function compares us with a peer or with a stated limit."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
 from consilience.unify.soft_labels import estimate_soft_labels
 
-# how gradient descent may be set, and what then returns the seconds it takes
+# a setting of gradient descent -> a function that returns its seconds
 Descents = dict[str, Callable[[], float | None]]
 
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement; `value` is what the goal is about: a ratio, seconds or a share."""
+    """One measurement. The goal applies to `value`: a ratio, seconds or a share."""
 
     name: str
     value: float
@@ -43,7 +43,7 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; None where there is none."""
+        """Whether the goal is met, or None without a goal."""
         if self.goal is None:
             return None
         return bool(self.value >= self.goal if self.at_least else self.value <= self.goal)
@@ -63,7 +63,8 @@ def best_descent(
 ) -> tuple[str, float]:
     """Tune gradient descent on the first rows, then return the best setting and its seconds for all rows.
 
-    `row_values` (n,) are the objectives that we reach, row by row; theirs is to come within 1e-6 of the sum.
+    `row_values` (n,) are the objectives that we reach in each row. The peer must come within 1e-6 of their
+    sum.
     """
     rows = min(1000, len(row_values))
     timed = [
@@ -74,7 +75,7 @@ def best_descent(
     if not timed:
         return "no setting reached the target", float("inf")
     name = min(timed)[1]
-    # the best of three, as we are given the best of several
+    # the best of three, since ours is the best of several
     runs = [settings_for(problem, float(row_values.sum()))[name]() for _ in range(3)]
     seconds = min((run for run in runs if run is not None), default=float("inf"))
     return f"{name}, tuned on {rows} rows", seconds
@@ -97,7 +98,7 @@ def cross_entropy(options: Options) -> Iterator[Result]:
     U, norms, _ = solve()
     assert (norms <= 1e-8).all()
     minima = ce_objective(U, logits, layout, TEMPERATURE)
-    # the goal is about torch's optimisers; a gradient written by hand is half of the way to a solver
+    # the goal is for torch's optimisers; a hand-written gradient is halfway to a solver
     for kind, goal in (("autograd", 30.0), ("by hand", None)):
         setting, seconds = best_descent(peers.ce_descents, problem, minima, kind)
         yield Result(
@@ -111,7 +112,7 @@ def cross_entropy(options: Options) -> Iterator[Result]:
 
 
 def closed_form(options: Options) -> Iterator[Result]:
-    """Compare mf-lf with the gradient descent of the paper."""
+    """Compare mf-lf with the paper's gradient descent."""
     problem = paper_problem(options)
 
     def solve() -> Any:
@@ -155,7 +156,7 @@ def alternating(options: Options) -> Iterator[Result]:
 
 
 def many_classes(options: Options) -> Iterator[Result]:
-    """Solve ce for a thousand classes, and see how memory grows with the rows."""
+    """Solve ce for a thousand classes, and measure how memory grows with the rows."""
     n = 200 if options.quick else 2_000
     problem = make_problem(n, 1000, 30, (100, 201), options.seed)
 
@@ -170,7 +171,7 @@ def many_classes(options: Options) -> Iterator[Result]:
         solve(rows)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    # arrays of n by L and n by m are what the method needs; anything like L by L per row would be a thousand
+    # the method needs arrays of n by L and n by m; L by L per row would show as a thousand
     row_bytes = 8 * (problem.space.n_classes + problem.space.n_columns)
     yield Result(
         "ce, 1000 classes: extra memory per row, in rows of n (L + m) numbers",
@@ -209,7 +210,7 @@ def _in_new_process(code: str, **environment: str) -> float:
 
 
 class _Stopwatch:
-    """Wall time inside teachers and student, not counted twice where one calls the other."""
+    """Wall time inside teachers and student. Nested calls are not counted twice."""
 
     def __init__(self) -> None:
         self.total = 0.0
@@ -230,7 +231,7 @@ class _Stopwatch:
 
 
 def unifier_overhead(options: Options) -> Iterator[Result]:
-    """Measure what `Unifier.fit` costs beyond its teachers' predictions and its student's training."""
+    """Measure the time of `Unifier.fit` beyond its teachers' predictions and its student's training."""
     from sklearn.datasets import make_classification
     from sklearn.neural_network import MLPClassifier
 
@@ -254,7 +255,7 @@ def unifier_overhead(options: Options) -> Iterator[Result]:
     rng = np.random.default_rng(options.seed)
     teachers = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # networks that stop early are good enough to be timed
+        warnings.simplefilter("ignore")  # networks may stop early
         for _ in range(8):
             known = np.isin(y, rng.choice(12, 6, replace=False))
             network = TimedMLP((100,), max_iter=5, random_state=options.seed)

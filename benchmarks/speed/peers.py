@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 from benchmarks.speed.problem import TEMPERATURE, Problem
 
 Floats = NDArray[np.float64]
-# A setting that is not there after this many steps is given up.
+# Settings that need more steps are given up.
 MAX_STEPS = 3000
 
 
@@ -36,7 +36,7 @@ def sum_by_class(problem: Problem, packed: Floats) -> Floats:
 class Descent:
     """Batched gradient descent in torch on an objective of u (n, L), to within 1e-6 of a known minimum.
 
-    `prepared` are the seconds from the packed logits to the objective's data, which ours are timed with too.
+    `prepared` is the time to prepare the objective's data from the packed logits. Our time includes this too.
     """
 
     def __init__(self, start: Floats, target: float, prepared: float) -> None:
@@ -46,7 +46,7 @@ class Descent:
         self.start = torch.from_numpy(start)
         self.goal = target + 1e-6 * abs(target)
         self.prepared = prepared
-        self.best = {"autograd": np.inf, "by hand": np.inf}  # seconds; what takes longer is given up
+        self.best = {"autograd": np.inf, "by hand": np.inf}  # seconds; slower settings are given up
 
     def by_autograd(self, objective: Callable, make_optimiser: Callable) -> float | None:
         """Return the seconds taken, or None if `MAX_STEPS` are not enough."""
@@ -80,7 +80,7 @@ class Descent:
         return None
 
     def _over(self, kind: str, value: float, seconds: float) -> bool:
-        """Say whether to stop: there, astray, or slower than another setting of the kind."""
+        """Say whether to stop: it converged, diverged, or is slower than another setting."""
         if value <= self.goal:
             self.best[kind] = min(self.best[kind], seconds)
             return True
@@ -112,7 +112,7 @@ def ce_descents(problem: Problem, target: float) -> dict[str, Callable[[], float
         return value, e.mul_(total.reciprocal_() @ mask.T).sub_(a)
 
     settings: dict[str, Callable[[], float | None]] = {}
-    # the most promising first: the others are given up when they take longer
+    # the most promising first: later ones are given up when they take longer
     for lr, momentum in product((1.0, 2.0, 0.5), (0.95, 0.98, 0.9)):
         sgd = partial(torch.optim.SGD, lr=lr, momentum=momentum)
         name = f"SGD {lr}, momentum {momentum}"
@@ -127,10 +127,9 @@ def ce_descents(problem: Problem, target: float) -> dict[str, Callable[[], float
 def mf_lf_descents(problem: Problem, target: float) -> dict[str, Callable[[], float | None]]:
     """Return the settings of gradient descent on eq. (17) with v = 1, the paper's way.
 
-    ``as printed``: the residuals of all packed columns, each teacher's mean taken off, by autograd; the
-    choice of columns and the projector are one (L, m) matrix.
-    ``reduced``: somebody has seen that the gradient is Hu - b with a fixed (L, L) matrix H, which is half of
-    the way to the closed form.
+    ``as printed``: autograd on the residuals of all packed columns, minus each teacher's mean. One (L, m)
+    matrix both selects the columns and projects. ``reduced``: uses the fact that the gradient is Hu - b with
+    a fixed (L, L) matrix H, which is halfway to the closed form.
     """
     import torch
 
@@ -194,7 +193,7 @@ def ce_by_scipy(problem: Problem, rows: int) -> float:
 
 
 def alternate_by_numpy(problem: Problem, logits: bool, lam: float, tol: float, max_iter: int) -> Floats:
-    """Run Algorithm 1 or 2 for all rows at once, dense (n, N, L), dropping the rows that are done."""
+    """Run Algorithm 1 or 2 on all rows at once, dense (n, N, L). Drop the rows that are done."""
     M = problem.space.mask.T.astype(float)  # (N, L)
     n, (N, L) = len(problem.logits), M.shape
     source = problem.logits / TEMPERATURE if logits else teacher_probabilities(problem)
@@ -225,7 +224,7 @@ def alternate_by_numpy(problem: Problem, logits: bool, lam: float, tol: float, m
             continue
         out[rows[done & open_]] = u[done & open_]
         open_ &= ~done
-        # to drop rows is to copy the big array, so wait until it pays
+        # dropping rows copies the big array, so wait until it pays off
         if open_.mean() < 0.7:
             rows, u, v, c, P = rows[open_], u[open_], v[open_], c[open_], P[open_]
             open_ = np.ones(len(rows), dtype=bool)

@@ -1,4 +1,4 @@
-"""The work to be done: packed logits of random teachers, as in Table 1 of the paper."""
+"""The problem to solve: packed logits of random teachers, as in Table 1 of the paper."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Problem(NamedTuple):
 
 
 def make_problem(n: int, n_classes: int, n_teachers: int, sizes: tuple[int, int], seed: int) -> Problem:
-    """Draw teachers of `sizes` classes, whose logits are common ones plus noise."""
+    """Draw teachers of `sizes` classes. Their logits are shared logits plus noise."""
     rng = np.random.default_rng(seed)
     lists = [rng.choice(n_classes, rng.integers(*sizes), replace=False) for _ in range(n_teachers)]
     space = LabelSpace(lists, disconnected="ignore")
@@ -45,7 +45,7 @@ def make_problem(n: int, n_classes: int, n_teachers: int, sizes: tuple[int, int]
 def best_of(repeats: int, work: Callable[[], Any], at_least: float = 1.0) -> float:
     """Return the shortest wall time of `repeats` runs, or more if these take less than `at_least` seconds.
 
-    One run before them is not counted. A run of milliseconds is often disturbed: a handful would not do.
+    A first run is not counted. Short runs are often disturbed, so a handful of them is not enough.
     """
     work()
     times: list[float] = []

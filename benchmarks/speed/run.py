@@ -61,7 +61,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def set_threads(threads: int) -> None:
-    """Give everybody the same number of threads."""
+    """Give all libraries the same number of threads."""
     numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
     threadpool_limits(threads)
     try:
@@ -72,7 +72,7 @@ def set_threads(threads: int) -> None:
 
 
 def append(path: Path, result: Result, options: argparse.Namespace) -> None:
-    """Append one measurement with all that is needed to repeat it."""
+    """Append one measurement, with everything needed to repeat it."""
     record = asdict(result) | {"met": result.met} | record_of_run(options)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""How fast scores come from disk: rows hashed, looked up and read, teacher by teacher."""
+"""How fast scores come from disk: hash the rows, look them up and read them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS, CLASSES = 64, 10
 
 
 def store(options: Options) -> Iterator[Result]:
-    """Read what is known, write what is new: rows of 64 numbers, 10 logits, 64 features."""
+    """Read known rows and write new ones: rows of 64 numbers, 10 logits, 64 features."""
     rows = 20_000 if options.quick else 200_000
     X = np.random.default_rng(options.seed).normal(size=(rows, COLUMNS))
     sizes = {"rows": rows, "columns": COLUMNS, "classes": CLASSES}

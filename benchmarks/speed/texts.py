@@ -1,4 +1,4 @@
-"""How fast texts are learnt and told apart: the student of n-grams against torch's embedding bag."""
+"""How fast the n-gram student trains and predicts, against torch's embedding bag."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make_texts(rows: int, seed: int) -> tuple[list[str], NDArray[np.float64]]:
     """Return texts of about 40 letters in made-up languages, and soft labels."""
     rng = np.random.default_rng(seed)
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    # a language is a lexicon of 300 words, of which half are shared with others
+    # a language is a lexicon of 300 words; it shares half of them with others
     lexicon = ["".join(rng.choice(letters, rng.integers(3, 9))) for _ in range(CLASSES * 100)]
     owned = [rng.choice(len(lexicon), 300) for _ in range(CLASSES)]
     y = rng.integers(CLASSES, size=rows)

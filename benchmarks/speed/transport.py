@@ -1,9 +1,9 @@
 """Sinkhorn distances: ours against OTT-JAX, POT and autograd through the iterations, on one thread.
 
-A batch of predictions over 100 classes each, one cost matrix of clustered class centres, epsilon 0.1 and
-marginals met to 1e-6. OTT's solver is compiled for a fixed number of iterations, and is given the number that
-the slowest row of the batch needs; POT's stop by themselves. What is returned is checked against double
-precision, off the clock.
+Each problem is a batch of predictions over 100 classes, with one cost matrix of clustered class centres,
+epsilon 0.1 and marginals met to 1e-6. OTT's solver is compiled for a fixed number of iterations: the number
+that the slowest row of the batch needs. POT's solvers stop by themselves. Results are checked against double
+precision, and this check is not timed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GOAL_OTT, GOAL_ADAPTIVE, GOAL_BACKWARD, GOAL_MEMORY = 1.5, 20.0, 2.5, 100.0
 
 
 class Batch(NamedTuple):
-    """Logits of a student and a teacher, their predictions, the cost, and what plain iterations come to."""
+    """Logits and predictions of a student and a teacher, the cost, and the result of plain iterations."""
 
     teacher: Floats  # (n, 100)
     student: Floats  # (n, 100)
@@ -48,9 +48,9 @@ class Batch(NamedTuple):
 def make_batch(n: int, seed: int) -> Batch:
     """Draw class centres in clusters on a sphere, as many as CIFAR-100 has, and predictions of two networks.
 
-    The costs have a standard deviation of about 0.13. That alone does not settle how hard the problem is:
-    other numbers of clusters with the same spread need from 27 iterations on, this one needs 49 to 72. What
-    is a ratio to work done by iterations, such as the memory that autograd saves, grows with their number.
+    The costs have a standard deviation of about 0.13. This does not settle how hard the problem is: with the
+    same spread, other numbers of clusters need as few as 27 iterations, and this one needs 49 to 72. Ratios
+    to work that grows with iterations, such as the memory that autograd saves, grow with their number.
     """
     rng = np.random.default_rng(seed)
     clusters = rng.normal(size=(CLUSTERS, 128)) / np.sqrt(128)
@@ -86,7 +86,7 @@ def _plainly(a: Floats, b: Floats, cost: Floats) -> tuple[int, Floats, Floats]:
 
 
 def transport(options: Options) -> Iterator[Result]:
-    """Compare values and duals of a small and a large batch, then forward and backward of the loss."""
+    """Compare values and duals of a small and a large batch, then the loss forward and backward."""
     with _one_thread():
         for n in (256,) if options.quick else (256, 4096):
             batch = make_batch(n, options.seed)
@@ -104,7 +104,7 @@ def transport(options: Options) -> Iterator[Result]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Give everybody one thread; XLA reads its flags when jax is first imported."""
+    """Give all libraries one thread. XLA reads its flags when jax is first imported."""
     flags = os.environ.get("XLA_FLAGS", "")
     os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     with threadpool_limits(1):

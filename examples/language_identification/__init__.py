@@ -1,6 +1,6 @@
-"""Six language identifiers that nobody here made become one; see README.md.
+"""Unify six published language identifiers into one; see README.md.
 
-What the commands take by default stands here, where looking at it loads nothing.
+The defaults of the commands are here, so reading them loads nothing else.
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ ROWS = 60_000
 """Rows of text that the model learns from."""
 
 PER_CATALOGUE = 200
-"""At most so many of them come from one message catalogue."""
+"""The most rows from one message catalogue."""
 
 EPOCHS, DIM = 10, 128
-"""Passes of the student over the text, and the length of its n-gram vectors."""
+"""The student's passes over the text, and the length of its n-gram vectors."""

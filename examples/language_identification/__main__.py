@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))  # so that the folder can be run from anywhere, too
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # to run the folder from anywhere
 
     from examples.language_identification.commands import app
 

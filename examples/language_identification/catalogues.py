@@ -1,8 +1,8 @@
 """Message catalogues in installed packages: find them, and read them without importing or running anything.
 
-Four formats: compiled (.mo) and plain (.po) gettext catalogues, JSON files of messages, and the samples of
-text in Google Fonts' language data (.textproto). Every reader takes bytes and gives pairs of the original
-message (empty where a format has none) and its translation; a file that is not what it claims to be raises
+There are four formats: compiled (.mo) and plain (.po) gettext catalogues, JSON files of messages, and the
+text samples in Google Fonts' language data (.textproto). Every reader takes bytes and returns pairs of the
+original message (empty if the format has none) and its translation. A file in another format raises
 ValueError.
 """
 
@@ -21,23 +21,23 @@ from pathlib import Path, PurePosixPath
 from consilience.exceptions import InvalidInputError
 
 MOST_BYTES = 16 * 2**20
-"""Larger files are no message catalogues, or not to be trusted: they are passed over."""
+"""Larger files are skipped: they are not message catalogues, or not to be trusted."""
 
 Message = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Catalogue:
-    """One file with messages, not read yet.
+    """A file with messages that is not read yet.
 
     Attributes
     ----------
     package : str
-        Whose file it is.
+        The package that the file belongs to.
     path : str
-        Where it lies inside the package.
+        The file's path inside the package.
     read : callable
-        Gives its bytes.
+        Returns its bytes.
     """
 
     package: str
@@ -45,7 +45,7 @@ class Catalogue:
     read: Callable[[], bytes]
 
     def messages(self) -> list[Message]:
-        """Return the messages, in the order of the file; a broken file raises ValueError or OSError."""
+        """Return the messages in the order of the file. A broken file raises ValueError or OSError."""
         data = self.read()
         if len(data) > MOST_BYTES:
             raise ValueError(f"{self.path} has {len(data)} bytes")
@@ -53,12 +53,12 @@ class Catalogue:
 
 
 def installed(packages: Sequence[str] | None = None) -> list[Catalogue]:
-    """Return the catalogues of installed packages, by what they say they installed.
+    """Return the catalogues that installed packages list among their files.
 
     Parameters
     ----------
     packages : sequence of str, optional
-        Names of packages; all that are installed otherwise.
+        Names of packages. By default, all installed packages.
     """
     wanted = None if packages is None else {_normal(name) for name in packages}
     found: dict[tuple[str, str], Catalogue] = {}
@@ -68,13 +68,13 @@ def installed(packages: Sequence[str] | None = None) -> list[Catalogue]:
             continue
         for path in one.files or ():
             if path.suffix in READERS and ".." not in path.parts:
-                # the first of a name is the one that an import would find
+                # an import would find the first of a name
                 found.setdefault((name, str(path)), Catalogue(name, path.as_posix(), _opener(one, path)))
     return _choose(list(found.values()))
 
 
 def in_wheels(folder: Path) -> list[Catalogue]:
-    """Return the catalogues of wheels in a folder, read where they lie: nothing is installed or unpacked."""
+    """Return the catalogues of the wheels in a folder. Nothing is installed or unpacked."""
     if not folder.is_dir():
         raise InvalidInputError(f"There is no folder {folder} with wheels.")
     wheels = sorted(folder.glob("*.whl"))
@@ -87,7 +87,7 @@ def in_wheels(folder: Path) -> list[Catalogue]:
             with zipfile.ZipFile(wheel) as archive:
                 names = [name for name in archive.namelist() if PurePosixPath(name).suffix in READERS]
                 chosen = _choose([Catalogue(package, name, bytes) for name in names])
-                # read while the archive is open: to open it for each of thousands of files takes minutes
+                # read while the archive is open: opening it for each of thousands of files takes minutes
                 found += [Catalogue(package, one.path, _held(archive, one.path)) for one in chosen]
         except (OSError, zipfile.BadZipFile) as error:
             raise InvalidInputError(f"{wheel} cannot be read as a wheel: {error}.") from error
@@ -96,7 +96,7 @@ def in_wheels(folder: Path) -> list[Catalogue]:
 
 def _held(archive: zipfile.ZipFile, name: str) -> Callable[[], bytes]:
     with archive.open(name) as file:
-        data = file.read(MOST_BYTES + 1)  # whatever the directory says of its size
+        data = file.read(MOST_BYTES + 1)  # whatever size the directory claims
     return lambda: data
 
 
@@ -114,11 +114,11 @@ def _normal(name: str) -> str:
 
 
 _TAG = re.compile(r"[a-z]{2,3}(?:[-_@][A-Za-z0-9]+)*")
-_FEWEST_TAGS = 5  # so many files side by side that are named like languages are translations
+_FEWEST_TAGS = 5  # this many files with language names in one folder are translations
 
 
 def _choose(found: list[Catalogue]) -> list[Catalogue]:
-    """Keep what holds messages: every gettext file once, and JSON files that are named like languages."""
+    """Keep files with messages: every gettext file once, and JSON files that are named like languages."""
     paths = {(one.package, one.path) for one in found}
     tagged: dict[tuple[str, str], int] = {}
     for one in found:
@@ -146,7 +146,7 @@ def _is_tagged(path: str, suffix: str) -> bool:
 
 
 def read_mo(data: bytes) -> list[Message]:
-    """Read a compiled gettext catalogue; plural forms give a message each."""
+    """Read a compiled gettext catalogue. Each plural form is a message."""
     if len(data) < 20:
         raise ValueError("too short for a .mo file")
     order = {b"\xde\x12\x04\x95": "<", b"\x95\x04\x12\xde": ">"}.get(data[:4])
@@ -178,12 +178,12 @@ def read_mo(data: bytes) -> list[Message]:
     ]
 
 
-_MOST_FORMS = 8  # of a word's number: Arabic has six
+_MOST_FORMS = 8  # plural forms: Arabic has six
 _PO_LINE = re.compile(r'(msgctxt|msgid_plural|msgid|msgstr)(?:\[\d+\])?\s*(".*")')
 
 
 def read_po(data: bytes) -> list[Message]:
-    """Read a plain gettext catalogue; the header and fuzzy, obsolete and empty entries are left out."""
+    """Read a plain gettext catalogue without its header and its fuzzy, obsolete and empty entries."""
     text = _decode(data, _charset(data[:4096].decode("latin-1")))
     found: list[Message] = []
     for fields in _po_entries(text):
@@ -195,7 +195,7 @@ def read_po(data: bytes) -> list[Message]:
 
 
 def _po_entries(text: str) -> Iterator[list[tuple[str, list[str]]]]:
-    """Yield the fields of each entry and their values by line, and "fuzzy" for those that nobody checked."""
+    """Yield the fields of each entry and their values by line, and "fuzzy" for unchecked entries."""
     entry: list[tuple[str, list[str]]] = []
     for number, line in enumerate(map(str.strip, text.splitlines()), start=1):
         match = _PO_LINE.fullmatch(line)
@@ -216,7 +216,7 @@ def _po_entries(text: str) -> Iterator[list[tuple[str, list[str]]]]:
 
 
 def read_json(data: bytes) -> list[Message]:
-    """Read the strings of a JSON file, whatever its nesting; keys that begin with "@" tell of authors."""
+    """Read all strings of a JSON file, at any depth. Skip keys that begin with "@": they hold metadata."""
     try:
         top = json.loads(data.decode("utf-8-sig"))
     except RecursionError as error:
@@ -242,7 +242,7 @@ _STRING = re.compile(_QUOTED)
 
 
 def read_textproto(data: bytes) -> list[Message]:
-    """Read the sample texts of a language in Google Fonts' data; those of one word are left out."""
+    """Read a language's sample texts in Google Fonts' data. Skip those with a single word."""
     text = data.decode("utf-8")
     begins = _SAMPLES.search(text)
     ends = text.find("\n}", begins.end()) if begins else -1
@@ -260,7 +260,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "", "b": "", "f": "\n", "v": "
 
 
 def _unquote(literal: str) -> str:
-    """Return what stands between quotes, with its escapes undone; bytes in octal or hex are UTF-8."""
+    """Return the text between quotes with its escapes undone. Octal and hex bytes are UTF-8."""
     body = literal[1:-1]
     if "\\" not in body:
         return body
@@ -286,10 +286,10 @@ def _charset(header: str) -> str:
 
 def _decode(data: bytes, coding: str) -> str:
     try:
-        if codecs.lookup(coding).name in ("idna", "punycode"):  # of names of hosts; slow on anything longer
+        if codecs.lookup(coding).name in ("idna", "punycode"):  # meant for host names; slow on longer texts
             raise ValueError(f"{coding} is no character set")
         return data.decode(coding)
-    except LookupError as error:  # a codec that there is not
+    except LookupError as error:  # an unknown codec
         raise ValueError(str(error)) from error
 
 
@@ -302,7 +302,7 @@ READERS: dict[str, Callable[[bytes], list[Message]]] = {
 
 
 def grouped(found: Sequence[Catalogue]) -> Iterator[list[Catalogue]]:
-    """Yield the catalogues folder by folder: JSON files side by side say the same in many languages."""
+    """Yield the catalogues by folder: JSON files in one folder have the same messages in many languages."""
     group: list[Catalogue] = []
     for one in found:
         here = (one.package, str(PurePosixPath(one.path).parent))

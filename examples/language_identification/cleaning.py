@@ -1,8 +1,8 @@
-"""Messages of programs as sentence-sized pieces of plain text.
+"""Turn messages of programs into sentence-sized pieces of plain text.
 
-Programs' messages hold placeholders, markup and accelerator keys, some are menus' single words and some whole
-paragraphs. What is tested are sentences, so messages are cleaned, cut where sentences end (in any script) and
-joined with their neighbours where they are short.
+Messages of programs contain placeholders, markup and accelerator keys. Some are single words of menus, and
+some are whole paragraphs. The test uses sentences. So messages are cleaned, cut at the ends of sentences (in
+any script), and joined with their neighbours if they are short.
 """
 
 from __future__ import annotations
@@ -13,24 +13,25 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 SHORTEST, LONGEST = 10, 120
-"""Pieces have so many characters; an ideograph counts for two."""
+"""The fewest and most characters of a piece. An ideograph counts as two."""
 
 MOST_CHARACTERS = 20_000
-"""Of a message; the rest is no message of a program, and not to be trusted."""
+"""Messages are cut after this many characters. What is longer is no real message."""
 
 JOINED = 25
-"""Messages shorter than this are joined with the next of their file."""
+"""Shorter messages are joined with the next one in their file."""
 
-# The patterns of what is no text, each with what a message must hold for it to be tried: most messages are
-# plain, and there are a million of them. In this order: forms of a word, links, choices, then what goes.
-# None looks on beyond where it could begin again, or only so far: a hostile file would take minutes.
+# Patterns of what is not text, each with characters that a message must contain before the pattern is tried:
+# there are a million messages, and most are plain. The order is: word forms, links, choices, then removals.
+# No pattern scans past the point where it could start again, or else it scans a limited length: otherwise a
+# hostile file would take minutes.
 _KEPT = (  # replaced by their first group
     # {{PLURAL:%d|page|pages}}: the last form
     ("{", re.compile(r"\{\{\s*(?:PLURAL|GENDER)\s*:[^|{}]*\|(?:[^{}|]*\|)*([^{}|]*)\}\}", re.I)),
     ("[", re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")),  # [[target|words]]
 )
 _NESTED = 20  # choices within choices
-_CHOICE = re.compile(r"\(([^()|]*)\|[^()]*\)")  # of sentence templates: the first alternative
+_CHOICE = re.compile(r"\(([^()|]*)\|[^()]*\)")  # sentence templates: the first alternative
 _GONE = (
     ("{", re.compile(r"\{%(?:(?!\{%).)*?%\}|\{\{[^{}]*\}\}|\$?\{[^{}]*\}", re.S)),  # templates and fields
     ("<", re.compile(r"</?[^<>]*>")),  # tags, and rules of sentence templates
@@ -59,7 +60,8 @@ _EDGES = " \t-–—:;,|/*+=<>[]{}\"'«»“”„#~•·_"  # noqa: RUF001
 def clean(message: str) -> str:
     """Return a message without placeholders, markup, addresses and accelerators, on one line.
 
-    Nothing is left of one with half a surrogate pair, as JSON may have it: that is no text, and in no file.
+    A message with half a surrogate pair, which JSON allows, becomes empty: it is not text and cannot be
+    written.
 
     >>> clean("<b>&Open</b> %(count)d files in {folder}…")
     'Open files in …'
@@ -85,7 +87,7 @@ def clean(message: str) -> str:
 
 
 def _unescape(message: str) -> str:
-    """Undo the entities of HTML; none where one of them is a number that no character has."""
+    """Undo HTML entities. Undo none if one of them is a number without a character."""
     try:
         return html.unescape(message) if "&" in message else message
     except ValueError:  # thousands of digits
@@ -100,20 +102,20 @@ def is_text(piece: str) -> bool:
     """
     solid = len("".join(piece.split()))
     letters = sum(map(str.isalpha, piece))
-    if letters <= 0.75 * solid:  # vowel signs of many scripts are marks, and no letters to Python
+    if letters <= 0.75 * solid:  # in Python, vowel signs of many scripts are marks, not letters
         letters += sum(unicodedata.category(character)[0] == "M" for character in piece)
     return letters > 0.75 * solid and (letters >= 6 or (letters >= 4 and width(piece) >= 8))
 
 
 def width(piece: str) -> int:
-    """Return how many characters a piece has, ideographs and their like counted twice."""
+    """Return the number of characters of a piece. Ideographs and similar characters count twice."""
     if piece.isascii():
         return len(piece)
     return len(piece) + sum(unicodedata.east_asian_width(one) == "W" for one in _PERHAPS_WIDE.findall(piece))
 
 
 _ENDS = ".!?…։؟۔।॥።፧፨။།៕។᙮᠃⸮܀。！？｡"  # noqa: RUF001
-# after the end of a sentence: a stop, perhaps closing quotes, and a space, which ideographic stops go without
+# the end of a sentence: a stop, perhaps closing quotes, and a space, except after an ideographic stop
 _STOP = re.compile(rf"(?<=[{_ENDS}])[\"'”’»)\]]*\s+|(?<=[。！？｡])[”’」』）]*\s*")  # noqa: RUF001
 _PAUSE = re.compile(r"(?<=[,;:،؛、，；：፣፤፥])\s*|\s+[-–—]\s+|\n+")  # noqa: RUF001
 
@@ -135,7 +137,7 @@ def cut(text: str, longest: int = LONGEST) -> list[str]:
 
 
 def _at_spaces(text: str, longest: int) -> Iterator[str]:
-    """Yield parts of about equal width, cut at spaces where there are any."""
+    """Yield parts of about equal width, cut at spaces if there are any."""
     n_parts = -(-width(text) // longest)
     if n_parts <= 1:
         yield text
@@ -151,7 +153,7 @@ def _at_spaces(text: str, longest: int) -> Iterator[str]:
 
 
 def _gather(parts: Iterable[str], longest: int) -> Iterator[str]:
-    """Yield neighbours put together as long as they fit."""
+    """Join neighbours as long as they fit, and yield the results."""
     held = ""
     for part in parts:
         if held and width(held) + 1 + width(part) > longest:
@@ -170,9 +172,9 @@ def pieces(
     Parameters
     ----------
     messages : iterable of str
-        As they stand in the file, in its order: neighbours are joined where they are short.
+        In the order of the file: short neighbours are joined.
     shortest, longest : int
-        What is shorter, even joined, is left out; what is longer is cut.
+        Pieces that stay shorter after joining are left out. Longer ones are cut.
     join : bool
         Whether short messages are joined.
     """

@@ -1,7 +1,6 @@
-"""The commands of the example; they parse, call and print.
+"""The commands of the example: they parse, call and print.
 
-Whatever is slow to import is imported inside the commands, so that ``--help`` and ``identify`` answer at
-once.
+Slow imports are inside the commands, so ``--help`` and ``identify`` answer at once.
 """
 
 from __future__ import annotations
@@ -25,32 +24,32 @@ from consilience.exceptions import InvalidInputError
 
 app = new_app()
 
-_LONGEST_LINE = 2**20  # bytes: what goes on without end is cut
+_LONGEST_LINE = 2**20  # bytes; longer lines are cut
 
 Transfer = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="FILE",
-        help="Text of your own besides: plain, or the last column of a .tsv; .gz or not. Repeat.",
+        help="Your own text, too: plain, or the last column of a .tsv; may be .gz. Repeat.",
     ),
 ]
 Packages = Annotated[bool, typer.Option(help="Read the text of installed packages.")]
 Wheels = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Read the wheels in this folder, too, without installing them."),
+    typer.Option(metavar="DIR", help="Also read the wheels in this folder, without installing them."),
 ]
-PerCatalogue = Annotated[int, typer.Option(help="At most so many rows of one message catalogue.")]
+PerCatalogue = Annotated[int, typer.Option(help="The most rows from one message catalogue.")]
 Cache = Annotated[
     Path,
-    typer.Option(metavar="DIR", help="Folder that keeps what identifiers say, so that none is asked twice."),
+    typer.Option(metavar="DIR", help="Folder that keeps the identifiers' answers, so none runs twice."),
 ]
 Model = Annotated[Path, typer.Option(metavar="FILE.npz", help="The unified model.")]
-Jobs = Annotated[int, typer.Option(help="Processes for the identifiers that are slow.")]
+Jobs = Annotated[int, typer.Option(help="Processes for the slow identifiers.")]
 
 
 @app.callback()
 def _common() -> None:
-    """One language identifier of 281 languages out of six.
+    """Make one language identifier of 281 languages out of six.
 
     \b
     Example: five minutes
@@ -62,20 +61,19 @@ def _common() -> None:
 @app.command()
 def texts(
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows there, one per line; .gz is packed.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the rows here, one per line; .gz is compressed."),
     ] = None,
-    rows: Annotated[
-        int | None, typer.Option(help="At most so many rows of the packages; all by default.")
-    ] = None,
+    rows: Annotated[int | None, typer.Option(help="The most rows from packages; all by default.")] = None,
     per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
     packages: Packages = True,
     wheels: Wheels = None,
-    samples: Annotated[int, typer.Option(help="Print so many of them.")] = 5,
+    samples: Annotated[int, typer.Option(help="How many rows to print.")] = 5,
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Gather unlabelled text from the packages that are installed, and show where it comes from.
+    """Gather unlabelled text from installed packages, and show where it comes from.
 
     \b
     Example:
@@ -90,7 +88,7 @@ def texts(
 
     check_count("samples", samples, at_least=0)
     if out is not None:
-        readers.check_target(out, (out.suffix.lower(),), "--out")  # any ending will do
+        readers.check_target(out, (out.suffix.lower(),), "--out")  # any ending is fine
     with progress_bars(quiet=quiet) as progress:
         found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
     if out is not None:
@@ -100,18 +98,22 @@ def texts(
 
 @app.command()
 def unify(
-    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Where the unified model goes.")] = MODEL,
-    rows: Annotated[int | None, typer.Option(help="At most so many rows of the packages' text.")] = ROWS,
+    out: Annotated[Path, typer.Option(metavar="FILE.npz", help="Write the unified model here.")] = MODEL,
+    rows: Annotated[int | None, typer.Option(help="The most rows from packages.")] = ROWS,
     per_catalogue: PerCatalogue = PER_CATALOGUE,
     transfer: Transfer = None,
     packages: Packages = True,
     wheels: Wheels = None,
     method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "ce",
-    calibrate: Annotated[bool, typer.Option(help="A temperature for each identifier, by agreement.")] = True,
-    off_set: Annotated[bool, typer.Option(help="With ce: who does not know the language has no say.")] = True,
-    temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1, sharpens.")] = 1.0,
+    calibrate: Annotated[
+        bool, typer.Option(help="Find a temperature for each identifier, from agreement.")
+    ] = True,
+    off_set: Annotated[
+        bool, typer.Option(help="With ce: weight identifiers by whether they know the language.")
+    ] = True,
+    temperature: Annotated[float, typer.Option(help="Softens all outputs; below 1 it sharpens them.")] = 1.0,
     self_label: Annotated[
-        bool, typer.Option(help="Train again on what the student found, fairly shared; takes long.")
+        bool, typer.Option(help="Train again on fair labels of the student's own; takes long.")
     ] = False,
     epochs: Annotated[int, typer.Option(help="Passes of the student over the text.")] = EPOCHS,
     dim: Annotated[int, typer.Option(help="Length of the student's n-gram vectors.")] = DIM,
@@ -123,8 +125,8 @@ def unify(
 ) -> None:
     """Make one identifier out of six, from unlabelled text.
 
-    What the identifiers say is kept in --cache, and beside it the text that was gathered: a run that was
-    stopped goes on where it was, and one with another method asks none of them again.
+    --cache keeps the identifiers' answers, and a folder next to it keeps the text. A stopped run continues
+    where it was, and a run with another method does not ask the identifiers again.
 
     \b
     Example:
@@ -172,15 +174,15 @@ def unify(
 def evaluate(
     data: Annotated[Path, typer.Argument(metavar="DATA.tsv[.gz]", help="Lines of code, tab, text.")],
     model: Model = MODEL,
-    rows: Annotated[str, typer.Option(help="So many sentences, drawn at random, or all.")] = "all",
+    rows: Annotated[str, typer.Option(help="How many sentences to draw at random, or all.")] = "all",
     per_language: Annotated[
-        bool, typer.Option("--per-language", help="A table by language, worst first.")
+        bool, typer.Option("--per-language", help="Show a table by language, worst first.")
     ] = False,
-    speed: Annotated[bool, typer.Option(help="Measure texts per second, too.")] = True,
+    speed: Annotated[bool, typer.Option(help="Also measure texts per second.")] = True,
     cache: Cache = CACHE,
     jobs: Jobs = 1,
     json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there, too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Also write all figures to this file.")
     ] = None,
     seed: Seed = 0,
     quiet: Quiet = False,
@@ -219,9 +221,9 @@ def evaluate(
 
 @app.command()
 def identify(
-    text: Annotated[list[str] | None, typer.Argument(help="Texts; lines of stdin otherwise.")] = None,
+    text: Annotated[list[str] | None, typer.Argument(help="Texts; by default, the lines of stdin.")] = None,
     model: Model = MODEL,
-    top: Annotated[int, typer.Option(help="So many languages of each text.")] = 3,
+    top: Annotated[int, typer.Option(help="How many languages to show for each text.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
     """Say which language a text is in.
@@ -243,7 +245,7 @@ def identify(
         for lines in [_arguments(text)] if text else _stdin_lines():
             rows = [" ".join(line.split()) for line in lines]
             for row, guesses in zip(rows, unified.identify(asked, rows, top), strict=True):
-                if row or as_json or text:  # of stdin, empty lines are passed over
+                if row or as_json or text:  # empty lines of stdin are skipped
                     print(written(row, guesses))
             sys.stdout.flush()
 
@@ -252,7 +254,7 @@ def identify(
 def languages(
     as_json: Json = False,
 ) -> None:
-    """List all languages, and who knows them.
+    """List all languages, and which identifiers know them.
 
     \b
     Example:
@@ -277,7 +279,7 @@ def _gather(
     progress: Any,
     cache: Path | None = None,
 ) -> Any:
-    """Gather text; with a cache, what was gathered before is kept in a folder beside it."""
+    """Gather text. With a cache, a folder next to it keeps the text for later runs."""
     from examples.language_identification.kept import gather_once
     from examples.language_identification.texts import gather
 
@@ -311,12 +313,12 @@ def _count_or_all(rows: str) -> int | None:
 
 
 def _arguments(given: list[str]) -> list[str]:
-    """Return arguments as text; bytes that are none are replaced."""
+    """Return arguments as text, with bad bytes replaced."""
     return [one.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for one in given]
 
 
 def _print_what_can_be_printed(as_json: bool) -> None:
-    """Let no character stop the output: JSON is UTF-8, and elsewhere "?" stands for what has no code."""
+    """Make every character printable: JSON is UTF-8, and otherwise "?" replaces what cannot be encoded."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         if as_json:
             sys.stdout.reconfigure(encoding="utf-8")
@@ -325,7 +327,7 @@ def _print_what_can_be_printed(as_json: bool) -> None:
 
 
 def _stdin_lines() -> Iterator[list[str]]:
-    """Yield the lines of stdin, as many together as have come; bad bytes are replaced."""
+    """Yield the lines of stdin as they come in, with bad bytes replaced."""
     if sys.stdin.isatty():
         print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
     source = cast(io.BufferedReader, sys.stdin.buffer)
@@ -346,14 +348,14 @@ def _going_on_later(cache: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"What the identifiers said so far is kept in {cache}: the same command goes on from there."
+        kept = f"What the identifiers said so far is kept in {cache}. Run the same command to continue."
         print(f"Stopped. {kept}", file=sys.stderr)
         raise
 
 
 @contextlib.contextmanager
 def _reader_may_leave() -> Iterator[None]:
-    """End quietly where the reader of our output has seen enough, as head does."""
+    """End quietly when the reader of our output stops reading, as head does."""
     try:
         yield
     except BrokenPipeError:

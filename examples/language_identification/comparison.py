@@ -1,4 +1,4 @@
-"""The unified model beside its teachers on labelled sentences: answers, and texts per second."""
+"""Compare the unified model with its teachers on labelled sentences: answers and texts per second."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sentences:
     Attributes
     ----------
     codes : tuple of str
-        Languages by their ISO 639-3 name.
+        Languages by their ISO 639-3 names.
     texts : tuple of str
     """
 
@@ -39,15 +39,15 @@ class Sentences:
 
 
 def read_sentences(path: Path, rows: int | None = None, seed: int = 0) -> Sentences:
-    """Read lines of ``code<TAB>text``, of a .tsv or .tsv.gz file; those without a text are passed over.
+    """Read lines of ``code<TAB>text`` from a .tsv or .tsv.gz file. Skip lines without a text.
 
     Parameters
     ----------
     path : path
     rows : int, optional
-        At most so many, drawn at random; all by default.
+        The most sentences, drawn at random. By default, all.
     seed : int
-        Of the draw.
+        The seed of the draw.
     """
     pairs = []
     for number, line in enumerate(read_text(path, last_column=False), start=1):
@@ -55,7 +55,7 @@ def read_sentences(path: Path, rows: int | None = None, seed: int = 0) -> Senten
             code, tab, text = line.partition("\t")
             if not tab or not code.strip() or " " in code.strip():
                 raise InvalidInputError(f"Line {number} of {path} is not a code, a tab and a text.")
-            if text.strip():  # of a text that is not there nobody can tell the language
+            if text.strip():  # an empty text has no language
                 pairs.append((canonical(code), text))
     if not pairs:
         raise InvalidInputError(f"{path} has no sentences.")
@@ -74,16 +74,16 @@ def compare(
     cache: Path | None = None,
     progress: Progress = silent,
 ) -> Evaluation:
-    """Return how good each teacher, their vote, their consensus and the unified model are.
+    """Evaluate each teacher, their vote, their consensus and the unified model.
 
     Parameters
     ----------
     sentences : Sentences
     teachers : sequence of Teacher
     model : Teacher, optional
-        The unified one; without it, the consensus is looked at language by language.
+        The unified model. Without it, the table by language shows the consensus.
     cache : path, optional
-        A folder that keeps what the teachers say.
+        A folder that keeps the teachers' answers.
     progress : callable
         Called with (task, done, total).
     """
@@ -117,42 +117,42 @@ def compare(
 
 
 def _decisions(packed: NDArray[np.float64], space: LabelSpace) -> tuple[dict[str, Any], NDArray[np.float64]]:
-    """Return each teacher's best class for each row, and how probable it says that this is.
+    """Return each teacher's best class for each row, and the probability it gives to that class.
 
-    A macro-language that is split for the consensus is whole here: of members with the same score the first
-    would win, and the teacher be credited with, or blamed for, what it never said.
+    A macro-language that is split for the consensus is whole here. Its members have the same score, so the
+    first would win, and the teacher would be judged by an answer that it never gave.
     """
     answers: dict[str, Any] = {}
     sure = np.zeros((space.n_teachers, len(packed)))
     for i, name in enumerate(space.names):
         columns = before_split(name, space.class_lists[i].tolist())
         block = packed[:, space.block(i)][:, list(columns.values())]
-        speaks = ~np.isnan(block[:, 0])
-        said = np.full(len(packed), NOTHING, dtype=object)
-        said[speaks] = np.array(list(columns), dtype=object)[block[speaks].argmax(axis=1)]
-        shifted = block[speaks] - block[speaks].max(axis=1, keepdims=True)
-        sure[i, speaks] = 1 / np.exp(shifted).sum(axis=1)
-        answers[name] = said
+        answered = ~np.isnan(block[:, 0])
+        best = np.full(len(packed), NOTHING, dtype=object)
+        best[answered] = np.array(list(columns), dtype=object)[block[answered].argmax(axis=1)]
+        shifted = block[answered] - block[answered].max(axis=1, keepdims=True)
+        sure[i, answered] = 1 / np.exp(shifted).sum(axis=1)
+        answers[name] = best
     return answers, sure
 
 
 def texts_per_second(
     asked: Mapping[str, Teacher], texts: Sequence[str], *, progress: Progress = silent
 ) -> dict[str, float]:
-    """Return how many texts each handles in a second, one after the other and each alone.
+    """Return how many texts per second each system handles, timed one after another.
 
     Parameters
     ----------
     asked : mapping of name to Teacher
     texts : sequence of str
-        The first `SPEED_ROWS` are asked about.
+        The first `SPEED_ROWS` are used.
     progress : callable
         Called with ("timing", systems done, systems in all).
     """
     sample = list(texts[:SPEED_ROWS])
     found = {}
     for done, (name, teacher) in enumerate(asked.items(), start=1):
-        teacher.predict_logits(sample)  # loads its model, which lingua does language by language
+        teacher.predict_logits(sample)  # loads its model; lingua loads each language when it first needs it
         start = time.perf_counter()
         teacher.predict_logits(sample)
         found[name] = len(sample) / (time.perf_counter() - start)

@@ -1,7 +1,6 @@
-"""How good are identifiers on labelled sentences? Names of languages in, figures out.
+"""Measure how good identifiers are on labelled sentences: names of languages in, figures out.
 
-A language that a system does not know counts as an error of that system, and so does a sentence that it
-refuses.
+A sentence counts as an error if the system does not know its language or refuses it.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError
 
 GROUPS = ("all teachers", "some", "one", "none")
-"""By how many teachers a language is known."""
+"""How many teachers know a language."""
 
 NOTHING = ""
-"""The answer of a system that gives none."""
+"""Stands for no answer."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """The sentences whose languages so many teachers know.
+    """The sentences in languages that a given number of teachers know.
 
     Attributes
     ----------
@@ -48,13 +47,13 @@ class System:
     ----------
     name : str
     languages : int or None
-        How many it knows, where that is known.
+        The number of languages that it knows, if given.
     accuracy : float
         Over all sentences.
     macro : float
-        Mean over languages, so that each counts the same.
+        Mean over languages: each has the same weight.
     by_group : dict
-        Accuracy over the sentences of each group that has some.
+        Accuracy over the sentences of each group that is not empty.
     """
 
     name: str
@@ -73,13 +72,13 @@ class Language:
     code : str
     rows : int
     teachers : int
-        How many know it.
+        The number of teachers that know it.
     accuracy : float
-        Of the system that is looked at.
+        The accuracy of the system in question.
     best_teacher : float
-        Of the teacher that is best at this language.
+        The accuracy of the teacher that is best at this language.
     confusions : tuple of (code, share of the sentences)
-        What it is taken for most often.
+        The most frequent wrong answers.
     """
 
     code: str
@@ -92,20 +91,20 @@ class Language:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` finds.
+    """The result of `evaluate`.
 
     Attributes
     ----------
     rows, languages : int
-        Of the labelled sentences.
+        The number of labelled sentences and of their languages.
     uncovered : int
-        Sentences of languages that no teacher knows.
+        The number of sentences in languages that no teacher knows.
     groups : tuple of Group
-        Those that have sentences.
+        The groups that have sentences.
     systems : tuple of System
-        In the order given; last the choice of the right one of the teachers' answers, a ceiling.
+        In the given order. The last is a ceiling: the right answer, if any teacher gives it.
     by_language : tuple of Language
-        The worst first.
+        Worst first.
     """
 
     rows: int
@@ -116,7 +115,7 @@ class Evaluation:
     by_language: tuple[Language, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON has it."""
+        """Return the result as values that JSON can hold."""
         return asdict(self)
 
 
@@ -132,22 +131,22 @@ def evaluate(
     n_confusions: int = 3,
     n_classes: Mapping[str, int] | None = None,
 ) -> Evaluation:
-    """Compare what systems answer with the truth.
+    """Compare the answers of systems with the truth.
 
     Parameters
     ----------
     truth : (n,) sequence of str
         The language of each sentence.
     answers : mapping of name to (n,) sequence of str
-        What each system says; ``""`` where it says nothing. Names that `known` has, too, are teachers.
+        The answers of each system, ``""`` for none. Systems that are also in `known` are teachers.
     known : mapping of name to collection of str
         The languages that each teacher knows.
     look_at : str
-        The system of the table by language.
+        The system that the table by language is about.
     n_confusions : int
-        How many languages that one is taken for are listed.
+        The most confusions to list for each language.
     n_classes : mapping of name to int, optional
-        How many languages systems know that are no teachers.
+        The number of languages that systems other than teachers know.
 
     Examples
     --------
@@ -189,7 +188,7 @@ def evaluate(
 
 
 def _group(count: int, n_teachers: int) -> str:
-    """Return by how many teachers a language is known; of a single teacher "all" says more than "one"."""
+    """Return how many teachers know a language. With a single teacher, this is "all", not "one"."""
     if count == 0:
         return "none"
     if count == n_teachers:
@@ -238,14 +237,14 @@ def _by_language(
 
 
 def plurality(votes: Sequence[Sequence[str]], confidence: NDArray[np.float64]) -> list[str]:
-    """Return the answer that most systems give for each sentence; ties go to the greater sum of confidence.
+    """Return the most frequent answer for each sentence. Ties go to the greater sum of confidence.
 
     Parameters
     ----------
     votes : N sequences of n answers
-        ``""`` where a system says nothing.
+        ``""`` if a system gives no answer.
     confidence : (N, n) array
-        How sure each system is of its answer.
+        The confidence of each system in its answer.
 
     Examples
     --------

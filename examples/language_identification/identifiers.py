@@ -1,7 +1,7 @@
-"""The six identifiers as teachers: each a few lines that say how it is asked, and what its scores are.
+"""The six identifiers as teachers. A few lines for each say how to call it and what its scores are.
 
-Only public ways to call them are used. Models are loaded when a text is first asked about, once in a process:
-where all answers are on disk already, none is.
+All calls use public functions. A model is loaded once per process, for the first text. If all answers are
+already on disk, no model is loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from consilience.exceptions import InvalidInputError, MissingDependencyError
 from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes, split_classes
 
-# an answer: pairs of an identifier's own code and a score, or None where it refuses the text
+# an answer: pairs of an identifier's own code and a score, or None if it refuses the text
 Ask = Callable[[str], Sequence[tuple[str, float]] | None]
 
 
@@ -30,7 +30,7 @@ def langid() -> Ask:
 
 
 def py3langid() -> Ask:
-    """All 140 probabilities; chance, or twice that for two scripts, where a text has no feature."""
+    """All 140 probabilities. A text without features gets chance, or twice that for two scripts."""
     module = needed("py3langid.langid")
     model = module.LanguageIdentifier.from_model_file(module.MODEL_FILE, norm_probs=True)
 
@@ -42,9 +42,9 @@ def py3langid() -> Ask:
 
 
 def langdetect() -> Ask:
-    """The probabilities of the best few; an exception where a text has no feature."""
+    """The probabilities of the best few. A text without features raises an exception."""
     module = needed("langdetect")
-    module.DetectorFactory.seed = 0  # it draws at random, and so answers the same text differently
+    module.DetectorFactory.seed = 0  # it draws at random, so its answers to the same text differ
 
     def ask(text: str) -> Sequence[tuple[str, float]] | None:
         try:
@@ -56,7 +56,7 @@ def langdetect() -> Ask:
 
 
 def lingua() -> Ask:
-    """All 75 probabilities; all zero where a text has no letters."""
+    """All 75 probabilities. All are zero for a text without letters."""
     builder = needed("lingua").LanguageDetectorBuilder.from_all_languages()
     model = builder.build()
 
@@ -76,14 +76,14 @@ def lid_176() -> Ask:
         model = fasttext.load_model(str(path))
 
     def ask(text: str) -> Sequence[tuple[str, float]] | None:
-        labels, scores = model.predict(text.replace("\n", " "), k=-1, threshold=-1.0)  # of one line
+        labels, scores = model.predict(text.replace("\n", " "), k=-1, threshold=-1.0)  # takes only one line
         return [(label.removeprefix("__label__"), float(p)) for label, p in zip(labels, scores, strict=True)]
 
     return ask
 
 
 def heliport() -> Ask:
-    """All 222 costs, of which the lowest is best; "zxx" alone where a text has no letters."""
+    """All 222 costs; the lowest is best. A text without letters gets only "zxx"."""
     model = needed("heliport").Identifier()
 
     def ask(text: str) -> Sequence[tuple[str, float]] | None:
@@ -95,20 +95,20 @@ def heliport() -> Ask:
 
 @dataclass(frozen=True)
 class Identifier:
-    """What is known of an identifier.
+    """How to use an identifier.
 
     Attributes
     ----------
     load : callable
-        Loads its model and returns the function that is asked about a text.
+        Loads its model and returns a function of a text.
     packages : tuple of str
         The distributions that its answers depend on.
     output : {"probabilities", "logits", "costs"}
-        What its scores are.
+        The kind of its scores.
     floor : float
-        The least probability of a class; what langdetect does not name is below 0.1 and mostly far below.
+        The least probability of a class. Classes that langdetect leaves out are below 0.1, mostly far below.
     plain_python : bool
-        Whether it is slow and small, so that several processes are worth their memory.
+        Whether it is slow and small, so several processes are worth their memory.
     """
 
     load: Callable[[], Ask]
@@ -129,19 +129,19 @@ IDENTIFIERS: dict[str, Identifier] = {
 
 
 def identifiers(n_jobs: int = 1) -> list[Teacher]:
-    """Return the six as teachers of languages by their ISO 639-3 names; parameters as in `identifier`."""
+    """Return the six as teachers, with ISO 639-3 names as classes. Parameters are as in `identifier`."""
     return [identifier(name, n_jobs) for name in IDENTIFIERS]
 
 
 def identifier(name: str, n_jobs: int = 1) -> Teacher:
-    """Return one of the six, whose classes are ISO 639-3 names; its model is loaded when it is first asked.
+    """Return one of the six, with ISO 639-3 names as classes. Its model is loaded at the first call.
 
     Parameters
     ----------
     name : str
         A key of `IDENTIFIERS`.
     n_jobs : int
-        In how many processes it is asked about many texts, if it is one of those that are slow and small.
+        The number of processes for many texts. Only slow and small identifiers use more than one.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def identifier(name: str, n_jobs: int = 1) -> Teacher:
 
 
 def answers(name: str, texts: Iterable[str]) -> list[Any]:
-    """Return what an identifier says of each text, in its own codes."""
+    """Return an identifier's answer to each text, in its own codes."""
     ask = _loaded(name)
     with threadpool_limits(1):  # langid multiplies small matrices: two threads take ten times as long
         return [ask(text) for text in texts]

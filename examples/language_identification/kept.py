@@ -1,6 +1,6 @@
-"""Text that was gathered before is not gathered again: to read and clean a million messages takes a while.
+"""Keep gathered text for the next run, since reading and cleaning a million messages takes a while.
 
-What is kept has a name made of all that the rows depend on, this code included, and so is never out of date.
+A kept file is named after everything that its rows depend on, including the code, so it is never out of date.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def gather_once(
     seed: int = 0,
     progress: Progress = silent,
 ) -> Texts:
-    """Return what `texts.gather` returns, from `folder` where it was returned before.
+    """Return the result of `texts.gather`, from `folder` if it is kept there.
 
     Parameters
     ----------
     folder : path
-        Made where there is none. What is kept there goes by the names and versions of the packages, by
-        wheels' names, sizes and dates and by what one's own files hold. A package that is changed in place,
-        under the same version, is not noticed: delete the folder then.
+        Created if missing. Kept text is identified by the names and versions of packages, by the names, sizes
+        and dates of wheels, and by the content of your own files. A package that changes without a new
+        version is not noticed: delete the folder then.
     rows, per_catalogue, packages, wheels, transfer, seed, progress
         As in `texts.gather`.
     """
@@ -60,7 +60,7 @@ def gather_once(
         seed=seed,
         progress=progress,
     )
-    with contextlib.suppress(OSError):  # where nothing can be written, it is gathered again
+    with contextlib.suppress(OSError):  # if nothing can be written, the next run gathers again
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
             file.write(gzip.compress(json.dumps(asdict(found)).encode(), compresslevel=1))
@@ -70,7 +70,7 @@ def gather_once(
 def _state(
     packages: Sequence[str] | None, wheels: Path | None, transfer: Sequence[Path]
 ) -> list[list[list[object]]]:
-    """Return what decides which rows there are, besides limits and seed."""
+    """Return everything that decides the rows, except limits and seed."""
     code = [Path(str(module.__file__)) for module in (catalogues, cleaning, texts_module)]
     there = [] if packages is not None and not packages else metadata.distributions()
     in_folder = [] if wheels is None else sorted(wheels.glob("*.whl"))
@@ -87,7 +87,7 @@ def _digest(path: Path) -> str:
 
 
 def _read(path: Path) -> Texts | None:
-    """Return what is kept, or None where there is nothing or a broken file; gzip has a checksum."""
+    """Return the kept text, or None if there is none or the file is broken. gzip has a checksum."""
     try:
         found = json.loads(gzip.decompress(path.read_bytes()))
         return Texts(tuple(found["rows"]), tuple(Source(**one) for one in found["sources"]))

@@ -1,8 +1,8 @@
-"""Names of languages: what each identifier calls them, and one name, by ISO 639-3, for all.
+"""Names of languages: each identifier's own codes, and one ISO 639-3 name for all.
 
-Two-letter codes have their three-letter name from ISO 639. The tables here say the rest: which codes are
-names of the same language, why, and which classes of one identifier are taken together on purpose. `check`
-proves that every entry is used, and that no alias makes one class of two.
+ISO 639 gives the three-letter name of a two-letter code. The tables here give the rest: which codes name the
+same language and why, and which classes of one identifier are joined on purpose. `check` proves that every
+entry is used, and that no alias merges two classes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from types import ModuleType
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError
 
-# What each identifier calls its classes, so that these can be listed without loading a gigabyte of models.
-# A test compares them with what the installed packages say.
+# Each identifier's own codes, listed here so that nobody has to load a gigabyte of models to see them. A test
+# compares them with the installed packages.
 CODES: dict[str, tuple[str, ...]] = {
     name: tuple(codes.split())
     for name, codes in {
@@ -61,9 +61,9 @@ CODES: dict[str, tuple[str, ...]] = {
     }.items()
 }
 
-# Classes of one identifier that are taken together on purpose; their probabilities add.
+# Classes of one identifier that are joined on purpose. Their probabilities add up.
 VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
-    # "no" is Bokmål, too: the identifier has "nn" besides, and which of "nb" and "no" it says is chance
+    # "no" is Bokmål too: the identifier also has "nn", and whether it says "nb" or "no" is chance
     "langid": {"nob": ("nb", "no")},
     # Southern Uzbek is Uzbek in Arabic letters; nobody else tells the two apart
     "py3langid": {"uzb": ("uz", "uzs")},
@@ -71,20 +71,20 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "langdetect": {"zho": ("zh-cn", "zh-tw")},
 }
 
-# Classes that stand for several languages which others tell apart; the identifier leaves these to them.
+# Classes that cover several languages. Other identifiers tell these apart, and decide between them.
 MACROS: dict[str, dict[str, tuple[str, ...]]] = {
-    # Serbo-Croatian is all that heliport says of its three standard forms, and says surely: taken as a class
-    # of its own it would outvote whoever knows which one it is. lid.176 has it ("sh") beside the three.
+    # heliport knows only Serbo-Croatian, not its three standard forms, and is confident about it. As a class
+    # of its own it would outvote those who know the form. lid.176 has it ("sh") in addition to the three.
     "heliport": {"hbs": ("bos", "hrv", "srp")},
 }
 
-# Names of the same language. A macro-language and one of its members are the same class where no identifier
-# tells that member from the others: so "gaz" is Oromo, but neither "kpv" nor "koi" is the Komi ("kv") of
+# Names of the same language. A macro-language and one of its members are the same class if no identifier
+# tells that member from the others. So "gaz" is Oromo. But neither "kpv" nor "koi" is the Komi ("kv") of
 # lid.176, since heliport has both.
 ALIASES: dict[str, dict[str, str]] = {
     "langid": {},
     "py3langid": {
-        "no": "nob",  # macro-language: "nn" is a class of its own, and so "no" is Bokmål
+        "no": "nob",  # macro-language: "nn" is a class of its own, so "no" is Bokmål
         "gug": "grn",  # Paraguayan Guarani, the Guarani that is written
     },
     "langdetect": {
@@ -97,7 +97,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "bh": "bih",  # retired from ISO 639-1: Bihari, a group of languages without a code in ISO 639-3
     },
     "heliport": {
-        # the member of a macro-language that is meant where others name the whole
+        # the member of a macro-language, where others name the whole
         "cmn": "zho",  # Mandarin
         "pes": "fas",  # Iranian Persian
         "kmr": "kur",  # Northern Kurdish
@@ -108,9 +108,9 @@ ALIASES: dict[str, dict[str, str]] = {
     },
 }
 
-# The same for codes that no identifier uses but labelled sentences and catalogues do.
+# The same for codes that only labelled sentences and catalogues use.
 OTHER_ALIASES: dict[str, str] = {
-    # macro-languages and the member that is usually meant
+    # macro-languages and their usual member
     "nor": "nob", "cmn": "zho", "pes": "fas", "prs": "fas", "kmr": "kur", "gaz": "orm", "pbt": "pus",
     "uzn": "uzb", "uzs": "uzb", "nhn": "nah", "gug": "grn", "arb": "ara", "azj": "aze", "ekk": "est",
     "khk": "mon", "lvs": "lav", "npi": "nep", "ory": "ori", "plt": "mlg", "swh": "swa", "als": "sqi",
@@ -129,14 +129,14 @@ NAMES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Counts:
-    """How many languages there are.
+    """Numbers of languages.
 
     Attributes
     ----------
     each : dict
         By identifier.
     union, shared : int
-        Known to any of them, and to all of them.
+        Known to any identifier, and known to all of them.
     """
 
     each: dict[str, int]
@@ -155,13 +155,13 @@ def needed(module: str) -> ModuleType:
 
 
 def canonical(code: str) -> str:
-    """Return the one name of a language: what ISO 639-3 calls it, with aliases applied.
+    """Return the one name of a language: its ISO 639-3 code, after aliases.
 
     Parameters
     ----------
     code : str
-        A code of ISO 639-1, 639-2 or 639-3, with or without a script, a region and the like:
-        ``"de"``, ``"zsm"``, ``"zh-Hant"``, ``"pt_BR"``, ``"ca@valencia"``. An unknown one stays as it is.
+        A code of ISO 639-1, 639-2 or 639-3, with or without a script, a region or the like: ``"de"``,
+        ``"zsm"``, ``"zh-Hant"``, ``"pt_BR"``, ``"ca@valencia"``. An unknown code is returned unchanged.
 
     Examples
     --------
@@ -177,7 +177,7 @@ def canonical(code: str) -> str:
 
 @functools.cache
 def iso_name(code: str) -> str:
-    """Return the ISO 639-3 code for a code of ISO 639-1 or 639-2; any other stays as it is."""
+    """Return the ISO 639-3 code for a code of ISO 639-1 or 639-2. Return any other code unchanged."""
     languages = needed("pycountry").languages
     kind = "alpha_2" if len(code) == 2 else "bibliographic"
     found = languages.get(**{kind: code})
@@ -186,7 +186,7 @@ def iso_name(code: str) -> str:
 
 @functools.cache
 def name_of(code: str) -> str:
-    """Return the English name of a language, or the code where it has none.
+    """Return the English name of a language, or its code if it has none.
 
     Examples
     --------
@@ -201,33 +201,33 @@ def name_of(code: str) -> str:
 
 
 def aliases_of(name: str) -> dict[str, str]:
-    """Return what each class of an identifier is called here, where it has another name there.
+    """Return an identifier's aliases: its own codes, mapped to the names used here.
 
-    These are the aliases of its classes after its variants are joined.
+    They apply after its variants are joined. Codes that keep their name are left out.
     """
     joint = VARIANTS.get(name, {})
     members = {code for group in joint.values() for code in group}
     renamed = {code: iso_name(code) for code in CODES[name] if code not in members}
-    renamed |= ALIASES[name]  # whole, so that `rename_classes` refuses one that is not used
+    renamed |= ALIASES[name]  # all of them, so `rename_classes` refuses one that is not used
     return {code: new for code, new in renamed.items() if new != code}
 
 
 def classes_of(name: str) -> list[str]:
-    """Return the languages of an identifier by their one name, each once, sorted; macro-languages whole."""
+    """Return the sorted names of an identifier's languages. Macro-languages are not split."""
     members = {code: joint for joint, group in VARIANTS.get(name, {}).items() for code in group}
     named = aliases_of(name)
     return sorted({members.get(code, named.get(code, code)) for code in CODES[name]})
 
 
 def before_split(name: str, classes: Iterable[str]) -> dict[str, int]:
-    """Return what an identifier itself names, with macro-languages whole, and the column of each.
+    """Return an identifier's own classes, with macro-languages not split, and the column of each.
 
     Parameters
     ----------
     name : str
-        Any teacher; those without an entry in `MACROS` have their classes as they are.
+        Any teacher. Without an entry in `MACROS`, its classes are returned unchanged.
     classes : iterable of str
-        Its classes after `MACROS` were split, which gave each member the score of the whole.
+        Its classes after `MACROS` were split. Each member has the score of the whole.
 
     Examples
     --------
@@ -246,7 +246,7 @@ def check(
     aliases: Mapping[str, Mapping[str, str]] = ALIASES,
     variants: Mapping[str, Mapping[str, Sequence[str]]] = VARIANTS,
 ) -> Counts:
-    """Prove that every alias and variant is used and that none but a variant joins classes of one identifier.
+    """Prove that every alias and variant is used, and that only variants join classes of one identifier.
 
     Raises
     ------

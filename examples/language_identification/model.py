@@ -1,4 +1,4 @@
-"""The unified model: made of the identifiers and of text, and asked about a text."""
+"""Train the unified model from the identifiers and text, and use it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Settings:
-    """How the model is made.
+    """Settings of the training.
 
     Attributes
     ----------
     method, calibrate, off_set, temperature, balance, self_label
-        As `consilience.Unifier` has them.
+        As in `consilience.Unifier`.
     epochs, dim, buckets_log2, longest_ngram, dropout
-        Of the student, `consilience.text.NgramClassifier`; the number of buckets is a power of 2.
+        Options of the student, `consilience.text.NgramClassifier`. The number of buckets is a power of 2.
     seed : int
     """
 
@@ -44,7 +44,7 @@ class Settings:
     dim: int = DIM
     buckets_log2: int = 17
     longest_ngram: int = 4
-    dropout: float = 0.7  # the text has few words of each language: none may be learnt by heart
+    dropout: float = 0.7  # the text has few words of each language, so the student must not memorise them
     seed: int = 0
 
 
@@ -59,7 +59,7 @@ def train(
     cache: Path | None = None,
     progress: Progress = silent,
 ) -> Unifier:
-    """Return one classifier of all the teachers' languages, taught by them on unlabelled text.
+    """Train one classifier of all the teachers' languages on unlabelled text.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def train(
     teachers : sequence of Teacher
     settings : Settings
     cache : path, optional
-        A folder that keeps what the teachers say: another run asks them only about text that is new.
+        A folder that keeps the teachers' answers. Another run asks them only about new text.
     progress : callable
         Called with (task, done, total).
     """
@@ -114,7 +114,7 @@ class Guess:
     Attributes
     ----------
     code : str
-        Of ISO 639-3.
+        The ISO 639-3 code.
     name : str
     probability : float
     """
@@ -125,7 +125,7 @@ class Guess:
 
 
 def identify(model: Teacher, texts: Sequence[str], top: int = 3) -> list[list[Guess]]:
-    """Return the most probable languages of each text, the best first; none for a text without letters."""
+    """Return the most probable languages of each text, best first. A text without letters has none."""
     lettered = [i for i, text in enumerate(texts) if any(map(str.isalpha, text))]
     found: list[list[Guess]] = [[] for _ in texts]
     if not lettered:
@@ -141,7 +141,7 @@ def identify(model: Teacher, texts: Sequence[str], top: int = 3) -> list[list[Gu
 
 
 def as_lines(text: str, guesses: Sequence[Guess]) -> str:
-    """Return a text and the languages that it may be in, for people."""
+    """Return a text and its probable languages as readable lines."""
     lines = [f"  {guess.probability:6.1%}  {guess.code}  {guess.name}" for guess in guesses]
     return "\n".join([text, *(lines or ["  no letters, and so no language"])])
 

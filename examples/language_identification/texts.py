@@ -1,8 +1,8 @@
-"""Unlabelled text in many languages, from packages that are installed anyway.
+"""Gather unlabelled text in many languages from installed packages.
 
-The catalogues of `catalogues.py` become rows of text. Paths name the language of a catalogue; nobody reads
-these names. Catalogues are only counted: with a limit on the rows of each, languages come out in numbers that
-do not differ by orders of magnitude, and nothing was labelled.
+The catalogues of `catalogues.py` become rows of text. The path of a catalogue names its language, but this
+name is never used. Only the number of catalogues matters: a limit on the rows of each keeps the sizes of
+languages within the same order of magnitude, without any labels.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 
-NAMES_ONLY = ("pycountry",)  # names of countries and currencies, which look alike in all languages
-RUN = 16  # messages: neighbours are joined within a run
-SPARE = 2  # so many times the rows wanted are drawn of a catalogue, since others may have the same
+NAMES_ONLY = ("pycountry",)  # names of countries and currencies look alike in all languages
+RUN = 16  # messages in a run, within which neighbours are joined
+SPARE = 2  # draw this many times the rows wanted, since other catalogues may have the same rows
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class Source:
     Attributes
     ----------
     name : str
-        A package, or a file of the user's.
+        A package, or a file of the user.
     files : int
-        Its catalogues.
+        The number of its catalogues.
     broken : int
-        Those that could not be read.
+        How many of them could not be read.
     messages : int
-        What they hold.
+        The number of their messages.
     rows : int
-        The pieces of text that were taken.
+        The number of rows taken from it.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Texts:
     Attributes
     ----------
     rows : tuple of str
-        In random order, each once.
+        In random order, without duplicates.
     sources : tuple of Source
     """
 
@@ -69,7 +69,7 @@ class Texts:
 
 @dataclass(frozen=True)
 class _Limits:
-    """What `gather` was asked for."""
+    """The limits given to `gather`."""
 
     per_catalogue: int
     shortest: int
@@ -79,7 +79,7 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Read:
-    """One file after reading: its candidate rows, or None where it is broken."""
+    """One file after reading: its candidate rows, or None if it is broken."""
 
     source: str
     rows: list[str] | None
@@ -103,19 +103,20 @@ def gather(
     Parameters
     ----------
     rows : int, optional
-        At most so many of the packages: these give the same number each, and so do the catalogues of a
-        package; what has less, such as catalogues of rare languages, stays whole. All by default.
+        The most rows from packages; all by default. Every package gives the same number, and so does every
+        catalogue of a package. Those with fewer rows, such as catalogues of rare languages, give all they
+        have.
     per_catalogue : int
-        At most so many rows of one catalogue, drawn at random.
+        The most rows from one catalogue, drawn at random.
     shortest, longest : int
-        Characters of a row.
+        The fewest and most characters of a row.
     packages : sequence of str, optional
-        Only these packages; an empty sequence for none. By default all but `NAMES_ONLY`.
+        Use only these packages; an empty sequence means none. By default, all but `NAMES_ONLY`.
     wheels : path, optional
-        A folder of wheels that are read, too, without being installed.
+        A folder of wheels to read as well, without installing them.
     transfer : sequence of paths
-        Text files of one's own, besides; see `read_text`. Lines are rows, and long ones are cut. All of them
-        count, whatever the limits.
+        Your own text files, in addition; see `read_text`. Lines are rows, and long lines are cut. All rows
+        are used, whatever the limits.
     seed : int
         The same text, limits and seed give the same rows.
     progress : callable
@@ -143,13 +144,13 @@ def gather(
 
 
 def read_text(path: Path, *, last_column: bool = True) -> list[str]:
-    """Return the lines of a text file in UTF-8; .gz is unpacked.
+    """Return the lines of a text file in UTF-8, which may be a .gz file.
 
     Parameters
     ----------
     path : path
     last_column : bool
-        Whether of a .tsv file only the last column is returned: there text stands beside other things.
+        Whether to return only the last column of a .tsv file, which holds the text.
     """
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -164,14 +165,14 @@ def read_text(path: Path, *, last_column: bool = True) -> list[str]:
 
 
 def write_text(path: Path, rows: Sequence[str]) -> None:
-    """Write a row per line, packed where the file's name ends in .gz."""
+    """Write a row per line, compressed if the file's name ends in .gz."""
     data = "".join(f"{row}\n" for row in rows).encode()
     with replacing(path) as file:
         file.write(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
 def _read_own(path: Path, longest: int) -> _Read:
-    """Read a user's text: nothing is cleaned away, since the model will see such text as it is."""
+    """Read a user's text without cleaning it, since the model will see such text as it is."""
     lines = [" ".join(line.split()) for line in read_text(path) if line.strip()]
     rows = [row for line in lines for row in ([line] if width(line) <= longest else cut(line, longest))]
     found = _unique(row for row in rows if any(map(str.isalpha, row)))
@@ -181,7 +182,7 @@ def _read_own(path: Path, longest: int) -> _Read:
 
 
 def _read_group(group: Sequence[Catalogue], limits: _Limits) -> list[_Read]:
-    """Read the catalogues of one folder; those in JSON tell by their English sibling what is untranslated."""
+    """Read the catalogues of one folder. The English JSON file shows which messages are untranslated."""
     loaded = [_messages(one) for one in group]
     is_english = [PurePosixPath(one.path).name == "en.json" for one in group]
     english = {text for i, found in enumerate(loaded) if is_english[i] for _, text in found or ()}
@@ -191,16 +192,16 @@ def _read_group(group: Sequence[Catalogue], limits: _Limits) -> list[_Read]:
             read.append(_Read(one.package, None, 0))
             continue
         translated = _translated(messages, set() if original else english)
-        # a catalogue's name makes its draw its own: what else is installed does not change it
+        # the seed has the catalogue's name, so other installed packages do not change the draw
         rng = np.random.default_rng([limits.seed, zlib.crc32(f"{one.package}/{one.path}".encode())])
         read.append(_Read(one.package, _draw(translated, limits, rng), len(messages)))
     return read
 
 
 def _draw(messages: Sequence[str], limits: _Limits, rng: np.random.Generator) -> list[str]:
-    """Return rows of a catalogue in random order: runs of neighbours, drawn until there are enough rows.
+    """Return rows of a catalogue in random order: draw runs of neighbours until there are enough rows.
 
-    Of a small catalogue the same messages are cut again into shorter rows.
+    In a small catalogue, the same messages are cut again into shorter rows.
     """
     enough = SPARE * limits.per_catalogue
     runs = [messages[start : start + RUN] for start in RUN * rng.permutation(-(-len(messages) // RUN))]
@@ -225,7 +226,7 @@ def _messages(one: Catalogue) -> list[Message] | None:
 
 
 def _translated(messages: Sequence[Message], english: set[str]) -> list[str]:
-    """Return the messages that differ from their original, and from every other original of the file."""
+    """Return the messages that differ from every original in the file."""
     originals = english | {original for original, _ in messages if original}
     return [text for _, text in dict.fromkeys(messages) if text not in originals]
 
@@ -237,7 +238,7 @@ def _unique(found: Iterable[str]) -> list[str]:
 def _sample(
     own: Sequence[_Read], read: Sequence[_Read], rows: int | None, per_catalogue: int, seed: int
 ) -> list[list[str]]:
-    """Draw rows of each file, and none twice: first come the smallest catalogues, which can spare least."""
+    """Draw rows of each file without duplicates. The smallest catalogues come first, to keep their rows."""
     files = [*own, *read]
     seen: set[str] = set()
     kept: list[list[str]] = [[] for _ in files]
@@ -247,7 +248,7 @@ def _sample(
         seen.update(kept[i])
     if rows is None:
         return kept
-    # twice the same rule: packages share the rows, and the catalogues of a package its part of them
+    # the same rule twice: share the rows among packages, then each share among the package's catalogues
     rng = np.random.default_rng(seed)
     by_source: dict[str, list[int]] = {}
     for i, one in enumerate(read, start=len(own)):
@@ -261,9 +262,9 @@ def _sample(
 
 
 def share(counts: NDArray[np.intp], total: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return how many each gives of what it has, `total` in all: the same number, or all where it has less.
+    """Share `total` equally, but give nobody more than its count.
 
-    What is left over by rounding is drawn.
+    A remainder from rounding is drawn at random.
 
     >>> share(np.array([1, 5, 9]), 9, np.random.default_rng(0))
     array([1, 4, 4])

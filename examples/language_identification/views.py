@@ -1,4 +1,4 @@
-"""What the commands print: tables on stdout, drawn from the same mappings that ``--json`` writes."""
+"""Print the results of the commands as tables, from the same mappings that ``--json`` writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from consilience.labels import shorten
 
 
 def show_texts(texts: Texts, *, samples: int = 0) -> None:
-    """Draw where text comes from, and some of it."""
+    """Print where the text comes from, and some of it."""
     out = console()
     table = plain_table("from", ">files", ">broken", ">messages", ">rows taken")
     for source in texts.sources:
@@ -24,13 +24,13 @@ def show_texts(texts: Texts, *, samples: int = 0) -> None:
         table.add_row(escape(source.name), *(f"{figure:,}" for figure in figures))
     out.print(table)
     count = _counted(len(texts.rows), "row")
-    out.print(f"\n[bold]{count} of text.[/] The names of files are no labels: nobody reads them.")
+    out.print(f"\n[bold]{count} of text.[/] The names of files are not used as labels.")
     for row in texts.rows[:samples]:
         out.print(f"  {escape(row)}", no_wrap=True, overflow="ellipsis")
 
 
 def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return what a unifier did, ready for JSON.
+    """Return what a unifier did, as values that JSON can hold.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dic
         After `fit`.
     n_rows : int
     seconds : mapping
-        Of steps before it.
+        The times of earlier steps.
     """
     space = unifier.label_space_
     return {
@@ -62,7 +62,7 @@ def unified_view(unifier: Any, n_rows: int, seconds: Mapping[str, float]) -> dic
 
 
 def show_unified(view: Mapping[str, Any]) -> None:
-    """Draw what `unified_view` gives, with the model's file and its size."""
+    """Print the result of `unified_view`, with the model's file and its size."""
     out = console()
     table = plain_table("teacher", ">languages", ">abstains on", ">temperature")
     for one in view["teachers"]:
@@ -82,7 +82,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
 
 
 def evaluation_view(evaluation: Evaluation, speed: Mapping[str, float]) -> dict[str, Any]:
-    """Return an evaluation and the speed of the systems, ready for JSON."""
+    """Return an evaluation and the speed of the systems, as values that JSON can hold."""
     view = evaluation.to_dict()
     view["texts_per_second"] = dict(speed)
     teachers = [rate for name, rate in speed.items() if name != UNIFIED]
@@ -92,7 +92,7 @@ def evaluation_view(evaluation: Evaluation, speed: Mapping[str, float]) -> dict[
 
 
 def show_evaluation(view: Mapping[str, Any], *, per_language: bool) -> None:
-    """Draw what `evaluation_view` gives."""
+    """Print the result of `evaluation_view`."""
     out = console()
     groups = [group for group in view["groups"] if group["name"] != "none"]
     speed = view["texts_per_second"]
@@ -156,7 +156,7 @@ def languages_view() -> list[dict[str, Any]]:
 
 
 def show_languages(view: Sequence[Mapping[str, Any]]) -> None:
-    """Draw what `languages_view` gives."""
+    """Print the result of `languages_view`."""
     table = plain_table("", "language", *CODES)
     for one in view:
         marks = ("✓" if name in one["known_by"] else "" for name in CODES)
