@@ -16,8 +16,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import ConsilienceWarning, CoverageWarning, CrossTaskDistiller, InvalidInputError, as_teacher
-from consilience.distil.distiller import score_weights, training_options
+from consilience.distil.distiller import training_options
+from consilience.distil.teacher_check import score_weights
 from consilience.distil.teacher_signal import read_labels
+from consilience.exceptions import ConvergenceWarning
 from consilience.students.base import NotFittedError
 
 torch = pytest.importorskip("torch")
@@ -79,7 +81,7 @@ def test_every_loss_trains_a_network(digits: Digits, loss: str) -> None:
 @pytest.mark.slow
 def test_the_teacher_helps_and_more_so_on_rows_without_labels(digits: Digits) -> None:
     def accuracy(X: Any, y: Any, loss: str = "sinkhorn") -> float:
-        model = CrossTaskDistiller(digits.all_ten, small, loss=loss, lam=30, random_state=0)
+        model = CrossTaskDistiller(digits.all_ten, small, loss=loss, teacher_weight=30, random_state=0)
         return model.fit(X, y).score(digits.X_test[300:], digits.y_test[300:])
 
     alone = accuracy(digits.X, digits.y, "none")
@@ -100,7 +102,7 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None
         start, optimizer="sgd", lr=0.5, max_iter=1, batch_size=50, patience=None, validation_fraction=0.0
     )
     model = CrossTaskDistiller(
-        digits.first_six, student, 7.0, 2.0, 0.2, balance=False, check=False, random_state=0
+        digits.first_six, student, 7.0, 2.0, 0.2, match_shares=False, check=False, random_state=0
     ).fit(digits.X, digits.y)
     cost = cost_matrix(digits.first_six, digits.X, digits.y)
     np.testing.assert_allclose(model.cost_, cost)
@@ -133,12 +135,12 @@ def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_la
 
     cost = np.where(np.eye(10) > 0, 0.0, 1.0)
     CrossTaskDistiller(
-        digits.all_ten, Watching(), 4.0, 1.0, 0.25, cost=cost, balance=False, check=False, threshold=0.0
+        digits.all_ten, Watching(), 4.0, 1.0, 0.25, cost=cost, match_shares=False, check=False, threshold=0.0
     ).fit(digits.X, digits.y)
     X, labels, weights = seen[0]
     plan = np.exp(-cost / 0.25)
     q = digits.all_ten.predict_proba(digits.X[:1]) @ (plan / plan.sum(axis=1, keepdims=True))
-    expected = (np.eye(10)[digits.y[0]] + q[0]) / 2  # lam * epsilon = 1
+    expected = (np.eye(10)[digits.y[0]] + q[0]) / 2  # teacher_weight * epsilon = 1
     first = (digits.X[0] == X).all(axis=1)
     order = np.argsort(labels[first])
     np.testing.assert_allclose(weights[first][order], expected, atol=1e-3)
@@ -162,17 +164,18 @@ def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digi
     np.testing.assert_allclose(alone.predict_proba(rest), alone.student_.predict_all(rest, 10))
 
 
-def test_balanced_transport_gives_every_class_its_share(digits: Digits) -> None:
-    from consilience.distil.teacher_signal import Lesson, Settings, Task, prepare
+def test_matched_shares_give_every_class_its_share(digits: Digits) -> None:
+    from consilience.distil.teacher_signal import SignalOptions, Task, make_signal
     from consilience.teachers.scoring.engine import observe
 
     teacher = as_teacher(digits.first_six)
     task = Task(digits.X, np.arange(10), digits.y.astype(np.intp))
 
-    def shares(balance: bool) -> Any:
-        settings = Settings("embedding", 3.0, "auto", True, balance, None, 0)
-        lesson: Lesson = prepare(teacher, observe(teacher, digits.X), task, settings, None)
-        return lesson.transported(3.0).mean(axis=0)
+    def shares(match: bool) -> Any:
+        options = SignalOptions("embedding", 3.0, "auto", True, match, None, 0)
+        return (
+            make_signal(teacher, observe(teacher, digits.X), task, options).transported_labels().mean(axis=0)
+        )
 
     np.testing.assert_allclose(shares(True), 0.1, atol=1e-5)
     assert np.ptp(shares(False)) > 0.05
@@ -201,12 +204,12 @@ def test_seeds_reproduce(digits: Digits) -> None:
     assert not np.array_equal(first.predict_proba(digits.X), other.predict_proba(digits.X))
 
 
-def test_without_lam_the_teacher_is_not_asked(digits: Digits) -> None:
+def test_without_weight_the_teacher_is_not_asked(digits: Digits) -> None:
     def never(X: Any) -> Any:
         raise AssertionError
 
     teacher = as_teacher(never, range(10), output="logits")
-    for options in ({"lam": 0}, {"loss": "none"}):
+    for options in ({"teacher_weight": 0}, {"loss": "none"}):
         model = CrossTaskDistiller(teacher, quick(2), **options).fit(digits.X, digits.y)
         assert model.teacher_weights_.tolist() == [0.0]
         with pytest.raises(AttributeError, match="no costs"):
@@ -240,11 +243,11 @@ def test_a_poisoned_teacher_is_dropped(digits: Digits, kind: str, student: str) 
         return quick(10) if student == "network" else student
 
     teacher = poisoned(kind, digits)
-    with pytest.warns(ConsilienceWarning, match=r"was dropped, since it (tells nothing|adds only) .* nats"):
+    with pytest.warns(ConsilienceWarning, match=r"was dropped because it (tells nothing|adds only) .* nats"):
         model = CrossTaskDistiller(teacher, make(), random_state=0).fit(digits.X, digits.y)
     alone = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
     assert model.teacher_weights_.tolist() == [0.0]
-    assert not model.checks_[0].kept
+    assert not model.checks_[0].used
     np.testing.assert_array_equal(model.predict(digits.X_test), alone.predict(digits.X_test))
 
 
@@ -257,7 +260,9 @@ def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(
     y = np.concatenate([digits.y[one_each], np.full(250, -1)])
     with pytest.warns(ConsilienceWarning) as told:
         model = CrossTaskDistiller(poisoned(kind, digits), "logistic", random_state=0).fit(X, y)
-    assert "was dropped, since it could not be checked: fewer than 8 labelled rows" in str(told[0].message)
+    assert "was dropped because it could not be checked: it answered fewer than 8 labelled rows" in str(
+        told[0].message
+    )
     alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
     alone.fit(digits.X[one_each], digits.y[one_each])
     score = model.score(digits.X_test[250:], digits.y_test[250:])
@@ -283,7 +288,7 @@ def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Digits, c
 
     bad = as_teacher(broken, range(4), "bad", output="logits")
     teachers = [bad, digits.all_ten]
-    with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped, since it .*out of memory"):
+    with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped because it .*out of memory"):
         model = CrossTaskDistiller(teachers, "logistic", check=check, random_state=0).fit(digits.X, digits.y)
     assert model.teacher_weights_.tolist() == [0.0, 1.0]
     assert "out of memory" in model.checks_[0].reason
@@ -319,11 +324,11 @@ def test_weights_do_not_depend_on_the_units_of_the_scores() -> None:
 def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Digits) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])
-    with pytest.warns(CoverageWarning, match="50 rows without a label were left out"):
+    with pytest.warns(CoverageWarning, match="50 rows without a label are not used"):
         partial = CrossTaskDistiller(digits.first_six, quick(2), random_state=0).fit(X, y)
-    assert not partial.checks_[0].leads
+    assert not partial.checks_[0].beats_labels
     whole = CrossTaskDistiller(digits.all_ten, quick(2), random_state=0).fit(X, y)
-    assert whole.checks_[0].leads
+    assert whole.checks_[0].beats_labels
     assert (partial.n_labels_, whole.n_labels_) == (50, 50)
 
 
@@ -374,10 +379,10 @@ def test_a_saved_student_is_a_teacher_again(digits: Digits, tmp_path: Path) -> N
 
 
 def test_cloning_keeps_teachers_fitted(digits: Digits) -> None:
-    model = CrossTaskDistiller([digits.all_ten], LogisticRegression(), lam=3)
+    model = CrossTaskDistiller([digits.all_ten], LogisticRegression(), teacher_weight=3)
     twin = clone(model)
-    assert twin.get_params()["lam"] == 3
-    assert twin.teacher[0] is digits.all_ten
+    assert twin.get_params()["teacher_weight"] == 3
+    assert twin.teachers[0] is digits.all_ten
     assert twin.student is not model.student
     with pytest.raises(NotFittedError, match="This CrossTaskDistiller is not fitted yet"):
         twin.predict(digits.X)
@@ -403,7 +408,7 @@ def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Digits) -> Non
 def test_labels_alone_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])
-    for options in ({"loss": "none"}, {"lam": 0}):
+    for options in ({"loss": "none"}, {"teacher_weight": 0}):
         model = CrossTaskDistiller(None, "logistic", random_state=0, **options).fit(X, y)
         assert model.teachers_ == []
         given = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0, **options).fit(X, y)
@@ -442,7 +447,7 @@ def test_few_rows_are_trained_on_in_small_batches() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"loss": "sinkhron"}, "loss='sinkhron' is unknown.*Did you mean 'sinkhorn'"),
-    ({"lam": -1}, "lam=-1 must be a finite number of at least 0"),
+    ({"teacher_weight": -1}, "teacher_weight=-1 must be a finite number of at least 0"),
     ({"temperature": 0}, "temperature=0 must be"),
     ({"epsilon": 0.0}, "epsilon=0.0 must be"),
     ({"epsilon": "small"}, "epsilon='small' is unknown; use 'auto'"),
@@ -451,23 +456,133 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cost": [np.zeros((10, 10))] * 2}, "cost has 2 matrices for 1 teachers"),
     ({"cost": "superclass"}, "needs superclasses="),
     ({"check": "maybe"}, "check='maybe' is unknown"),
-    ({"balance": "yes"}, "balance='yes' is unknown"),
+    ({"match_shares": "yes"}, "match_shares='yes' is unknown"),
     ({"regularizer": "l2"}, "regularizer='l2' is unknown"),
     ({"batch_size": 0}, "batch_size=0 must be"),
     ({"loss": "rkd", "student": "logistic"}, "loss='rkd' needs a torch student"),
     ({"student": "mlpp"}, "student='mlpp' is unknown"),
     ({"student": Perceptron()}, "has no predict_proba"),
     ({"student": 3}, "student is a int"),
-    ({"teacher": []}, "teacher is empty"),
-    ({"teacher": [LogisticRegression()]}, r"\(1 of 1\)"),
+    ({"teachers": []}, "teachers is empty"),
+    ({"teachers": [LogisticRegression()]}, r"\(1 of 1\)"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), BAD, ids=[str(options)[:40] for options, _ in BAD])
 def test_bad_options_are_told_in_one_sentence(digits: Digits, options: dict[str, Any], message: str) -> None:
-    given = {"teacher": digits.all_ten, "student": "logistic", **options}
+    given = {"teachers": digits.all_ten, "student": "logistic", **options}
     with pytest.raises(InvalidInputError, match=message):
         CrossTaskDistiller(**given).fit(digits.X, digits.y)
+
+
+def scaled_kd(
+    student_logits: Any, teacher_logits: Any, *, cost: Any, epsilon: float, temperature: float
+) -> Any:
+    """Hinton's loss with the squared temperature, which loss="kd" leaves out."""
+    log_S = torch.log_softmax(student_logits / temperature, dim=1)
+    p_T = torch.softmax(teacher_logits / temperature, dim=1)
+    return temperature**2 * torch.nn.functional.kl_div(log_S, p_T, reduction="none").sum(dim=1)
+
+
+def test_an_own_loss_trains_as_the_same_loss_of_ours(digits: Digits) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:30]])
+    y = np.concatenate([digits.y, np.full(30, -1)])
+    own = CrossTaskDistiller(digits.all_ten, quick(5), 2.0, 3.0, loss=scaled_kd, random_state=0).fit(X, y)
+    ours = CrossTaskDistiller(digits.all_ten, quick(5), 18.0, 3.0, loss="kd", random_state=0).fit(X, y)
+    np.testing.assert_allclose(own.predict_proba(digits.X_test), ours.predict_proba(digits.X_test), atol=1e-4)
+    assert own.checks_[0].reliability == ours.checks_[0].reliability > 0
+    assert own.teacher_weights_.tolist() == ours.teacher_weights_.tolist()
+
+
+def test_an_own_loss_gets_the_costs_of_its_teacher(digits: Digits) -> None:
+    seen = {}
+
+    def watching(student_logits: Any, teacher_logits: Any, *, cost: Any, epsilon: float, **_: Any) -> Any:
+        seen[tuple(cost.shape)] = (cost.detach().numpy(), epsilon, teacher_logits.shape[1])
+        return student_logits.square().mean()
+
+    teachers = [digits.first_six, digits.all_ten]
+    model = CrossTaskDistiller(
+        teachers, quick(1), loss=watching, match_shares=False, check=False, random_state=0
+    ).fit(digits.X, digits.y)
+    for shape, cost in (((6, 10), model.costs_[0]), ((10, 10), model.costs_[1])):
+        given, epsilon, width = seen[shape]
+        np.testing.assert_allclose(given, cost, rtol=1e-5)
+        assert epsilon == pytest.approx(0.5 * cost.std())
+        assert width == shape[0]
+
+
+def test_a_poisoned_teacher_is_dropped_under_an_own_loss_too(digits: Digits) -> None:
+    model = CrossTaskDistiller(poisoned("nasty", digits), quick(2), loss=scaled_kd, random_state=0)
+    with pytest.warns(ConsilienceWarning, match="'nasty' was dropped"):
+        model.fit(digits.X, digits.y)
+
+
+def test_a_module_may_be_an_own_loss_and_stays_as_it_was(digits: Digits) -> None:
+    class Bridge(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = torch.nn.Linear(10, 6)
+
+        def forward(self, student_logits: Any, teacher_logits: Any, **_: Any) -> Any:
+            return (self.map(student_logits) - teacher_logits).square().mean(dim=1)
+
+    bridge = Bridge()
+    before = bridge.map.weight.detach().clone()
+    model = CrossTaskDistiller(digits.first_six, quick(5), loss=bridge, random_state=0)
+    model.fit(digits.X, digits.y)
+    assert torch.equal(bridge.map.weight, before)
+    assert model.history_[-1]["train_loss"] < model.history_[0]["train_loss"]
+
+
+def test_an_own_loss_is_named_in_the_file(digits: Digits, tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    model = CrossTaskDistiller(digits.all_ten, quick(1), loss=scaled_kd, random_state=0)
+    model.fit(digits.X, digits.y).save(tmp_path / "student.onnx")
+    assert "scaled_kd" in (tmp_path / "student.card.json").read_text()
+
+
+def test_what_cannot_be_an_own_loss_is_told(digits: Digits) -> None:
+    with pytest.raises(InvalidInputError, match="loss=scaled_kd, a function, needs a torch student"):
+        CrossTaskDistiller(digits.all_ten, "logistic", loss=scaled_kd).fit(digits.X, digits.y)
+
+    def plain(student_logits: Any, teacher_logits: Any) -> Any:
+        return student_logits.sum()
+
+    with pytest.raises(InvalidInputError, match=r"loss=plain cannot be called as loss\(stud.*'cost'"):
+        CrossTaskDistiller(digits.all_ten, quick(1), loss=plain).fit(digits.X, digits.y)
+    with pytest.raises(InvalidInputError, match="loss=3 is unknown; use 'sinkhorn'"):
+        CrossTaskDistiller(digits.all_ten, quick(1), loss=3).fit(digits.X, digits.y)
+
+
+def test_a_warning_of_the_training_names_only_options_that_the_distiller_has(
+    digits: Digits, monkeypatch: Any
+) -> None:
+    from consilience.nn import SinkhornLoss
+
+    start = SinkhornLoss.__init__
+
+    def hasty(self: Any, *args: Any, **options: Any) -> None:
+        start(self, *args, **(options | {"max_iter": 1}))
+
+    monkeypatch.setattr(SinkhornLoss, "__init__", hasty)
+    with pytest.warns(ConvergenceWarning, match=r"stopped at max_iter=1 .* Raise epsilon\.$"):
+        CrossTaskDistiller(digits.all_ten, quick(1), check=False, random_state=0).fit(digits.X, digits.y)
+
+
+def test_class_shares_that_cannot_be_matched_are_told(digits: Digits, monkeypatch: Any) -> None:
+    from consilience.transport import plan
+
+    monkeypatch.setattr(plan, "SHARE_MAX_ITER", 1)
+    with pytest.warns(ConvergenceWarning, match="Raise epsilon, or set match_shares=False"):
+        CrossTaskDistiller(digits.first_six, "logistic", check=False, random_state=0).fit(digits.X, digits.y)
+
+
+def test_infinite_labels_are_told_without_a_warning(digits: Digits) -> None:
+    y = digits.y.astype(float)
+    y[3] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        CrossTaskDistiller(digits.all_ten, "logistic").fit(digits.X, y)
 
 
 def test_kd_wants_the_same_classes(digits: Digits) -> None:

@@ -41,7 +41,7 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
 _ARGUMENT = re.compile(
-    r"\b(aliases|balance|batch_size|check|classes|cost|epsilon|lam|loss|max_iter|method|n_clusters|n_init|n_jobs|n_neighbors|seed|student"
+    r"\b(aliases|balance|batch_size|check|classes|cost|epsilon|lam|loss|max_iter|method|n_clusters|n_init|n_jobs|n_neighbors|seed|student|teacher_weight"
     r"|metric|n_bootstrap|score|temperature|threshold|train)= ?"
 )
 _OPTIONS = {

@@ -19,7 +19,7 @@ from consilience._validation import check_choice, check_count, check_number, n_r
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.rank.assessment import resampled_means
 from consilience.labels import counted
-from consilience.rank.metrics import METRICS, SCORES, Case, Settings, fitted_logits, takes_teacher
+from consilience.rank.metrics import METRICS, SCORES, Case, Settings, fitted_logits, takes_teachers
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rank.transferability import label_codes
 from consilience.students.sklearn import named_student
@@ -101,7 +101,7 @@ def rank_teachers(
         trained with each teacher (exact). "II" and "I" are understood.
     student : estimator, name or callable, optional
         For "student" a classifier with `predict_proba`, or the name of one ("mlp", "logistic", ...). For
-        "exact" one with a parameter `teacher`, such as a `CrossTaskDistiller`, or a function from a teacher
+        "exact" one with a parameter `teachers`, such as a `CrossTaskDistiller`, or a function from a teacher
         to an unfitted classifier.
     score : {"likelihood", "distance", "cost"}
         What "transport" makes of cost and predictions. ``"distance"`` is eq. (24) as printed, the mean of
@@ -221,10 +221,10 @@ def _settings(
         raise InvalidInputError(
             "student= is for approximation='student' or 'exact'; the fictitious student is a linear probe."
         )
-    if way == "exact" and not isinstance(student, str) and not takes_teacher(student):
+    if way == "exact" and not isinstance(student, str) and not takes_teachers(student):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; approximation='exact' needs a classifier with a "
-            "parameter teacher, such as CrossTaskDistiller(None), or a function from a teacher to one."
+            "parameter teachers, such as CrossTaskDistiller(None), or a function from a teacher to one."
         )
     return Settings(
         way,
