@@ -1,9 +1,9 @@
-"""A new class list, five labels of each, and other people's models: which help, and how much?
+"""A new class list, five labels per class, and other people's models: which help, and how much?
 
-The post office reads digits and calls them by words. A museum wants to sort its labels by number, and has
-five examples of each and a drawer full of unsorted ones. It borrows the post office's model, that of a bank
-which only reads 0 to 5, and one that somebody uploaded as a joke and that is confident and wrong. The museum
-ranks them, learns from those that are worth it, and sends one ONNX model on.
+The post office reads digits and names them by words. A museum wants to sort its tags by number. It has five
+examples of each number, and a drawer full of unsorted tags. It borrows the model of the post office, that of
+a bank, which reads only 0 to 5, and one that somebody uploaded as a joke: it is confident and wrong. The
+museum ranks them, learns from those that help, and passes on one ONNX model.
 
 Run: python examples/borrowed_teachers.py
 """
@@ -46,14 +46,14 @@ def bank() -> MLPClassifier:
 
 
 def joker(rows: np.ndarray) -> np.ndarray:
-    """Answer with confidence whatever comes to mind."""
+    """Answer at random, with confidence."""
     return 9.0 * np.eye(10)[[int(np.frombuffer(row.tobytes(), np.uint8).sum()) % 10 for row in rows]]
 
 
 def main() -> float:
     """Rank the teachers and learn from them; return the accuracy on rows that nobody has seen."""
     with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the joker is dropped, as told below; networks stop early
+        warnings.simplefilter("ignore")  # the joker is dropped, as printed below; networks stop early
         folder = Path(name)
         teachers = {
             "post": as_teacher(post_office(folder)),
@@ -63,14 +63,15 @@ def main() -> float:
         print(rank_teachers(teachers, X[few], names[few], random_state=0))
         rows = np.concatenate([few, drawer])
         labels = [*names[few], *[None] * len(drawer)]
-        alone = CrossTaskDistiller(teachers, "logistic", loss="none").fit(X[few], names[few])
+        labels_only = CrossTaskDistiller(None, "logistic", loss="none").fit(X[few], names[few])
         student = CrossTaskDistiller(teachers, "logistic", random_state=0).fit(X[rows], labels)
         for check, weight in zip(student.checks_, student.teacher_weights_, strict=True):
             print(f"{check.name}: weight {weight:.2f}, {check.reason}")
         back = as_teacher(student.save(folder / "museum.onnx"))
         answer = back.classes[back.predict_logits(X[test]).argmax(axis=1)]
         accuracy = float((answer == names[test]).mean())
-        print(f"{alone.score(X[test], names[test]):.0%} of {len(test)} rows right with five labels a class,")
+        before = labels_only.score(X[test], names[test])
+        print(f"{before:.0%} of {len(test)} rows right with five labels a class,")
         print(f"{accuracy:.0%} of {len(test)} rows right with the borrowed teachers")
         return accuracy
 

@@ -125,7 +125,7 @@ def test_bad_input_is_told_in_one_sentence(
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_labels_alone_need_no_teacher(folder: Path, tmp_path: Path) -> None:
+def test_labels_only_need_no_teacher(folder: Path, tmp_path: Path) -> None:
     arguments = files(folder, tmp_path / "s.onnx")[2:]
     arguments[3] = folder / "some.npy"
     for options in (["--loss", "none"], ["--teacher-weight", 0]):

@@ -84,12 +84,12 @@ def test_the_teacher_helps_and_more_so_on_rows_without_labels(digits: Digits) ->
         model = CrossTaskDistiller(digits.all_ten, small, loss=loss, teacher_weight=30, random_state=0)
         return model.fit(X, y).score(digits.X_test[300:], digits.y_test[300:])
 
-    alone = accuracy(digits.X, digits.y, "none")
-    taught = accuracy(digits.X, digits.y)
+    labels_only = accuracy(digits.X, digits.y, "none")
+    distilled = accuracy(digits.X, digits.y)
     X = np.concatenate([digits.X, digits.X_test[:300]])
     more = accuracy(X, np.concatenate([digits.y, np.full(300, -1)]))
-    assert alone + 0.005 < taught
-    assert taught + 0.005 < more
+    assert labels_only + 0.005 < distilled
+    assert distilled + 0.005 < more
 
 
 def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None:
@@ -150,18 +150,18 @@ def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digi
     X = np.concatenate([digits.X, digits.X_test[:250]])
     y = np.concatenate([digits.y, np.full(250, -1)])
     rest, truth = digits.X_test[250:], digits.y_test[250:]
-    taught = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0).fit(X, y)
-    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
-    alone.fit(digits.X, digits.y)
+    distilled = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0).fit(X, y)
+    labels_only = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    labels_only.fit(digits.X, digits.y)
 
     def loss(model: Any) -> float:
         return float(-np.log(model.predict_proba(rest)[np.arange(len(rest)), truth]).mean())
 
-    assert loss(taught) < loss(alone)
-    confidence = taught.predict_proba(rest).max(axis=1).mean()
-    assert abs(confidence - taught.score(rest, truth)) < 0.15
-    # labels alone were learnt at temperature 1
-    np.testing.assert_allclose(alone.predict_proba(rest), alone.student_.predict_all(rest, 10))
+    assert loss(distilled) < loss(labels_only)
+    confidence = distilled.predict_proba(rest).max(axis=1).mean()
+    assert abs(confidence - distilled.score(rest, truth)) < 0.15
+    # labels only: learnt at temperature 1
+    np.testing.assert_allclose(labels_only.predict_proba(rest), labels_only.student_.predict_all(rest, 10))
 
 
 def test_matched_shares_give_every_class_its_share(digits: Digits) -> None:
@@ -245,10 +245,10 @@ def test_a_poisoned_teacher_is_dropped(digits: Digits, kind: str, student: str) 
     teacher = poisoned(kind, digits)
     with pytest.warns(ConsilienceWarning, match=r"was dropped because it (tells nothing|adds only) .* nats"):
         model = CrossTaskDistiller(teacher, make(), random_state=0).fit(digits.X, digits.y)
-    alone = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
+    labels_only = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
     assert model.teacher_weights_.tolist() == [0.0]
     assert not model.checks_[0].used
-    np.testing.assert_array_equal(model.predict(digits.X_test), alone.predict(digits.X_test))
+    np.testing.assert_array_equal(model.predict(digits.X_test), labels_only.predict(digits.X_test))
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "constant", "nasty"])
@@ -263,10 +263,10 @@ def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(
     assert "was dropped because it could not be checked: it answered fewer than 8 labelled rows" in str(
         told[0].message
     )
-    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
-    alone.fit(digits.X[one_each], digits.y[one_each])
+    labels_only = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    labels_only.fit(digits.X[one_each], digits.y[one_each])
     score = model.score(digits.X_test[250:], digits.y_test[250:])
-    assert score >= alone.score(digits.X_test[250:], digits.y_test[250:]) - 0.01
+    assert score >= labels_only.score(digits.X_test[250:], digits.y_test[250:]) - 0.01
 
 
 def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(digits: Digits) -> None:
@@ -311,6 +311,23 @@ def test_a_ranking_gives_the_weights(digits: Digits) -> None:
     np.testing.assert_allclose(
         model.teacher_weights_, score_weights([row.score for row in ranking.rows], 1.0)
     )
+
+
+def test_the_exact_form_of_a_ranking_trains_a_distiller_with_each_teacher(digits: Digits) -> None:
+    from consilience import rank_teachers
+
+    task, options = (digits.X, digits.y), {"approximation": "exact", "n_bootstrap": 0, "random_state": 0}
+    teachers = {"six": digits.first_six, "ten": digits.all_ten}
+
+    def make(teacher: Any) -> Any:
+        return CrossTaskDistiller(teacher, "logistic", check=False, random_state=0)
+
+    by_parameter = rank_teachers(teachers, *task, student=make(None), **options)
+    by_factory = rank_teachers(teachers, *task, student=make, **options)
+    assert [row.name for row in by_parameter] == ["ten", "six"]
+    assert [row.score for row in by_parameter] == [row.score for row in by_factory]
+    with pytest.raises(InvalidInputError, match="needs a classifier with a parameter teachers"):
+        rank_teachers(teachers, *task, student=LogisticRegression(), **options)
 
 
 def test_weights_do_not_depend_on_the_units_of_the_scores() -> None:
@@ -405,7 +422,7 @@ def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Digits) -> Non
     np.testing.assert_array_equal(model.predict_proba(digits.X_test), answers)
 
 
-def test_labels_alone_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> None:
+def test_labels_only_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])
     for options in ({"loss": "none"}, {"teacher_weight": 0}):

@@ -319,8 +319,8 @@ class CrossTaskDistiller(TaughtClassifier):
                 failures.append(error.at(i, len(teachers)))
                 if len(failures) == len(teachers):
                     raise failures[0] from error.__cause__
-                check = TeacherCheck.unknown(teacher.name, failures[-1].problem)
-                examined.append(Examined(teacher, None, check))
+                unknown = TeacherCheck.unknown(teacher.name, failures[-1].problem)
+                examined.append(Examined(teacher, None, unknown))
                 continue
             check = None
             if folds is not None:

@@ -21,15 +21,15 @@ Floats = NDArray[np.float64]
 
 N_FOLDS = 5
 # A teacher used at full strength must add this many nats over all held-out rows. It is somewhat more than
-# Akaike's price of one parameter, so that chance alone seldom pays it.
+# Akaike's price of one parameter, so that chance seldom pays it.
 PRICE = 2.0
 # Drop teachers whose reliability falls below this, and those whose own gain is not this many standard errors
 # above zero (chance reaches that in one of twenty).
 MIN_RELIABILITY, CONFIDENCE = 0.05, 1.645
 # Fewer held-out rows than this prove nothing; more than this are not needed.
 MIN_ROWS, MAX_ROWS = 8, 2000
-# The least probability that a transported label gives a class: one row on which a teacher is sure and wrong
-# must not decide alone.
+# The least probability that a transported label gives a class: a single row on which a teacher is sure and
+# wrong must not decide.
 FLOOR = 1e-3
 # Columns of X that the labels-only regression sees; more are summed up in random groups.
 MAX_COLUMNS = 1024
