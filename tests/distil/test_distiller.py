@@ -277,6 +277,10 @@ def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(d
     assert nasty == 0
     assert 0 < six < ten <= 1
     assert [check.name for check in model.checks_] == ["six", "nasty", "ten"]
+    reliability = np.array([check.reliability for check in model.checks_])
+    assert 0 < reliability[0] < 1
+    added = [check.added if check.used else np.nan for check in model.checks_]
+    np.testing.assert_allclose(model.teacher_weights_, reliability * score_weights(added, 1.0))
     assert [cost.shape for cost in model.costs_] == [(6, 10), (10, 10), (10, 10)]
     assert model.score(digits.X_test, digits.y_test) > 0.6
 

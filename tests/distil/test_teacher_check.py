@@ -79,6 +79,39 @@ def test_a_teacher_more_accurate_than_the_labels_is_not_raised_above_its_power()
     assert found.reliability == 1
 
 
+def test_a_teacher_as_accurate_as_the_labels_is_used_on_unlabelled_rows() -> None:
+    found = check(RIGHT, CODES, np.where(np.arange(60)[:, None] % 2, SURE, 0.01 * np.eye(4)[CODES]))
+    assert found.accuracy == found.labels_only_accuracy == 1.0
+    assert found.beats_labels
+
+
+def test_a_few_rows_on_which_a_teacher_is_sure_and_wrong_do_not_decide() -> None:
+    guess = np.where(np.arange(60) < 2, (CODES + 1) % 4, CODES)
+    found = check(np.eye(4)[guess], CODES)
+    assert found.reliability > 0.5
+
+
+@pytest.mark.parametrize("shares", [(50, 10), (30, 20, 10), (7, 7, 7, 39), (1, 2, 57), (20, 20, 20)])
+def test_a_constant_teacher_tells_nothing_even_where_it_names_the_most_frequent_class(
+    shares: tuple[int, ...],
+) -> None:
+    codes = np.repeat(np.arange(len(shares)), shares)
+    found = check(np.tile(np.array(shares) / 60, (60, 1)), codes)
+    assert found.gain == pytest.approx(0, abs=1e-9)
+    assert not found.used
+
+
+def test_a_teacher_of_very_low_reliability_is_dropped() -> None:
+    """It is hard to tell from chance in each row, and a thousand rows tell it from chance."""
+    codes = np.arange(1000) % 4
+    for right, used in ((310, False), (500, True)):
+        guess = np.where(np.random.RandomState(0).permutation(1000) < right, codes, (codes + 1) % 4)
+        found = check(np.eye(4)[guess], codes)
+        assert found.gain > 1.645 * found.error
+        assert found.added > 0
+        assert found.used == used
+
+
 def test_only_held_out_rows_are_judged() -> None:
     labels = RIGHT.copy()
     labels[30:] = np.nan

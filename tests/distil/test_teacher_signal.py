@@ -76,6 +76,21 @@ def test_a_label_has_no_part_in_the_transported_label_of_its_own_row() -> None:
     assert np.nanmax(np.abs(after[~rows] - before[~rows])) > 1e-4
 
 
+def test_transported_labels_have_the_class_shares_of_the_labels() -> None:
+    codes = np.repeat(np.arange(3), [14, 6, 4])
+    teacher = as_teacher(lambda rows: np.nan_to_num(logits(rows)), list("abcd"), "t", output="logits")
+    signal, _ = signal_of()
+    task = Task(X, np.arange(3), codes)
+    shifted, plain = (
+        make_signal(teacher, observe(teacher, X), task, replace(signal.options, match_shares=match))
+        for match in (True, False)
+    )
+    np.testing.assert_allclose(
+        shifted.transported_labels().mean(axis=0), [14 / 24, 6 / 24, 4 / 24], atol=1e-5
+    )
+    assert np.abs(plain.transported_labels().mean(axis=0) - task.shares).max() > 0.05
+
+
 def test_shifted_costs_keep_the_least_entry() -> None:
     signal, _ = signal_of()
     assert np.ptp(signal.shift) > 0
