@@ -64,7 +64,7 @@ def test_a_teacher_less_accurate_than_the_labels_counts_by_the_square_of_the_rat
     found = check(labels, CODES, weak)
     assert (found.accuracy, found.labels_only_accuracy) == (0.5, 1.0)
     assert not found.beats_labels
-    # the power itself: with labels that tell as much and are no better than chance nothing is discounted
+    # the power before the discount
     floored = np.log((1 - teacher_check.FLOOR) * labels + teacher_check.FLOOR / 4)
     power = teacher_check.best_power(weak, floored, CODES, teacher_check.PRICE)
     assert power > 0.5
