@@ -63,7 +63,7 @@ def main() -> float:
         print(rank_teachers(teachers, X[few], names[few], random_state=0))
         rows = np.concatenate([few, drawer])
         labels = [*names[few], *[None] * len(drawer)]
-        labels_only = CrossTaskDistiller(teachers, "logistic", loss="none").fit(X[few], names[few])
+        labels_only = CrossTaskDistiller(None, "logistic", loss="none").fit(X[few], names[few])
         student = CrossTaskDistiller(teachers, "logistic", random_state=0).fit(X[rows], labels)
         for check, weight in zip(student.checks_, student.teacher_weights_, strict=True):
             print(f"{check.name}: weight {weight:.2f}, {check.reason}")

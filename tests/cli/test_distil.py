@@ -62,7 +62,7 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     view = json.loads(result.stdout)
     good, mixed = view["teachers"]
     assert good["weight"] > 0.5
-    assert (mixed["weight"], mixed["trust"]) == (0.0, 0.0)
+    assert (mixed["weight"], mixed["reliability"]) == (0.0, 0.0)
     told = " ".join(result.stderr.split())
     assert "'mixed' was dropped" in told
     assert "--no-check keeps it." in told
@@ -70,7 +70,7 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
     teacher = as_teacher(out)
     right = (teacher.classes[teacher.predict_logits(X).argmax(axis=1)] == y).mean()
     assert view["accuracy"] == pytest.approx(right)
-    assert view["accuracy"] > view["accuracy_alone"] > 0.7
+    assert view["accuracy"] > view["accuracy_labels_only"] > 0.7
     assert (view["n_rows"], view["n_labels"], view["n_classes"]) == (60, 60, 10)
     shown = run(*options)
     assert f"{100 * right:.1f}% of {len(y)} test rows" in shown.stdout
@@ -81,13 +81,23 @@ def test_a_student_is_trained_compared_and_written(folder: Path, tmp_path: Path)
 def test_labels_may_be_missing_and_options_reach_the_distiller(folder: Path, tmp_path: Path) -> None:
     arguments = files(folder, tmp_path / "s.onnx")
     arguments[5] = folder / "some.npy"
-    options = ["--lam", 3, "--epsilon", 0.5, "--temperature", 2, "--no-check", "--cost", "constant"]
+    options = [
+        "--teacher-weight",
+        3,
+        "--epsilon",
+        0.5,
+        "--temperature",
+        2,
+        "--no-check",
+        "--cost",
+        "constant",
+    ]
     result = run(*arguments, "--student", "logistic", *options, "--json")
     assert result.exit_code == 0, result.output
     view = json.loads(result.stdout)
     assert (view["n_rows"], view["n_labels"]) == (60, 50)
-    assert (view["lam"], view["temperature"], view["loss"]) == (3.0, 2.0, "sinkhorn")
-    assert view["teachers"][0]["trust"] is None
+    assert (view["teacher_weight"], view["temperature"], view["loss"]) == (3.0, 2.0, "sinkhorn")
+    assert view["teachers"][0]["reliability"] is None
     assert view["accuracy"] is None
 
 
@@ -98,7 +108,7 @@ def test_labels_may_be_missing_and_options_reach_the_distiller(folder: Path, tmp
         (["--student", "mlpp"], "--student 'mlpp' is unknown"),
         (["--epsilon", "tiny"], "--epsilon 'tiny' is unknown; use 'auto'"),
         (["--epsilon", "-1"], "--epsilon -1.0 must be a finite number above 0"),
-        (["--compare"], "--compare needs rows to measure on"),
+        (["--compare"], "--compare needs test rows"),
         (["--test-data", "X.npy"], "--test-data and --test-labels go together"),
         (["--loss", "rkd", "--student", "logistic"], "--loss 'rkd' needs a torch student"),
         (["--out", "student.pkl"], "--out"),
@@ -115,14 +125,14 @@ def test_bad_input_is_told_in_one_sentence(
     assert len(result.stderr.strip().splitlines()) == 1
 
 
-def test_labels_alone_need_no_teacher(folder: Path, tmp_path: Path) -> None:
+def test_labels_only_need_no_teacher(folder: Path, tmp_path: Path) -> None:
     arguments = files(folder, tmp_path / "s.onnx")[2:]
     arguments[3] = folder / "some.npy"
-    for options in (["--loss", "none"], ["--lam", 0]):
+    for options in (["--loss", "none"], ["--teacher-weight", 0]):
         result = run(*arguments, "--student", "logistic", *options, "--json")
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["teachers"] == []
-        assert "left out" not in result.stderr
+        assert "not used" not in result.stderr
     assert run(*arguments, "--student", "logistic", "--loss", "none").exit_code == 0
     result = run(*arguments)
     assert result.exit_code == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,43 +16,15 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import ConsilienceWarning, CoverageWarning, CrossTaskDistiller, InvalidInputError, as_teacher
-from consilience.distil.distiller import score_weights, training_options
-from consilience.exceptions import NotFittedError
+from consilience.distil.distiller import training_options
+from consilience.distil.teacher_check import score_weights
+from consilience.exceptions import ConvergenceWarning, NotFittedError
 
 torch = pytest.importorskip("torch")
 
 from consilience.nn import TorchStudent  # noqa: E402
 
 LOSSES = ("sinkhorn", "kd", "rkd", "fitnet", "refilled", "none")
-
-
-class Digits(NamedTuple):
-    """A network that knows all digits, one that knows 0 to 5, and a task with five labels a class."""
-
-    X: np.ndarray
-    y: np.ndarray
-    X_test: np.ndarray
-    y_test: np.ndarray
-    all_ten: Any
-    first_six: Any
-
-
-@pytest.fixture(scope="module")
-def digits() -> Digits:
-    X, y = load_digits(return_X_y=True)
-    X = (X / 16).astype(np.float32)
-    order = np.random.RandomState(0).permutation(len(X))
-    train, rest = order[:800], order[800:]
-    task = np.concatenate([rest[y[rest] == digit][:5] for digit in range(10)])
-    test = np.setdiff1d(rest, task)
-    six = train[y[train] < 6]
-    teachers = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # not converged, and good enough
-        for rows in (train, six):
-            network = MLPClassifier((128, 64), max_iter=25, random_state=0)
-            teachers.append(network.fit(X[rows], y[rows]))
-    return Digits(X[task], y[task], X[test], y[test], *teachers)
 
 
 def small(n_features: int, n_classes: int) -> Any:
@@ -66,7 +38,7 @@ def quick(epochs: int = 40) -> TorchStudent:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_every_loss_trains_a_network(digits: Digits, loss: str) -> None:
+def test_every_loss_trains_a_network(digits: Any, loss: str) -> None:
     model = CrossTaskDistiller(digits.all_ten, quick(), loss=loss, random_state=0).fit(digits.X, digits.y)
     assert model.score(digits.X_test, digits.y_test) > 0.5
     np.testing.assert_allclose(model.predict_proba(digits.X_test).sum(axis=1), 1, rtol=1e-6)
@@ -76,20 +48,20 @@ def test_every_loss_trains_a_network(digits: Digits, loss: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_teacher_helps_and_more_so_on_rows_without_labels(digits: Digits) -> None:
+def test_the_teacher_helps_and_more_so_on_rows_without_labels(digits: Any) -> None:
     def accuracy(X: Any, y: Any, loss: str = "sinkhorn") -> float:
-        model = CrossTaskDistiller(digits.all_ten, small, loss=loss, lam=30, random_state=0)
+        model = CrossTaskDistiller(digits.all_ten, small, loss=loss, teacher_weight=30, random_state=0)
         return model.fit(X, y).score(digits.X_test[300:], digits.y_test[300:])
 
-    alone = accuracy(digits.X, digits.y, "none")
-    taught = accuracy(digits.X, digits.y)
+    labels_only = accuracy(digits.X, digits.y, "none")
+    distilled = accuracy(digits.X, digits.y)
     X = np.concatenate([digits.X, digits.X_test[:300]])
     more = accuracy(X, np.concatenate([digits.y, np.full(300, -1)]))
-    assert alone + 0.005 < taught
-    assert taught + 0.005 < more
+    assert labels_only + 0.005 < distilled
+    assert distilled + 0.005 < more
 
 
-def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None:
+def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Any) -> None:
     """One step of gradient descent from known weights, taken by hand."""
     from consilience import cost_matrix
     from consilience.nn import SinkhornLoss
@@ -99,7 +71,7 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None
         start, optimizer="sgd", lr=0.5, max_iter=1, batch_size=50, patience=None, validation_fraction=0.0
     )
     model = CrossTaskDistiller(
-        digits.first_six, student, 7.0, 2.0, 0.2, balance=False, check=False, random_state=0
+        digits.first_six, student, 7.0, 2.0, 0.2, match_shares=False, check=False, random_state=0
     ).fit(digits.X, digits.y)
     cost = cost_matrix(digits.first_six, digits.X, digits.y)
     np.testing.assert_allclose(model.cost_, cost)
@@ -116,13 +88,13 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Digits) -> None
 
 @pytest.mark.parametrize("student", ["logistic", DecisionTreeClassifier(), MLPClassifier((16,), max_iter=5)])
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
-def test_any_scikit_learn_student_learns_transported_labels(digits: Digits, student: Any) -> None:
+def test_any_scikit_learn_student_learns_transported_labels(digits: Any, student: Any) -> None:
     model = CrossTaskDistiller(digits.first_six, student, random_state=0).fit(digits.X, digits.y)
     assert model.predict_proba(digits.X_test).shape == (len(digits.X_test), 10)
     assert model.student_.columns_.tolist() == list(range(10))
 
 
-def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_label(digits: Digits) -> None:
+def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_label(digits: Any) -> None:
     seen: list[Any] = []
 
     class Watching(LogisticRegression):
@@ -132,52 +104,53 @@ def test_the_soft_label_of_a_scikit_learn_student_mixes_y_and_the_transported_la
 
     cost = np.where(np.eye(10) > 0, 0.0, 1.0)
     CrossTaskDistiller(
-        digits.all_ten, Watching(), 4.0, 1.0, 0.25, cost=cost, balance=False, check=False, threshold=0.0
+        digits.all_ten, Watching(), 4.0, 1.0, 0.25, cost=cost, match_shares=False, check=False, threshold=0.0
     ).fit(digits.X, digits.y)
     X, labels, weights = seen[0]
     plan = np.exp(-cost / 0.25)
     q = digits.all_ten.predict_proba(digits.X[:1]) @ (plan / plan.sum(axis=1, keepdims=True))
-    expected = (np.eye(10)[digits.y[0]] + q[0]) / 2  # lam * epsilon = 1
+    expected = (np.eye(10)[digits.y[0]] + q[0]) / 2  # teacher_weight * epsilon = 1
     first = (digits.X[0] == X).all(axis=1)
     order = np.argsort(labels[first])
     np.testing.assert_allclose(weights[first][order], expected, atol=1e-3)
 
 
-def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digits: Digits) -> None:
+def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digits: Any) -> None:
     X = np.concatenate([digits.X, digits.X_test[:250]])
     y = np.concatenate([digits.y, np.full(250, -1)])
     rest, truth = digits.X_test[250:], digits.y_test[250:]
-    taught = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0).fit(X, y)
-    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
-    alone.fit(digits.X, digits.y)
+    distilled = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0).fit(X, y)
+    labels_only = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    labels_only.fit(digits.X, digits.y)
 
     def loss(model: Any) -> float:
         return float(-np.log(model.predict_proba(rest)[np.arange(len(rest)), truth]).mean())
 
-    assert loss(taught) < loss(alone)
-    confidence = taught.predict_proba(rest).max(axis=1).mean()
-    assert abs(confidence - taught.score(rest, truth)) < 0.15
-    # labels alone were learnt at temperature 1
-    np.testing.assert_allclose(alone.predict_proba(rest), alone.student_.predict_all(rest, 10))
+    assert loss(distilled) < loss(labels_only)
+    confidence = distilled.predict_proba(rest).max(axis=1).mean()
+    assert abs(confidence - distilled.score(rest, truth)) < 0.15
+    # labels only: learnt at temperature 1
+    np.testing.assert_allclose(labels_only.predict_proba(rest), labels_only.student_.predict_all(rest, 10))
 
 
-def test_balanced_transport_gives_every_class_its_share(digits: Digits) -> None:
-    from consilience.distil.teacher_signal import Lesson, Settings, Task, prepare
+def test_matched_shares_give_every_class_its_share(digits: Any) -> None:
+    from consilience.distil.teacher_signal import SignalOptions, Task, make_signal
     from consilience.teachers.scoring.engine import observe
 
     teacher = as_teacher(digits.first_six)
     task = Task(digits.X, np.arange(10), digits.y.astype(np.intp))
 
-    def shares(balance: bool) -> Any:
-        settings = Settings("embedding", 3.0, "auto", True, balance, None, 0)
-        lesson: Lesson = prepare(teacher, observe(teacher, digits.X), task, settings, None)
-        return lesson.transported(3.0).mean(axis=0)
+    def shares(match: bool) -> Any:
+        options = SignalOptions("embedding", 3.0, "auto", True, match, None, 0)
+        return (
+            make_signal(teacher, observe(teacher, digits.X), task, options).transported_labels().mean(axis=0)
+        )
 
     np.testing.assert_allclose(shares(True), 0.1, atol=1e-5)
     assert np.ptp(shares(False)) > 0.05
 
 
-def test_a_teachers_labels_are_only_names(digits: Digits) -> None:
+def test_a_teachers_labels_are_only_names(digits: Any) -> None:
     order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
     straight = as_teacher(digits.all_ten.predict_proba, range(10), output="probabilities")
     shuffled = as_teacher(
@@ -191,7 +164,7 @@ def test_a_teachers_labels_are_only_names(digits: Digits) -> None:
     np.testing.assert_allclose(first.predict_proba(digits.X), second.predict_proba(digits.X), atol=1e-3)
 
 
-def test_seeds_reproduce(digits: Digits) -> None:
+def test_seeds_reproduce(digits: Any) -> None:
     first, second, other = (
         CrossTaskDistiller(digits.all_ten, quick(5), random_state=seed).fit(digits.X, digits.y)
         for seed in (1, 1, 2)
@@ -200,19 +173,19 @@ def test_seeds_reproduce(digits: Digits) -> None:
     assert not np.array_equal(first.predict_proba(digits.X), other.predict_proba(digits.X))
 
 
-def test_without_lam_the_teacher_is_not_asked(digits: Digits) -> None:
+def test_without_weight_the_teacher_is_not_asked(digits: Any) -> None:
     def never(X: Any) -> Any:
         raise AssertionError
 
     teacher = as_teacher(never, range(10), output="logits")
-    for options in ({"lam": 0}, {"loss": "none"}):
+    for options in ({"teacher_weight": 0}, {"loss": "none"}):
         model = CrossTaskDistiller(teacher, quick(2), **options).fit(digits.X, digits.y)
         assert model.teacher_weights_.tolist() == [0.0]
         with pytest.raises(AttributeError, match="no costs"):
             _ = model.cost_
 
 
-def poisoned(kind: str, digits: Digits) -> Any:
+def poisoned(kind: str, digits: Any) -> Any:
     """A teacher that carries no information, or false."""
     teacher = as_teacher(digits.all_ten)
 
@@ -234,36 +207,45 @@ def poisoned(kind: str, digits: Digits) -> Any:
 
 @pytest.mark.parametrize("kind", ["shuffled", "constant", "nasty"])
 @pytest.mark.parametrize("student", ["logistic", "network"])
-def test_a_poisoned_teacher_is_dropped(digits: Digits, kind: str, student: str) -> None:
+def test_a_poisoned_teacher_is_dropped(digits: Any, kind: str, student: str) -> None:
     def make() -> Any:
         return quick(10) if student == "network" else student
 
     teacher = poisoned(kind, digits)
-    with pytest.warns(ConsilienceWarning, match=r"was dropped, since it (tells nothing|adds only) .* nats"):
+    with pytest.warns(ConsilienceWarning, match=r"was dropped because it (tells nothing|adds only) .* nats"):
         model = CrossTaskDistiller(teacher, make(), random_state=0).fit(digits.X, digits.y)
-    alone = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
+    labels_only = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
     assert model.teacher_weights_.tolist() == [0.0]
-    assert not model.checks_[0].kept
-    np.testing.assert_array_equal(model.predict(digits.X_test), alone.predict(digits.X_test))
+    assert not model.checks_[0].used
+    np.testing.assert_array_equal(model.predict(digits.X_test), labels_only.predict(digits.X_test))
+
+
+def test_a_poisoned_teacher_is_dropped_under_an_own_loss_too(digits: Any) -> None:
+    def own(student_logits: Any, teacher_logits: Any, **_: Any) -> Any:
+        return (student_logits - teacher_logits).square().mean(dim=1)
+
+    model = CrossTaskDistiller(poisoned("nasty", digits), quick(2), loss=own, random_state=0)
+    with pytest.warns(ConsilienceWarning, match="'nasty' was dropped"):
+        model.fit(digits.X, digits.y)
 
 
 @pytest.mark.parametrize("kind", ["shuffled", "constant", "nasty"])
-def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(
-    digits: Digits, kind: str
-) -> None:
+def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(digits: Any, kind: str) -> None:
     one_each = np.unique(digits.y, return_index=True)[1]
     X = np.concatenate([digits.X[one_each], digits.X_test[:250]])
     y = np.concatenate([digits.y[one_each], np.full(250, -1)])
     with pytest.warns(ConsilienceWarning) as told:
         model = CrossTaskDistiller(poisoned(kind, digits), "logistic", random_state=0).fit(X, y)
-    assert "was dropped, since it could not be checked: fewer than 8 labelled rows" in str(told[0].message)
-    alone = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
-    alone.fit(digits.X[one_each], digits.y[one_each])
+    assert "was dropped because it could not be checked: it answered fewer than 8 labelled rows" in str(
+        told[0].message
+    )
+    labels_only = CrossTaskDistiller(digits.all_ten, "logistic", loss="none", random_state=0)
+    labels_only.fit(digits.X[one_each], digits.y[one_each])
     score = model.score(digits.X_test[250:], digits.y_test[250:])
-    assert score >= alone.score(digits.X_test[250:], digits.y_test[250:]) - 0.01
+    assert score >= labels_only.score(digits.X_test[250:], digits.y_test[250:]) - 0.01
 
 
-def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(digits: Digits) -> None:
+def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(digits: Any) -> None:
     teachers = {"six": digits.first_six, "nasty": poisoned("nasty", digits), "ten": digits.all_ten}
     with pytest.warns(ConsilienceWarning, match="'nasty' was dropped"):
         model = CrossTaskDistiller(teachers, quick(), random_state=0).fit(digits.X, digits.y)
@@ -271,18 +253,22 @@ def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(d
     assert nasty == 0
     assert 0 < six < ten <= 1
     assert [check.name for check in model.checks_] == ["six", "nasty", "ten"]
+    reliability = np.array([check.reliability for check in model.checks_])
+    assert 0 < reliability[0] < 1
+    added = [check.added if check.used else np.nan for check in model.checks_]
+    np.testing.assert_allclose(model.teacher_weights_, reliability * score_weights(added, 1.0))
     assert [cost.shape for cost in model.costs_] == [(6, 10), (10, 10), (10, 10)]
     assert model.score(digits.X_test, digits.y_test) > 0.6
 
 
 @pytest.mark.parametrize("check", ["auto", False])
-def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Digits, check: Any) -> None:
+def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Any, check: Any) -> None:
     def broken(X: Any) -> Any:
         raise RuntimeError("out of memory")
 
     bad = as_teacher(broken, range(4), "bad", output="logits")
     teachers = [bad, digits.all_ten]
-    with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped, since it .*out of memory"):
+    with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped because it .*out of memory"):
         model = CrossTaskDistiller(teachers, "logistic", check=check, random_state=0).fit(digits.X, digits.y)
     assert model.teacher_weights_.tolist() == [0.0, 1.0]
     assert "out of memory" in model.checks_[0].reason
@@ -295,7 +281,7 @@ def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Digits, c
         CrossTaskDistiller([bad, bad], "logistic").fit(digits.X, digits.y)
 
 
-def test_a_ranking_gives_the_weights(digits: Digits) -> None:
+def test_a_ranking_gives_the_weights(digits: Any) -> None:
     from consilience import rank_teachers
 
     teachers = {"six": digits.first_six, "ten": digits.all_ten}
@@ -305,6 +291,23 @@ def test_a_ranking_gives_the_weights(digits: Digits) -> None:
     np.testing.assert_allclose(
         model.teacher_weights_, score_weights([row.score for row in ranking.rows], 1.0)
     )
+
+
+def test_the_exact_form_of_a_ranking_trains_a_distiller_with_each_teacher(digits: Any) -> None:
+    from consilience import rank_teachers
+
+    task, options = (digits.X, digits.y), {"approximation": "exact", "n_bootstrap": 0, "random_state": 0}
+    teachers = {"six": digits.first_six, "ten": digits.all_ten}
+
+    def make(teacher: Any) -> Any:
+        return CrossTaskDistiller(teacher, "logistic", check=False, random_state=0)
+
+    by_parameter = rank_teachers(teachers, *task, student=make(None), **options)
+    by_factory = rank_teachers(teachers, *task, student=make, **options)
+    assert [row.name for row in by_parameter] == ["ten", "six"]
+    assert [row.score for row in by_parameter] == [row.score for row in by_factory]
+    with pytest.raises(InvalidInputError, match="needs a classifier with a parameter teachers"):
+        rank_teachers(teachers, *task, student=LogisticRegression(), **options)
 
 
 def test_weights_do_not_depend_on_the_units_of_the_scores() -> None:
@@ -319,18 +322,18 @@ def test_scores_that_differ_by_rounding_weigh_the_same() -> None:
     np.testing.assert_allclose(score_weights([0.1 + 0.2, 0.3, 0.3], 1.0), 1 / 3, rtol=1e-12)
 
 
-def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Digits) -> None:
+def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Any) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])
-    with pytest.warns(CoverageWarning, match="50 rows without a label were left out"):
+    with pytest.warns(CoverageWarning, match="50 rows without a label are not used"):
         partial = CrossTaskDistiller(digits.first_six, quick(2), random_state=0).fit(X, y)
-    assert not partial.checks_[0].leads
+    assert not partial.checks_[0].beats_labels
     whole = CrossTaskDistiller(digits.all_ten, quick(2), random_state=0).fit(X, y)
-    assert whole.checks_[0].leads
+    assert whole.checks_[0].beats_labels
     assert (partial.n_labels_, whole.n_labels_) == (50, 50)
 
 
-def test_rows_on_which_the_teacher_abstains_learn_from_their_labels(digits: Digits) -> None:
+def test_rows_on_which_the_teacher_abstains_learn_from_their_labels(digits: Any) -> None:
     teacher = as_teacher(digits.all_ten)
 
     def shy(X: Any) -> Any:
@@ -347,7 +350,7 @@ def test_rows_on_which_the_teacher_abstains_learn_from_their_labels(digits: Digi
         CrossTaskDistiller(silent, "logistic").fit(digits.X, digits.y)
 
 
-def test_text_labels_lists_and_frames_work(digits: Digits) -> None:
+def test_text_labels_lists_and_frames_work(digits: Any) -> None:
     pandas = pytest.importorskip("pandas")
     names = np.array([f"digit {k}" for k in range(10)])
     frame = pandas.DataFrame(digits.X.astype(float))
@@ -365,7 +368,7 @@ def test_text_labels_lists_and_frames_work(digits: Digits) -> None:
     )
 
 
-def test_a_saved_student_is_a_teacher_again(digits: Digits, tmp_path: Path) -> None:
+def test_a_saved_student_is_a_teacher_again(digits: Any, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     for student in (quick(5), "logistic"):
         model = CrossTaskDistiller(digits.all_ten, student, random_state=0).fit(digits.X, digits.y)
@@ -376,17 +379,17 @@ def test_a_saved_student_is_a_teacher_again(digits: Digits, tmp_path: Path) -> N
         assert "Distilled with 1 teacher" in (tmp_path / "student.card.json").read_text()
 
 
-def test_cloning_keeps_teachers_fitted(digits: Digits) -> None:
-    model = CrossTaskDistiller([digits.all_ten], LogisticRegression(), lam=3)
+def test_cloning_keeps_teachers_fitted(digits: Any) -> None:
+    model = CrossTaskDistiller([digits.all_ten], LogisticRegression(), teacher_weight=3)
     twin = clone(model)
-    assert twin.get_params()["lam"] == 3
-    assert twin.teacher[0] is digits.all_ten
+    assert twin.get_params()["teacher_weight"] == 3
+    assert twin.teachers[0] is digits.all_ten
     assert twin.student is not model.student
     with pytest.raises(NotFittedError, match="This CrossTaskDistiller is not fitted yet"):
         twin.predict(digits.X)
 
 
-def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Digits) -> None:
+def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Any) -> None:
     class Moody(LogisticRegression):
         def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
             if len(np.unique(y)) < 10:
@@ -403,10 +406,10 @@ def test_a_fit_that_fails_leaves_the_one_before_as_it_was(digits: Digits) -> Non
     np.testing.assert_array_equal(model.predict_proba(digits.X_test), answers)
 
 
-def test_labels_alone_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> None:
+def test_labels_only_need_no_teacher_and_say_nothing_of_any(digits: Any) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])
-    for options in ({"loss": "none"}, {"lam": 0}):
+    for options in ({"loss": "none"}, {"teacher_weight": 0}):
         model = CrossTaskDistiller(None, "logistic", random_state=0, **options).fit(X, y)
         assert model.teachers_ == []
         given = CrossTaskDistiller(digits.all_ten, "logistic", random_state=0, **options).fit(X, y)
@@ -415,7 +418,7 @@ def test_labels_alone_need_no_teacher_and_say_nothing_of_any(digits: Digits) -> 
         CrossTaskDistiller(None, "logistic").fit(X, y)
 
 
-def test_what_teachers_say_is_kept(digits: Digits, tmp_path: Path) -> None:
+def test_what_teachers_say_is_kept(digits: Any, tmp_path: Path) -> None:
     first = CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path, random_state=0)
     first.fit(digits.X, digits.y)
     files = sorted(tmp_path.rglob("*.npz"))
@@ -424,7 +427,7 @@ def test_what_teachers_say_is_kept(digits: Digits, tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*.npz")) == files
 
 
-def test_progress_is_reported(digits: Digits) -> None:
+def test_progress_is_reported(digits: Any) -> None:
     seen: dict[str, tuple[int, int]] = {}
 
     def progress(task: str, done: int, total: int) -> None:
@@ -445,7 +448,7 @@ def test_few_rows_are_trained_on_in_small_batches() -> None:
 
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"loss": "sinkhron"}, "loss='sinkhron' is unknown.*Did you mean 'sinkhorn'"),
-    ({"lam": -1}, "lam=-1 must be a finite number of at least 0"),
+    ({"teacher_weight": -1}, "teacher_weight=-1 must be a finite number of at least 0"),
     ({"temperature": 0}, "temperature=0 must be"),
     ({"epsilon": 0.0}, "epsilon=0.0 must be"),
     ({"epsilon": "small"}, "epsilon='small' is unknown; use 'auto'"),
@@ -454,32 +457,62 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"cost": [np.zeros((10, 10))] * 2}, "cost has 2 matrices for 1 teachers"),
     ({"cost": "superclass"}, "needs superclasses="),
     ({"check": "maybe"}, "check='maybe' is unknown"),
-    ({"balance": "yes"}, "balance='yes' is unknown"),
+    ({"match_shares": "yes"}, "match_shares='yes' is unknown"),
     ({"regularizer": "l2"}, "regularizer='l2' is unknown"),
     ({"batch_size": 0}, "batch_size=0 must be"),
     ({"loss": "rkd", "student": "logistic"}, "loss='rkd' needs a torch student"),
     ({"student": "mlpp"}, "student='mlpp' is unknown"),
     ({"student": Perceptron()}, "has no predict_proba"),
     ({"student": 3}, "student is a int"),
-    ({"teacher": []}, "teacher is empty"),
-    ({"teacher": [LogisticRegression()]}, r"\(1 of 1\)"),
+    ({"teachers": []}, "teachers is empty"),
+    ({"teachers": [LogisticRegression()]}, r"\(1 of 1\)"),
 ]
 
 
 @pytest.mark.parametrize(("options", "message"), BAD, ids=[str(options)[:40] for options, _ in BAD])
-def test_bad_options_are_told_in_one_sentence(digits: Digits, options: dict[str, Any], message: str) -> None:
-    given = {"teacher": digits.all_ten, "student": "logistic", **options}
+def test_bad_options_are_told_in_one_sentence(digits: Any, options: dict[str, Any], message: str) -> None:
+    given = {"teachers": digits.all_ten, "student": "logistic", **options}
     with pytest.raises(InvalidInputError, match=message):
         CrossTaskDistiller(**given).fit(digits.X, digits.y)
 
 
-def test_kd_wants_the_same_classes(digits: Digits) -> None:
+def test_a_warning_of_the_training_names_only_options_that_the_distiller_has(
+    digits: Any, monkeypatch: Any
+) -> None:
+    from consilience.nn import SinkhornLoss
+
+    start = SinkhornLoss.__init__
+
+    def hasty(self: Any, *args: Any, **options: Any) -> None:
+        start(self, *args, **(options | {"max_iter": 1}))
+
+    monkeypatch.setattr(SinkhornLoss, "__init__", hasty)
+    with pytest.warns(ConvergenceWarning, match=r"stopped at max_iter=1 .* Raise epsilon\.$"):
+        CrossTaskDistiller(digits.all_ten, quick(1), check=False, random_state=0).fit(digits.X, digits.y)
+
+
+def test_class_shares_that_cannot_be_matched_are_told(digits: Any, monkeypatch: Any) -> None:
+    from consilience.transport import plan
+
+    monkeypatch.setattr(plan, "SHARE_MAX_ITER", 1)
+    with pytest.warns(ConvergenceWarning, match="Raise epsilon, or set match_shares=False"):
+        CrossTaskDistiller(digits.first_six, "logistic", check=False, random_state=0).fit(digits.X, digits.y)
+
+
+def test_infinite_labels_are_told_without_a_warning(digits: Any) -> None:
+    y = digits.y.astype(float)
+    y[3] = np.inf
+    with pytest.raises(ValueError, match="y has inf in row 3"):
+        CrossTaskDistiller(digits.all_ten, "logistic").fit(digits.X, y)
+
+
+def test_kd_wants_the_same_classes(digits: Any) -> None:
     for student in (quick(2), "logistic"):
         with pytest.raises(InvalidInputError, match=r"do not share 6, 7, 8, 9\. Use loss='sinkhorn'"):
             CrossTaskDistiller(digits.first_six, student, loss="kd").fit(digits.X, digits.y)
 
 
-def test_kd_matches_classes_by_name(digits: Digits) -> None:
+def test_kd_matches_classes_by_name(digits: Any) -> None:
     order = np.array([3, 1, 4, 0, 5, 9, 2, 6, 8, 7])
     turned = as_teacher(lambda X: digits.all_ten.predict_proba(X)[:, order], order, output="probabilities")
     straight, other = (
@@ -491,14 +524,14 @@ def test_kd_matches_classes_by_name(digits: Digits) -> None:
     np.testing.assert_allclose(other.predict_proba(digits.X), straight.predict_proba(digits.X), atol=1e-4)
 
 
-def test_labels_are_asked_for(digits: Digits) -> None:
+def test_labels_are_asked_for(digits: Any) -> None:
     with pytest.raises(InvalidInputError, match="the target y is None"):
         CrossTaskDistiller(None, "logistic", loss="none").fit(digits.X, None)
     with pytest.raises(InvalidInputError, match=r"y has one class, 1; .*-1 means no label"):
         CrossTaskDistiller(None, "logistic", loss="none").fit(digits.X, np.where(digits.y > 4, 1, -1))
 
 
-def test_sparse_rows_go_to_students_that_take_them(digits: Digits) -> None:
+def test_sparse_rows_go_to_students_that_take_them(digits: Any) -> None:
     sparse = csr_array(digits.X)
     teacher = as_teacher(lambda X: digits.all_ten.predict_proba(X), range(10), output="probabilities")
     for student in ("logistic", None, quick(2)):
@@ -510,6 +543,6 @@ def test_sparse_rows_go_to_students_that_take_them(digits: Digits) -> None:
     assert model.fit(sparse, digits.y).score(csr_array(digits.X_test), digits.y_test) > 0.7
 
 
-def test_no_rows_are_told(digits: Digits) -> None:
+def test_no_rows_are_told(digits: Any) -> None:
     with pytest.raises(InvalidInputError, match="X has no rows"):
         CrossTaskDistiller(digits.all_ten).fit(digits.X[:0], digits.y[:0])

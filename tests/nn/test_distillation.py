@@ -16,6 +16,7 @@ from consilience.nn import TorchStudent, distillation  # noqa: E402
 from consilience.nn.distillation import (  # noqa: E402
     CrossTaskLoss,
     FitNetLoss,
+    FunctionLoss,
     KDLoss,
     RelationLoss,
     RKDLoss,
@@ -243,10 +244,45 @@ def test_hooks_are_removed_when_training_fails() -> None:
     ("loss", "shapes", "message"),
     [
         (KDLoss(), ((4, 3), (4, 2)), r"input has shape \(4, 3\) and target \(4, 2\); expected the same"),
-        (RKDLoss(), ((4, 3), (5, 2)), r"expected \(n, d\) and \(n, e\), as many rows"),
+        (RKDLoss(), ((4, 3), (5, 2)), r"expected \(n, d\) and \(n, e\), with the same n"),
         (FitNetLoss(2), ((4, 3), (4, 2)), "does not know n_features yet"),
     ],
 )
 def test_wrong_shapes_are_told(loss: Any, shapes: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         loss(*(torch.zeros(shape) for shape in shapes))
+
+
+def test_a_function_sees_answered_rows_only_and_means_the_same_in_both_forms() -> None:
+    student, teacher = pair(0, n=6)
+    teacher[[1, 4]] = NAN
+    seen: list[Any] = []
+
+    def rows(
+        student_logits: Any, teacher_logits: Any, *, cost: Any, epsilon: float, temperature: float
+    ) -> Any:
+        seen.append((student_logits.shape, teacher_logits.isnan().any(), cost, epsilon, temperature))
+        return (student_logits @ cost.T - teacher_logits).square().sum(dim=1)
+
+    def mean(*args: Any, **options: Any) -> Any:
+        return rows(*args, **options).mean()
+
+    cost = np.arange(12.0).reshape(4, 3)
+    by_rows, by_mean = (FunctionLoss(f, cost, 0.5, 2.0)(student, teacher) for f in (rows, mean))
+    shape, any_nan, given, epsilon, temperature = seen[0]
+    assert (tuple(shape), bool(any_nan), epsilon, temperature) == ((4, 3), False, 0.5, 2.0)
+    np.testing.assert_array_equal(given, cost)
+    answered = [0, 2, 3, 5]
+    by_hand = (student[answered] @ torch.tensor(cost).T - teacher[answered]).square().sum() / 6
+    assert by_rows.item() == pytest.approx(by_hand.item())
+    assert by_mean.item() == pytest.approx(by_hand.item())
+    nothing = FunctionLoss(rows, cost, 0.5, 2.0)(student, torch.full_like(teacher, NAN))
+    assert nothing.item() == 0.0
+    nothing.backward()
+
+
+@pytest.mark.parametrize("wrong", [3.0, torch.zeros(2), torch.zeros(5, 1), None])
+def test_a_function_that_returns_something_else_is_told(wrong: Any) -> None:
+    loss = FunctionLoss(lambda *_, **__: wrong, np.zeros((4, 3)), 0.1, 1.0)
+    with pytest.raises(InvalidInputError, match=r"for 5 rows; expected a tensor of shape \(\) or \(5,\)"):
+        loss(*pair(0))

@@ -27,7 +27,7 @@ from consilience import (
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.teachers.scoring.engine import Observed, observe
-from consilience.transport.centres import features, ncm_accuracy, teacher_centres
+from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
@@ -344,6 +344,22 @@ def test_nearest_class_means_of_a_network_do_nearly_as_well_as_the_network(netwo
     assert check.model - check.true_centres < 0.05
     assert check.trustworthy
     assert "The weights can replace the class centres." in str(check)
+
+
+def test_weights_are_compared_with_the_model_and_not_with_the_true_centres() -> None:
+    """A model may be far better, or worse, than the nearest true centre."""
+
+    def trustworthy(model: float, true_centres: float, weights: float | None, labelled: bool = True) -> bool:
+        return NcmAccuracy(model, true_centres, weights, 100, labelled).trustworthy
+
+    assert not trustworthy(0.95, 0.70, 0.70)  # as good as the centres, and 0.25 worse than the model
+    assert trustworthy(0.70, 0.95, 0.65)  # 0.3 worse than the centres, and 0.05 worse than the model
+    assert trustworthy(0.75, 0.0, 0.66)
+    assert not trustworthy(0.75, 0.0, 0.64)
+    assert not trustworthy(0.5, 0.5, None)
+    # without labels, agreement with the model counts by itself
+    assert trustworthy(1.0, 0.9, 0.5, labelled=False)
+    assert not trustworthy(1.0, 0.1, 0.49, labelled=False)
 
 
 def test_without_labels_the_models_own_predictions_are_the_measure(network: Any, forest: Any) -> None:

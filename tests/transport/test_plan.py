@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import sinkhorn
-from consilience.transport.plan import balancing, conditional_plan
+from consilience.transport.plan import class_share_shift, conditional_plan
 
 SEEDS = st.integers(0, 2**31 - 1)
 
@@ -43,15 +43,15 @@ def test_the_distance_is_epsilon_times_a_divergence_where_the_teacher_is_sure() 
 
 @settings(max_examples=20, deadline=None)
 @given(SEEDS)
-def test_balanced_labels_have_the_shares_of_the_task(seed: int) -> None:
+def test_shifted_labels_have_the_shares_of_the_task(seed: int) -> None:
     p_T, cost = problem(seed)
     prior = np.random.RandomState(seed).dirichlet(np.full(3, 5.0))
-    q = p_T @ conditional_plan(cost, 0.2, balancing(p_T, prior, cost, 0.2))
+    q = p_T @ conditional_plan(cost, 0.2, class_share_shift(p_T, prior, cost, 0.2))
     np.testing.assert_allclose(q.mean(axis=0), prior, atol=1e-4)
 
 
 def test_a_constant_teachers_labels_are_the_shares_alone() -> None:
     _, cost = problem(2)
     p_T = np.tile([1.0, 0.0, 0.0, 0.0], (5, 1))
-    q = p_T @ conditional_plan(cost, 0.1, balancing(p_T, np.array([0.5, 0.3, 0.2]), cost, 0.1))
+    q = p_T @ conditional_plan(cost, 0.1, class_share_shift(p_T, np.array([0.5, 0.3, 0.2]), cost, 0.1))
     np.testing.assert_allclose(q, np.tile([0.5, 0.3, 0.2], (5, 1)), atol=1e-5)

@@ -1,8 +1,7 @@
-"""One teacher made ready for one task: what it says, what its classes cost, and whether to trust it."""
+"""One teacher's signal for a task: what it said, the costs of its classes, and its transported labels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,32 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._validation import check_cost, take_rows
-from consilience.distil.teacher_check import (
-    TeacherCheck,
-    check_teacher,
-    learn_alone,
-    make_folds,
-)
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience._validation import check_cost, check_sharpness, take_rows
+from consilience.exceptions import TeacherError
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
-from consilience.labels import shorten
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import Observed
 from consilience.transport.centres import cost_matrix, features, teacher_centres
-from consilience.transport.plan import balancing, conditional_plan
+from consilience.transport.plan import class_share_shift, conditional_plan
 
 Floats = NDArray[np.float64]
 
-# With an automatic epsilon, what lam = 1 is worth in units of it: lam = 10 gives teachers three times the
-# weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test or table uses.
+# What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
+# teachers three times the weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test and no
+# table uses.
 STRENGTH = 0.3
 
 
 @dataclass(frozen=True)
 class Task:
-    """What the student is to learn.
+    """What the student has to learn.
 
     Attributes
     ----------
@@ -43,7 +36,7 @@ class Task:
         All n of them.
     classes : (K,) array
     codes : (n,) array of int
-        The place of each label among the classes; -1 where there is none.
+        The position of each label among the classes; -1 for rows without a label.
     """
 
     X: Any
@@ -52,198 +45,194 @@ class Task:
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
-        """Which rows (n,) have a label."""
+        """The rows (n,) that have a label."""
         return self.codes >= 0
 
     @property
-    def prior(self) -> Floats:
+    def shares(self) -> Floats:
         """The share (K,) of each class among the labels."""
         counts = np.bincount(self.codes[self.labelled], minlength=len(self.classes))
         return np.asarray(counts / counts.sum())
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How costs are made; the options of `CrossTaskDistiller` of the same names."""
+class SignalOptions:
+    """How costs and transported labels are made: the options of `CrossTaskDistiller` of the same names."""
 
     cost: Any
     temperature: float
     epsilon: float | str
     normalize: bool
-    balance: bool
+    match_shares: bool
     superclasses: Any
     seed: int
 
 
-@dataclass(frozen=True)
-class Trial:
-    """How teachers are checked: which labelled rows are held out when, and what labels alone tell of them."""
+@dataclass(frozen=True, eq=False)
+class CostSource:
+    """What the costs of a teacher are made of: either a fixed matrix, or centres and labelled embeddings.
 
-    folds: NDArray[np.intp]
-    log_alone: Floats
+    Attributes
+    ----------
+    n_classes : int
+        K.
+    fixed : (m, K) array or None
+        Costs that do not depend on which labelled rows are used.
+    centres : (m, d) array or None
+        The centres of the teacher's own classes.
+    embeddings : (l, d) array or None
+        Of the l labelled rows.
+    codes : (l,) array of int
+        Their labels.
+    normalize : bool
+        Whether centres are compared at unit length.
+    """
 
-    @classmethod
-    def of(cls, task: Task, seed: int) -> Trial:
-        """Draw the folds and learn from the labels alone."""
-        codes = task.codes[task.labelled]
-        folds = make_folds(codes, np.random.RandomState(seed))
-        return cls(folds, learn_alone(take_rows(task.X, task.labelled), codes, len(task.classes), folds))
+    n_classes: int
+    codes: NDArray[np.intp]
+    normalize: bool
+    fixed: Floats | None = None
+    centres: Floats | None = None
+    embeddings: NDArray[Any] | None = None
+
+    def cost(self, rows: NDArray[np.bool_]) -> Floats:
+        """Return M (m, K) of SCTD, eq. (7), from some of the labelled rows (l,)."""
+        if self.fixed is not None:
+            return self.fixed
+        assert self.centres is not None  # noqa: S101
+        assert self.embeddings is not None  # noqa: S101
+        means = class_means(self.embeddings[rows], self.codes[rows], self.n_classes)
+        missing = np.isnan(means).any(axis=1)
+        if missing.any():  # no answer on any row of a class: nothing tells it apart from the others
+            means[missing] = np.nanmean(means[~missing], axis=0)
+        return centre_distances(self.centres, means, self.normalize)
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
-    """A teacher's part in a task.
+class TeacherSignal:
+    """What a teacher has to say about a task.
 
     Attributes
     ----------
     teacher : Teacher
-    seen : Observed
+    observed : Observed
         Logits (n, m) and embeddings (n, d) of all rows.
     cost : (m, K) array
-        M of SCTD, eq. (7).
-    beta : (K,) array
-        What is taken off each column of it, so that transported labels have the task's class shares.
+        M of SCTD, eq. (7), from all labelled rows that the teacher answered.
+    shift : (K,) array
+        What is subtracted from each column of the cost, so that transported labels have the class shares of
+        the task; zeros with ``match_shares=False``.
     epsilon : float
     automatic : bool
-        Whether epsilon was chosen by the cost.
-    check : TeacherCheck or None
+        Whether epsilon follows from the cost.
+    source : CostSource
+    options : SignalOptions
     """
 
     teacher: Teacher
-    seen: Observed
+    observed: Observed
     cost: Floats
-    beta: Floats
+    shift: Floats
     epsilon: float
     automatic: bool
-    check: TeacherCheck | None = None
+    source: CostSource
+    options: SignalOptions
 
-    def transported(self, temperature: float) -> Floats:
-        """Return the transported label (n, K) of each row; NaN where the teacher abstains."""
-        proba = softmax(self.seen.logits / temperature, axis=1)
-        return np.asarray(proba @ conditional_plan(self.cost, self.epsilon, self.beta))
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """The rows (n,) on which the teacher did not abstain."""
+        return ~np.isnan(self.observed.logits[:, 0])
 
     @property
     def strength(self) -> float:
-        """What the Sinkhorn distance is multiplied with, besides lam.
+        """A factor of the Sinkhorn distance, besides teacher_weight.
 
-        It is worth about epsilon KL(p_S, q). An automatic epsilon grows with the costs, whose units differ
-        from teacher to teacher; counted in units of it, lam means the same for all.
+        The distance is worth about epsilon KL(p_S, q). An automatic epsilon grows with the costs, and their
+        units differ between teachers. Counted in units of epsilon, teacher_weight means the same for all.
         """
         return STRENGTH / self.epsilon if self.automatic else 1.0
 
-    def heard(self, task: Task) -> NDArray[np.bool_]:
-        """Return on which rows (n,) a student listens: where y is known, and elsewhere if this knows more."""
-        spoken = ~np.isnan(self.seen.logits[:, 0])
-        return spoken if self.check is None or self.check.leads else spoken & task.labelled
+    def transported_labels(self) -> Floats:
+        """Return the transported label (n, K) of each row; NaN where the teacher abstained."""
+        proba = softmax(self.observed.logits / self.options.temperature, axis=1)
+        return np.asarray(proba @ conditional_plan(self.cost, self.epsilon, self.shift))
 
-    def balanced_cost(self) -> Floats:
-        """Return the cost (m, K) less beta, with its least entry where it was: SCTD has no beta."""
-        balanced = self.cost - self.beta
-        return np.asarray(balanced - balanced.min() + self.cost.min())
+    def shifted_cost(self) -> Floats:
+        """Return the cost (m, K) less the shift, with the same least entry as before."""
+        shifted = self.cost - self.shift
+        return np.asarray(shifted - shifted.min() + self.cost.min())
 
 
-def prepare(teacher: Teacher, seen: Observed, task: Task, settings: Settings, trial: Trial | None) -> Lesson:
-    """Make costs for a teacher, and check it."""
-    labelled = task.labelled
-    codes = task.codes[labelled]
-    proba = np.asarray(softmax(seen.logits[labelled] / settings.temperature, axis=1))
-    spoken = ~np.isnan(proba[:, 0])
-    if not spoken.any():
+def make_signal(teacher: Teacher, observed: Observed, task: Task, options: SignalOptions) -> TeacherSignal:
+    """Make the costs of a teacher from what it said about the labelled rows."""
+    proba, answered = _labelled_proba(observed, task, options.temperature)
+    if not answered.any():
         raise TeacherError(teacher.name, "abstains on every labelled row; there is nothing to learn from it.")
-    cost_from = _costs(teacher, seen, task, settings)
-    cost = cost_from(spoken)
-    automatic = isinstance(settings.epsilon, str)
-    epsilon = automatic_epsilon(cost) if automatic else float(settings.epsilon)
-
-    def shift(M: Floats, rows: NDArray[np.bool_]) -> Floats:
-        return balancing(proba[rows], task.prior, M, epsilon) if settings.balance else np.zeros(M.shape[1])
-
-    def label(train: NDArray[np.bool_]) -> Callable[[Floats], Floats]:
-        M = cost_from(train)
-        plan = conditional_plan(M, epsilon, shift(M, train))
-        return lambda p: np.asarray(p @ plan)
-
-    verdict = None
-    if trial is not None:
-        verdict = check_teacher(teacher.name, proba, codes, trial.log_alone, trial.folds, label)
-    return Lesson(teacher, seen, cost, shift(cost, spoken), epsilon, automatic, verdict)
+    source = _cost_source(teacher, observed, task, options)
+    cost = source.cost(answered)
+    automatic = isinstance(options.epsilon, str)
+    epsilon = check_sharpness(automatic_epsilon(cost) if automatic else float(options.epsilon), cost)
+    shift = _shift(proba[answered], task, cost, epsilon, options)
+    return TeacherSignal(teacher, observed, cost, shift, epsilon, automatic, source, options)
 
 
-def failed_lesson(teacher: Teacher, task: Task, problem: str) -> Lesson:
-    """Return the lesson of a teacher that failed: nothing is known of it, and it is dropped."""
-    m, K = len(teacher.classes), len(task.classes)
-    nothing = Observed(np.full((len(task.codes), m), np.nan), None)
-    check = TeacherCheck.failed(teacher.name, problem)
-    return Lesson(teacher, nothing, np.full((m, K), np.nan), np.zeros(K), np.nan, False, check)
+def out_of_fold_labels(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> Floats:
+    """Return transported labels (l, K) of the l labelled rows, each made with the costs of other folds.
 
-
-def _costs(
-    teacher: Teacher, seen: Observed, task: Task, settings: Settings
-) -> Callable[[NDArray[np.bool_]], Floats]:
-    """Return a function that makes M (m, K) of some of the labelled rows."""
-    if not isinstance(settings.cost, str):
-        own_cost = check_cost(settings.cost, len(teacher.classes), len(task.classes))
-        return lambda rows: own_cost
-    labelled = task.labelled
-    X, codes = take_rows(task.X, labelled), task.codes[labelled]
-    heard = Observed(seen.logits[labelled], None if seen.embeddings is None else seen.embeddings[labelled])
-    if settings.cost != "embedding":
-        fixed = cost_matrix(
-            teacher,
-            X,
-            task.classes[codes],
-            kind=settings.cost,  # type: ignore[arg-type]
-            superclasses=settings.superclasses,
-            normalize=settings.normalize,
-            observed=heard,
-            random_state=settings.seed,
-        )
-        return lambda rows: fixed
-    own, E = teacher_centres(teacher, X, observed=heard), features(heard)
-
-    def cost_from(rows: NDArray[np.bool_]) -> Floats:
-        means = class_means(E[rows], codes[rows], len(task.classes))
-        gone = np.isnan(means).any(axis=1)
-        if gone.any():  # the teacher abstains on all rows of a class: nothing tells it from the others
-            means[gone] = np.nanmean(means[~gone], axis=0)
-        return centre_distances(own, means, settings.normalize)
-
-    return cost_from
-
-
-def matched_logits(lesson: Lesson, classes: NDArray[Any]) -> Floats:
-    """Return the teacher's logits (n, K) in the order of the student's classes, which must be the same."""
-    own = lesson.teacher.classes.tolist()
-    if set(own) != set(classes.tolist()):
-        only = shorten(sorted(set(own) ^ set(classes.tolist()), key=str), 5)
-        raise InvalidInputError(
-            f"{{argument}} needs a teacher with the student's classes, and {lesson.teacher.name!r} and the "
-            f"student do not share {only}. Use {{remedy}}, which needs no common classes.",
-            argument="loss",
-            value="kd",
-            remedy=("loss", "sinkhorn"),
-        )
-    return lesson.seen.logits[:, [own.index(name) for name in classes.tolist()]]
-
-
-def standard_embeddings(lesson: Lesson) -> Floats:
-    """Return embeddings (n, d) of mean 0 and root mean square 1, so that lam means the same for all."""
-    E = np.asarray(features(lesson.seen), dtype=np.float64)
-    E = E - np.nanmean(E, axis=0)
-    size = float(np.sqrt(np.nanmean(E**2)))
-    return np.asarray(E / (size if size > 0 else 1.0))
-
-
-def nearest_mean_logits(lesson: Lesson, task: Task, normalize: bool) -> Floats:
-    """Return logits (n, K) of the nearest class mean in the teacher's embedding.
-
-    Minus the squared distance, in units of what rows have from the mean of their own class.
+    Parameters
+    ----------
+    signal : TeacherSignal
+    task : Task
+    fold : (l,) array of int
+        The fold in which a labelled row is held out; -1 for rows that never are. Their labels are NaN, and so
+        are those of rows that the teacher did not answer.
     """
-    E, labelled = features(lesson.seen), task.labelled
-    means = class_means(E[labelled], task.codes[labelled], len(task.classes))
-    squares = np.full((len(E), len(means)), np.nan)
-    spoken = ~np.isnan(E[:, 0])
-    squares[spoken] = centre_distances(E[spoken], means, normalize) ** 2
-    rows = np.flatnonzero(labelled & spoken)
-    own = float(squares[rows, task.codes[rows]].mean())
-    return np.asarray(-squares / (own if own > 0 else 1.0))
+    options = signal.options
+    proba, answered = _labelled_proba(signal.observed, task, options.temperature)
+    labels = np.full((len(proba), len(task.classes)), np.nan)
+    for held_out in np.unique(fold[answered & (fold >= 0)]):
+        rows, others = answered & (fold == held_out), answered & (fold != held_out)
+        if not others.any():
+            continue
+        cost = signal.source.cost(others)
+        shift = _shift(proba[others], task, cost, signal.epsilon, options)
+        labels[rows] = proba[rows] @ conditional_plan(cost, signal.epsilon, shift)
+    return labels
+
+
+def _labelled_proba(observed: Observed, task: Task, temperature: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the probabilities (l, m) of the labelled rows, and which of them the teacher answered (l,)."""
+    proba = np.asarray(softmax(observed.logits[task.labelled] / temperature, axis=1))
+    return proba, ~np.isnan(proba[:, 0])
+
+
+def _shift(proba: Floats, task: Task, cost: Floats, epsilon: float, options: SignalOptions) -> Floats:
+    if not options.match_shares:
+        return np.zeros(cost.shape[1])
+    return class_share_shift(proba, task.shares, cost, epsilon)
+
+
+def _cost_source(teacher: Teacher, observed: Observed, task: Task, options: SignalOptions) -> CostSource:
+    """Return what the costs are made of."""
+    labelled, n_classes = task.labelled, len(task.classes)
+    codes = task.codes[labelled]
+    if not isinstance(options.cost, str):
+        fixed = check_cost(options.cost, len(teacher.classes), n_classes)
+        return CostSource(n_classes, codes, options.normalize, fixed)
+    X = take_rows(task.X, labelled)
+    embeddings = None if observed.embeddings is None else observed.embeddings[labelled]
+    on_labelled = Observed(observed.logits[labelled], embeddings)
+    if options.cost == "embedding":
+        centres = teacher_centres(teacher, X, observed=on_labelled)
+        return CostSource(n_classes, codes, options.normalize, None, centres, features(on_labelled))
+    fixed = cost_matrix(
+        teacher,
+        X,
+        task.classes[codes],
+        kind=options.cost,  # type: ignore[arg-type]
+        superclasses=options.superclasses,
+        normalize=options.normalize,
+        observed=on_labelled,
+        random_state=options.seed,
+    )
+    return CostSource(n_classes, codes, options.normalize, fixed)

@@ -1,15 +1,17 @@
-"""Losses that a student learns from a teacher by, and the sum of them that a distiller minimises.
+"""Losses by which a student learns from a teacher, and their sum, which a distiller minimises.
 
-Each is called as ``loss(input, target)``: the student's logits or features, and the teacher's. A row of NaN
-in the target (the teacher abstains) contributes nothing.
+Each is called as ``loss(input, target)``, with the student's logits or features and the teacher's. A row of
+NaN in the target (the teacher abstained) adds nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import normalize, smooth_l1_loss
 
@@ -18,10 +20,10 @@ from consilience.exceptions import InvalidInputError
 from consilience.nn.losses import REDUCTIONS
 
 MOST_ANGLES = 2**19
-"""RKD looks at the angles of all triples of a batch, up to this many; then it takes fewer vertices."""
+"""RKD looks at the angles of all triples of a batch, up to this many; beyond, it takes fewer vertices."""
 
 SHORTEST = 1e-2
-"""Sides of angles shorter than this, in units of the mean distance, count less the shorter they are."""
+"""Sides of an angle that are shorter than this, in units of the mean distance, count less."""
 
 
 class KDLoss(nn.Module):
@@ -36,7 +38,7 @@ class KDLoss(nn.Module):
     temperature : float
         tau, for both.
     reduction : {"mean", "sum", "none"}
-        The mean is over all rows, those on which the teacher abstains too.
+        The mean is over all rows, including those on which the teacher abstained.
 
     Examples
     --------
@@ -54,18 +56,19 @@ class KDLoss(nn.Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """Return the loss of logits (n, K) and teacher logits (n, K)."""
         _check_pair(input, target, same_width=True)
-        said, z_T = _spoken(target)
+        answered, z_T = _answered(target)
         log_S = torch.log_softmax(input / self.temperature, dim=1)
         log_T = torch.log_softmax(z_T.to(log_S.dtype) / self.temperature, dim=1)
         rows = (log_T.exp() * (log_T - log_S)).sum(dim=1)
-        return _reduce(rows.masked_fill(~said, 0.0), self.reduction)
+        return _reduce(rows.masked_fill(~answered, 0.0), self.reduction)
 
 
 class RKDLoss(nn.Module):
     """Relational distillation (Park et al. 2019): distances and angles between the rows of a batch.
 
-    Distances are divided by their mean over the batch, so that the two spaces need neither the same scale nor
-    the same number of dimensions; both differences count by Huber's loss, averaged over pairs and triples.
+    Distances are divided by their mean over the batch, so the two spaces may differ in scale and in the
+    number of dimensions. Differences of distances and of angles enter by Huber's loss, averaged over pairs
+    and triples.
 
     Parameters
     ----------
@@ -88,8 +91,8 @@ class RKDLoss(nn.Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         """Return the loss of features (n, d) and teacher embeddings (n, e)."""
         _check_pair(input, target)
-        said, _ = _spoken(target)
-        S, T = input[said], target[said].to(input.dtype)
+        answered, _ = _answered(target)
+        S, T = input[answered], target[answered].to(input.dtype)
         if len(S) < 2:
             return input.sum() * 0.0
         loss = self.distance * smooth_l1_loss(_relative_distances(S), _relative_distances(T))
@@ -99,16 +102,17 @@ class RKDLoss(nn.Module):
 
 
 class FitNetLoss(nn.Module):
-    """Hints (Romero et al. 2015): a linear map, learnt alongside, from student features to embeddings.
+    """Hints (Romero et al. 2015): a linear map from student features to embeddings, learnt along the way.
 
-    The mean squared difference, over entries and rows. The map belongs to the loss and is dropped with it.
+    The loss is the mean squared difference over entries and rows. The map belongs to the loss, and is dropped
+    with it.
 
     Parameters
     ----------
     n_embedding : int
         Columns of the teacher's embedding.
     n_features : int, optional
-        Columns of the student's features; where they are not known yet, `prepare` is told later.
+        Columns of the student's features. If they are not known yet, call `prepare` later.
     """
 
     hint: nn.Linear | None
@@ -121,7 +125,7 @@ class FitNetLoss(nn.Module):
             self.prepare(n_features)
 
     def prepare(self, n_features: int) -> None:
-        """Make the map, before an optimiser asks for the parameters."""
+        """Make the map. Call this before an optimiser takes the parameters."""
         self.hint = nn.Linear(check_count("n_features", n_features), self.n_embedding)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
@@ -129,20 +133,21 @@ class FitNetLoss(nn.Module):
         _check_pair(input, target)
         if self.hint is None:
             raise InvalidInputError("FitNetLoss does not know n_features yet; give it, or call prepare.")
-        said, E = _spoken(target)
+        answered, E = _answered(target)
         rows = (self.hint(input) - E.to(input.dtype)).square().mean(dim=1)
-        return _reduce(rows.masked_fill(~said, 0.0), "mean")
+        return _reduce(rows.masked_fill(~answered, 0.0), "mean")
 
 
 class RelationLoss(nn.Module):
-    r"""Match whom the teacher finds near, in the style of ReFilled (Ye et al. 2020).
+    r"""Match which rows the teacher finds near, in the style of ReFilled (Ye et al. 2020).
 
-    For every row i of a batch the distances to the others give a distribution over them,
+    For every row i of a batch, the distances to the other rows give a distribution over them,
 
     .. math:: p(j | i) \propto \exp(-\lVert\phi_i - \phi_j\rVert / (\mu\tau)), \quad j \neq i,
 
-    with mu the mean distance in the batch; the student's is to match the teacher's by KL divergence. ReFilled
-    draws a positive and some negatives per anchor; here all rows of the batch take part.
+    with mu the mean distance in the batch. The loss is the KL divergence between the teacher's distribution
+    and the student's. ReFilled draws a positive and some negatives per anchor; here all rows of the batch
+    take part.
 
     Parameters
     ----------
@@ -164,14 +169,71 @@ class RelationLoss(nn.Module):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         """Return the loss of features (n, d) and teacher embeddings (n, e)."""
         _check_pair(input, target)
-        said, _ = _spoken(target)
-        if int(said.sum()) < 3:
+        answered, _ = _answered(target)
+        if int(answered.sum()) < 3:
             return input.sum() * 0.0
         log_S, log_T = (
             torch.log_softmax(-_relative_distances(phi) / self.temperature, dim=1)
-            for phi in (input[said], target[said].to(input.dtype))
+            for phi in (input[answered], target[answered].to(input.dtype))
         )
         return (log_T.exp() * (log_T - log_S)).sum(dim=1).mean()
+
+
+class FunctionLoss(nn.Module):
+    """A distillation loss of the user's own, on the rows that the teacher answered.
+
+    Parameters
+    ----------
+    function : callable
+        Called as ``function(student_logits, teacher_logits, cost=cost, epsilon=epsilon,
+        temperature=temperature)`` with tensors (n, K), (n, m) and (m, K) and two floats. It returns a scalar
+        (a mean over the rows) or a value for each row (n,). A module is copied, and its parameters are
+        trained.
+    cost : (m, K) array
+        A buffer: it moves with ``.to``.
+    epsilon, temperature : float
+
+    Examples
+    --------
+    >>> import torch
+    >>> def gap(student_logits, teacher_logits, *, cost, epsilon, temperature):
+    ...     return (student_logits - teacher_logits).square().sum(dim=1)
+    >>> loss = FunctionLoss(gap, [[0.0, 1.0], [1.0, 0.0]], 0.1, 3.0)
+    >>> loss(torch.zeros(2, 2), torch.tensor([[1.0, 1.0], [torch.nan, torch.nan]])).item()  # 2 and nothing
+    1.0
+    """
+
+    cost: Tensor
+
+    def __init__(
+        self, function: Callable[..., Any], cost: ArrayLike, epsilon: float, temperature: float
+    ) -> None:
+        super().__init__()
+        self.function = copy.deepcopy(function) if isinstance(function, nn.Module) else function
+        self.register_buffer("cost", torch.tensor(cost, dtype=torch.float64))
+        self.epsilon, self.temperature = epsilon, temperature
+
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
+        """Return the mean over all rows of logits (n, K) and teacher logits (n, m); unanswered rows are 0."""
+        _check_pair(input, target)
+        answered, _ = _answered(target)
+        count = int(answered.sum())
+        if count == 0:
+            return input.sum() * 0.0
+        result = self.function(
+            input[answered],
+            target[answered].to(input.dtype),
+            cost=self.cost.to(input.dtype),
+            epsilon=self.epsilon,
+            temperature=self.temperature,
+        )
+        if not isinstance(result, Tensor) or result.shape not in ((), (count,)):
+            got = f"shape {tuple(result.shape)}" if isinstance(result, Tensor) else type(result).__name__
+            raise InvalidInputError(
+                f"The loss function returned {got} for {count} rows; expected a tensor of shape () or "
+                f"({count},)."
+            )
+        return result.mean() * (count / len(input))
 
 
 class Term(NamedTuple):
@@ -184,12 +246,12 @@ class Term(NamedTuple):
 
 
 class CrossTaskLoss(nn.Module):
-    r"""Cross-entropy with the labels plus what teachers add.
+    r"""Cross-entropy with the labels plus a term per teacher.
 
     .. math:: \frac{1}{N} \sum_i \ell(y_i, f_S(x_i)) + \sum_h \lambda_h D_h(x_i)
 
-    Eq. (11) of "Selective Cross-Task Distillation", with a term per teacher. The target's first K columns are
-    the label, one-hot; a row of zeros has none, and only the teachers act on it.
+    Eq. (11) of "Selective Cross-Task Distillation", for several teachers. The first K columns of the target
+    are the label, one-hot. A row of zeros has no label; only the teachers act on it.
 
     Parameters
     ----------
@@ -197,7 +259,7 @@ class CrossTaskLoss(nn.Module):
         K.
     terms : sequence of Term
     labelled : float
-        Share of the rows that have a label, over all batches: the mean cross-entropy is over these.
+        Share of the rows that have a label, over all batches. The cross-entropy is the mean over these rows.
     """
 
     def __init__(self, n_classes: int, terms: Sequence[Term], labelled: float = 1.0) -> None:
@@ -209,10 +271,11 @@ class CrossTaskLoss(nn.Module):
         self._features: Tensor | None = None
 
     def attach(self, module: nn.Module, example: Tensor) -> None:
-        """Keep what `module` gives its head, the linear layer with K outputs that runs last: its features.
+        """Record the features of `module` from now on, until `detach`.
 
-        Where there is none, the logits are the features. `detach` ends it. The rows `example` go through the
-        module once, since the order in which layers run is not the one in which they are registered.
+        The features are the input of its head: the linear layer with K outputs that runs last. If there is
+        none, the logits are the features. The rows `example` pass through the module once, since layers need
+        not run in the order in which they are registered.
         """
         self.detach()
         heads = [p for p in module.modules() if isinstance(p, nn.Linear) and p.out_features == self.n_classes]
@@ -225,7 +288,7 @@ class CrossTaskLoss(nn.Module):
                 loss.prepare(width)
 
     def detach(self) -> None:
-        """Leave the module alone again."""
+        """Remove the hooks from the module."""
         for hook in self._hooks:
             hook.remove()
         self._hooks, self._features = [], None
@@ -240,24 +303,24 @@ class CrossTaskLoss(nn.Module):
         return loss
 
     def _keep(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        # rows of several vectors each, as of words, have their mean
+        # if a row has several vectors, such as one per word, take their mean
         self._features = inputs[0] if inputs[0].ndim == 2 else inputs[0].flatten(1, -2).mean(dim=1)
 
 
 def _check_pair(input: Tensor, target: Tensor, *, same_width: bool = False) -> None:  # noqa: A002
     wrong = input.ndim != 2 or target.ndim != 2 or len(input) != len(target)
     if wrong or (same_width and input.shape != target.shape):
-        expected = "the same shape (n, K)" if same_width else "(n, d) and (n, e), as many rows"
+        expected = "the same shape (n, K)" if same_width else "(n, d) and (n, e), with the same n"
         raise InvalidInputError(
             f"input has shape {tuple(input.shape)} and target {tuple(target.shape)}; expected {expected}."
         )
 
 
-def _spoken(target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which rows (n,) the teacher speaks on, and the target with zeros in the others."""
-    said = ~target.isnan().any(dim=1)
+def _answered(target: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the rows (n,) that the teacher answered, and the target with zeros in the others."""
+    answered = ~target.isnan().any(dim=1)
     # zeros before any arithmetic: the gradient of 0 * NaN is NaN
-    return said, target.masked_fill(~said[:, None], 0.0)
+    return answered, target.masked_fill(~answered[:, None], 0.0)
 
 
 def _reduce(rows: Tensor, reduction: str) -> Tensor:
@@ -283,6 +346,6 @@ def _cosines(phi: Tensor) -> Tensor:
     sides = phi[None] - phi[:vertices, None]
     with torch.no_grad():
         typical = float(sides.norm(dim=2).mean())
-    # the angle between rows that nearly coincide says nothing, and its gradient is one over their distance
+    # the angle between rows that nearly coincide says nothing, and its gradient grows as 1 / distance
     sides = normalize(sides, dim=2, eps=max(SHORTEST * typical, torch.finfo(phi.dtype).tiny))
     return sides @ sides.transpose(1, 2)

@@ -77,6 +77,8 @@ class SinkhornLoss(nn.Module):
 
     cost: Tensor
     duals: Tensor | None
+    # Options that a warning may tell the user to change; an estimator that has fewer sets this.
+    adjustable: tuple[str, ...] = ("max_iter", "epsilon", "tol")
 
     def __init__(
         self,
@@ -242,7 +244,11 @@ class _Distance(torch.autograd.Function):
         p_S = torch.softmax(z / loss.temperature, dim=1)
         solved = twin.solve(p_T, p_S, loss.cost, loss.epsilon, loss.tol, loss.max_iter, start)
         message = kernels.shortfall(
-            solved.residual.cpu().numpy(), solved.n_iter.cpu().numpy(), loss.tol, loss.max_iter
+            solved.residual.cpu().numpy(),
+            solved.n_iter.cpu().numpy(),
+            loss.tol,
+            loss.max_iter,
+            loss.adjustable,
         )
         if message:
             warnings.warn(message, ConvergenceWarning, stacklevel=4)

@@ -21,10 +21,10 @@ from sklearn.base import clone
 
 from consilience._validation import take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError
+from consilience.kernels.folds import held_out_folds, stratified_folds
 from consilience.kernels.rank.assessment import (
     probe_logits,
     spread_jackknife,
-    stratified_folds,
     tempered_likelihood,
 )
 from consilience.kernels.rank.evidence import (
@@ -123,14 +123,12 @@ class Case:
         """The fold (n,) of each row; -1 where it is the only one of its class."""
         if self.settings.folds == 1:
             return np.zeros(len(self.codes), dtype=np.intp)
-        folds = np.full(len(self.codes), -1, dtype=np.intp)
-        several = np.bincount(self.codes)[self.codes] > 1
-        if not several.any():
+        rng = np.random.RandomState(self.settings.seed)
+        folds = held_out_folds(self.codes, self.settings.folds, rng)
+        if (folds < 0).all():
             raise TeacherError(
                 self.teacher.name, "answered one row of each class, so no row can be held out. Use folds=1."
             )
-        rng = np.random.RandomState(self.settings.seed)
-        folds[several] = stratified_folds(self.codes[several], self.settings.folds, rng)
         return folds
 
     @cached_property
@@ -249,17 +247,17 @@ def _student_side(case: Case) -> Floats:
     return probe.logits.astype(np.float64)
 
 
-def takes_teacher(student: Any) -> bool:
-    """Tell whether a student can be made for a teacher; see `_student_of`."""
+def takes_teachers(student: Any) -> bool:
+    """Tell whether a student can be made for a teacher: see `_student_of`."""
     if hasattr(student, "fit") and hasattr(student, "get_params"):
-        return "teacher" in student.get_params()
+        return "teachers" in student.get_params()
     return callable(student)
 
 
 def _student_of(student: Any, teacher: Teacher) -> Any:
     """Return an unfitted student of this teacher."""
     if hasattr(student, "fit") and hasattr(student, "get_params"):
-        return clone(student, safe=False).set_params(teacher=teacher)
+        return clone(student, safe=False).set_params(teachers=teacher)
     return student(teacher)
 
 

@@ -29,7 +29,7 @@ from consilience.rank.metrics import (
     as_metric,
     fitted_logits,
     metric_name,
-    takes_teacher,
+    takes_teachers,
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.students.make import named_student
@@ -126,7 +126,7 @@ def rank_teachers(
         teacher (exact). The names "II" and "I" work, too.
     student : estimator, name or callable, optional
         For "student" a classifier with `predict_proba`, or the name of one ("mlp", "logistic", ...). For
-        "exact" one with a parameter `teacher`, such as a `CrossTaskDistiller`, or a function from a teacher
+        "exact" one with a parameter `teachers`, such as a `CrossTaskDistiller`, or a function from a teacher
         to an unfitted classifier.
     score : {"likelihood", "distance", "cost"}
         How "transport" scores. ``"distance"`` is eq. (24) as printed, the mean of S_eps(p_T, p_S). It
@@ -266,10 +266,10 @@ def _settings(
         raise InvalidInputError(
             "student= is for approximation='student' or 'exact'; the fictitious student is a linear probe."
         )
-    if way == "exact" and not isinstance(student, str) and not takes_teacher(student):
+    if way == "exact" and not isinstance(student, str) and not takes_teachers(student):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; approximation='exact' needs a classifier with a "
-            "parameter teacher, such as CrossTaskDistiller(None), or a function from a teacher to one."
+            "parameter teachers, such as CrossTaskDistiller(None), or a function from a teacher to one."
         )
     return Settings(
         way,

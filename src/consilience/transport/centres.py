@@ -379,8 +379,8 @@ def _weights_agree(
         return True
     warnings.warn(
         f"The weights of teacher {teacher.name!r} agree with its predictions on {agreement:.0%} of the rows "
-        f"(at least {TRUSTED_AGREEMENT:.0%} are needed), so its class centres come from its predictions "
-        "instead. Put true centres on its card, or choose with centres=.",
+        f"(at least {TRUSTED_AGREEMENT:.0%} are needed); its class centres come from its predictions "
+        "instead. Put true centres on its card if you have them.",
         ConsilienceWarning,
         stacklevel=4,
     )

@@ -1,49 +1,69 @@
-"""Transported labels: a teacher's prediction, moved to the classes of a student."""
+"""Transported labels: what a teacher's prediction becomes among the classes of a student."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.transport.distance import sinkhorn
+from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.transport.sinkhorn import solve
 
 Floats = NDArray[np.float64]
 
+SHARE_TOL, SHARE_MAX_ITER = 1e-6, 100_000  # of the transport problem behind `class_share_shift`
 
-def conditional_plan(cost: Floats, epsilon: float, beta: Floats | None = None) -> Floats:
-    """Return P (m, K), the share of the teacher's class m that goes to each class of the student.
 
-    The p_S that minimises the Sinkhorn distance of SCTD, eq. (5), is the transported label p_T P. Here
-    P[m, n] is proportional to exp((beta_n - M_mn) / epsilon) with beta = 0. The loss pulls the student
-    towards this label.
+def conditional_plan(cost: Floats, epsilon: float, shift: Floats | None = None) -> Floats:
+    """Return P (m, K): the share of each class of the teacher that goes to each class of the student.
+
+    The p_S that minimises the Sinkhorn distance of SCTD, eq. (5), is p_T P, with P[m, n] proportional to
+    exp((shift_n - M_mn) / epsilon) and shift = 0. The distance pulls the student towards this transported
+    label.
 
     Parameters
     ----------
     cost : (m, K) array
+        M.
     epsilon : float
-    beta : (K,) array, optional
-        A bonus for each class of the student; see `balancing`.
+    shift : (K,) array, optional
+        How much more each class of the student attracts; see `class_share_shift`.
     """
-    shift = 0.0 if beta is None else beta
-    return np.asarray(softmax((shift - cost) / epsilon, axis=1))
+    return np.asarray(softmax(((0.0 if shift is None else shift) - cost) / epsilon, axis=1))
 
 
-def balancing(proba: Floats, prior: Floats, cost: Floats, epsilon: float) -> Floats:
-    """Return the beta (K,) that gives transported labels the task's class shares, on average.
+def class_share_shift(proba: Floats, shares: Floats, cost: Floats, epsilon: float) -> Floats:
+    """Return the shift (K,) with which transported labels have the class shares of a task, on average.
 
-    It is the dual of one transport problem, from the mean of `proba` to `prior`. Without it, a class of the
-    student that is nearest to no class of the teacher would never get a transported label: its rows would be
-    pulled towards other classes.
+    It is the dual of one transport problem, from the mean of `proba` to `shares`. Without it, a class of the
+    student that is nearest to no class of the teacher gets no transported labels, and its rows are pulled
+    towards other classes.
 
     Parameters
     ----------
     proba : (n, m) array
         The teacher's predictions.
-    prior : (K,) array
-        The shares of the classes.
+    shares : (K,) array
+        The share of each class among the labels.
     cost : (m, K) array
     epsilon : float
     """
-    mean = proba.mean(axis=0, keepdims=True)
-    return np.asarray(sinkhorn(mean, prior[None], cost, epsilon, tol=1e-6, max_iter=100_000).beta[0])
+    source, target = proba.mean(axis=0, keepdims=True), shares[None]
+    solved = solve(
+        source / source.sum(),
+        target / target.sum(),
+        np.ascontiguousarray(cost),
+        epsilon,
+        SHARE_TOL,
+        SHARE_MAX_ITER,
+    )
+    if not solved.residual[0] <= SHARE_TOL:
+        warnings.warn(
+            f"Matching the class shares stopped after {int(solved.n_iter[0])} iterations with an error of "
+            f"{solved.residual[0]:.1e} (above {SHARE_TOL:g}). Raise epsilon, or set match_shares=False.",
+            ConvergenceWarning,
+            stacklevel=2,
+        )
+    return np.asarray(solved.beta[0])

@@ -39,31 +39,34 @@ def distil(
     ],
     labels: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Their labels, a row per row; -1, NaN or empty where unknown."),
+        typer.Option(metavar="FILE", help="A label for each row; -1, NaN or empty where unknown."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE.onnx", help="Where the student goes.")],
+    out: Annotated[Path, typer.Option(metavar="FILE.onnx", help="Write the student to this file.")],
     teacher: Annotated[
         list[Path] | None,
         typer.Option(
             "--teacher",
             "-t",
             metavar="FILE",
-            help="A teacher: .onnx, .npy, .npz, .parquet. Repeat. Needed, but for --loss none and --lam 0.",
+            help="A teacher: .onnx, .npy, .npz, .parquet. Repeat for several. Not needed with --loss none "
+            "or --teacher-weight 0.",
         ),
     ] = None,
     student: Student = "auto",
     loss: Annotated[
         str, typer.Option(help="One of sinkhorn, kd (same classes), rkd, fitnet, refilled, none.")
     ] = "sinkhorn",
-    lam: Annotated[float, typer.Option(help="Weight of what the teachers say.")] = 10.0,
+    teacher_weight: Annotated[float, typer.Option(help="Weight of the teachers next to the labels.")] = 10.0,
     temperature: Annotated[float, typer.Option(help="Softens teachers and student alike.")] = 3.0,
     epsilon: Annotated[str, typer.Option(help="Regularisation of transport: auto, or a number.")] = "auto",
     cost: Annotated[
-        str, typer.Option(help="What classes are apart: embedding, constant or random.")
+        str, typer.Option(help="Distance between classes: embedding, constant or random.")
     ] = "embedding",
-    check: Annotated[bool, typer.Option(help="Drop teachers that tell nothing of held-out labels.")] = True,
+    check: Annotated[
+        bool, typer.Option(help="Drop teachers that tell nothing about held-out labels.")
+    ] = True,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Train the student without teachers, too, and tell both.")
+        bool, typer.Option("--compare", help="Also train the student without teachers, and show both.")
     ] = False,
     classes: Classes = None,
     cache: Cache = None,
@@ -74,7 +77,7 @@ def distil(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train a student with its own labels and with teachers whose classes may be others.
+    """Train a student with its own labels and with teachers whose classes may differ.
 
     \b
     Example:
@@ -84,7 +87,8 @@ def distil(
     """
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
-    from consilience.distil.distiller import LOSSES, CrossTaskDistiller
+    from consilience.distil.distiller import CrossTaskDistiller
+    from consilience.distil.losses import LOSSES
     from consilience.files import readers
 
     check_choice("student", student, STUDENTS)
@@ -95,10 +99,10 @@ def distil(
     if (test_data is None) != (test_labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
     files = teacher or []
-    if not files and loss != "none" and lam != 0:
-        raise InvalidInputError("There is nobody to learn from: give --teacher, or --loss none.")
+    if not files and loss != "none" and teacher_weight != 0:
+        raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
     if compare and test_data is None:
-        raise InvalidInputError("--compare needs rows to measure on: give --test-data and --test-labels.")
+        raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
     X = readers.read_rows(data, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
     test = read_test(test_data, test_labels)
@@ -106,7 +110,7 @@ def distil(
         distiller = CrossTaskDistiller(
             open_teachers(files, classes) or None,
             None if student == "auto" else student,
-            lam,
+            teacher_weight,
             temperature,
             _number(epsilon),
             loss,  # type: ignore[arg-type]
@@ -119,13 +123,13 @@ def distil(
         )
         fit_on(distiller, X, y, data, "The student")
         distiller.save(out)
-        alone = None
+        labels_only = None
         if compare:
-            alone = CrossTaskDistiller(
+            labels_only = CrossTaskDistiller(
                 None, distiller.student, loss="none", progress=progress, random_state=seed
             )
-            fit_on(alone, X, y, data, "The student")
-    view = distiller_view(distiller, alone, [kind(file) for file in files], test)
+            fit_on(labels_only, X, y, data, "The student")
+    view = distiller_view(distiller, labels_only, [kind(file) for file in files], test)
     view |= {"n_rows": len(X), "out": text(out)}
     console.show_json(view) if as_json else show_distilled(view)
 
@@ -139,22 +143,22 @@ def _number(epsilon: str) -> Any:
 
 def distiller_view(
     distiller: CrossTaskDistiller,
-    alone: CrossTaskDistiller | None,
+    labels_only: CrossTaskDistiller | None,
     kinds: list[str],
     test: tuple[Any, Any] | None,
 ) -> dict[str, Any]:
-    """Return what a distiller did, ready for JSON.
+    """Return the results of a distiller, ready for JSON.
 
     Parameters
     ----------
     distiller : CrossTaskDistiller
         After `fit`.
-    alone : CrossTaskDistiller or None
-        The same student, trained with the labels alone.
+    labels_only : CrossTaskDistiller or None
+        The same student, trained without teachers.
     kinds : list of str
-        What each teacher is made of, such as ``"onnx"``.
+        The file type of each teacher, such as ``"onnx"``.
     test : (X, y) or None
-        Rows to measure on.
+        Rows to measure the accuracy on.
     """
     from consilience.cli.console import student_name
     from consilience.labels import read_labels
@@ -172,7 +176,7 @@ def distiller_view(
                 "kind": file,
                 "n_classes": len(teacher.classes),
                 "weight": float(weight),
-                "trust": None if check is None else check.trust,
+                "reliability": None if check is None else check.reliability,
                 "added": None if check is None or check.n_rows == 0 else check.added,
                 "held_out": None if check is None else check.n_rows,
             }
@@ -183,12 +187,14 @@ def distiller_view(
         "classes": distiller.classes_.tolist(),
         "n_labels": distiller.n_labels_,
         "loss": distiller.loss,
-        "lam": distiller.lam,
+        "teacher_weight": distiller.teacher_weight,
         "temperature": distiller.temperature,
         "seed": distiller.random_state,
         "student": student_name(distiller.student_),
         "accuracy": float(distiller.score(*test)) if test is not None and len(test[1]) else None,
-        "accuracy_alone": float(alone.score(*test)) if alone is not None and test and len(test[1]) else None,
+        "accuracy_labels_only": float(labels_only.score(*test))
+        if labels_only is not None and test is not None and len(test[1])
+        else None,
         "n_test": 0 if test is None else len(test[1]),
         "seconds": distiller.seconds_,
     }
@@ -202,17 +208,19 @@ def show_distilled(view: Mapping[str, Any]) -> None:
     from consilience.labels import shorten
 
     out = console()
-    table = plain_table("teacher", "file", ">classes", ">weight", ">trust", "what it adds to the labels")
+    table = plain_table(
+        "teacher", "file", ">classes", ">weight", ">reliability", "what it adds to the labels"
+    )
     for teacher in view["teachers"]:
-        added, trust = teacher["added"], teacher["trust"]
-        told = "-" if added is None else f"{added:.1f} nats over {teacher['held_out']} held-out rows"
+        added, reliability = teacher["added"], teacher["reliability"]
+        adds = "-" if added is None else f"{added:.1f} nats over {teacher['held_out']} held-out rows"
         table.add_row(
             escape(teacher["name"]),
             escape(teacher["kind"]),
             str(teacher["n_classes"]),
-            f"{teacher['weight']:.2f}" if teacher["weight"] else "dropped" if trust == 0 else "0",
-            "-" if trust is None else f"{trust:.2f}",
-            told,
+            f"{teacher['weight']:.2f}" if teacher["weight"] else "dropped" if reliability == 0 else "0",
+            "-" if reliability is None else f"{reliability:.2f}",
+            adds,
         )
     out.print(table)
 
@@ -225,11 +233,12 @@ def show_distilled(view: Mapping[str, Any]) -> None:
             {
                 "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
                 "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
-                "loss": f"{view['loss']}, lam {view['lam']:g}, temperature {view['temperature']:g}",
+                "loss": f"{view['loss']}, teacher weight {view['teacher_weight']:g}, "
+                f"temperature {view['temperature']:g}",
                 "student": view["student"],
                 "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
                 "accuracy": share("accuracy"),
-                "without teachers": share("accuracy_alone"),
+                "without teachers": share("accuracy_labels_only"),
                 "model": view["out"],
             }
         )

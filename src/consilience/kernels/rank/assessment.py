@@ -1,4 +1,4 @@
-"""The parts of a teacher's assessment: the probe's predictions, folds, resamples.
+"""The parts of a teacher's assessment: the probe's predictions, resamples.
 
 Equation numbers are those of "Selective Cross-Task Distillation" (SCTD).
 """
@@ -76,15 +76,6 @@ def tempered_likelihood(p: Floats, log_q: Floats) -> Floats:
     if a == 0.0 and slope(0.0) > 0.0:
         a = brentq(slope, 0.0, 1.0, xtol=1e-4)
     return np.asarray(a * along - logsumexp(a * log_q, axis=1))
-
-
-def stratified_folds(codes: Codes, n_folds: int, rng: np.random.RandomState) -> NDArray[np.intp]:
-    """Return a fold (n,) for each row; the rows of each class are dealt out in turn."""
-    shuffled = rng.permutation(len(codes))
-    order = shuffled[np.argsort(codes[shuffled], kind="stable")]
-    folds = np.empty(len(codes), dtype=np.intp)
-    folds[order] = np.arange(len(codes)) % n_folds
-    return folds
 
 
 def resampled_means(rows: Floats, n_resamples: int, seed: int) -> Floats:

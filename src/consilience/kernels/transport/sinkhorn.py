@@ -191,16 +191,27 @@ def log_psi(cost: Floats, epsilon: float) -> float:
     return max(float(np.ptp(rows - row, axis=1).max()) for row in rows) / epsilon
 
 
-def shortfall(residual: Floats, n_iter: NDArray[np.int64], tol: float, max_iter: int) -> str:
-    """Return a sentence about the rows that did not converge, or "" if all did."""
+def shortfall(
+    residual: Floats,
+    n_iter: NDArray[np.int64],
+    tol: float,
+    max_iter: int,
+    adjustable: tuple[str, ...] = ("max_iter", "epsilon", "tol"),
+) -> str:
+    """Return a sentence about the rows that did not converge, empty where all did.
+
+    It names only the options in `adjustable`, those that its reader has.
+    """
     off = ~(residual <= tol)
     if not off.any():
         return ""
     patient = bool((n_iter[off] < max_iter).all())  # more iterations would not help
     where = "stalled at rounding" if patient else f"stopped at max_iter={max_iter}"
+    options = [name for name in adjustable if not (patient and name == "max_iter")]
+    listed = " or ".join([", ".join(options[:-1]), options[-1]] if options[1:] else options)
     return (
         f"Sinkhorn {where} with marginal error {residual.max():.1e} (tol {tol:g}) "
-        f"in {int(off.sum())} of {len(off)} rows. Raise {'' if patient else 'max_iter, '}epsilon or tol."
+        f"in {int(off.sum())} of {len(off)} rows. Raise {listed}."
     )
 
 

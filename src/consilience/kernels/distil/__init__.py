@@ -1,0 +1,1 @@
+"""Arrays in, arrays out: how much a teacher tells about held-out labels."""
