@@ -14,8 +14,8 @@ from consilience import (
     InvalidInputError,
     clustering_accuracy,
 )
-from consilience.collision.clustering import _sample
 from consilience.collision.losses import LOSSES
+from consilience.collision.starts import sample
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +58,7 @@ def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
     """Take 300 rows for many: the model of the sample goes on with the others, and is no worse for it."""
     X, y = load_digits(return_X_y=True)
     whole = CollisionClustering(10, n_init=3, random_state=0).fit(X)
-    monkeypatch.setattr("consilience.collision.clustering._SAMPLE_ROWS", 300)
+    monkeypatch.setattr("consilience.collision.rounds._SAMPLE_ROWS", 300)
     tasks = []
     options = {"n_init": 3, "random_state": 0}
     model = CollisionClustering(10, **options, progress=lambda *what: tasks.append(what)).fit(X)
@@ -71,15 +71,16 @@ def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
     assert np.mean(CollisionClustering(10, **options).fit_predict(X, labels) == y) > 0.85
 
 
-def test_a_sample_has_labelled_rows_up_to_half(monkeypatch):
-    monkeypatch.setattr("consilience.collision.clustering._SAMPLE_ROWS", 10)
+def test_a_sample_has_labelled_rows_up_to_half():
     few, many = np.full(50, -1), np.zeros(50, dtype=np.intp)
     few[[3, 40]] = 1
-    assert {3, 40} < set(_sample(few, 0).tolist())
-    for fixed in (few, many):
-        sample = _sample(fixed, 0)
-        assert len(np.unique(sample)) == 10
-        assert sample.max() < 50
+    assert {3, 40} < set(sample(few, 10, 0).tolist())
+    some = np.where(np.arange(50) < 20, 1, -1)
+    assert (sample(some, 10, 0) < 20).sum() >= 5
+    for fixed in (few, many, some):
+        rows = sample(fixed, 10, 0)
+        assert len(np.unique(rows)) == 10
+        assert rows.max() < 50
 
 
 @pytest.mark.parametrize("per_blob", [1, 3, 4])

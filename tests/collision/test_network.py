@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits, make_blobs  # noqa: E402
 from torch import nn  # noqa: E402
 
 from consilience import CollisionClustering, ConvergenceWarning, clustering_accuracy  # noqa: E402
-from consilience.collision.losses import LOSSES, Problem, with_labels  # noqa: E402
+from consilience.collision.losses import LOSSES, Problem, clustering_loss  # noqa: E402
 from consilience.collision.network import BatchLoss, RoundLoss, warm_up_epochs  # noqa: E402
 from consilience.exceptions import InvalidInputError, MissingDependencyError  # noqa: E402
 from consilience.kernels.collision.neighbours import nearest_neighbours  # noqa: E402
@@ -139,11 +139,10 @@ def test_batches_sample_the_gradient_of_the_whole_loss(loss):
     rng = np.random.default_rng(0)
     X, n = rng.normal(size=(60, 3)), 60
     fixed = np.where(rng.uniform(size=n) < 0.2, rng.integers(4, size=n), -1)
-    problem = Problem(2.0, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0), "auto")
+    problem = Problem(loss, 2.0, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0), "auto", 2.0)
     logits = rng.normal(size=(n, 4))
     S = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    relabel = with_labels(LOSSES[loss].make(problem), fixed, 2.0, 4)
-    whole = relabel(S, S).loss
+    whole = clustering_loss(problem)(S, S).loss
     value, gradient = whole(logits)
     criterion = RoundLoss()
     criterion.loss, criterion.logits = whole, logits.copy()
@@ -168,23 +167,29 @@ def test_rows_outside_the_batch_move_with_it():
 def test_views_of_a_row_are_averaged_in_the_paper_s_protocol():
     seen = {}
 
-    def relabel_batch(index, views):
-        seen["index"], seen["views"] = index, views
+    def loss(S, A):
+        seen["S"], seen["A"] = S, A
+        return 0.5, 0.0, np.arange(12.0).reshape(6, 2)
 
-        def relabel(S, A):
-            seen["S"], seen["A"] = S, A
-            return (lambda logits: (0.5, np.full_like(logits, 0.25))), 0.5
-
-        return relabel
-
+    fixed = np.full(10, -1)
+    criterion = BatchLoss()
+    criterion.problem = Problem(loss, 0.0, np.full(2, 0.5), fixed, np.empty((10, 0), np.int32), "auto", 2.0)
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    out = BatchLoss(relabel_batch)(z, torch.tensor([[4.0], [2.0], [9.0]]))
+    rows = torch.tensor([[4.0], [2.0], [9.0]])
+    out = criterion(z, rows)
     out.backward()
     assert out.item() == 0.5
-    assert (z.grad == 0.25).all()
-    assert seen["index"].tolist() == [4, 2, 9, 4, 2, 9]
     np.testing.assert_allclose(seen["A"][:3], (seen["S"][:3] + seen["S"][3:]) / 2)
     np.testing.assert_allclose(seen["A"][:3], seen["A"][3:])
+    # by the chain rule both views of a row get the mean of the two gradients by their means
+    by_S = np.tile((np.arange(12.0).reshape(6, 2)[:3] + np.arange(12.0).reshape(6, 2)[3:]) / 2, (2, 1))
+    S = seen["S"]
+    np.testing.assert_allclose(z.grad, S * (by_S - (S * by_S).sum(axis=1, keepdims=True)), rtol=1e-5)
+    # row 9 is labelled: its two views, and no other, get the cross-entropy's gradient
+    fixed[9] = 1
+    before, z.grad = z.grad.clone(), None
+    criterion(z, rows).backward()
+    np.testing.assert_array_equal((z.grad != before).any(dim=1), [False, False, True, False, False, True])
 
 
 def test_options_reach_the_training(blobs):
