@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import softmax
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.linear_model import LogisticRegression
 
@@ -14,8 +16,9 @@ from consilience import (
     InvalidInputError,
     clustering_accuracy,
 )
-from consilience.collision.losses import LOSSES
+from consilience.collision.losses import LOSSES, Problem, clustering_loss
 from consilience.collision.starts import sample
+from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +189,26 @@ def test_fewer_clusters_than_asked_for_are_reported():
         CollisionClustering(3, n_init=1, random_state=0).fit(X)
 
 
+def test_the_remedies_for_empty_clusters_are_options_that_there_are():
+    X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)
+    for options, words in (
+        ({"loss": "sela"}, "rows. Raise n_init, lower n_neighbors or ask for fewer clusters.$"),
+        ({"n_neighbors": 0}, "rows. Raise lam or n_init, or ask for fewer clusters.$"),
+        ({"protocol": "paper"}, "rows. Raise lam or max_iter, or ask for fewer clusters.$"),
+    ):
+        with pytest.warns(CoverageWarning, match=words):
+            CollisionClustering(3, n_init=1, random_state=0, **options).fit(X)
+
+
+def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator_has(blobs):
+    with pytest.warns(ConvergenceWarning, match="iterations of em. Use solver='interior-point', or lower"):
+        CollisionClustering(4, n_init=1, solver="em", lam=1e4, max_iter=1, random_state=0, tol=1.0).fit(
+            blobs[0][:60]
+        )
+    with pytest.warns(ConvergenceWarning, match=r"iterations of interior-point. Lower lam.$"):
+        CollisionClustering(4, n_init=1, lam=1e12, max_iter=1, random_state=0, tol=1.0).fit(blobs[0][:60])
+
+
 def test_odd_rows(blobs):
     with pytest.warns(CoverageWarning, match="Only 1 of 2"):
         same = CollisionClustering(2, n_init=1, random_state=0).fit(np.ones((6, 2)))
@@ -193,3 +216,62 @@ def test_odd_rows(blobs):
     assert (CollisionClustering(1, n_init=1, random_state=0).fit(blobs[0]).labels_ == 0).all()
     each = CollisionClustering(4, n_init=2, n_neighbors=0, random_state=0).fit(4.0 * np.eye(4))
     assert sorted(each.labels_) == [0, 1, 2, 3]
+
+
+def mutual_information_of_means(proba, mean_proba):
+    """A user's loss: what loss="mi" minimises with lam=3 and four clusters, up to the constant 3 ln 4."""
+    share = mean_proba.mean(axis=0)
+    log_rows, log_share = np.log(mean_proba + 1e-200), np.log(share + 1e-200)
+    value = 3 * share @ log_share - (mean_proba * log_rows).sum() / len(proba)
+    return value, 0.0, (3 * (log_share + 1) - log_rows - 1) / len(proba)
+
+
+@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.filterwarnings("ignore:Only 3 of 4 clusters:consilience.CoverageWarning")  # ten epochs are few
+def test_an_own_loss_does_what_the_built_in_one_does(blobs, protocol, labelled):
+    X, y = blobs
+    partial = np.where(np.arange(len(y)) % 30 == 0, y, -1) if labelled else None
+    options = {"n_init": 2, "random_state": 0, "protocol": protocol}
+    own = CollisionClustering(4, loss=mutual_information_of_means, **options).fit(X, partial)
+    ours = CollisionClustering(4, loss="mi", lam=3.0, **options).fit(X, partial)
+    np.testing.assert_allclose(own.predict_proba(X), ours.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(
+        own.objective_history_ + 3 * np.log(4), ours.objective_history_, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_an_own_loss_may_depend_on_a_row_and_on_its_neighbours(blobs):
+    """The gradient by each of the two counts: a loss of one alone, or of both, has the slope it says."""
+    X = blobs[0][:40]
+    near = nearest_neighbours(X, 3, 0)
+    target = np.random.default_rng(0).random((40, 4))
+
+    def own(S, A):
+        return float((target * S * A).sum()), target * A, target * S
+
+    problem = Problem(own, 0.0, np.full(4, 0.25), np.full(40, -1), near, "auto", 2.0)
+    z = np.random.default_rng(1).normal(size=(40, 4))
+    S = softmax(z, axis=1)
+    loss, value = clustering_loss(problem)(S, mean_of_neighbours(S, near))
+    assert value == pytest.approx(loss(z)[0])
+    slope = approx_fprime(z.ravel(), lambda flat: loss(flat.reshape(z.shape))[0], 1e-7)
+    np.testing.assert_allclose(loss(z)[1].ravel(), slope, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "words"),
+    [
+        (lambda S, A: 1.0, {}, "The loss returned a float; expected three"),
+        (lambda S, A: (np.nan, 0.0, A), {}, "value nan"),
+        (lambda S, A: (1.0, 0.0, np.log(0 * A)), {}, "not finite"),
+        (lambda S, A: (1.0, 0.0, A[:2]), {}, r"two gradients \(300, 4\)"),
+        (lambda S, A: ("low", 0.0, A), {}, "cannot be read as a number"),
+        (mutual_information_of_means, {"lam": 3.0}, "not given lam; leave lam out"),
+        (mutual_information_of_means, {"prior": [1, 1, 1, 2]}, "not given prior"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_wrong_own_losses_are_refused_in_one_sentence(blobs, loss, options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        CollisionClustering(4, loss=loss, n_init=1, random_state=0, **options).fit(blobs[0])

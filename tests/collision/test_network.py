@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from sklearn.datasets import load_digits, make_blobs  # noqa: E402
+from skorch.callbacks import Callback, EarlyStopping  # noqa: E402
 from torch import nn  # noqa: E402
 
 from consilience import CollisionClustering, ConvergenceWarning, clustering_accuracy  # noqa: E402
@@ -190,6 +191,42 @@ def test_views_of_a_row_are_averaged_in_the_paper_s_protocol():
     before, z.grad = z.grad.clone(), None
     criterion(z, rows).backward()
     np.testing.assert_array_equal((z.grad != before).any(dim=1), [False, False, True, False, False, True])
+
+
+@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
+def test_an_own_loss_trains_a_network(blobs, protocol):
+    X, _ = blobs
+
+    def own(proba, mean_proba):
+        share, log_rows = mean_proba.mean(axis=0), np.log(mean_proba + 1e-200)
+        value = 4 * share @ np.log(4 * share) - (mean_proba * log_rows).sum() / len(proba)
+        return value, 0.0, (4 * (np.log(4 * share) + 1) - log_rows - 1) / len(proba)
+
+    options = {"protocol": protocol, "max_iter": 3, "augment": "rows", "settled": False}
+    mine, ours = fitted(X, loss=own, **options), fitted(X, loss="mi", **options)
+    np.testing.assert_allclose(mine.objective_history_, ours.objective_history_, rtol=1e-5)
+    np.testing.assert_allclose(mine.predict_proba(X), ours.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
+def test_a_callback_of_the_student_may_end_the_training(blobs, protocol):
+    X, _ = blobs
+    stop = EarlyStopping(monitor="train_loss", patience=2, threshold=1e9)
+    student = TorchStudent(small, max_iter=30, batch_size=100, callbacks=[stop])
+    model = fitted(X, model=student, n_neighbors=0, protocol=protocol, settled=False)
+    assert model.n_iter_ < 5
+    assert len(model.objective_history_) == model.n_iter_ + (protocol == "full-batch")
+    assert model.student_.callbacks[0].monitor == "train_loss"
+
+
+def test_an_interrupt_by_the_user_is_raised(blobs):
+    class Interrupt(Callback):
+        def on_batch_end(self, net, **_):
+            raise KeyboardInterrupt
+
+    student = TorchStudent(small, max_iter=3, batch_size=100, callbacks=[Interrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        fitted(blobs[0], model=student, n_neighbors=0)
 
 
 def test_options_reach_the_training(blobs):

@@ -205,7 +205,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         else:
             self._fit_network(rows, fixed, seeds)
         self.labels_ = self._logits(rows).argmax(axis=1)
-        _warn_of_empty(self.labels_, self.n_clusters)
+        self._warn_of_empty()
         return self
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> Ints:
@@ -367,6 +367,20 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         S, _ = LinearModel(Z, W, 0.0).predict()
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
+    def _warn_of_empty(self) -> None:
+        found = len(np.unique(self.labels_))
+        if found == self.n_clusters:
+            return
+        paper, has_lam = self.protocol == "paper", not callable(self.loss) and self.loss != "sela"
+        raised = " or ".join([*(["lam"] if has_lam else []), "max_iter" if paper else "n_init"])
+        lowered = ", lower n_neighbors" if self.n_neighbors and not paper else ","
+        warnings.warn(
+            f"Only {found} of {self.n_clusters} clusters have rows. Raise {raised}{lowered} or ask for fewer "
+            "clusters.",
+            CoverageWarning,
+            stacklevel=3,
+        )
+
     def _record(self, run: Run) -> None:
         self.objective_ = run.history[-1]
         self.objective_history_ = np.array(run.history)
@@ -379,17 +393,6 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _starts(self, seeds: Ints, plan: Schedule) -> Starts:
         steps = OWN_STEPS if callable(self.loss) else LOSSES[self.loss].steps
         return Starts(seeds, plan, float(self.weight_decay), steps, self.n_jobs, self.progress or silent)
-
-
-def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
-    found = len(np.unique(labels))
-    if found < n_clusters:
-        warnings.warn(
-            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower n_neighbors, "
-            "or ask for fewer clusters.",
-            CoverageWarning,
-            stacklevel=3,
-        )
 
 
 def _warn_unless_settled(run: Run, plan: Schedule) -> None:
