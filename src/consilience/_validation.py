@@ -76,6 +76,17 @@ def check_number(
     return number
 
 
+def check_temperature(value: object, name: str = "temperature") -> float:
+    """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
+
+    Beyond that, logits over it overflow in single precision.
+    """
+    temperature = check_number(name, value, above=0)
+    if not 1e-6 <= temperature <= 1e6:
+        raise InvalidInputError(f"{name}={value!r} must be from 1e-6 to 1e6.")
+    return temperature
+
+
 def check_count(name: str, value: object, *, at_least: int = 1) -> int:
     """Return `value` as an int, or raise unless it is a whole number of at least `at_least`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:

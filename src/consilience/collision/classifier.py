@@ -161,13 +161,13 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 "requires y to be passed, but the target y is None: give labels or soft labels."
             )
         X = self._check_rows(X, reset=True)
-        target = self._targets(y)
-        if len(target) != len(X):
-            raise InvalidInputError(f"y has {len(target)} rows and X has {len(X)}.")
+        observed = self._targets(y)
+        if len(observed) != len(X):
+            raise InvalidInputError(f"y has {len(observed)} rows and X has {len(X)}.")
         if self._is_linear:
-            self._fit_linear(X, target)
+            self._fit_linear(X, observed if self.transition_ is None else observed @ self.transition_)
         else:
-            self._fit_network(X, target)
+            self._fit_network(X, observed)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -223,7 +223,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(validate_data(self, X, reset=reset, dtype=None, allow_nd=True))
 
     def _targets(self, y: Any) -> Floats:
-        """Return soft labels (n, K) and set `classes_` and `transition_`."""
+        """Return the labels as observed, (n, K), and set `classes_` and `transition_`."""
         labels = np.asarray(y)
         if labels.ndim == 2 and labels.shape[1] > 1:
             observed = check_distributions("y", labels)
@@ -243,15 +243,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self.transition_ = check_transition(self.transition, n_classes)
         elif self.noise_rate is not None:
             self.transition_ = uniform_transition(n_classes, float(self.noise_rate))
-        target = observed if self.transition_ is None else observed @ self.transition_
-        never = np.flatnonzero(target.sum(axis=1) == 0)
+        never: Any = ()
+        if self.transition_ is not None:
+            never = np.flatnonzero((observed @ self.transition_).sum(axis=1) == 0)
         if len(never):
             seen = self.classes_[observed[never[0]].argmax()]
             raise InvalidInputError(
                 f"y has the label {seen!r} in row {never[0]}, which transition says is never observed: "
                 "its row of the matrix is zero. Correct it, or leave these rows out."
             )
-        return target
+        return observed
 
     def _fit_linear(self, X: NDArray[Any], target: Floats) -> None:
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
@@ -285,7 +286,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = weights.T, fit.W[-1] - mean @ weights
         self.objective_, self.n_iter_ = fit.objective, fit.n_iter
 
-    def _fit_network(self, X: NDArray[Any], target: Floats) -> None:
+    def _fit_network(self, X: NDArray[Any], observed: Floats) -> None:
         from consilience.nn import (
             CollisionCrossEntropy,
             GeneralisedCrossEntropy,
@@ -293,16 +294,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             as_torch_student,
         )
 
-        criterion: Any = SoftCrossEntropy()
+        criterion: Any = SoftCrossEntropy(transition=self.transition_)
         if self.loss == "gce":
-            criterion = GeneralisedCrossEntropy(self._power)
+            criterion = GeneralisedCrossEntropy(self._power, transition=self.transition_)
         elif self.loss != "cross-entropy":
-            criterion = CollisionCrossEntropy(self._power)
+            criterion = CollisionCrossEntropy(self._power, transition=self.transition_)
         student = as_torch_student(self.model, self.random_state)
         student.fit(
             X,
-            target,
-            n_classes=target.shape[1],
+            observed,
+            n_classes=observed.shape[1],
             criterion=criterion,
             progress=self.progress or silent,
         )

@@ -15,6 +15,9 @@ from consilience.kernels.collision import entropy as kernels
 
 Floats = NDArray[np.float64]
 
+# Nearer to 1 than this, orders other than 1 itself lose half of their digits.
+_NEAR_ONE = 1e-8
+
 
 def collision_cross_entropy(
     proba: ArrayLike, target: ArrayLike, *, q: float = 0.0, transition: ArrayLike | None = None
@@ -107,8 +110,7 @@ def renyi_cross_entropy(proba: ArrayLike, target: ArrayLike, alpha: float) -> Fl
     >>> [round(float(renyi_cross_entropy([0.7, 0.3], [0.5, 0.5], alpha)), 4) for alpha in (1, 2, 3)]
     [0.7803, 0.6931, 0.6189]
     """
-    order = check_number("alpha", alpha, above=0)
-    return _plain(kernels.renyi_cross_entropy(*_pair(proba, target), order))
+    return _plain(kernels.renyi_cross_entropy(*_pair(proba, target), _check_order(alpha)))
 
 
 def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
@@ -118,8 +120,7 @@ def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
 
     Order 2 is the collision entropy, order 1 (by continuity) Shannon's.
     """
-    order = check_number("alpha", alpha, above=0)
-    return _plain(kernels.renyi_entropy(check_distributions("proba", proba), order))
+    return _plain(kernels.renyi_entropy(check_distributions("proba", proba), _check_order(alpha)))
 
 
 def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
@@ -144,6 +145,14 @@ def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
     if rate > 1:
         raise InvalidInputError(f"noise_rate={noise_rate!r} must be at most 1.")
     return kernels.uniform_transition(check_count("n_classes", n_classes), rate)
+
+
+def _check_order(alpha: float) -> float:
+    """Return the order, or raise if it is so near 1 that rounding is all that is left of the result."""
+    order = check_number("alpha", alpha, above=0)
+    if order != 1.0 and round(abs(order - 1.0), 15) < _NEAR_ONE:
+        raise InvalidInputError(f"alpha={alpha!r} must be 1, or differ from it by at least {_NEAR_ONE:g}.")
+    return order
 
 
 def _pair(proba: ArrayLike, target: ArrayLike) -> tuple[Floats, Floats]:
