@@ -132,6 +132,18 @@ def test_labelled_rows_name_their_clusters(blobs):
     assert clustering_accuracy(y, model.labels_) > 0.97
 
 
+def test_there_is_one_start_if_every_class_has_a_labelled_row(blobs):
+    X, y = blobs
+    for known, n_starts in (([0, 1, 2, 3], 1), ([0, 1, 2], 3)):
+        totals = set()
+        partial = np.where((np.arange(len(y)) % 20 == 0) & np.isin(y, known), y, -1)
+        assert set(partial) == {-1, *known}
+        options = {"n_init": 3, "max_iter": 9, "random_state": 0, "tol": 0.5}
+        model = CollisionClustering(4, progress=lambda *what: totals.add(what[2]), **options)  # noqa: B023
+        model.fit(X, partial)
+        assert totals == {10 * n_starts}
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_few_labels_beat_none_and_themselves(loss):
     X, y = load_digits(return_X_y=True)

@@ -41,65 +41,67 @@ Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
 class CollisionClustering(ClusterMixin, BaseEstimator):
     r"""Cluster rows with a discriminative model that labels them itself.
 
-    A softmax model sigma and pseudo-labels y are found in turns, so that they collide in every row and every
-    cluster gets its share (eq. 11 of the paper):
+    A softmax model sigma and pseudo-labels y are found in turns. They should agree in every row, and every
+    cluster should get its share (eq. 11 of the paper):
 
     .. math:: \overline{H_2(y, \sigma)} + \lambda\, KL(u \| \bar y)
 
-    Features are centred, and divided by one number, their root-mean-square length: distances keep their
-    proportions. Predictions are averaged over each row's nearest neighbours before labels are made of them,
-    the labels of all rows are solved for at once and exactly, and the model takes a few steps of L-BFGS
-    towards them; the best of several starts, by the objective, is kept.
+    Features are centred and divided by one number, their root-mean-square length, so distances keep their
+    proportions. Predictions are averaged over each row's nearest neighbours before labels are made of them.
+    The labels of all rows are solved for at once and exactly. Then the model takes a few steps of L-BFGS
+    towards them. Of several starts, the one with the least objective is kept.
 
     Parameters
     ----------
     n_clusters : int
         K.
     lam : float, optional
-        Weight of fairness. 100 by default, which asks for clusters of nearly equal size (or of the sizes of
-        `prior`); take about 1 where sizes may differ. The default is 1 for ``loss="iic"``, where it is
-        the exponent of the marginals, and 4 for a network with ``loss="mi"``; ``loss="sela"`` has none: its
+        Weight of fairness. The default of 100 asks for clusters of nearly equal size (or of the sizes in
+        `prior`); use about 1 if sizes may differ. For ``loss="iic"`` it is the exponent of the marginals, 1
+        by default. For a network with ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its
         shares are exact.
-    loss : {"collision", "mi", "sela", "mi-adm", "iic"}
-        What is minimised: the collision loss above, or one that the paper compares with, with the same care
-        for neighbours and starts: mutual information (eq. 1; the entropies of MI-GD and IMSAT), equipartition
-        (eq. 4), Shannon's cross-entropy with a divergence (eq. 5), invariant information.
+    loss : {"collision", "mi", "sela", "mi-adm", "iic"} or function
+        What to minimise: the collision loss above, or one that the paper compares with, with the same
+        neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
+        equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
+        Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
+        returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
-        A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`, with
-        logits (n, K) for output; it is copied, never changed. A network is trained with Adam on batches, a
-        pass over the rows in each round (`docs/cluster.md`); give a TorchStudent for another optimiser,
-        learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
+        A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`. A
+        network returns logits (n, K); it is copied, never changed. It is trained with Adam on batches, a pass
+        over the rows in each round (`docs/cluster.md`). Give a TorchStudent for another optimiser, learning
+        rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     n_neighbors : int
-        Nearest neighbours of each row to average predictions over; 0 for none, and never more than the others
-        of a cluster of n / K rows. For a network they are neighbours by the values of X, and with 0 it starts
-        from its own predictions.
+        Nearest neighbours of each row to average predictions over; 0 for none. At most as many are used as a
+        cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
+        it starts from its own predictions.
     n_init : int
-        Starts; each begins with random rows as centres, chosen as k-means++ does. A network is trained once:
-        it starts from the best of so many linear models.
+        Starts. Each begins with random rows as centres, chosen as in k-means++. A network is trained once:
+        it starts from the best of this many linear models.
     prior : (K,) array, optional
         u, the share of each cluster; equal by default.
     solver : str
-        Of the pseudo-labels; see `collision_pseudo_labels`.
+        Solver of the pseudo-labels; see `collision_pseudo_labels`.
     protocol : {"full-batch", "paper"}
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
-        within a batch, one random start, no neighbours. It is there to reproduce; it finds worse clusters.
-        A network takes steps of Adam, and two augmentations of each row where `augment` is given.
+        within a batch, one random start, no neighbours. Use it to reproduce the paper; it finds worse
+        clusters. A network takes steps of Adam, with two augmentations of each row if `augment` is given.
     max_iter : int, optional
         Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``, 50 for networks.
     augment : {"images", "rows"} or function, optional
-        For networks: what may happen to a row without changing its class, as ``augment(batch, generator)``;
-        by name `consilience.nn.augment_images` or `augment_rows`. Predictions become
+        For networks: a change of rows that leaves their classes as they are, ``augment(batch, generator)``.
+        The names mean `consilience.nn.augment_images` and `augment_rows`. Predictions become
         E_t[sigma(t(X))], and the network is trained on augmented rows.
     weight_decay : float
         Half of it times the squared weights is added to the objective; for networks it is the optimiser's.
     label_weight : float
-        Weight of the cross-entropy on labelled rows, where there are some.
+        Weight of the cross-entropy on labelled rows, if there are some.
     tol : float
-        Stop when at most this share of rows, or a single one, changes its cluster in a round.
+        Stop when at most this share of rows, or a single row, changes its cluster in a round.
     n_jobs : int, optional
-        Starts at a time, in threads.
+        Starts to run at a time, in threads.
     batch_size : int, optional
-        Of ``protocol="paper"`` and of networks: 250 by default, for networks less with fewer than 2,500 rows.
+        For ``protocol="paper"`` and networks: 250 by default; for networks less with fewer than 2,500 rows.
     progress : function, optional
         Called as ``progress(task, done, total)``.
     random_state : int, RandomState or None
@@ -110,14 +112,14 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     labels_ : (n,) array of int
         The cluster of each row: ``predict(X)``.
     objective_ : float
-        Of the best start, at its end.
+        The final objective of the best start.
     objective_history_ : (n_iter_ + 1,) array
-        The objective before each round and at the end; the mean loss of each epoch, (n_iter_,), with
-        ``protocol="paper"``. It need not fall in every round, since labels come
-        from averaged predictions and the model is trained on its own.
+        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
+        (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
+        trained without averages.
     coef_ : (K, d) array
     intercept_ : (K,) array
-        The linear model, for rows as they come.
+        The linear model, for rows as you give them.
     module_ : torch.nn.Module
         The network, in eval mode.
     n_iter_ : int
@@ -126,10 +128,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     Notes
     -----
-    Above 8,192 rows starts are trained on a random sample of as many, and the best goes on with all rows for
-    ten rounds at most: `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
+    Above 8,192 rows, starts are trained on a random sample of that size, and the best continues on all rows
+    for at most ten rounds; `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
     found among the rows of nearby cells, which misses a few (docs/cluster.md says how many). Memory grows
-    with n (d + K + n_neighbors); time with n^1.5 d for the neighbours, and with n K (d + K) for each round.
+    with n (d + K + n_neighbors). Time grows with n^1.5 d for the neighbours, and with n K (d + K) per round.
 
     Examples
     --------
@@ -210,7 +212,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> Ints:
         """Find the clusters of X, with the labels y as in `fit`, and return the cluster of each row (n,)."""
-        # scikit-learn's own leaves y out
+        # scikit-learn's own version ignores y.
         return np.asarray(self.fit(X, y).labels_)
 
     def predict(self, X: ArrayLike) -> Ints:
@@ -230,7 +232,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_is_fitted(self)
         if self._is_linear:
             return np.asarray(validate_data(self, X, dtype=(np.float64, np.float32), reset=reset))
-        # integers stay integers, for embeddings
+        # Integers stay integers, for embeddings.
         return np.asarray(validate_data(self, X, dtype=None, allow_nd=True, reset=reset))
 
     def _logits(self, rows: NDArray[Any]) -> Floats:
@@ -348,7 +350,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         student = as_torch_student(self.model, seed)
         if not isinstance(self.model, TorchStudent):
             paper = self.protocol == "paper"
-            # few rows in batches of 250 would make too few steps an epoch
+            # With few rows, batches of 250 would give too few steps per epoch.
             batch_size = 250 if paper else min(250, max(16, n_rows // 10))
             student.set_params(
                 lr=1e-4 if paper else 1e-3,

@@ -67,7 +67,7 @@ def collision_pseudo_labels(
     step_size: float | None = None,
     paper_scaling: bool = False,
 ) -> PseudoLabels:
-    r"""Find the labels that agree with the predictions, with every class fairly used.
+    r"""Find the labels that best agree with the predictions and use every class fairly.
 
     Minimises eq. (11) of the paper over all y_i on the simplex,
 
@@ -79,31 +79,31 @@ def collision_pseudo_labels(
     proba : (M, K) array
         Predictions sigma; rows are non-negative and sum to one.
     lam : float
-        Weight of fairness in the mean-form loss above. At 0 each row takes its most probable class (the first
-        of equals); as it grows the mean of the labels approaches `prior`.
+        Weight of fairness in the mean-form loss above. At 0 each row gets its most probable class (the first
+        of equals). As it grows, the mean of the labels approaches `prior`.
     prior : (K,) array, optional
-        u, how often each class should occur; uniform if not given. A class of prior 0 is no longer asked for.
+        u, how often each class should occur; uniform by default. A class of prior 0 is not asked for.
     solver : {"auto", "interior-point", "em", "pgd"}
-        ``"interior-point"`` is exact: some 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``:
-        the paper's algorithm, O(M K) an iteration, and thousands of them where `lam` is large. ``"pgd"``:
-        projected gradient descent, the paper's baseline. ``"auto"``: interior-point, but EM for more than
-        5e7 labels and a `tol` of 1e-3 or more, and pgd if the divergence is reversed.
+        ``"interior-point"`` is exact: some 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``
+        is the paper's algorithm: O(M K) per iteration, and thousands of them if `lam` is large. ``"pgd"`` is
+        projected gradient descent, the paper's baseline. ``"auto"`` is interior-point, but EM for more than
+        5e7 labels with a `tol` of 1e-3 or more, and pgd if the divergence is reversed.
     init : (M, K) array, optional
-        Labels to start from, such as those of a similar problem; mixed with a little of the uniform ones.
+        Labels to start from, such as those of a similar problem. A little of uniform labels is mixed in.
     fixed : (M,) array of int, optional
-        The class of each labelled row, -1 for rows whose labels are to be found (Appendix E.2).
+        The class of each labelled row, -1 for rows whose labels are sought (Appendix E.2).
     tol : float
         Stop when the certified gap is below ``tol * max(1, objective)``.
     max_iter : int, optional
         Most iterations; 100 for ``"interior-point"``, 2000 for the others.
     divergence : {"forward", "reverse"}
-        ``"forward"``: KL(u || ybar) as above. ``"reverse"``: KL(ybar || u) of eq. (10), only with ``"pgd"``.
+        ``"forward"`` is KL(u || ybar) as above, ``"reverse"`` is KL(ybar || u) of eq. (10), with pgd only.
     step_size : float, optional
-        Of ``"pgd"``: multiplies the gradient of the loss above; if not given, ``M / (1 + lam K)``, about one
-        over its curvature where labels are fair, or the first quarter of a quarter of it that descends.
+        For ``"pgd"``: multiplies the gradient of the loss above. By default it is ``M / (1 + lam K)``, about
+        one over the curvature at fair labels, quartered until it descends.
     paper_scaling : bool
-        Take `lam` as the paper's Algorithm 1 does, whose M step lacks a factor M: the problem solved, and the
-        objective returned, then have the weight ``lam / M``.
+        Take `lam` as the paper's Algorithm 1 does, whose M step lacks a factor M. The problem solved and the
+        objective returned then have the weight ``lam / M``.
 
     Returns
     -------
@@ -112,7 +112,7 @@ def collision_pseudo_labels(
     Warns
     -----
     ConvergenceWarning
-        If `tol` was not reached, with the gap that was.
+        If the gap is above `tol`; it says by how much.
 
     Examples
     --------
