@@ -17,7 +17,8 @@ from consilience import (
     clustering_accuracy,
 )
 from consilience.collision.losses import LOSSES, Problem, clustering_loss
-from consilience.collision.starts import sample
+from consilience.collision.rounds import Schedule
+from consilience.collision.starts import random_weights, sample
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 
@@ -79,11 +80,19 @@ def test_a_sample_has_labelled_rows_up_to_half():
     few[[3, 40]] = 1
     assert {3, 40} < set(sample(few, 10, 0).tolist())
     some = np.where(np.arange(50) < 20, 1, -1)
-    assert (sample(some, 10, 0) < 20).sum() >= 5
+    assert 5 <= (sample(some, 10, 0) < 20).sum() < 10  # labelled ones fill half, and random rows the rest
     for fixed in (few, many, some):
         rows = sample(fixed, 10, 0)
         assert len(np.unique(rows)) == 10
         assert rows.max() < 50
+
+
+def test_random_weights_are_uniform_within_he_s_bound():
+    W = random_weights(24, 50, np.random.default_rng(0))
+    assert W.shape == (25, 50)
+    assert (W[-1] == 0).all()
+    assert 0.49 < abs(W[:-1]).max() <= 0.5  # sqrt(6 / 24)
+    assert abs(W).mean() == pytest.approx(0.25, abs=0.02)
 
 
 @pytest.mark.parametrize("per_blob", [1, 3, 4])
@@ -219,6 +228,37 @@ def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator
         )
     with pytest.warns(ConvergenceWarning, match=r"iterations of interior-point. Lower lam.$"):
         CollisionClustering(4, n_init=1, lam=1e12, max_iter=1, random_state=0, tol=1.0).fit(blobs[0][:60])
+
+
+def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
+    model = CollisionClustering(4, tol=1e-3)
+    assert model._schedule(100, 7) == Schedule(7, 0.015)  # more than one row of a hundred, less than two
+    assert model._schedule(10_000, 7) == Schedule(7, 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Clustering stopped:consilience.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:Only .* clusters have rows:consilience.CoverageWarning")
+def test_options_reach_the_training(blobs):
+    X, y = blobs[0][:120], blobs[1][:120]
+    partial = np.where(np.arange(len(y)) % 20 == 0, (y + 1) % 4, -1)  # labels against the data
+
+    def coefficients(**options):
+        options = {"n_init": 1, "random_state": 0, "max_iter": 2, "tol": 0.0, **options}
+        return CollisionClustering(4, **options).fit(X, partial).coef_
+
+    paper = {"protocol": "paper"}
+    for one, other, same in (
+        ({"batch_size": 30, **paper}, paper, False),
+        ({"batch_size": 250, **paper}, paper, True),
+        ({"n_neighbors": 3, **paper}, paper, True),  # it has no neighbours
+        ({"label_weight": 9.0}, {}, False),
+        ({"label_weight": 2.0}, {}, True),
+        ({"n_neighbors": 3}, {}, False),
+        ({"weight_decay": 0.1}, {}, False),
+        ({"lam": 1.0}, {}, False),
+        ({"lam": 100.0}, {}, True),
+    ):
+        assert np.array_equal(coefficients(**one), coefficients(**other)) == same, one
 
 
 def test_odd_rows(blobs):

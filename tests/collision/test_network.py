@@ -213,7 +213,7 @@ def test_a_callback_of_the_student_may_end_the_training(blobs, protocol):
     X, _ = blobs
     stop = EarlyStopping(monitor="train_loss", patience=2, threshold=1e9)
     student = TorchStudent(small, max_iter=30, batch_size=100, callbacks=[stop])
-    model = fitted(X, model=student, n_neighbors=0, protocol=protocol, settled=False)
+    model = fitted(X, model=student, n_neighbors=0, protocol=protocol)  # no warning: it was asked for
     assert model.n_iter_ < 5
     assert len(model.objective_history_) == model.n_iter_ + (protocol == "full-batch")
     assert model.student_.callbacks[0].monitor == "train_loss"

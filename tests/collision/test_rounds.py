@@ -6,9 +6,20 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+from consilience.collision import rounds
 from consilience.collision.losses import Problem, clustering_loss
-from consilience.collision.rounds import LinearModel, Schedule, alternate, descend, find_neighbours
-from consilience.collision.starts import centres, weights_from_centres
+from consilience.collision.rounds import (
+    LinearModel,
+    LinearRun,
+    Run,
+    Schedule,
+    Starts,
+    alternate,
+    best_linear,
+    descend,
+    find_neighbours,
+)
+from consilience.collision.starts import centres, sample, weights_from_centres
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 RNG = np.random.default_rng(0)
@@ -157,6 +168,37 @@ def test_the_linear_model_takes_so_many_steps_and_no_more():
 
     start = objective(LinearModel(X, W, 0.1))
     assert objective(many) < objective(one) - 1e-4 < start - 1e-3
+
+
+def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
+    """The best model of the sample goes on with all rows, for a few rounds; the sample's change is kept."""
+    Z = RNG.normal(size=(40, 3))
+    fixed = np.where(np.arange(40) == 7, 2, -1)
+    seen, calls = [], []
+
+    def best_start(rows, part, starts):
+        seen.append((rows, part))
+        return LinearRun(np.ones((4, 3)), Run((1.0,), 5, 0.7, 0.0))
+
+    monkeypatch.setattr(rounds, "_best_start", best_start)
+    monkeypatch.setattr(rounds, "_SAMPLE_ROWS", 18)
+    monkeypatch.setattr(rounds, "_LAST_ROUNDS", 2)
+    flips = iter(range(99))
+
+    def restless(self, loss):  # a model that never settles
+        self.W = np.roll(np.eye(4, 3), next(flips), axis=1)
+
+    monkeypatch.setattr(LinearModel, "step", restless)
+    whole = problem(constant(1.0), find_neighbours(Z, 4, 3, 0), 40, fixed)
+    starts = Starts(np.array([11, 12]), Schedule(50, 0.0), 0.0, 5, None, lambda *what: calls.append(what))
+    made = best_linear(Z, whole, starts)
+    rows, part = seen[0]
+    index = sample(fixed, 18, 11)
+    np.testing.assert_array_equal(rows, Z[index])
+    np.testing.assert_array_equal(part.neighbours, nearest_neighbours(Z[index], 4, 11))
+    assert (part.fixed == 2).sum() == 1
+    assert (made.run.n_iter, made.run.changed) == (2, 0.7)
+    assert calls == [("all rows", 1, 3), ("all rows", 2, 3), ("all rows", 3, 3)]
 
 
 def test_neighbours_are_never_more_than_the_others_of_a_fair_cluster():

@@ -338,7 +338,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             if start is not None:
                 model.start(start)
             run = descend(model, problem, plan.max_rounds) if paper else alternate(model, problem, plan)
-        if not paper:
+        if not paper and not model.stopped:
             _warn_unless_settled(run, plan)
         self.student_, self.module_ = student, student.module_
         self._record(run)
