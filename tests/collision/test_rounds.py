@@ -19,7 +19,7 @@ from consilience.collision.rounds import (
     descend,
     find_neighbours,
 )
-from consilience.collision.starts import centres, sample, weights_from_centres
+from consilience.collision.starts import choose_centres, sample, weights_from_centres
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 RNG = np.random.default_rng(0)
@@ -94,12 +94,12 @@ def test_rounds_end_when_few_rows_change_their_cluster():
 
 def test_a_falling_objective_or_impatience_keeps_the_rounds_going():
     still = [9.0 * np.eye(3)[np.arange(12) % 3]]
-    values = iter([5.0, 4.0, 3.999, 3.5, 3.499, 3.498, 3.497, 3.496])  # one calm round, and later three
+    values = iter([5.0, 4.0, 3.999, 3.5, 3.499, 3.498, 3.497, 3.496])  # one settled round, and later three
 
     def falling(S, A):
         return next(values), 0.0, 0.0
 
-    run = alternate(Scripted(still), problem(falling), Schedule(9, 0.0, most_fall=0.01, calm_rounds=3))
+    run = alternate(Scripted(still), problem(falling), Schedule(9, 0.0, most_fall=0.01, settled_rounds=3))
     assert run.history == (5.0, 4.0, 3.999, 3.5, 3.499, 3.498, 3.497)
     assert run.fell == pytest.approx(0.001)
 
@@ -211,7 +211,7 @@ def test_labelled_means_are_the_centres_of_their_clusters_and_the_others_are_far
     Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [30, 0], [0, 30])])
     fixed = np.full(60, -1)
     fixed[[0, 1]] = 2
-    made = centres(Z, fixed, 3, 0)
+    made = choose_centres(Z, fixed, 3, 0)
     np.testing.assert_allclose(made[2], Z[:2].mean(axis=0))
     assert {tuple((c > 15).astype(int)) for c in made[:2]} == {(1, 0), (0, 1)}
 

@@ -322,7 +322,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         problem = self._problem(Z, fixed, int(seeds[0]))
         warm_up = warm_up_epochs(len(X), student.batch_size)
         # a round of one step or two changes little in any case
-        plan = self._schedule(len(X), student.max_iter)._replace(most_fall=SETTLED_FALL, calm_rounds=warm_up)
+        plan = self._schedule(len(X), student.max_iter)._replace(
+            most_fall=SETTLED_FALL, settled_rounds=warm_up
+        )
         start = None
         if Z.shape[1]:
             start = self._linear_start(Z, problem, seeds[1:])

@@ -17,7 +17,7 @@ from scipy.special import softmax
 
 from consilience._progress import Progress
 from consilience.collision.losses import Problem, clustering_loss
-from consilience.collision.starts import centres, sample, weights_from_centres
+from consilience.collision.starts import choose_centres, sample, weights_from_centres
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
 
@@ -56,7 +56,7 @@ class Schedule(NamedTuple):
     max_rounds: int
     tol: float  # stop when at most this share of rows changes its cluster...
     most_fall: float = np.inf  # ...and the objective falls by at most this...
-    calm_rounds: int = 1  # ...in as many rounds in a row
+    settled_rounds: int = 1  # ...in as many rounds in a row
 
 
 class Run(NamedTuple):
@@ -85,7 +85,7 @@ def alternate(
     loss = clustering_loss(problem)
     history: list[float] = []
     clusters: Ints | None = None
-    changed, fell, calm = 1.0, np.inf, 0
+    changed, fell, settled = 1.0, np.inf, 0
     for n_iter in range(plan.max_rounds + 1):
         S, views = model.predict()
         A = mean_of_neighbours(views, problem.neighbours)
@@ -97,8 +97,8 @@ def alternate(
             changed, fell = float((clusters != previous).mean()), history[-1] - value
         history.append(value)
         # a young network may give all rows to one cluster for some rounds; its objective falls meanwhile
-        calm = calm + 1 if changed <= plan.tol and fell <= plan.most_fall else 0
-        if calm >= plan.calm_rounds or n_iter == plan.max_rounds or model.stopped:
+        settled = settled + 1 if changed <= plan.tol and fell <= plan.most_fall else 0
+        if settled >= plan.settled_rounds or n_iter == plan.max_rounds or model.stopped:
             break
         model.step(target)
     return Run(tuple(history), n_iter, changed, fell)
@@ -222,7 +222,7 @@ def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
     done, total = count(1), len(seeds) * (starts.plan.max_rounds + 1)
 
     def train(seed: int) -> LinearRun:
-        W = weights_from_centres(Z, centres(Z, fixed, n_clusters, seed))
+        W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
         model = LinearModel(Z, W, starts.weight_decay, starts.steps)
         run = alternate(model, problem, starts.plan, lambda: starts.progress("clustering", next(done), total))
         return LinearRun(model.W, run)

@@ -46,7 +46,7 @@ def sample(fixed: Ints, size: int, seed: int) -> Ints:
     return np.sort(np.concatenate([labelled, others[: size - len(labelled)]]))
 
 
-def centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> Floats:
+def choose_centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> Floats:
     """Return K centres far from each other: means of labelled rows if there are some, and random rows."""
     drawn = np.asarray(kmeans_plusplus(Z, n_clusters, random_state=seed)[0], dtype=np.float64)
     known = np.unique(fixed[fixed >= 0])
@@ -62,7 +62,7 @@ def centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> Floats:
     return out
 
 
-def weights_from_centres(X: NDArray[Any], middle: Floats) -> Floats:
+def weights_from_centres(X: NDArray[Any], centres: Floats) -> Floats:
     r"""Return the model W (d + 1, K) that assigns rows softly to the nearest of K centres (K, d).
 
     .. math:: z_{ik} = -\|x_i - c_k\|^2 / (2 w) + \|x_i\|^2 / (2 w), \qquad
@@ -70,12 +70,12 @@ def weights_from_centres(X: NDArray[Any], middle: Floats) -> Floats:
 
     Rows X (n, d) are centred.
     """
-    half = 0.5 * np.einsum("ij,ij->i", middle, middle)
-    nearest = half - X @ middle.T.astype(X.dtype)
+    half = 0.5 * np.einsum("ij,ij->i", centres, centres)
+    nearest = half - X @ centres.T.astype(X.dtype)
     squares = float(np.einsum("ij,ij->", X, X)) / len(X)
     distance = 2.0 * float(nearest.min(axis=1).mean()) + squares
     width = max(START_WIDTH * distance, LEAST_WIDTH * squares) or 1.0
-    return np.vstack([middle.T, -half]) / width
+    return np.vstack([centres.T, -half]) / width
 
 
 def random_weights(n_features: int, n_clusters: int, rng: np.random.Generator) -> Floats:
