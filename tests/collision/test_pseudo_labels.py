@@ -122,6 +122,8 @@ def test_all_rows_may_be_pinned() -> None:
     result = collision_pseudo_labels([[0.5, 0.5], [0.5, 0.5]], 2.0, fixed=[0, 1])
     assert result.objective == pytest.approx(math.log(2))
     assert result.converged
+    unfair = collision_pseudo_labels([[0.5, 0.5]] * 4, 2.0, fixed=[0, 0, 0, 1])
+    assert unfair.objective == pytest.approx(math.log(2) - math.log(4 * 0.75 * 0.25))  # + 2 KL(u || ybar)
 
 
 def test_a_class_without_prior_is_not_asked_for() -> None:
