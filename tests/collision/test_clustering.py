@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import approx_fprime
+from scipy.special import softmax
 from sklearn.datasets import load_digits, make_blobs
 from sklearn.linear_model import LogisticRegression
 
@@ -14,8 +16,10 @@ from consilience import (
     InvalidInputError,
     clustering_accuracy,
 )
-from consilience.collision.clustering import _sample, _scaled
-from consilience.collision.losses import LOSSES
+from consilience.collision.losses import LOSSES, Problem, clustering_loss
+from consilience.collision.rounds import Schedule
+from consilience.collision.starts import random_weights, sample, scaled
+from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
     """Take 300 rows for many: the model of the sample goes on with the others, and is no worse for it."""
     X, y = load_digits(return_X_y=True)
     whole = CollisionClustering(10, n_init=3, random_state=0).fit(X)
-    monkeypatch.setattr("consilience.collision.clustering._SAMPLE_ROWS", 300)
+    monkeypatch.setattr("consilience.collision.rounds._SAMPLE_ROWS", 300)
     tasks = []
     options = {"n_init": 3, "random_state": 0}
     model = CollisionClustering(10, **options, progress=lambda *what: tasks.append(what)).fit(X)
@@ -71,15 +75,24 @@ def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
     assert np.mean(CollisionClustering(10, **options).fit_predict(X, labels) == y) > 0.85
 
 
-def test_a_sample_has_labelled_rows_up_to_half(monkeypatch):
-    monkeypatch.setattr("consilience.collision.clustering._SAMPLE_ROWS", 10)
+def test_a_sample_has_labelled_rows_up_to_half():
     few, many = np.full(50, -1), np.zeros(50, dtype=np.intp)
     few[[3, 40]] = 1
-    assert {3, 40} < set(_sample(few, 0).tolist())
-    for fixed in (few, many):
-        sample = _sample(fixed, 0)
-        assert len(np.unique(sample)) == 10
-        assert sample.max() < 50
+    assert {3, 40} < set(sample(few, 10, 0).tolist())
+    some = np.where(np.arange(50) < 20, 1, -1)
+    assert 5 <= (sample(some, 10, 0) < 20).sum() < 10  # labelled ones fill half, and random rows the rest
+    for fixed in (few, many, some):
+        rows = sample(fixed, 10, 0)
+        assert len(np.unique(rows)) == 10
+        assert rows.max() < 50
+
+
+def test_random_weights_are_uniform_within_he_s_bound():
+    W = random_weights(24, 50, np.random.default_rng(0))
+    assert W.shape == (25, 50)
+    assert (W[-1] == 0).all()
+    assert 0.49 < abs(W[:-1]).max() <= 0.5  # sqrt(6 / 24)
+    assert abs(W).mean() == pytest.approx(0.25, abs=0.02)
 
 
 @pytest.mark.parametrize("per_blob", [1, 3, 4])
@@ -136,6 +149,18 @@ def test_names_number_the_clusters_in_sorted_order(blobs):
     for partial in (np.where(few, names, None), np.ma.array(y, mask=~few), np.where(few, y, np.nan)):
         model = CollisionClustering(4, n_init=3, random_state=0).fit(X, partial)
         np.testing.assert_array_equal(model.labels_, expected)
+
+
+def test_there_is_one_start_if_every_class_has_a_labelled_row(blobs):
+    X, y = blobs
+    for known, n_starts in (([0, 1, 2, 3], 1), ([0, 1, 2], 3)):
+        totals = set()
+        partial = np.where((np.arange(len(y)) % 20 == 0) & np.isin(y, known), y, -1)
+        assert set(partial) == {-1, *known}
+        options = {"n_init": 3, "max_iter": 9, "random_state": 0, "tol": 0.5}
+        model = CollisionClustering(4, progress=lambda *what: totals.add(what[2]), **options)  # noqa: B023
+        model.fit(X, partial)
+        assert totals == {10 * n_starts}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -200,9 +225,60 @@ def test_fewer_clusters_than_asked_for_are_reported():
 def test_the_rounding_of_constant_columns_is_not_scaled_up(value):
     rows = np.full((1000, 2), value)
     rows[::2, 1] = np.nextafter(value, 2e6)
-    Z, _, scale = _scaled(rows)
+    Z, _, scale = scaled(rows)
     assert scale == 1.0
     assert np.abs(Z).max() < 1e-8
+
+
+def test_the_remedies_for_empty_clusters_are_options_that_there_are():
+    X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)
+    for options, words in (
+        ({"loss": "sela"}, "rows. Raise n_init, lower n_neighbors or ask for fewer clusters.$"),
+        ({"n_neighbors": 0}, "rows. Raise lam or n_init, or ask for fewer clusters.$"),
+        ({"protocol": "paper"}, "rows. Raise lam or max_iter, or ask for fewer clusters.$"),
+    ):
+        with pytest.warns(CoverageWarning, match=words):
+            CollisionClustering(3, n_init=1, random_state=0, **options).fit(X)
+
+
+def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator_has(blobs):
+    with pytest.warns(ConvergenceWarning, match="iterations of em. Use solver='interior-point', or lower"):
+        CollisionClustering(4, n_init=1, solver="em", lam=1e4, max_iter=1, random_state=0, tol=1.0).fit(
+            blobs[0][:60]
+        )
+    with pytest.warns(ConvergenceWarning, match=r"iterations of interior-point. Lower lam.$"):
+        CollisionClustering(4, n_init=1, lam=1e12, max_iter=1, random_state=0, tol=1.0).fit(blobs[0][:60])
+
+
+def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
+    model = CollisionClustering(4, tol=1e-3)
+    assert model._schedule(100, 7) == Schedule(7, 0.015)  # more than one row of a hundred, less than two
+    assert model._schedule(10_000, 7) == Schedule(7, 1e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Clustering stopped:consilience.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:Only .* clusters have rows:consilience.CoverageWarning")
+def test_options_reach_the_training(blobs):
+    X, y = blobs[0][:120], blobs[1][:120]
+    partial = np.where(np.arange(len(y)) % 20 == 0, (y + 1) % 4, -1)  # labels against the data
+
+    def coefficients(**options):
+        options = {"n_init": 1, "random_state": 0, "max_iter": 2, "tol": 0.0, **options}
+        return CollisionClustering(4, **options).fit(X, partial).coef_
+
+    paper = {"protocol": "paper"}
+    for one, other, same in (
+        ({"batch_size": 30, **paper}, paper, False),
+        ({"batch_size": 250, **paper}, paper, True),
+        ({"n_neighbors": 3, **paper}, paper, True),  # it has no neighbours
+        ({"label_weight": 9.0}, {}, False),
+        ({"label_weight": 2.0}, {}, True),
+        ({"n_neighbors": 3}, {}, False),
+        ({"weight_decay": 0.1}, {}, False),
+        ({"lam": 1.0}, {}, False),
+        ({"lam": 100.0}, {}, True),
+    ):
+        assert np.array_equal(coefficients(**one), coefficients(**other)) == same, one
 
 
 def test_odd_rows(blobs):
@@ -212,3 +288,62 @@ def test_odd_rows(blobs):
     assert (CollisionClustering(1, n_init=1, random_state=0).fit(blobs[0]).labels_ == 0).all()
     each = CollisionClustering(4, n_init=2, n_neighbors=0, random_state=0).fit(4.0 * np.eye(4))
     assert sorted(each.labels_) == [0, 1, 2, 3]
+
+
+def mutual_information_of_means(proba, mean_proba):
+    """A user's loss: what loss="mi" minimises with lam=3 and four clusters, up to the constant 3 ln 4."""
+    share = mean_proba.mean(axis=0)
+    log_rows, log_share = np.log(mean_proba + 1e-200), np.log(share + 1e-200)
+    value = 3 * share @ log_share - (mean_proba * log_rows).sum() / len(proba)
+    return value, 0.0, (3 * (log_share + 1) - log_rows - 1) / len(proba)
+
+
+@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
+@pytest.mark.parametrize("labelled", [False, True])
+@pytest.mark.filterwarnings("ignore:Only 3 of 4 clusters:consilience.CoverageWarning")  # ten epochs are few
+def test_an_own_loss_does_what_the_built_in_one_does(blobs, protocol, labelled):
+    X, y = blobs
+    partial = np.where(np.arange(len(y)) % 30 == 0, y, -1) if labelled else None
+    options = {"n_init": 2, "random_state": 0, "protocol": protocol}
+    own = CollisionClustering(4, loss=mutual_information_of_means, **options).fit(X, partial)
+    ours = CollisionClustering(4, loss="mi", lam=3.0, **options).fit(X, partial)
+    np.testing.assert_allclose(own.predict_proba(X), ours.predict_proba(X), atol=1e-4)
+    np.testing.assert_allclose(
+        own.objective_history_ + 3 * np.log(4), ours.objective_history_, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_an_own_loss_may_depend_on_a_row_and_on_its_neighbours(blobs):
+    """The gradient by each of the two counts: a loss of one alone, or of both, has the slope it says."""
+    X = blobs[0][:40]
+    near = nearest_neighbours(X, 3, 0)
+    target = np.random.default_rng(0).random((40, 4))
+
+    def own(S, A):
+        return float((target * S * A).sum()), target * A, target * S
+
+    problem = Problem(own, 0.0, np.full(4, 0.25), np.full(40, -1), near, "auto", 2.0)
+    z = np.random.default_rng(1).normal(size=(40, 4))
+    S = softmax(z, axis=1)
+    loss, value = clustering_loss(problem)(S, mean_of_neighbours(S, near))
+    assert value == pytest.approx(loss(z)[0])
+    slope = approx_fprime(z.ravel(), lambda flat: loss(flat.reshape(z.shape))[0], 1e-7)
+    np.testing.assert_allclose(loss(z)[1].ravel(), slope, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "options", "words"),
+    [
+        (lambda S, A: 1.0, {}, "The loss returned a float; expected three"),
+        (lambda S, A: (np.nan, 0.0, A), {}, "value nan"),
+        (lambda S, A: (1.0, 0.0, np.log(0 * A)), {}, "not finite"),
+        (lambda S, A: (1.0, 0.0, A[:2]), {}, r"two gradients \(300, 4\)"),
+        (lambda S, A: ("low", 0.0, A), {}, "cannot be read as a number"),
+        (mutual_information_of_means, {"lam": 3.0}, "not given lam; leave lam out"),
+        (mutual_information_of_means, {"prior": [1, 1, 1, 2]}, "not given prior"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_wrong_own_losses_are_refused_in_one_sentence(blobs, loss, options, words):
+    with pytest.raises(InvalidInputError, match=words):
+        CollisionClustering(4, loss=loss, n_init=1, random_state=0, **options).fit(blobs[0])

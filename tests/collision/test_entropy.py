@@ -146,5 +146,8 @@ def test_wrong_input_is_refused(arguments: Any, options: Any, problem: str) -> N
 def test_orders_and_rates_out_of_range_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="alpha=0 must be"):
         renyi_entropy([0.5, 0.5], 0)
+    for alpha in (1 + 3e-16, 1 - 5e-9):  # rounding is all that is left of them
+        with pytest.raises(InvalidInputError, match="must be 1, or differ from it by at least 1e-08"):
+            renyi_cross_entropy([0.7, 0.3], [0.5, 0.5], alpha)
     with pytest.raises(InvalidInputError, match="at most 1"):
         transition_matrix(3, 1.5)

@@ -7,12 +7,15 @@ import pytest
 from scipy.optimize import approx_fprime, linear_sum_assignment, minimize
 from scipy.special import log_softmax, softmax, xlogy
 
+from consilience.collision.losses import LOSSES, Problem, clustering_loss
 from consilience.kernels.collision.equipartition import fair_assignment
+from consilience.kernels.collision.fair_labels import Options, fair_labels
 from consilience.kernels.collision.mutual_information import (
     invariant_information,
     mutual_information,
     through_softmax,
 )
+from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 
 def _objective(Y, log_proba, prior, lam, epsilon):
@@ -88,3 +91,134 @@ def test_gradients_agree_with_differences():
         (lambda S: invariant_information(A, S, 1.5)[0], invariant_information(A, S, 1.5)[2]),
     ):
         np.testing.assert_allclose(through_softmax(S, slope).ravel(), differences(function), atol=1e-6)
+
+
+def test_the_exponent_of_the_invariant_information_weighs_the_marginals():
+    rng = np.random.default_rng(0)
+    S, A = rng.dirichlet(np.ones(3), 9), rng.dirichlet(np.ones(3), 9)
+    joint = S.T @ A / 9
+    P = (joint + joint.T) / 2
+    share = P.sum(axis=0)
+    together, apart = -(P * np.log(P)).sum(), (P * np.log(share[:, None] * share)).sum()
+    for lam in (0.0, 1.0, 2.5):
+        assert invariant_information(S, A, lam)[0] == pytest.approx(together + lam * apart)
+
+
+# -- the table: what of a problem reaches each loss -----------------------------------------------------
+
+N, K = 60, 3
+PRIOR = np.array([0.6, 0.3, 0.1])
+
+
+def predictions(seed=0):
+    logits = np.random.default_rng(seed).normal(size=(N, K))
+    return logits, softmax(logits, axis=1)
+
+
+def a_problem(loss, lam, prior=PRIOR, fixed=None, label_weight=2.0):
+    near = nearest_neighbours(np.random.default_rng(1).normal(size=(N, 2)), 4, 0)
+    fixed = np.full(N, -1) if fixed is None else fixed
+    return Problem(loss, lam, prior, fixed, near, "auto", label_weight)
+
+
+@pytest.mark.parametrize(("loss", "lam"), [("collision", 1e5), ("sela", np.inf), ("mi-adm", 1e5)])
+def test_labels_have_the_shares_of_the_prior(loss, lam):
+    logits, S = predictions()
+    for prior in (PRIOR, np.full(K, 1 / K)):
+        of_round, _ = clustering_loss(a_problem(loss, lam, prior))(S, S)
+        gradient = N * of_round(logits)[1]
+        if loss == "collision":  # sigma - y sigma / p, from which y follows up to a factor of the row
+            labels = 1 - gradient / S
+            labels /= labels.sum(axis=1, keepdims=True)
+        else:
+            labels = S - gradient
+        np.testing.assert_allclose(labels.mean(axis=0), prior, atol=1e-3)
+
+
+def test_mutual_information_is_least_at_the_shares_of_the_prior():
+    rows = np.repeat(np.eye(K), [36, 18, 6], axis=0)  # decided, in the shares of PRIOR
+    other = np.repeat(np.eye(K), 20, axis=0)
+    problem = a_problem("mi", 5.0)._replace(neighbours=np.empty((N, 0), np.int32))
+    told = [clustering_loss(problem)(S, S).value for S in (rows, other)]
+    assert told[0] == pytest.approx(0.0, abs=1e-12)
+    assert told[1] == pytest.approx(5.0 * (np.log(1 / 3) - np.log(PRIOR).mean()))
+    equal = problem._replace(prior=np.full(K, 1 / K))
+    assert clustering_loss(equal)(other, other).value == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
+def test_labelled_rows_add_their_mean_cross_entropy_times_the_weight(loss, weight):
+    logits, S = predictions()
+    fixed = np.full(N, -1)
+    fixed[[3, 17, 40]] = [2, 0, 0]
+    lam = np.inf if loss == "sela" else 2.0
+    # the same pinned labels with no weight on them
+    free, value = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(S, S)
+    both, total = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=weight))(S, S)
+    known = -np.log(S[[3, 17, 40], [2, 0, 0]]).mean()
+    assert total == pytest.approx(value + weight * known)
+    assert both(logits)[0] == pytest.approx(free(logits)[0] + weight * known)
+    slope = np.zeros((N, K))
+    slope[[3, 17, 40]] = weight * (S[[3, 17, 40]] - np.eye(K)[[2, 0, 0]]) / 3
+    np.testing.assert_allclose(both(logits)[1], free(logits)[1] + slope, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["collision", "sela", "mi-adm"])
+def test_labels_of_labelled_rows_are_pinned(loss):
+    logits, S = predictions()
+    fixed = np.where(np.arange(N) < 5, 2, -1)
+    lam = np.inf if loss == "sela" else 3.0
+    of_round, _ = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(S, S)
+    np.testing.assert_allclose(N * of_round(logits)[1][:5], (S - np.eye(K)[2])[:5], atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_value_of_a_round_is_its_objective(loss):
+    """Against the formulas of docs/cluster.md, with averaged predictions for labels."""
+    logits, S = predictions()
+    problem = a_problem(loss, np.inf if loss == "sela" else 2.0)
+    A = mean_of_neighbours(S, problem.neighbours)
+    made = clustering_loss(problem)
+    of_round, value = made(S, A)
+    gradient = N * of_round(logits)[1]
+    if loss in ("mi", "iic"):
+        assert value == pytest.approx(of_round(logits)[0])
+        return
+    if loss == "collision":
+        Y = 1 - gradient / S
+        Y /= Y.sum(axis=1, keepdims=True)
+        share = Y.mean(axis=0)
+        expected = -np.log((A * Y).sum(axis=1)).mean() + 2.0 * (PRIOR * np.log(PRIOR / share)).sum()
+    else:
+        Y = S - gradient
+        share = Y.mean(axis=0)
+        expected = -(Y * np.log(A)).sum() / N
+        expected += 2.0 * (share * np.log(share / PRIOR)).sum() if loss == "mi-adm" else 0.0
+    assert value == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_round_starts_from_the_solution_of_the_one_before(monkeypatch):
+    starts, prices = [], []
+
+    def labels(A, lam, prior, fixed, init, options):
+        starts.append(init)
+        return fair_labels(A, lam, prior, fixed, init, options)
+
+    def assignment(*args, start):
+        prices.append(start)
+        return fair_assignment(*args, start=start)
+
+    monkeypatch.setattr("consilience.collision.losses.fair_labels", labels)
+    monkeypatch.setattr("consilience.collision.losses.fair_assignment", assignment)
+    S = predictions()[1]
+    for name, seen in (("collision", starts), ("mi-adm", prices)):
+        made = clustering_loss(a_problem(name, 3.0))
+        made(S, S)
+        made(S, S)
+        assert seen[0] is None
+        assert seen[1] is not None
+        assert seen[1].shape == ((N, K) if name == "collision" else (K,))
+    cold = fair_labels(S, 3.0, PRIOR, options=Options(tol=1e-4))
+    warm = fair_labels(S, 3.0, PRIOR, init=starts[1], options=Options(tol=1e-4))
+    assert warm.n_iter < cold.n_iter

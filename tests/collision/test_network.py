@@ -13,10 +13,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from sklearn.datasets import load_digits, make_blobs  # noqa: E402
+from skorch.callbacks import Callback, EarlyStopping  # noqa: E402
 from torch import nn  # noqa: E402
 
 from consilience import CollisionClustering, ConvergenceWarning, clustering_accuracy  # noqa: E402
-from consilience.collision.losses import LOSSES, Problem, with_labels  # noqa: E402
+from consilience.collision.losses import LOSSES, Problem, clustering_loss  # noqa: E402
 from consilience.collision.network import BatchLoss, RoundLoss, warm_up_epochs  # noqa: E402
 from consilience.exceptions import InvalidInputError, MissingDependencyError  # noqa: E402
 from consilience.kernels.collision.neighbours import nearest_neighbours  # noqa: E402
@@ -139,11 +140,10 @@ def test_batches_sample_the_gradient_of_the_whole_loss(loss):
     rng = np.random.default_rng(0)
     X, n = rng.normal(size=(60, 3)), 60
     fixed = np.where(rng.uniform(size=n) < 0.2, rng.integers(4, size=n), -1)
-    problem = Problem(2.0, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0), "auto")
+    problem = Problem(loss, 2.0, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0), "auto", 2.0)
     logits = rng.normal(size=(n, 4))
     S = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    relabel = with_labels(LOSSES[loss].make(problem), fixed, 2.0, 4)
-    whole = relabel(S, S).loss
+    whole = clustering_loss(problem)(S, S).loss
     value, gradient = whole(logits)
     criterion = RoundLoss()
     criterion.loss, criterion.logits = whole, logits.copy()
@@ -168,23 +168,65 @@ def test_rows_outside_the_batch_move_with_it():
 def test_views_of_a_row_are_averaged_in_the_paper_s_protocol():
     seen = {}
 
-    def relabel_batch(index, views):
-        seen["index"], seen["views"] = index, views
+    def loss(S, A):
+        seen["S"], seen["A"] = S, A
+        return 0.5, 0.0, np.arange(12.0).reshape(6, 2)
 
-        def relabel(S, A):
-            seen["S"], seen["A"] = S, A
-            return (lambda logits: (0.5, np.full_like(logits, 0.25))), 0.5
-
-        return relabel
-
+    fixed = np.full(10, -1)
+    criterion = BatchLoss()
+    criterion.problem = Problem(loss, 0.0, np.full(2, 0.5), fixed, np.empty((10, 0), np.int32), "auto", 2.0)
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    out = BatchLoss(relabel_batch)(z, torch.tensor([[4.0], [2.0], [9.0]]))
+    rows = torch.tensor([[4.0], [2.0], [9.0]])
+    out = criterion(z, rows)
     out.backward()
     assert out.item() == 0.5
-    assert (z.grad == 0.25).all()
-    assert seen["index"].tolist() == [4, 2, 9, 4, 2, 9]
     np.testing.assert_allclose(seen["A"][:3], (seen["S"][:3] + seen["S"][3:]) / 2)
     np.testing.assert_allclose(seen["A"][:3], seen["A"][3:])
+    # by the chain rule both views of a row get the mean of the two gradients by their means
+    by_S = np.tile((np.arange(12.0).reshape(6, 2)[:3] + np.arange(12.0).reshape(6, 2)[3:]) / 2, (2, 1))
+    S = seen["S"]
+    np.testing.assert_allclose(z.grad, S * (by_S - (S * by_S).sum(axis=1, keepdims=True)), rtol=1e-5)
+    # row 9 is labelled: its two views, and no other, get the cross-entropy's gradient
+    fixed[9] = 1
+    before, z.grad = z.grad.clone(), None
+    criterion(z, rows).backward()
+    np.testing.assert_array_equal((z.grad != before).any(dim=1), [False, False, True, False, False, True])
+
+
+@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
+def test_an_own_loss_trains_a_network(blobs, protocol):
+    X, _ = blobs
+
+    def own(proba, mean_proba):
+        share, log_rows = mean_proba.mean(axis=0), np.log(mean_proba + 1e-200)
+        value = 4 * share @ np.log(4 * share) - (mean_proba * log_rows).sum() / len(proba)
+        return value, 0.0, (4 * (np.log(4 * share) + 1) - log_rows - 1) / len(proba)
+
+    options = {"protocol": protocol, "max_iter": 3, "augment": "rows", "settled": False}
+    mine, ours = fitted(X, loss=own, **options), fitted(X, loss="mi", **options)
+    np.testing.assert_allclose(mine.objective_history_, ours.objective_history_, rtol=1e-5)
+    np.testing.assert_allclose(mine.predict_proba(X), ours.predict_proba(X), atol=1e-3)
+
+
+@pytest.mark.parametrize("protocol", ["full-batch", "paper"])
+def test_a_callback_of_the_student_may_end_the_training(blobs, protocol):
+    X, _ = blobs
+    stop = EarlyStopping(monitor="train_loss", patience=2, threshold=1e9)
+    student = TorchStudent(small, max_iter=30, batch_size=100, callbacks=[stop])
+    model = fitted(X, model=student, n_neighbors=0, protocol=protocol)  # no warning: it was asked for
+    assert model.n_iter_ < 5
+    assert len(model.objective_history_) == model.n_iter_ + (protocol == "full-batch")
+    assert model.student_.callbacks[0].monitor == "train_loss"
+
+
+def test_an_interrupt_by_the_user_is_raised(blobs):
+    class Interrupt(Callback):
+        def on_batch_end(self, net, **_):
+            raise KeyboardInterrupt
+
+    student = TorchStudent(small, max_iter=3, batch_size=100, callbacks=[Interrupt()])
+    with pytest.raises(KeyboardInterrupt):
+        fitted(blobs[0], model=student, n_neighbors=0)
 
 
 def test_options_reach_the_training(blobs):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-import consilience.collision.pseudo_labels
 from consilience import ConvergenceWarning, InvalidInputError, collision_pseudo_labels
 from consilience.collision.pseudo_labels import SOLVERS, PseudoLabels
+from consilience.kernels.collision import fair_labels
 
 SIGMA = softmax(2 * np.random.default_rng(0).normal(size=(40, 5)), axis=1)
 UNEVEN = softmax(np.random.default_rng(1).normal([2, 0, 0, -2], size=(60, 4)), axis=1)
@@ -122,6 +122,8 @@ def test_all_rows_may_be_pinned() -> None:
     result = collision_pseudo_labels([[0.5, 0.5], [0.5, 0.5]], 2.0, fixed=[0, 1])
     assert result.objective == pytest.approx(math.log(2))
     assert result.converged
+    unfair = collision_pseudo_labels([[0.5, 0.5]] * 4, 2.0, fixed=[0, 0, 0, 1])
+    assert unfair.objective == pytest.approx(math.log(2) - math.log(4 * 0.75 * 0.25))  # + 2 KL(u || ybar)
 
 
 def test_a_class_without_prior_is_not_asked_for() -> None:
@@ -160,7 +162,7 @@ def test_a_step_that_is_too_long_is_told() -> None:
 
 def test_large_problems_with_a_loose_tolerance_go_to_em(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = collision_pseudo_labels(SIGMA, 0.4, tol=1e-3)
-    monkeypatch.setattr(consilience.collision.pseudo_labels, "_MANY_LABELS", 100)
+    monkeypatch.setattr(fair_labels, "_MANY_LABELS", 100)
     assert collision_pseudo_labels(SIGMA, 0.4, tol=1e-3).n_iter > 2 * exact.n_iter
     assert collision_pseudo_labels(SIGMA, 0.4, tol=1e-4).n_iter < 20
 

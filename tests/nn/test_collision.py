@@ -37,6 +37,7 @@ PAIRS = {
     "renyi of order 1": (RenyiCrossEntropy(1.0, reduction="none"), shannon_from_logits),
 }
 LOSSES = {name: pair[0] for name, pair in PAIRS.items()}
+LOSS_CLASSES = (CollisionCrossEntropy, SoftCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy)
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +64,8 @@ def test_torch_and_numpy_agree(name: str, seed: int, scale: float, zeros: bool) 
         target[:, 0] = 0.0
         target[0] = np.eye(K)[-1]
     loss, kernel = PAIRS[name]
-    keep = target.sum(axis=1) > 0  # a target without mass has a test of its own
+    keep = target.sum(axis=1) > 0
+    target[keep] /= target[keep].sum(axis=1, keepdims=True)
     for ours, theirs in zip(
         with_gradient(loss, logits[keep], target[keep]), kernel(logits[keep], target[keep]), strict=True
     ):
@@ -145,11 +147,79 @@ def test_zeros_and_far_logits_are_exact_in_single_precision(q: float) -> None:
     np.testing.assert_allclose(gradient, slope, atol=1e-6)
 
 
-def test_a_label_without_mass_has_no_gradient() -> None:
-    for q, bound in ((0.0, np.inf), (0.5, 2.0)):
-        loss, gradient = with_gradient(CollisionCrossEntropy(q), np.ones((1, 3)), np.zeros((1, 3)))
-        assert loss == bound
-        assert not gradient.any()
+@pytest.mark.parametrize("make", LOSS_CLASSES)
+def test_the_mass_of_a_weighted_label_is_the_weight_of_its_row(make: Any) -> None:
+    logits, y = np.random.default_rng(0).normal(size=(4, 3)), np.random.default_rng(1).dirichlet([1] * 3, 4)
+    weights = np.array([0.0, 0.5, 1.0, 7.0])
+    plain, slope = with_gradient(make(reduction="none"), logits, y)
+    ours, gradient = with_gradient(make(reduction="none", weighted=True), logits, y * weights[:, None])
+    np.testing.assert_allclose(ours, weights * plain, rtol=1e-12)
+    np.testing.assert_allclose(gradient, weights[:, None] * slope, rtol=1e-9, atol=1e-15)
+    # and weights of classes come on top
+    both = make([1.0, 2.0, 3.0], reduction="none", weighted=True) if make is SoftCrossEntropy else None
+    if both is not None:
+        alone = make([1.0, 2.0, 3.0], reduction="none")
+        z, t = torch.tensor(logits), torch.tensor(y)
+        torch.testing.assert_close(
+            both(z, t * torch.tensor(weights)[:, None]), alone(z, t) * torch.tensor(weights)
+        )
+
+
+@pytest.mark.parametrize("make", LOSS_CLASSES)
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ([1.5, -0.5], "have -0.5 in row 1"),
+        ([np.nan, 1.0], "have nan in row 1"),
+        ([np.inf, 0.0], "have inf in row 1"),
+        ([1.0, 1.0], "sum to 2 in row 1"),
+        ([0.0, 0.0], "sum to 0 in row 1"),
+        ([0.5, 0.48], "sum to 0.98 in row 1"),
+    ],
+)
+def test_targets_that_are_no_probabilities_are_refused(make: Any, row: Any, problem: str) -> None:
+    target = torch.tensor([[0.5, 0.5], row, row])
+    with pytest.raises(InvalidInputError, match=rf"Soft labels {problem} \(2 such rows\).*weighted=True"):
+        make()(torch.zeros(3, 2), target)
+    if "have" in problem:
+        with pytest.raises(InvalidInputError, match=rf"Soft labels {problem}.*finite numbers of at least 0"):
+            make(weighted=True)(torch.zeros(3, 2), target)
+    else:
+        assert make(weighted=True)(torch.zeros(3, 2), target).isfinite()
+
+
+def test_half_precision_labels_are_labels() -> None:
+    target = torch.rand(50, 1000, generator=torch.Generator().manual_seed(0)).softmax(dim=1).half()
+    assert CollisionCrossEntropy()(torch.zeros(50, 1000), target).isfinite()
+
+
+@pytest.mark.parametrize("make", LOSS_CLASSES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("temperature", [1e-6, 1.0, 1e6])
+def test_logits_of_any_size_give_finite_losses_and_gradients(
+    make: Any, dtype: Any, temperature: float
+) -> None:
+    top = torch.finfo(dtype).max
+    z = torch.tensor([[top, -top], [-top, top], [-top, -top], [top, 0.0]], dtype=dtype, requires_grad=True)
+    loss = make(temperature=temperature)(z, torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.5, 0.5], [0.3, 0.7]]))
+    loss.backward()
+    assert loss.isfinite()
+    assert z.grad.isfinite().all()
+    if make is not GeneralisedCrossEntropy:  # it gives up on rows that do not fit
+        assert loss > 1e20  # the second row is as wrong as can be
+    # a logit of minus infinity rules a class out
+    hidden = torch.tensor([[0.0, 1.0, -np.inf]], dtype=dtype, requires_grad=True)
+    make()(hidden, torch.tensor([[0.5, 0.5, 0.0]])).backward()
+    assert hidden.grad.isfinite().all()
+
+
+def test_nan_logits_give_nan_and_so_do_their_gradients() -> None:
+    for value in (np.nan, np.inf):
+        loss, gradient = with_gradient(
+            CollisionCrossEntropy(), np.array([[value, 0.0]]), np.array([[1.0, 0.0]])
+        )
+        assert np.isnan(loss)
+        assert np.isnan(gradient).any()
 
 
 def test_reductions_and_temperature() -> None:
@@ -174,9 +244,7 @@ def test_the_transition_corrects_observed_labels() -> None:
     proba = logits.softmax(dim=1).numpy()
     rows = CollisionCrossEntropy(transition=Q, reduction="none")(logits, labels)
     np.testing.assert_allclose(rows, collision_cross_entropy(proba, labels.numpy(), transition=Q))
-    torch.testing.assert_close(
-        rows, CollisionCrossEntropy(reduction="none")(logits, torch.tensor(Q)[labels]), rtol=1e-12, atol=1e-12
-    )
+    np.testing.assert_allclose(rows, collision_from_logits(logits.numpy(), Q[labels.numpy()])[0], rtol=1e-12)
     # the weight is that of the label that was observed
     weighted = CollisionCrossEntropy(transition=Q, class_weights=[1.0, 2.0, 0.0], reduction="none")
     torch.testing.assert_close(weighted(logits, labels), rows * torch.tensor([1.0, 2.0, 0.0])[labels])
@@ -224,6 +292,10 @@ def test_wrong_batches_are_refused(options: Any, logits: Any, target: Any, probl
     [
         ({"q": -0.1}, "q=-0.1"),
         ({"temperature": 0}, "temperature=0"),
+        ({"temperature": 1e-308}, "temperature=1e-308 must be from 1e-6 to 1e6"),
+        ({"q": 1e-308}, r"q=1e-308 must be 0, or from 1e-12 to 1e\+12"),
+        ({"q": 1e308}, "must be 0, or from"),
+        ({"weighted": 1}, "weighted=1 is unknown"),
         ({"reduction": "men"}, "Did you mean 'mean'"),
         ({"class_weights": [-1.0]}, "at least 0"),
         ({"transition": [[1.0, 0.0], [0.5, 0.5]]}, "transpose"),
@@ -232,3 +304,22 @@ def test_wrong_batches_are_refused(options: Any, logits: Any, target: Any, probl
 def test_wrong_options_are_refused(options: Any, problem: str) -> None:
     with pytest.raises(InvalidInputError, match=problem):
         CollisionCrossEntropy(**options)
+
+
+def test_orders_that_lose_their_digits_are_refused() -> None:
+    for alpha in (1.0 + 3e-16, 1.0005, 0.9995):
+        with pytest.raises(InvalidInputError, match=r"must be 1, or differ from it by at least 0\.001"):
+            RenyiCrossEntropy(alpha)
+    for alpha in (1e-308, 1e308):
+        with pytest.raises(InvalidInputError, match="from 1e-12 to"):
+            RenyiCrossEntropy(alpha)
+    logits, target = torch.tensor([[1.0, 2.0, -3.0]]), torch.tensor([[0.2, 0.5, 0.3]])
+    near = [RenyiCrossEntropy(alpha)(logits, target).item() for alpha in (0.999, 1.001)]
+    assert np.mean(near) == pytest.approx(SoftCrossEntropy()(logits, target).item(), abs=1e-3)
+    for power in (1e-12, 1e12):
+        loss, gradient = with_gradient(CollisionCrossEntropy(power), logits.numpy(), target.numpy())
+        assert np.isfinite(loss)
+        assert np.isfinite(gradient).all()
+        loss, gradient = with_gradient(RenyiCrossEntropy(power), logits.numpy(), target.numpy())
+        assert np.isfinite(loss)
+        assert np.isfinite(gradient).all()

@@ -43,7 +43,7 @@ class Counting(nn.Linear):
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(16, 1), (SMALL_STEP // 12 + 1, 3)])
 def test_small_steps_have_one_thread_and_large_ones_all(batch_size: int, expected: int) -> None:
-    student = TorchStudent(Counting, max_epochs=2, batch_size=batch_size, random_state=0)
+    student = TorchStudent(Counting, max_iter=2, batch_size=batch_size, random_state=0)
     student.fit(X, Q, n_classes=2, criterion=SoftCrossEntropy())
     assert student.module_.threads == {expected}
     assert torch.get_num_threads() == 3
@@ -53,7 +53,7 @@ def test_small_steps_have_one_thread_and_large_ones_all(batch_size: int, expecte
 
 def test_one_thread_of_the_user_stays() -> None:
     torch.set_num_threads(1)
-    student = TorchStudent(Counting, max_epochs=1, batch_size=SMALL_STEP, random_state=0)
+    student = TorchStudent(Counting, max_iter=1, batch_size=SMALL_STEP, random_state=0)
     student.fit(X, Q, n_classes=2, criterion=SoftCrossEntropy())
     assert student.module_.threads == {1}
     assert torch.get_num_threads() == 1

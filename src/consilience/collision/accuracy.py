@@ -13,13 +13,12 @@ from consilience.labels import read_labels
 def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float:
     r"""Return the share of rows that are right under the best one-to-one match of clusters and classes.
 
-    The numbers of clusters mean nothing, so each cluster stands for the class that the Hungarian algorithm
-    gives it:
+    The numbers of clusters have no meaning, so the Hungarian algorithm assigns a class to each cluster:
 
     .. math:: \max_{m} \frac1n \sum_i [\, m(\mathrm{pred}_i) = \mathrm{true}_i \,],
         \qquad m \text{ one-to-one.}
 
-    Where there are more clusters than classes, the rows of those left over count as wrong.
+    If there are more clusters than classes, the rows of the clusters left over count as wrong.
 
     Parameters
     ----------

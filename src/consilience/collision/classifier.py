@@ -1,4 +1,4 @@
-"""Classify: a classifier that learns from soft labels, or from hard labels of which some are wrong."""
+"""Classify: a classifier that learns from soft labels, or from hard labels some of which are wrong."""
 
 from __future__ import annotations
 
@@ -48,37 +48,38 @@ _FROM_LOGITS: dict[str, Callable[[Floats, Floats, float], tuple[Floats, Floats]]
 
 
 class CollisionClassifier(ClassifierMixin, BaseEstimator):
-    """Learn a classifier from soft labels, or from hard labels of which some are wrong.
+    """Learn a classifier from soft labels, or from hard labels some of which are wrong.
 
     Parameters
     ----------
     loss : {"collision", "generalised-collision", "cross-entropy", "gce"}
-        What is minimised between prediction and soft label: the collision cross-entropy -ln p, with p the
-        probability that predicted and true class are equal; its generalised form (1 - p^q) / q, better still
-        where much is wrong; Shannon's cross-entropy; the generalised cross-entropy of Zhang and Sabuncu.
+        What to minimise between prediction and soft label. The collision cross-entropy is -ln p, with p the
+        probability that predicted and true class are equal. Its generalised form (1 - p^q) / q is better
+        still if many labels are wrong. The others are Shannon's cross-entropy, and the generalised
+        cross-entropy of Zhang and Sabuncu.
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
-        A linear model is trained by L-BFGS from zero weights, and needs no torch. A network is trained as
-        `consilience.nn.TorchStudent` does; give one to set epochs, learning rate and so on.
+        A linear model is trained by L-BFGS from zero weights, and needs no torch. A network is trained by a
+        `consilience.nn.TorchStudent`; give one to set epochs, learning rate and so on.
     q : float, optional
         Power of ``"generalised-collision"`` (0.5 by default) and of ``"gce"`` (0.7).
     noise_rate : float, optional
-        Share of labels that were replaced by one drawn from all classes alike: eta of Fig. 2. An observed
-        label becomes the soft label eta / K + (1 - eta) * onehot.
+        Share of labels that were replaced by one drawn from all classes with equal probability: eta of Fig.
+        2. An observed label becomes the soft label eta / K + (1 - eta) * onehot.
     transition : (K, K) array, optional
-        The same for noise of any kind, instead of `noise_rate`: ``transition[l, k]`` is the probability to
-        observe label l where class k is true, in the order of `classes_` (Sec. 3: the forward correction).
+        For noise of any kind, instead of `noise_rate`: ``transition[l, k]`` is the probability to observe
+        label l if class k is true, in the order of `classes_` (Sec. 3: the forward correction).
     classes : sequence, optional
-        Names of the columns of soft labels; 0 to K - 1 by default. Hard labels bring their own; give
-        `classes` where there are some that no label names, in the order that `transition` has.
+        Names of the columns of soft labels; 0 to K - 1 by default. For hard labels they are the labels that
+        occur. Give `classes` if some never occur, in the order of `transition`.
     weight_decay : float
-        Half of it times the squared weights (biases aside) is added to the mean loss of the linear model.
+        Half of it times the squared weights, without biases, is added to the mean loss of the linear model.
     standardize : bool
-        Whether the linear model is trained on features of mean 0 and variance 1. `coef_` and `intercept_` are
-        for X as it comes in any case.
+        Whether to train the linear model on features of mean 0 and variance 1. `coef_` and `intercept_` are
+        for X as you give it in either case.
     max_iter : int
         Most steps of L-BFGS.
     tol : float
-        Stop when no entry of the linear model's gradient is above this.
+        Stop when no entry of the linear model's gradient exceeds this.
     progress : callable, optional
         Called with (task, done, total) while a network is trained.
     random_state : int, RandomState or None
@@ -89,21 +90,21 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     classes_ : (K,) array
         The class of each column of `predict_proba`.
     transition_ : (K, K) array or None
-        What takes observed labels to soft labels.
+        Turns observed labels into soft labels.
     coef_, intercept_ : (K, d) and (K,) arrays
         The linear model: logits are ``X @ coef_.T + intercept_``.
     student_ : TorchStudent
         The trained network.
     objective_ : float
-        Mean loss on the training rows, with the decay for a linear model.
+        Mean loss on the training rows, with weight decay for a linear model.
     n_iter_ : int
         Steps of L-BFGS, or epochs.
     n_features_in_ : int
 
     Notes
     -----
-    The collision cross-entropy is not convex in the logits, save for one-hot labels. At zero weights its
-    gradient is that of Shannon's cross-entropy, so L-BFGS sets out in the same direction; starting from the
+    The collision cross-entropy is not convex in the logits, except for one-hot labels. At zero weights its
+    gradient is that of Shannon's cross-entropy, so the first step of L-BFGS is the same. Starting from the
     finished Shannon fit gained nothing in trials on digits, and cost up to four points.
 
     Examples
@@ -162,16 +163,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 "requires y to be passed, but the target y is None: give labels or soft labels."
             )
         X = self._check_rows(X, reset=True)
-        target = self._targets(y)
-        if len(target) != len(X):
-            raise InvalidInputError(f"y has {len(target)} rows and X has {len(X)}.")
-        known = ~np.isnan(target[:, 0])
+        observed = self._targets(y)
+        if len(observed) != len(X):
+            raise InvalidInputError(f"y has {len(observed)} rows and X has {len(X)}.")
+        known = ~np.isnan(observed[:, 0])
         if not known.all():
-            X, target = X[known], target[known]
+            X, observed = X[known], observed[known]
         if self._is_linear:
-            self._fit_linear(X, target)
+            self._fit_linear(X, observed if self.transition_ is None else observed @ self.transition_)
         else:
-            self._fit_network(X, target)
+            self._fit_network(X, observed)
         return self
 
     def predict_proba(self, X: Any) -> Floats:
@@ -231,7 +232,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return np.asarray(validate_data(self, X, reset=reset, dtype=None, allow_nd=True))
 
     def _targets(self, y: Any) -> Floats:
-        """Return soft labels (n, K) and set `classes_` and `transition_`."""
+        """Return the labels as observed, (n, K), and set `classes_` and `transition_`."""
         if _is_table(y):
             observed = check_distributions("y", y)
             self.classes_ = _names(self.classes, observed.shape[1])
@@ -245,8 +246,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             self.transition_ = check_transition(self.transition, n_classes)
         elif self.noise_rate is not None:
             self.transition_ = uniform_transition(n_classes, float(self.noise_rate))
-        target = observed if self.transition_ is None else observed @ self.transition_
-        never = np.flatnonzero(target.sum(axis=1) == 0)
+        never: Any = ()
+        if self.transition_ is not None:
+            never = np.flatnonzero((observed @ self.transition_).sum(axis=1) == 0)
         if len(never):
             seen = self.classes_[observed[never[0]].argmax()]
             raise InvalidInputError(
@@ -254,7 +256,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
                 "its row of the matrix is zero. Correct it, or leave these rows out.",
                 row=never[0],
             )
-        return target
+        return observed
 
     def _fit_linear(self, X: NDArray[Any], target: Floats) -> None:
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
@@ -289,7 +291,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.coef_, self.intercept_ = weights.T, fit.W[-1] - mean @ weights
         self.objective_, self.n_iter_ = fit.objective, fit.n_iter
 
-    def _fit_network(self, X: NDArray[Any], target: Floats) -> None:
+    def _fit_network(self, X: NDArray[Any], observed: Floats) -> None:
         from consilience.nn import (
             CollisionCrossEntropy,
             GeneralisedCrossEntropy,
@@ -297,16 +299,16 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             as_torch_student,
         )
 
-        criterion: Any = SoftCrossEntropy()
+        criterion: Any = SoftCrossEntropy(transition=self.transition_)
         if self.loss == "gce":
-            criterion = GeneralisedCrossEntropy(self._power)
+            criterion = GeneralisedCrossEntropy(self._power, transition=self.transition_)
         elif self.loss != "cross-entropy":
-            criterion = CollisionCrossEntropy(self._power)
+            criterion = CollisionCrossEntropy(self._power, transition=self.transition_)
         student = as_torch_student(self.model, self.random_state)
         student.fit(
             X,
-            target,
-            n_classes=target.shape[1],
+            observed,
+            n_classes=observed.shape[1],
             criterion=criterion,
             progress=self.progress or silent,
         )

@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from itertools import count
 from typing import Any, Literal
 
 import numpy as np
-from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.cluster import kmeans_plusplus
 from sklearn.utils.validation import validate_data
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
-from consilience.collision.losses import LOSSES, Problem, with_labels
+from consilience.collision.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
 from consilience.collision.pseudo_labels import SOLVERS
 from consilience.collision.rounds import (
-    Relabel,
-    Round,
+    LinearModel,
     Run,
     Schedule,
+    Starts,
     alternate,
+    best_linear,
     descend,
-    start_from_centres,
+    find_neighbours,
 )
+from consilience.collision.starts import flat, random_weights, scaled
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
-from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
-from consilience.kernels.columns import column_moments
-from consilience.kernels.linear_model import LogitLoss, linear_logits
+from consilience.kernels.collision.neighbours import mean_of_neighbours
+from consilience.kernels.linear_model import LogitLoss
 from consilience.labels import read_labels
 from consilience.students.make import check_model
 
@@ -40,76 +37,71 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
 
-# More numbers than this are trained on in single precision: half the time, and no label depends on the rest.
-_SINGLE_PRECISION = 1_000_000
-_LEARNING_RATE = 0.1  # of the paper's protocol
-# Above this many rows starts are trained on a sample of as many; the best goes on with all for some rounds.
-_SAMPLE_ROWS = 8_192
-_LAST_ROUNDS = 10
-
 
 class CollisionClustering(ClusterMixin, BaseEstimator):
     r"""Cluster rows with a discriminative model that labels them itself.
 
-    A softmax model sigma and pseudo-labels y are found in turns, so that they collide in every row and every
-    cluster gets its share (eq. 11 of the paper):
+    A softmax model sigma and pseudo-labels y are found in turns. They should agree in every row, and every
+    cluster should get its share (eq. 11 of the paper):
 
     .. math:: \overline{H_2(y, \sigma)} + \lambda\, KL(u \| \bar y)
 
-    Features are centred, and divided by one number, their root-mean-square length: distances keep their
-    proportions. Predictions are averaged over each row's nearest neighbours before labels are made of them,
-    the labels of all rows are solved for at once and exactly, and the model takes a few steps of L-BFGS
-    towards them; the best of several starts, by the objective, is kept.
+    Features are centred and divided by one number, their root-mean-square length, so distances keep their
+    proportions. Predictions are averaged over each row's nearest neighbours before labels are made of them.
+    The labels of all rows are solved for at once and exactly. Then the model takes a few steps of L-BFGS
+    towards them. Of several starts, the one with the least objective is kept.
 
     Parameters
     ----------
     n_clusters : int
         K.
     lam : float, optional
-        Weight of fairness. 100 by default, which asks for clusters of nearly equal size (or of the sizes of
-        `prior`); take about 1 where sizes may differ. The default is 1 for ``loss="iic"``, where it is
-        the exponent of the marginals, and 4 for a network with ``loss="mi"``; ``loss="sela"`` has none: its
+        Weight of fairness. The default of 100 asks for clusters of nearly equal size (or of the sizes in
+        `prior`); use about 1 if sizes may differ. For ``loss="iic"`` it is the exponent of the marginals, 1
+        by default. For a network with ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its
         shares are exact.
-    loss : {"collision", "mi", "sela", "mi-adm", "iic"}
-        What is minimised: the collision loss above, or one that the paper compares with, with the same care
-        for neighbours and starts: mutual information (eq. 1; the entropies of MI-GD and IMSAT), equipartition
-        (eq. 4), Shannon's cross-entropy with a divergence (eq. 5), invariant information.
+    loss : {"collision", "mi", "sela", "mi-adm", "iic"} or function
+        What to minimise: the collision loss above, or one that the paper compares with, with the same
+        neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
+        equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
+        Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
+        returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
-        A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`, with
-        logits (n, K) for output; it is copied, never changed. A network is trained with Adam on batches, a
-        pass over the rows in each round (`docs/cluster.md`); give a TorchStudent for another optimiser,
-        learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
+        A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`. A
+        network returns logits (n, K); it is copied, never changed. It is trained with Adam on batches, a pass
+        over the rows in each round (`docs/cluster.md`). Give a TorchStudent for another optimiser, learning
+        rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     n_neighbors : int
-        Nearest neighbours of each row to average predictions over; 0 for none, and never more than the others
-        of a cluster of n / K rows. For a network they are neighbours by the values of X, and with 0 it starts
-        from its own predictions.
+        Nearest neighbours of each row to average predictions over; 0 for none. At most as many are used as a
+        cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
+        it starts from its own predictions.
     n_init : int
-        Starts; each begins with random rows as centres, chosen as k-means++ does. A network is trained once:
-        it starts from the best of so many linear models.
+        Starts. Each begins with random rows as centres, chosen as in k-means++. A network is trained once:
+        it starts from the best of this many linear models.
     prior : (K,) array, optional
         u, the share of each cluster; equal by default.
     solver : str
-        Of the pseudo-labels; see `collision_pseudo_labels`.
+        Solver of the pseudo-labels; see `collision_pseudo_labels`.
     protocol : {"full-batch", "paper"}
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
-        within a batch, one random start, no neighbours. It is there to reproduce; it finds worse clusters.
-        A network takes steps of Adam, and two augmentations of each row where `augment` is given.
+        within a batch, one random start, no neighbours. Use it to reproduce the paper; it finds worse
+        clusters. A network takes steps of Adam, with two augmentations of each row if `augment` is given.
     max_iter : int, optional
         Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``, 50 for networks.
     augment : {"images", "rows"} or function, optional
-        For networks: what may happen to a row without changing its class, as ``augment(batch, generator)``;
-        by name `consilience.nn.augment_images` or `augment_rows`. Predictions become
+        For networks: a change of rows that leaves their classes as they are, ``augment(batch, generator)``.
+        The names mean `consilience.nn.augment_images` and `augment_rows`. Predictions become
         E_t[sigma(t(X))], and the network is trained on augmented rows.
     weight_decay : float
         Half of it times the squared weights is added to the objective; for networks it is the optimiser's.
     label_weight : float
-        Weight of the cross-entropy on labelled rows, where there are some.
+        Weight of the cross-entropy on labelled rows, if there are some.
     tol : float
-        Stop when at most this share of rows, or a single one, changes its cluster in a round.
+        Stop when at most this share of rows, or a single row, changes its cluster in a round.
     n_jobs : int, optional
-        Starts at a time, in threads.
+        Starts to run at a time, in threads.
     batch_size : int, optional
-        Of ``protocol="paper"`` and of networks: 250 by default, for networks less with fewer than 2,500 rows.
+        For ``protocol="paper"`` and networks: 250 by default; for networks less with fewer than 2,500 rows.
     progress : function, optional
         Called as ``progress(task, done, total)``.
     random_state : int, RandomState or None
@@ -120,14 +112,14 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     labels_ : (n,) array of int
         The cluster of each row: ``predict(X)``.
     objective_ : float
-        Of the best start, at its end.
+        The final objective of the best start.
     objective_history_ : (n_iter_ + 1,) array
-        The objective before each round and at the end; the mean loss of each epoch, (n_iter_,), with
-        ``protocol="paper"``. It need not fall in every round, since labels come
-        from averaged predictions and the model is trained on its own.
+        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
+        (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
+        trained without averages.
     coef_ : (K, d) array
     intercept_ : (K,) array
-        The linear model, for rows as they come.
+        The linear model, for rows as you give them.
     module_ : torch.nn.Module
         The network, in eval mode.
     n_iter_ : int
@@ -136,10 +128,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     Notes
     -----
-    Above 8,192 rows starts are trained on a random sample of as many, and the best goes on with all rows for
-    ten rounds at most: `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
+    Above 8,192 rows, starts are trained on a random sample of that size, and the best continues on all rows
+    for at most ten rounds; `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
     found among the rows of nearby cells, which misses a few (docs/cluster.md says how many). Memory grows
-    with n (d + K + n_neighbors); time with n^1.5 d for the neighbours, and with n K (d + K) for each round.
+    with n (d + K + n_neighbors). Time grows with n^1.5 d for the neighbours, and with n K (d + K) per round.
 
     Examples
     --------
@@ -154,7 +146,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self,
         n_clusters: int = 8,
         lam: float | None = None,
-        loss: Loss = "collision",
+        loss: Loss | OwnLoss = "collision",
         model: Any = "linear",
         n_neighbors: int = 10,
         n_init: int = 10,
@@ -217,12 +209,12 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         else:
             self._fit_network(rows, fixed, seeds)
         self.labels_ = self._logits(rows).argmax(axis=1)
-        _warn_of_empty(self.labels_, self.n_clusters)
+        self._warn_of_empty()
         return self
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> Ints:
         """Find the clusters of X, with the labels y as in `fit`, and return the cluster of each row (n,)."""
-        # scikit-learn's own leaves y out
+        # scikit-learn's own version ignores y.
         return np.asarray(self.fit(X, y).labels_)
 
     def predict(self, X: ArrayLike) -> Ints:
@@ -242,7 +234,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_fitted(self, "labels_")
         if self._is_linear:
             return np.asarray(validate_data(self, X, dtype=(np.float64, np.float32), reset=reset))
-        # integers stay integers, for embeddings
+        # Integers stay integers, for embeddings.
         return np.asarray(validate_data(self, X, dtype=None, allow_nd=True, reset=reset))
 
     def _logits(self, rows: NDArray[Any]) -> Floats:
@@ -254,7 +246,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         check_count("n_clusters", self.n_clusters)
         if self.lam is not None:
             check_number("lam", self.lam, at_least=0)
-        check_choice("loss", self.loss, LOSSES)
+        if callable(self.loss):
+            for name in ("lam", "prior"):
+                if getattr(self, name) is not None:
+                    raise InvalidInputError(
+                        f"loss is a function, which is not given {name}; leave {name} out and bind what the "
+                        "function needs with functools.partial."
+                    )
+        else:
+            check_choice("loss", self.loss, LOSSES)
         if self._is_linear:
             check_choice("model", self.model, ("linear",))
             if self.augment is not None:
@@ -288,70 +288,73 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_number(name, getattr(self, name), at_least=0)
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
-        loss = LOSSES[self.loss]
-        default = loss.lam if self._is_linear else loss.network_lam
-        # more neighbours than a fair cluster has rows would make all rows alike
-        most = max(0, len(Z) // self.n_clusters - 1)
-        k = 0 if self.protocol == "paper" else min(self.n_neighbors, most)
-        neighbours = nearest_neighbours(Z, k, seed) if k else np.empty((len(Z), 0), np.int32)
-        prior = _check_prior(self.prior, self.n_clusters)
-        lam = default if self.lam is None else float(self.lam)
-        return Problem(lam, prior, fixed, neighbours, self.solver)
+        lam = self.lam
+        if callable(self.loss):
+            lam = 0.0
+        elif lam is None:
+            lam = LOSSES[self.loss].lam if self._is_linear else LOSSES[self.loss].network_lam
+        wanted = 0 if self.protocol == "paper" else self.n_neighbors
+        return Problem(
+            self.loss,
+            float(lam),
+            _check_prior(self.prior, self.n_clusters),
+            fixed,
+            find_neighbours(Z, wanted, self.n_clusters, seed),
+            self.solver,
+            float(self.label_weight),
+        )
 
     def _fit_linear(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
-        Z, mean, scale = _scaled(rows)
+        Z, mean, scale = scaled(rows)
         problem = self._problem(Z, fixed, int(seeds[0]))
         if self.protocol == "paper":
-            best = self._run_paper(Z, problem, self._schedule(len(Z), self.max_iter or 10), int(seeds[1]))
+            rng = np.random.default_rng(int(seeds[1]))
+            W = random_weights(Z.shape[1], self.n_clusters, rng)
+            model = LinearModel(Z, W, float(self.weight_decay), batch_size=self.batch_size or 250, rng=rng)
+            run = descend(model, problem, self.max_iter or 10)
+            W = model.W
         else:
             plan = self._schedule(len(Z), self.max_iter or 100)
-            best = self._best_run(Z, problem, plan, seeds[1:], self.loss)
-            _warn_unless_settled(best.changed, plan)
-        self.coef_ = best.W[:-1].T / scale
-        self.intercept_ = best.W[-1] - self.coef_ @ mean
-        self._record(best)
+            W, run = best_linear(Z, problem, self._starts(seeds[1:], plan))
+            _warn_unless_settled(run, plan)
+        self.coef_ = W[:-1].T / scale
+        self.intercept_ = W[-1] - self.coef_ @ mean
+        self._record(run)
 
     def _fit_network(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
         """Train a network by rounds, or as the paper does."""
         require("skorch", extra="torch", purpose="Clustering with a network")
-        from consilience.collision.network import SETTLED_FALL, train_batches, train_rounds, warm_up_epochs
+        from consilience.collision.network import SETTLED_FALL, network, warm_up_epochs
         from consilience.nn.augment import as_augmentation
         from consilience.nn.student import as_rows
 
-        X, K, augment = as_rows(rows), self.n_clusters, as_augmentation(self.augment)
-        report, student = self.progress or silent, self._student(int(seeds[0]), len(rows))
-        Z = _flat(rows) if self.n_neighbors and self.protocol != "paper" else np.empty((len(rows), 0))
+        X, paper, student = as_rows(rows), self.protocol == "paper", self._student(int(seeds[0]), len(rows))
+        Z = flat(rows) if self.n_neighbors and not paper else np.empty((len(rows), 0))
         problem = self._problem(Z, fixed, int(seeds[0]))
-        best: Any
-        if self.protocol == "paper":
-
-            def relabel_batch(index: Ints, views: NDArray[np.int32]) -> Relabel:
-                return self._relabel(problem.rows(index)._replace(neighbours=views), self.loss)
-
-            best = train_batches(student, X, K, relabel_batch, augment=augment, progress=report)
-        else:
-            plan = self._schedule(len(X), student.max_iter)
-            start = None
-            if Z.shape[1]:
-                start = self._linear_start(Z, problem, seeds[1:])
-                student.max_iter += warm_up_epochs(len(X), student.batch_size)
-            relabel, near = self._relabel(problem, self.loss), problem.neighbours
-            best = train_rounds(
-                student, X, K, near, relabel, start=start, augment=augment, tol=plan.tol, progress=report
-            )
-            _warn_unless_settled(best.changed, plan)
-            if best.changed <= plan.tol and best.fell > SETTLED_FALL:
-                warnings.warn(
-                    ConvergenceWarning(
-                        "Clustering stopped at {argument} while the objective still fell, by "
-                        f"{best.fell:.2g} in the last round (tol {SETTLED_FALL:g}). Raise max_iter.",
-                        argument="max_iter",
-                        value=plan.max_rounds,
-                    ),
-                    stacklevel=3,
-                )
-        self.student_, self.module_ = best.student, best.student.module_
-        self._record(best)
+        warm_up = warm_up_epochs(len(X), student.batch_size)
+        # a round of one step or two changes little in any case
+        plan = self._schedule(len(X), student.max_iter)._replace(
+            most_fall=SETTLED_FALL, settled_rounds=warm_up
+        )
+        start = None
+        if Z.shape[1]:
+            start = self._linear_start(Z, problem, seeds[1:])
+            student.max_iter += warm_up
+        with network(
+            student,
+            X,
+            self.n_clusters,
+            augment=as_augmentation(self.augment),
+            paper=paper,
+            progress=self.progress or silent,
+        ) as model:
+            if start is not None:
+                model.start(start)
+            run = descend(model, problem, plan.max_rounds) if paper else alternate(model, problem, plan)
+        if not paper and not model.stopped:
+            _warn_unless_settled(run, plan)
+        self.student_, self.module_ = student, student.module_
+        self._record(run)
 
     def _student(self, seed: int, n_rows: int) -> Any:
         """Return an unfitted TorchStudent around the model, with this estimator's options."""
@@ -360,7 +363,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         student = as_torch_student(self.model, seed)
         if not isinstance(self.model, TorchStudent):
             paper = self.protocol == "paper"
-            # few rows in batches of 250 would make too few steps an epoch
+            # With few rows, batches of 250 would give too few steps per epoch.
             batch_size = 250 if paper else min(250, max(16, n_rows // 10))
             student.set_params(
                 lr=1e-4 if paper else 1e-3,
@@ -374,153 +377,60 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _linear_start(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> LogitLoss:
         """Return the collision loss towards the labels of the best linear model, for every loss alike."""
         if self.loss != "collision":
-            problem = problem._replace(lam=LOSSES["collision"].lam)
-        run = self._best_run(Z, problem, self._schedule(len(Z), 100), seeds, "collision")
-        S = softmax(linear_logits(Z, run.W).astype(np.float64), axis=1)
-        return self._relabel(problem, "collision")(S, mean_of_neighbours(S, problem.neighbours)).loss
+            problem = problem._replace(loss="collision", lam=LOSSES["collision"].lam)
+        W, _ = best_linear(Z, problem, self._starts(seeds, self._schedule(len(Z), 100)))
+        S, _ = LinearModel(Z, W, 0.0).predict()
+        return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
-    def _record(self, best: Any) -> None:
-        self.objective_ = best.history[-1]
-        self.objective_history_ = np.array(best.history)
-        self.n_iter_ = best.n_iter
-
-    def _schedule(self, n_rows: int, rounds: int) -> Schedule:
-        # a single row may go to and fro for ever
-        tol = max(float(self.tol), 1.5 / n_rows)
-        return Schedule(float(self.weight_decay), LOSSES[self.loss].steps, rounds, tol)
-
-    def _best_run(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seeds: Ints, loss: str) -> Run:
-        """Train a linear model from every start and return the run of least objective.
-
-        Of many rows a sample does, which tells good starts from bad ones as well and takes a tenth of the
-        time; the best model then goes on with all rows.
-        """
-        if len(Z) <= _SAMPLE_ROWS:
-            return self._best_start(Z, problem, plan, seeds, loss)
-        sample = _sample(problem.fixed, int(seeds[0]))
-        part = self._problem(Z[sample], problem.fixed[sample], int(seeds[0]))._replace(lam=problem.lam)
-        best = self._best_start(Z[sample], part, plan, seeds, loss)
-        last = plan._replace(max_rounds=min(plan.max_rounds, _LAST_ROUNDS))
-        relabel = self._reported(self._relabel(problem, loss), "all rows", last.max_rounds + 1, count(1))
-        run = alternate(Z, best.W, problem.neighbours, relabel, last)
-        return run._replace(changed=best.changed)
-
-    def _best_start(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seeds: Ints, loss: str) -> Run:
-        # where every class has a labelled row, these are the start, and there is only one
-        settled = len(np.unique(problem.fixed[problem.fixed >= 0])) == self.n_clusters
-        seeds = seeds[:1] if settled else seeds
-        done, total = count(1), len(seeds) * (plan.max_rounds + 1)
-
-        def run(seed: int) -> Run:
-            relabel = self._reported(self._relabel(problem, loss), "clustering", total, done)
-            W = start_from_centres(Z, _centres(Z, problem.fixed, self.n_clusters, seed))
-            return alternate(Z, W, problem.neighbours, relabel, plan)
-
-        runs = Parallel(n_jobs=self.n_jobs, require="sharedmem")(delayed(run)(int(seed)) for seed in seeds)
-        (self.progress or silent)("clustering", total, total)
-        best: Run = min(runs, key=lambda one: one.history[-1])
-        return best
-
-    def _reported(
-        self, relabel: Relabel, task: str, total: int, done: Iterator[int] | None = None
-    ) -> Relabel:
-        """Tell the progress at every round."""
-        report, rounds = self.progress or silent, count(1) if done is None else done
-
-        def reported(S: Floats, A: Floats) -> Round:
-            report(task, next(rounds), total)
-            return relabel(S, A)
-
-        return reported
-
-    def _run_paper(self, Z: NDArray[Any], problem: Problem, plan: Schedule, seed: int) -> Run:
-        rng = np.random.default_rng(seed)
-        W = np.zeros((Z.shape[1] + 1, self.n_clusters))
-        # He's initialisation, uniform
-        W[:-1] = rng.uniform(-1, 1, size=W[:-1].shape) * np.sqrt(6.0 / Z.shape[1])
-        return descend(
-            Z,
-            W,
-            lambda index: self._relabel(problem.rows(index), self.loss),
-            plan,
-            self.batch_size or 250,
-            _LEARNING_RATE,
-            rng,
-        )
-
-    def _relabel(self, problem: Problem, loss: str) -> Relabel:
-        relabel = LOSSES[loss].make(problem)
-        return with_labels(relabel, problem.fixed, float(self.label_weight), self.n_clusters)
-
-
-def _sample(fixed: Ints, seed: int) -> Ints:
-    """Return the rows to train starts on: labelled ones, up to half of them, and random others."""
-    order = np.random.default_rng(seed).permutation(len(fixed))
-    labelled = order[fixed[order] >= 0][: _SAMPLE_ROWS // 2]
-    others = order[~np.isin(order, labelled)]
-    return np.sort(np.concatenate([labelled, others[: _SAMPLE_ROWS - len(labelled)]]))
-
-
-def _warn_of_empty(labels: Ints, n_clusters: int) -> None:
-    found = len(np.unique(labels))
-    if found < n_clusters:
+    def _warn_of_empty(self) -> None:
+        found = len(np.unique(self.labels_))
+        if found == self.n_clusters:
+            return
+        paper, has_lam = self.protocol == "paper", not callable(self.loss) and self.loss != "sela"
+        raised = " or ".join([*(["lam"] if has_lam else []), "max_iter" if paper else "n_init"])
+        lowered = ", lower n_neighbors" if self.n_neighbors and not paper else ","
         warnings.warn(
-            f"Only {found} of {n_clusters} clusters have rows. Raise lam or n_init, lower n_neighbors, "
-            "or ask for fewer clusters.",
+            f"Only {found} of {self.n_clusters} clusters have rows. Raise {raised}{lowered} or ask for fewer "
+            "clusters.",
             CoverageWarning,
             stacklevel=3,
         )
 
+    def _record(self, run: Run) -> None:
+        self.objective_ = run.history[-1]
+        self.objective_history_ = np.array(run.history)
+        self.n_iter_ = run.n_iter
 
-def _warn_unless_settled(changed: float, plan: Schedule) -> None:
-    if changed > plan.tol:
-        warnings.warn(
-            ConvergenceWarning(
-                f"Clustering stopped at {{argument}}, with {changed:.2%} of rows changing their "
-                f"cluster in the last round (tol {plan.tol:.2%}). Raise max_iter or tol.",
-                argument="max_iter",
-                value=plan.max_rounds,
-            ),
-            stacklevel=4,
+    def _schedule(self, n_rows: int, rounds: int) -> Schedule:
+        # a single row may go back and forth for ever
+        return Schedule(rounds, max(float(self.tol), 1.5 / n_rows))
+
+    def _starts(self, seeds: Ints, plan: Schedule) -> Starts:
+        steps = OWN_STEPS if callable(self.loss) else LOSSES[self.loss].steps
+        return Starts(seeds, plan, float(self.weight_decay), steps, self.n_jobs, self.progress or silent)
+
+
+def _warn_unless_settled(run: Run, plan: Schedule) -> None:
+    if run.changed > plan.tol:
+        problem = (
+            f", with {run.changed:.2%} of rows changing their cluster in the last round (tol {plan.tol:.2%})"
         )
-
-
-def _flat(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of any shape (n, ...) as scaled features (n, d)."""
-    features = rows.reshape(len(rows), -1)
-    features = features if features.dtype.kind == "f" else features.astype(np.float32)
-    return _scaled(features)[0]
-
-
-def _scaled(rows: NDArray[Any]) -> tuple[NDArray[Any], Floats, float]:
-    """Return rows centred and of root-mean-square length 1, their mean and the length they had.
-
-    Rows that are all alike, up to rounding, are only centred.
-    """
-    mean, spread = column_moments(rows)
-    Z = rows - mean
-    if Z.size > _SINGLE_PRECISION:
-        Z = Z.astype(np.float32)
-    scale = float(np.sqrt(np.einsum("ij,ij->", Z, Z, dtype=np.float64) / len(Z)))
-    scale = scale if spread.any() else 1.0
-    Z /= scale
-    return np.ascontiguousarray(Z), mean, scale
-
-
-def _centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> Floats:
-    """Return K rows to start from, far from each other; means of labelled rows where there are some."""
-    centres = np.asarray(kmeans_plusplus(Z, n_clusters, random_state=seed)[0], dtype=np.float64)
-    known = np.unique(fixed[fixed >= 0])
-    if len(known) == 0:
-        return centres
-    means = np.stack([Z[fixed == c].mean(axis=0, dtype=np.float64) for c in known])
-    # of the random rows, those farthest from the labelled ones are for clusters without labels
-    distance = ((centres[:, None] - means) ** 2).sum(axis=2).min(axis=1)
-    others = np.setdiff1d(np.arange(n_clusters), known)
-    out = np.empty_like(centres)
-    out[known] = means
-    out[others] = centres[np.argsort(-distance)[: len(others)]]
-    return out
+        remedy = "Raise max_iter or tol."
+    elif run.fell > plan.most_fall:
+        problem = (
+            f" while the objective still fell, by {run.fell:.2g} in the last round (tol {plan.most_fall:g})"
+        )
+        remedy = "Raise max_iter."
+    else:
+        return
+    warnings.warn(
+        ConvergenceWarning(
+            f"Clustering stopped at {{argument}}{problem}. {remedy}",
+            argument="max_iter",
+            value=plan.max_rounds,
+        ),
+        stacklevel=4,
+    )
 
 
 def _check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:

@@ -15,6 +15,9 @@ from consilience.kernels.collision import entropy as kernels
 
 Floats = NDArray[np.float64]
 
+# Nearer to 1 than this, orders other than 1 itself lose half of their digits.
+_NEAR_ONE = 1e-8
+
 
 def collision_cross_entropy(
     proba: ArrayLike, target: ArrayLike, *, q: float = 0.0, transition: ArrayLike | None = None
@@ -24,8 +27,8 @@ def collision_cross_entropy(
     .. math:: H_2(y, \sigma) = -\ln \sum_k y_k \sigma_k
 
     Eq. (9). It is Shannon's cross-entropy for one-hot targets, symmetric, bounded by :math:`-\ln \min_k y_k`,
-    and constant for a uniform target. The generalised form of the collision probability p,
-    :math:`(1 - p^q) / q`, lies between it (q = 0) and one minus p (q = 1), and is bounded by 1 / q.
+    and constant for a uniform target. With p the collision probability, the generalised form
+    :math:`(1 - p^q) / q` lies between it (q = 0) and one minus p (q = 1), and is bounded by 1 / q.
 
     Parameters
     ----------
@@ -34,9 +37,9 @@ def collision_cross_entropy(
     target : (n, K) or (K,) array of probabilities, or (n,) array of int
         Soft labels y, or class indices.
     q : float
-        Power of the generalised form, at least 0. Large values give up on rows that do not fit.
+        Power of the generalised form, at least 0. With large values, rows that do not fit count little.
     transition : (K, K) array, optional
-        For noisy labels: ``transition[l, k]`` is the probability to observe label l where class k is true.
+        For noisy labels: ``transition[l, k]`` is the probability to observe label l if class k is true.
         An observed label l then counts as the target ``transition[l]`` (Sec. 3, the forward correction).
 
     Returns
@@ -55,7 +58,7 @@ def collision_cross_entropy(
     if transition is not None:
         y = y @ check_transition(transition, y.shape[-1])
     p = kernels.collision_probability(predicted, y)
-    with np.errstate(divide="ignore"):  # classes that cannot collide: infinitely far apart
+    with np.errstate(divide="ignore"):  # if no collision is possible, the result is infinite
         log_p = np.log(p)
     return _plain(-np.expm1(power * log_p) / power if power else -log_p)
 
@@ -92,23 +95,22 @@ def renyi_cross_entropy(proba: ArrayLike, target: ArrayLike, alpha: float) -> Fl
 
     .. math:: H_\alpha(y, \sigma) = \frac{1}{1 - \alpha} \ln \sum_k y_k \sigma_k^{\alpha - 1}
 
-    Sec. 3 knows two definitions, "natural" and "shifted". This is the shifted one: order 2 is the collision
-    cross-entropy, the limit of order 1 Shannon's, and with y = sigma it is the Renyi entropy.
+    Sec. 3 names two definitions, "natural" and "shifted". This is the shifted one: order 2 is the collision
+    cross-entropy, order 1 (in the limit) is Shannon's, and with y = sigma it is the Renyi entropy.
 
     Parameters
     ----------
     proba, target
         As in `collision_cross_entropy`.
     alpha : float
-        The order, above 0.
+        The order, above 0; 1, or at least 1e-8 away from 1.
 
     Examples
     --------
     >>> [round(float(renyi_cross_entropy([0.7, 0.3], [0.5, 0.5], alpha)), 4) for alpha in (1, 2, 3)]
     [0.7803, 0.6931, 0.6189]
     """
-    order = check_number("alpha", alpha, above=0)
-    return _plain(kernels.renyi_cross_entropy(*_pair(proba, target), order))
+    return _plain(kernels.renyi_cross_entropy(*_pair(proba, target), _check_order(alpha)))
 
 
 def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
@@ -118,12 +120,11 @@ def renyi_entropy(proba: ArrayLike, alpha: float) -> Floats:
 
     Order 2 is the collision entropy, order 1 (by continuity) Shannon's.
     """
-    order = check_number("alpha", alpha, above=0)
-    return _plain(kernels.renyi_entropy(check_distributions("proba", proba), order))
+    return _plain(kernels.renyi_entropy(check_distributions("proba", proba), _check_order(alpha)))
 
 
 def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
-    """Return the transition (K, K) of uniform noise: a share of labels was drawn anew from all K classes.
+    """Return the transition (K, K) of uniform noise: a share of labels was redrawn from all K classes.
 
     ``transition_matrix(K, eta)[label]`` is the soft target eta * u + (1 - eta) * onehot of Fig. 2.
 
@@ -132,7 +133,7 @@ def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
     n_classes : int
         K.
     noise_rate : float
-        eta, from 0 to 1: the share of labels replaced, by the true one as often as by any other.
+        eta, from 0 to 1: the share of labels that were replaced, by each class equally often.
 
     Examples
     --------
@@ -144,6 +145,14 @@ def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
     if rate > 1:
         raise InvalidInputError(f"noise_rate={noise_rate!r} must be at most 1.")
     return kernels.uniform_transition(check_count("n_classes", n_classes), rate)
+
+
+def _check_order(alpha: float) -> float:
+    """Return the order, or raise if it is so near 1 that rounding is all that is left of the result."""
+    order = check_number("alpha", alpha, above=0)
+    if order != 1.0 and round(abs(order - 1.0), 15) < _NEAR_ONE:
+        raise InvalidInputError(f"alpha={alpha!r} must be 1, or differ from it by at least {_NEAR_ONE:g}.")
+    return order
 
 
 def _pair(proba: ArrayLike, target: ArrayLike) -> tuple[Floats, Floats]:

@@ -1,20 +1,25 @@
-"""The losses of `CollisionClustering`: functions from predictions to what the model minimises next."""
+"""The losses of `CollisionClustering`, in one table: `LOSSES`.
+
+A loss turns the predictions of a round into a `Round`: the function of the logits that the model minimises
+until the next round. Losses of one kind make pseudo-labels, keep them for the round and train the model on
+them. Losses of the other kind, such as mutual information and those that users bring, need no labels: they
+are functions of the predictions alone.
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.collision.pseudo_labels import collision_pseudo_labels
-from consilience.collision.rounds import Relabel, Round
-from consilience.exceptions import ConvergenceWarning
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.collision.entropy import collision_from_logits, shannon_from_logits
 from consilience.kernels.collision.equipartition import fair_assignment
+from consilience.kernels.collision.fair_labels import FairLabels, Options, fair_labels
 from consilience.kernels.collision.mutual_information import (
     invariant_information,
     mutual_information,
@@ -30,60 +35,91 @@ from consilience.kernels.linear_model import LogitLoss
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-# Each round's labels are certified to this much of their optimum; the next round changes them by more.
+# The labels of a round are certified to this much of their optimum; the next round changes them by more.
 _LABEL_TOL = 1e-4
-# Width of the entropic assignment of SELA and MI-ADM: 1 / 25 as in SELA's code.
+# Width of the entropic assignment of SELA and MI-ADM: 1 / 25, as in SELA's code.
 _EPSILON = 0.04
 _ASSIGNMENT_TOL = 1e-5
+# The smallest probability whose logarithm is taken.
+_LEAST = 1e-30
+
+# (proba (n, K), mean_proba (n, K)) -> (value, gradient by proba, gradient by mean_proba)
+OwnLoss = Callable[[Floats, Floats], tuple[float, Any, Any]]
 
 
 class Problem(NamedTuple):
-    """What a loss needs to know of the rows and of the options."""
+    """What a loss needs to know about the rows and the options."""
 
+    loss: str | OwnLoss
     lam: float
     prior: Floats  # (K,)
     fixed: Ints  # (n,) the class of labelled rows, -1 elsewhere
     neighbours: Neighbours  # (n, k)
     solver: str
+    label_weight: float
 
-    def rows(self, index: Ints) -> Problem:
-        """Return the same for some rows, without neighbours."""
-        return self._replace(fixed=self.fixed[index], neighbours=np.empty((len(index), 0), np.int32))
-
-
-def _collision(problem: Problem) -> Relabel:
-    """L_CCE+, eq. (11): labels by the exact solver, started from those of the round before."""
-    labels: Floats | None = None
-
-    def relabel(S: Floats, A: Floats) -> Round:
-        nonlocal labels
-        found = collision_pseudo_labels(
-            A,
-            problem.lam,
-            problem.prior,
-            problem.solver,  # type: ignore[arg-type]
-            init=labels,
-            fixed=problem.fixed,
-            tol=_LABEL_TOL,
-        )
-        labels = found.labels
-        return Round(_mean_loss(collision_from_logits, labels), found.objective)
-
-    return relabel
+    def rows(self, index: Ints, neighbours: Neighbours | None = None) -> Problem:
+        """Return the problem of some rows, with these neighbours among them or none."""
+        if neighbours is None:
+            neighbours = np.empty((len(index), 0), np.int32)
+        return self._replace(fixed=self.fixed[index], neighbours=neighbours)
 
 
-def _assigned(problem: Problem, lam: float) -> Relabel:
+class Round(NamedTuple):
+    """What a clustering loss makes of predictions."""
+
+    loss: LogitLoss  # what the model minimises until the next round
+    value: float  # the loss at the predictions
+
+
+# (sigma (n, K), their means over neighbours (n, K)) -> Round
+ClusteringLoss = Callable[[Floats, Floats], Round]
+
+
+def clustering_loss(problem: Problem) -> ClusteringLoss:
+    """Return the loss of a problem. It may keep the solution of one round to start the next from it."""
+    if callable(problem.loss):
+        loss: ClusteringLoss = _OfPredictions(problem, _checked(problem.loss))
+    else:
+        loss = LOSSES[problem.loss].make(problem)
+    return _WithLabels(problem, loss) if (problem.fixed >= 0).any() else loss
+
+
+class _Collision:
+    """L_CCE+, eq. (11): exact labels, started from those of the round before."""
+
+    labels: Floats | None
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.labels = problem, None
+        self.options = Options(problem.solver, _LABEL_TOL)
+
+    def __call__(self, S: Floats, A: Floats) -> Round:
+        p = self.problem
+        found = fair_labels(A, p.lam, p.prior, p.fixed, self.labels, self.options)
+        if not found.converged:
+            _warn_of_labels(found)
+        self.labels = found.labels
+        return Round(_mean_loss(collision_from_logits, found.labels), found.objective)
+
+
+class _Assignment:
     """Shannon's cross-entropy with fair labels: eq. (5), and eq. (4) for infinite lam."""
-    prices: Floats | None = None
-    pinned = problem.fixed >= 0
 
-    def relabel(S: Floats, A: Floats) -> Round:
-        nonlocal prices
+    prices: Floats | None
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.prices = problem, None
+        self.pinned = problem.fixed >= 0
+
+    def __call__(self, S: Floats, A: Floats) -> Round:
+        p = self.problem
+        log_A = np.log(np.maximum(A, _LEAST))
+        cost = log_A.copy()
         with np.errstate(divide="ignore"):
-            log_A = np.log(np.maximum(A, 1e-30))
-            log_A[pinned] = np.log(np.eye(A.shape[1])[problem.fixed[pinned]])
-        labels, prices, error = fair_assignment(
-            log_A, problem.prior, lam, _EPSILON, _ASSIGNMENT_TOL, start=prices
+            cost[self.pinned] = np.log(np.eye(A.shape[1])[p.fixed[self.pinned]])
+        labels, self.prices, error = fair_assignment(
+            cost, p.prior, p.lam, _EPSILON, _ASSIGNMENT_TOL, start=self.prices
         )
         if error > 100 * _ASSIGNMENT_TOL:
             warnings.warn(
@@ -92,61 +128,82 @@ def _assigned(problem: Problem, lam: float) -> Relabel:
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        value = -float((labels * np.log(np.maximum(A, 1e-30))).sum()) / len(A)
-        if np.isfinite(lam):
+        value = -float((labels * log_A).sum()) / len(A)
+        if np.isfinite(p.lam):
             share = labels.mean(axis=0)
-            value += lam * float((share * np.log(np.maximum(share, 1e-300) / problem.prior)).sum())
+            value += p.lam * float((share * np.log(np.maximum(share, 1e-300) / p.prior)).sum())
         return Round(_mean_loss(shannon_from_logits, labels), value)
 
-    return relabel
 
+class _OfPredictions:
+    """A loss of predictions and their means over neighbours, without labels in between."""
 
-def _sela(problem: Problem) -> Relabel:
-    return _assigned(problem, np.inf)
+    def __init__(self, problem: Problem, of: OwnLoss) -> None:
+        self.neighbours, self.of = problem.neighbours, of
 
+    def __call__(self, S: Floats, A: Floats) -> Round:
+        return Round(self.of_logits, self.of(S, A)[0])
 
-def _mi_adm(problem: Problem) -> Relabel:
-    return _assigned(problem, problem.lam)
-
-
-def _mi(problem: Problem) -> Relabel:
-    """Mutual information, eq. (1), of predictions averaged over neighbours; no labels in between."""
-
-    def loss(logits: Floats) -> tuple[float, Floats]:
+    def of_logits(self, logits: Floats) -> tuple[float, Floats]:
         S = softmax(logits.astype(np.float64), axis=1)
-        A = mean_of_neighbours(S, problem.neighbours)
+        value, by_S, by_A = self.of(S, mean_of_neighbours(S, self.neighbours))
+        return value, through_softmax(S, by_S + mean_of_neighbours_transposed(by_A, self.neighbours))
+
+
+def _mutual_information(problem: Problem) -> ClusteringLoss:
+    """Mutual information, eq. (1), of predictions averaged over neighbours."""
+
+    def of(S: Floats, A: Floats) -> tuple[float, float, Floats]:
         value, slope = mutual_information(A, problem.prior, problem.lam)
-        return value, through_softmax(S, mean_of_neighbours_transposed(slope, problem.neighbours))
+        return value, 0.0, slope
 
-    return lambda S, A: Round(loss, mutual_information(A, problem.prior, problem.lam)[0])
+    return _OfPredictions(problem, of)
 
 
-def _iic(problem: Problem) -> Relabel:
+def _invariant_information(problem: Problem) -> ClusteringLoss:
     """Invariant information between a row and its neighbours."""
-
-    def loss(logits: Floats) -> tuple[float, Floats]:
-        S = softmax(logits.astype(np.float64), axis=1)
-        A = mean_of_neighbours(S, problem.neighbours)
-        value, by_S, by_A = invariant_information(S, A, problem.lam)
-        return value, through_softmax(S, by_S + mean_of_neighbours_transposed(by_A, problem.neighbours))
-
-    return lambda S, A: Round(loss, invariant_information(S, A, problem.lam)[0])
+    return _OfPredictions(problem, lambda S, A: invariant_information(S, A, problem.lam))
 
 
-class ClusteringLoss(NamedTuple):
-    make: Callable[[Problem], Relabel]
+class Entry(NamedTuple):
+    """A line of the table."""
+
+    make: Callable[[Problem], ClusteringLoss]
     lam: float  # default
-    steps: int  # of L-BFGS a round: few where labels are made anew, many where nothing changes in between
-    network_lam: float  # default for networks, whose stochastic steps a large weight of shares would drown
+    steps: int  # of L-BFGS a round: few if labels are made anew each round, many if nothing changes
+    network_lam: float  # default for networks, where a large weight of shares drowns the stochastic steps
 
 
-LOSSES: dict[str, ClusteringLoss] = {
-    "collision": ClusteringLoss(_collision, 100.0, 5, 100.0),
-    "mi": ClusteringLoss(_mi, 100.0, 20, 4.0),
-    "sela": ClusteringLoss(_sela, np.inf, 5, np.inf),
-    "mi-adm": ClusteringLoss(_mi_adm, 100.0, 5, 100.0),
-    "iic": ClusteringLoss(_iic, 1.0, 20, 1.0),
+LOSSES: dict[str, Entry] = {
+    "collision": Entry(_Collision, 100.0, 5, 100.0),
+    "mi": Entry(_mutual_information, 100.0, 20, 4.0),
+    "sela": Entry(_Assignment, np.inf, 5, np.inf),
+    "mi-adm": Entry(_Assignment, 100.0, 5, 100.0),
+    "iic": Entry(_invariant_information, 1.0, 20, 1.0),
 }
+OWN_STEPS = 20  # of L-BFGS a round, for a loss that is a function
+
+
+class _WithLabels:
+    """A loss plus the weighted cross-entropy of the labelled rows (Appendix E.2)."""
+
+    def __init__(self, problem: Problem, loss: ClusteringLoss) -> None:
+        self.loss, self.weight = loss, problem.label_weight
+        self.rows = np.flatnonzero(problem.fixed >= 0)
+        self.classes = problem.fixed[self.rows]
+        self.known = _mean_loss(shannon_from_logits, np.eye(len(problem.prior))[self.classes])
+
+    def __call__(self, S: Floats, A: Floats) -> Round:
+        free, value = self.loss(S, A)
+
+        def of_logits(logits: Floats) -> tuple[float, Floats]:
+            total, gradient = free(logits)
+            extra, slope = self.known(logits[self.rows])
+            gradient[self.rows] += self.weight * slope
+            return total + self.weight * extra, gradient
+
+        right = np.maximum(S[self.rows, self.classes], 1e-300)
+        return Round(of_logits, value - self.weight * float(np.log(right).mean()))
 
 
 def _mean_loss(rows_loss: Callable[..., tuple[Floats, Floats]], target: Floats) -> LogitLoss:
@@ -157,23 +214,39 @@ def _mean_loss(rows_loss: Callable[..., tuple[Floats, Floats]], target: Floats) 
     return loss
 
 
-def with_labels(relabel: Relabel, fixed: Ints, weight: float, n_classes: int) -> Relabel:
-    """Add the cross-entropy on labelled rows, with a weight (Appendix E.2)."""
-    rows = np.flatnonzero(fixed >= 0)
-    if len(rows) == 0:
-        return relabel
-    known = _mean_loss(shannon_from_logits, np.eye(n_classes)[fixed[rows]])
+def _checked(own: OwnLoss) -> OwnLoss:
+    """Return a user's loss with its output checked: a finite value and gradients of the right shape."""
 
-    def both(S: Floats, A: Floats) -> Round:
-        free, value = relabel(S, A)
+    def of(S: Floats, A: Floats) -> tuple[float, Floats, Floats]:
+        out = own(S, A)
+        if not isinstance(out, tuple) or len(out) != 3:
+            raise InvalidInputError(
+                f"The loss returned a {type(out).__name__}; expected three: the value, its gradient by proba "
+                "and its gradient by mean_proba (0.0 if it does not depend on one)."
+            )
+        try:
+            value = float(out[0])
+            slopes = [np.broadcast_to(np.asarray(part, dtype=np.float64), S.shape) for part in out[1:]]
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"The loss returned what cannot be read as a number and two gradients {S.shape}: {error}."
+            ) from error
+        if not np.isfinite(value) or not all(np.isfinite(slope).all() for slope in slopes):
+            raise InvalidInputError(
+                f"The loss returned the value {value}, or gradients, that are not finite. Keep logarithms "
+                "and divisions away from zero: predictions can be 0."
+            )
+        return value, slopes[0], slopes[1].copy()  # a copy that compiled loops may take
 
-        def loss(logits: Floats) -> tuple[float, Floats]:
-            total, gradient = free(logits)
-            extra, slope = known(logits[rows])
-            gradient[rows] += weight * slope
-            return total + weight * extra, gradient
+    return of
 
-        right = np.maximum(S[rows, fixed[rows]], 1e-300)
-        return Round(loss, value - weight * float(np.log(right).mean()))
 
-    return both
+def _warn_of_labels(found: FairLabels) -> None:
+    exact = found.solver == "interior-point"
+    warnings.warn(
+        f"The pseudo-labels of a round are off by up to {found.gap:.1e} (tol {_LABEL_TOL:g}) after "
+        f"{found.n_iter} iterations of {found.solver}. "
+        + ("Lower lam." if exact else "Use solver='interior-point', or lower lam."),
+        ConvergenceWarning,
+        stacklevel=2,
+    )

@@ -1,139 +1,242 @@
-"""Self-labelled training of the linear model: labels from predictions, predictions from labels, and so on."""
+"""Training by rounds: labels from predictions, then a model from labels, and so on.
+
+There is one loop for each protocol, `alternate` and `descend`. Both train any `Model`: the linear one below,
+or a network (`consilience.collision.network`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from itertools import count
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience.kernels.collision.neighbours import Neighbours, mean_of_neighbours
+from consilience._progress import Progress
+from consilience.collision.losses import Problem, clustering_loss
+from consilience.collision.starts import choose_centres, sample, weights_from_centres
+from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
 
-# How soft the start is, relative to the squared distance of a typical row to its centre...
-START_WIDTH = 0.1
-# ...and, at least, to the squared length of a typical row: sharper starts have such large weights that the
-# first step is one of weight decay alone, to a model without clusters.
-LEAST_WIDTH = 0.05
-
-
-class Round(NamedTuple):
-    """What a clustering loss makes of predictions."""
-
-    loss: LogitLoss  # what the model minimises until the next round
-    value: float  # the loss at the predictions
+# With more rows than this, starts are trained on a sample of this size; the best continues on all rows.
+_SAMPLE_ROWS = 8_192
+_LAST_ROUNDS = 10
+# The steps of one round need no exact optimum, since the labels change.
+_GRADIENT = 1e-6
+_LEARNING_RATE = 0.1  # of the linear model in the paper's protocol
 
 
-# (sigma (n, K), their means over neighbours (n, K)) -> Round
-Relabel = Callable[[Floats, Floats], Round]
+class Model(Protocol):
+    """What the rounds train."""
+
+    stopped: bool  # whether a callback of the model has ended the training
+
+    def predict(self) -> tuple[Floats, Floats]:
+        """Return the predictions (n, K), and those that labels are made of: their mean over views."""
+
+    def step(self, loss: LogitLoss) -> None:
+        """Take some steps on a loss of the logits of all rows."""
+
+    def epoch(self, problem: Problem) -> float:
+        """Pass over the rows with a loss made for each batch anew; return the mean loss."""
+
+    def penalty(self) -> float:
+        """Return the part of the objective that depends on the weights alone."""
+
+
+class Schedule(NamedTuple):
+    """When the rounds end."""
+
+    max_rounds: int
+    tol: float  # stop when at most this share of rows changes its cluster...
+    most_fall: float = np.inf  # ...and the objective falls by at most this...
+    settled_rounds: int = 1  # ...in as many rounds in a row
 
 
 class Run(NamedTuple):
     """One training from one start."""
 
-    W: Floats  # (d + 1, K)
     history: tuple[float, ...]  # the objective before each round and at the end
     n_iter: int
     changed: float  # the share of rows that changed their cluster in the last round
+    fell: float  # by how much the objective fell in it
 
 
-class Schedule(NamedTuple):
-    """How long to train, and how the model is kept small."""
+class LinearRun(NamedTuple):
+    """A run of the linear model, and the model."""
 
-    weight_decay: float
-    steps: int  # of the model, a round
-    max_rounds: int
-    tol: float  # stop when a smaller share of rows changes its cluster
+    W: Floats  # (d + 1, K)
+    run: Run
 
 
-def start_from_centres(X: NDArray[Any], centres: Floats) -> Floats:
-    r"""Return the model W (d + 1, K) that assigns rows softly to the nearest of K centres.
+def alternate(
+    model: Model, problem: Problem, plan: Schedule, report: Callable[[], None] = lambda: None
+) -> Run:
+    """Train by rounds: predict, average over neighbours, make a loss of these, take some steps on it.
 
-    .. math:: z_{ik} = -\|x_i - c_k\|^2 / (2 w) + \|x_i\|^2 / (2 w), \qquad
-              w = \max(0.1\, \text{mean}_i \min_k \|x_i - c_k\|^2,\ 0.05\, \text{mean}_i \|x_i\|^2)
-
-    Rows X (n, d) are centred.
+    `report` is called in each round.
     """
-    half = 0.5 * np.einsum("ij,ij->i", centres, centres)
-    nearest = half - X @ centres.T.astype(X.dtype)
-    squares = float(np.einsum("ij,ij->", X, X)) / len(X)
-    distance = 2.0 * float(nearest.min(axis=1).mean()) + squares
-    width = max(START_WIDTH * distance, LEAST_WIDTH * squares) or 1.0
-    return np.vstack([centres.T, -half]) / width
+    loss = clustering_loss(problem)
+    history: list[float] = []
+    clusters: Ints | None = None
+    changed, fell, settled = 1.0, np.inf, 0
+    for n_iter in range(plan.max_rounds + 1):
+        S, views = model.predict()
+        A = mean_of_neighbours(views, problem.neighbours)
+        previous, clusters = clusters, A.argmax(axis=1)
+        report()
+        target, value = loss(S, A)
+        value += model.penalty()
+        if previous is not None:
+            changed, fell = float((clusters != previous).mean()), history[-1] - value
+        history.append(value)
+        # a young network may give all rows to one cluster for some rounds; its objective falls meanwhile
+        settled = settled + 1 if changed <= plan.tol and fell <= plan.most_fall else 0
+        if settled >= plan.settled_rounds or n_iter == plan.max_rounds or model.stopped:
+            break
+        model.step(target)
+    return Run(tuple(history), n_iter, changed, fell)
 
 
-def alternate(X: NDArray[Any], W: Floats, neighbours: Neighbours, relabel: Relabel, plan: Schedule) -> Run:
-    """Train W by rounds: predict, average over neighbours, make the loss of these, take some steps on it.
+def descend(model: Model, problem: Problem, max_rounds: int) -> Run:
+    """Train as the paper does (Algorithm 2): labels are made for each batch anew, and rounds are epochs.
+
+    `history` has the mean loss of each epoch.
+    """
+    history: list[float] = []
+    while len(history) < max_rounds and not model.stopped:
+        history.append(model.epoch(problem))
+    return Run(tuple(history), len(history), 0.0, 0.0)
+
+
+class LinearModel:
+    """A linear softmax model, eq. (3): L-BFGS on all rows, or stochastic gradient steps on batches.
 
     Parameters
     ----------
     X : (n, d) array
     W : (d + 1, K) array
         The start.
-    neighbours : (n, k) array of int
-    relabel : function
-        The clustering loss.
-    plan : Schedule
+    weight_decay : float
+        Half of it times the squared weights is added to the objective.
+    steps : int
+        Steps of L-BFGS in a round.
+    batch_size : int
+        Of the paper's protocol.
+    rng : Generator, optional
+        Shuffles the rows in the paper's protocol.
     """
-    history: list[float] = []
-    clusters: NDArray[np.intp] | None = None
-    changed = 1.0
-    for n_iter in range(plan.max_rounds + 1):
-        S = softmax(linear_logits(X, W).astype(np.float64), axis=1)
-        A = mean_of_neighbours(S, neighbours)
-        previous, clusters = clusters, A.argmax(axis=1)
-        loss, value = relabel(S, A)
-        history.append(value + _penalty(W, plan.weight_decay))
-        if previous is not None:
-            changed = float((clusters != previous).mean())
-        if changed <= plan.tol or n_iter == plan.max_rounds:
-            break
-        W = minimise_linear(X, W, loss, weight_decay=plan.weight_decay, max_iter=plan.steps, tol=_GRADIENT).W
-    return Run(W, tuple(history), n_iter, changed)
 
+    stopped = False
 
-def descend(
-    X: NDArray[Any],
-    W: Floats,
-    relabel_batch: Callable[[NDArray[np.intp]], Relabel],
-    plan: Schedule,
-    batch_size: int,
-    learning_rate: float,
-    rng: np.random.Generator,
-) -> Run:
-    """Train W as the paper does (Algorithm 2): stochastic gradient steps, labels made for each batch anew.
+    def __init__(
+        self,
+        X: NDArray[Any],
+        W: Floats,
+        weight_decay: float,
+        steps: int = 1,
+        batch_size: int = 250,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.X, self.W, self.weight_decay = X, W, weight_decay
+        self.steps, self.batch_size, self.rng = steps, batch_size, rng or np.random.default_rng(0)
 
-    A step takes the gradient of the loss plus half the weight decay times the squared weights. Rounds are
-    epochs; `history` has the mean loss of each.
-    """
-    history = []
-    W = W.copy()
-    changed = 1.0
-    clusters = linear_logits(X, W).argmax(axis=1)
-    for _ in range(plan.max_rounds):
-        order = rng.permutation(len(X))
-        values = []
-        for rows in np.array_split(order, max(1, round(len(X) / batch_size))):
+    def predict(self) -> tuple[Floats, Floats]:
+        """Return the predictions (n, K), twice: the linear model has no views."""
+        S = softmax(linear_logits(self.X, self.W).astype(np.float64), axis=1)
+        return S, S
+
+    def step(self, loss: LogitLoss) -> None:
+        """Take `steps` steps of L-BFGS."""
+        self.W = minimise_linear(
+            self.X, self.W, loss, weight_decay=self.weight_decay, max_iter=self.steps, tol=_GRADIENT
+        ).W
+
+    def epoch(self, problem: Problem) -> float:
+        """Take a gradient step for each batch: of the loss, plus half the decay times the squared weights."""
+        X, decay, values = self.X, self.weight_decay, []
+        W = self.W = self.W.copy()
+        order = self.rng.permutation(len(X))
+        for rows in np.array_split(order, max(1, round(len(X) / self.batch_size))):
             logits = linear_logits(X[rows], W).astype(np.float64)
             S = softmax(logits, axis=1)
-            loss, value = relabel_batch(rows)(S, S)
+            loss, value = clustering_loss(problem.rows(rows))(S, S)
             slope = loss(logits)[1]
-            values.append(value + _penalty(W, plan.weight_decay))
-            W[:-1] -= learning_rate * (X[rows].T @ slope + plan.weight_decay * W[:-1])
-            W[-1] -= learning_rate * slope.sum(axis=0)
-        history.append(float(np.mean(values)))
-        previous, clusters = clusters, linear_logits(X, W).argmax(axis=1)
-        changed = float((clusters != previous).mean())
-    return Run(W, tuple(history), plan.max_rounds, changed)
+            values.append(value + self.penalty())
+            W[:-1] -= _LEARNING_RATE * (X[rows].T @ slope + decay * W[:-1])
+            W[-1] -= _LEARNING_RATE * slope.sum(axis=0)
+        return float(np.mean(values))
+
+    def penalty(self) -> float:
+        """Return half the decay times the squared weights, without the biases."""
+        return 0.5 * self.weight_decay * float(np.vdot(self.W[:-1], self.W[:-1]))
 
 
-# Steps on one round's labels need no exact optimum, since the labels change.
-_GRADIENT = 1e-6
+class Starts(NamedTuple):
+    """How the best of several linear models is found."""
+
+    seeds: Ints
+    plan: Schedule
+    weight_decay: float
+    steps: int  # of L-BFGS in a round
+    n_jobs: int | None
+    progress: Progress
 
 
-def _penalty(W: Floats, weight_decay: float) -> float:
-    return 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1]))
+def best_linear(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
+    """Train a linear model on rows Z (n, d) from every start and return the run of least objective.
+
+    With many rows, starts are trained on a sample: it tells good starts from bad ones as well, in a tenth of
+    the time. The best model then continues on all rows.
+    """
+    if len(Z) <= _SAMPLE_ROWS:
+        return _best_start(Z, problem, starts)
+    seed, wanted = int(starts.seeds[0]), problem.neighbours.shape[1]
+    rows = sample(problem.fixed, _SAMPLE_ROWS, seed)
+    part = problem.rows(rows, find_neighbours(Z[rows], wanted, len(problem.prior), seed))
+    best = _best_start(Z[rows], part, starts)
+    last = starts.plan._replace(max_rounds=min(starts.plan.max_rounds, _LAST_ROUNDS))
+    done = count(1)
+    model = LinearModel(Z, best.W, starts.weight_decay, starts.steps)
+    run = alternate(
+        model,
+        problem,
+        last,
+        lambda: starts.progress("all rows", next(done), last.max_rounds + 1),
+    )
+    # the rounds on all rows are too few to settle: whether the start did is what counts
+    return LinearRun(model.W, run._replace(changed=best.run.changed))
+
+
+def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
+    n_clusters, fixed = len(problem.prior), problem.fixed
+    # if every class has a labelled row, these rows are the start, and there is only one
+    determined = len(np.unique(fixed[fixed >= 0])) == n_clusters
+    seeds = starts.seeds[:1] if determined else starts.seeds
+    done, total = count(1), len(seeds) * (starts.plan.max_rounds + 1)
+
+    def train(seed: int) -> LinearRun:
+        W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
+        model = LinearModel(Z, W, starts.weight_decay, starts.steps)
+        run = alternate(model, problem, starts.plan, lambda: starts.progress("clustering", next(done), total))
+        return LinearRun(model.W, run)
+
+    runs = Parallel(n_jobs=starts.n_jobs, require="sharedmem")(delayed(train)(int(seed)) for seed in seeds)
+    starts.progress("clustering", total, total)
+    best: LinearRun = min(runs, key=lambda one: one.run.history[-1])
+    return best
+
+
+def find_neighbours(Z: NDArray[Any], wanted: int, n_clusters: int, seed: int) -> NDArray[np.int32]:
+    """Return the nearest neighbours (n, k) of each row, k at most as wanted.
+
+    With more neighbours than a fair cluster has rows, all rows would look alike.
+    """
+    k = min(wanted, max(0, len(Z) // n_clusters - 1))
+    return nearest_neighbours(Z, k, seed) if k else np.empty((len(Z), 0), np.int32)

@@ -56,12 +56,16 @@ class Watch(Callback):
         self.progress("training", len(net.history), self.max_iter)
 
 
-def run(net: NeuralNet, X: Tensor, targets: Tensor) -> list[dict[str, Any]]:
-    """Fit a skorch net and return its history; raise a keyboard interrupt again."""
-    net.fit(Rows(X, targets), y=None)
-    # skorch takes any KeyboardInterrupt for early stopping. One in the middle of an epoch is the user's.
+def run(net: NeuralNet, rows: Rows) -> None:
+    """Fit a skorch net; raise an interrupt by the user again."""
+    net.fit(rows, y=None)
+    # skorch takes any KeyboardInterrupt for early stopping; one in the middle of an epoch is the user's
     if not net.history or "train_loss" not in net.history[-1]:
         raise KeyboardInterrupt
+
+
+def history_of(net: NeuralNet) -> list[dict[str, Any]]:
+    """Return the history of a net, a dict of plain values per epoch."""
     return [{k: plain(v) for k, v in row.items() if k not in PARTS_OF_HISTORY} for row in net.history]
 
 

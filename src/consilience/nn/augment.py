@@ -1,7 +1,7 @@
 """Augmentations: random changes of a batch that leave the classes of its rows as they are.
 
-Each is called as ``augment(batch, generator)`` and returns a new batch of the same shape. What is random
-comes from the generator (on the CPU) alone. To change an option, use `functools.partial`.
+Each is called as ``augment(batch, generator)`` and returns a new batch of the same shape. All randomness
+comes from the generator, which is on the CPU. To change an option, use `functools.partial`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def augment_images(
     batch : (n, c, h, w) or (n, h, w) tensor of floats
     generator : torch.Generator
     flip : bool, optional
-        Whether to mirror every other image, left to right. None does so for images of three channels: digits
-        and letters are other ones in the mirror.
+        Whether to mirror every other image, left to right. None does so for images of three channels only:
+        mirrored digits and letters are different ones.
     degrees : float
         Rotation by up to this angle, either way.
     shift : float
@@ -79,7 +79,7 @@ def augment_rows(
     batch : (n, ...) tensor of floats
     generator : torch.Generator
     noise : float
-        Standard deviation of Gaussian noise, in those of the features within the batch.
+        Standard deviation of Gaussian noise, in units of each feature's own within the batch.
     dropout : float
         Part of the values to replace by their feature's mean within the batch, in [0, 1].
 
@@ -104,7 +104,7 @@ AUGMENTATIONS: dict[str, Augment] = {"images": augment_images, "rows": augment_r
 
 
 def as_augmentation(source: Any) -> Augment | None:
-    """Return the augmentation of a name, or a function as it is; None for none."""
+    """Return the augmentation of this name, or a function or None unchanged."""
     if source is None or callable(source):
         return source  # type: ignore[no-any-return]
     if not isinstance(source, str) or source not in AUGMENTATIONS:
@@ -126,7 +126,7 @@ def _move(images: Tensor, generator: torch.Generator, mirror: bool, angle: float
     turn = _spread(n, angle, generator, images)
     across, down = (2.0 * _spread(n, shift, generator, images) for _ in range(2))
     side = torch.sign(_spread(n, 1.0, generator, images) + 1e-12) if mirror else torch.ones_like(turn)
-    # the grid runs from -1 to 1 along both axes, so that a turn of an oblong image must mind its shape
+    # the grid runs from -1 to 1 along both axes, so rotating an oblong image must account for its shape
     aspect = height / width
     rows = (
         torch.stack([side * torch.cos(turn), -torch.sin(turn) * aspect, across], dim=1),
@@ -148,6 +148,6 @@ def _distort(images: Tensor, generator: torch.Generator, colour: float) -> Tenso
         grey = torch.einsum("nchw,c->nhw", images, torch.tensor(_LUMA).to(images))[:, None]
         out = out + saturation * (out - grey)
     mean = out.mean(dim=(1, 2, 3), keepdim=True)
-    # half as much brightness, since it is a part of the whole range
+    # half as much brightness, since it is relative to the whole range
     out = out + contrast * (out - mean) + 0.5 * brightness * (high - low)
     return torch.minimum(torch.maximum(out, low), high)

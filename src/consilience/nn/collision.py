@@ -15,24 +15,40 @@ from torch import Tensor, nn
 
 from consilience._validation import check_choice, check_number, check_transition
 from consilience.exceptions import InvalidInputError
-from consilience.nn.losses import REDUCTIONS
+from consilience.nn._base import RowLoss, reduce_rows
+
+# Row sums of soft labels may miss one by this much: half-precision softmax does.
+_SUM_ERROR = 1e-2
+# Powers and orders from one over this to this: beyond, single precision overflows.
+_LARGEST = 1e12
+# Orders of Renyi nearer to 1 than this, other than 1 itself, lose their digits in single precision.
+_NEAR_ONE = 1e-3
+# No loss of a row exceeds the largest number over this, so that the sum over as many rows is finite.
+_MOST_ROWS = 1e8
 
 
-class TargetLoss(nn.Module, ABC):
-    """Base of the losses on soft labels: class weights, temperature, transition and reduction.
+class TargetLoss(RowLoss, ABC):
+    """Base of the losses on soft labels: class weights, temperature, transition, row weights, reduction.
+
+    Finite logits of any size give finite losses. To this end a logit that is too far below the largest of its
+    row (3e30 times the temperature in single precision, 1e300 in double) is raised to that distance. NaN and
+    infinity give NaN, as in torch.
 
     Parameters
     ----------
     class_weights : (K,) array, optional
         Weight of each class; one by default. A row with label y counts w.y times, with w * y / w.y as its
-        label: what weights do in Shannon's cross-entropy, and for one-hot labels the label's own weight.
+        label. In Shannon's cross-entropy weights do just that; for one-hot labels it is the label's weight.
     temperature : float
-        Divides the logits; give the temperature at which the soft labels were made.
+        Divides the logits, from 1e-6 to 1e6; give the temperature at which the soft labels were made.
     reduction : {"mean", "sum", "none"}
         The mean is over rows, whatever their weights; "none" gives shape (n,).
     transition : (K, K) array, optional
-        For noisy labels: ``transition[l, k]`` is the probability to observe label l where class k is true. An
+        For noisy labels: ``transition[l, k]`` is the probability to observe label l if class k is true. An
         observed label l then counts as the soft label ``transition[l]``, soft labels y as ``y @ transition``.
+    weighted : bool
+        Whether the target's rows are labels times a weight of the row. Each loss is then that of the label
+        times its weight, and a row of zeros counts for nothing. By default rows must sum to one.
     """
 
     class_weights: Tensor | None
@@ -44,11 +60,11 @@ class TargetLoss(nn.Module, ABC):
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
+        weighted: bool = False,
     ) -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, above=0)
-        check_choice("reduction", reduction, REDUCTIONS)
-        self.reduction = reduction
+        super().__init__(temperature, reduction)
+        check_choice("weighted", weighted, (True, False))
+        self.weighted = weighted
         weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
         if weights is not None and (
             weights.ndim != 1 or not bool(((weights >= 0) & weights.isfinite()).all())
@@ -58,7 +74,7 @@ class TargetLoss(nn.Module, ABC):
                 "a finite weight of at least 0 per class."
             )
         Q = None if transition is None else torch.as_tensor(check_transition(transition))
-        # not persistent: they belong to the training and not in saved weights
+        # not persistent: they belong to the training, not to saved weights
         self.register_buffer("class_weights", weights, persistent=False)
         self.register_buffer("transition", Q, persistent=False)
 
@@ -71,46 +87,52 @@ class TargetLoss(nn.Module, ABC):
         target : (n, K) tensor of probabilities, or (n,) tensor of class indices
         """
         z = logits.float() if logits.dtype.itemsize < 4 else logits
-        y, mass = self._weighted(self._soft(z, target))
+        y, row_weights = self._soft(z, target)
+        y, row_weights = self._weigh(y, row_weights)
         if self.transition is not None:
             y = y @ self.transition.to(z.dtype)
-        rows = self._rows(torch.log_softmax(z / self.temperature, dim=1), y)
-        if mass is not None:
+        rows = self._rows(self._log_softmax(z), y)
+        if row_weights is not None:
             # masked first: a row without weight may have an infinite loss
-            rows = rows.masked_fill(mass == 0, 0.0) * mass
-        if self.reduction == "none":
-            return rows
-        return rows.sum() if self.reduction == "sum" else rows.sum() / max(len(rows), 1)
-
-    def extra_repr(self) -> str:
-        """Describe the loss in ``repr``."""
-        return f"temperature={self.temperature:g}, reduction={self.reduction!r}"
+            rows = rows.masked_fill(row_weights == 0, 0.0) * row_weights
+        return reduce_rows(rows, self.reduction)
 
     @abstractmethod
     def _rows(self, log_sigma: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each row (n,) from ln sigma (n, K) and soft labels y (n, K)."""
 
-    def _weighted(self, y: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Return the labels after weighting, of the same mass as before, and the weight (n,) of each row.
+    def _log_softmax(self, z: Tensor) -> Tensor:
+        """Return ln softmax(z / T) (n, K), finite for finite logits of any size."""
+        if z.shape[1] == 0:
+            return z
+        below = z - z.detach().amax(dim=1, keepdim=True)  # before the division, which could overflow
+        lowest = torch.finfo(z.dtype).min / _MOST_ROWS * self.temperature
+        # not clamp, which gives NaN a gradient of zero
+        return torch.log_softmax(below.masked_fill(below < lowest, lowest) / self.temperature, dim=1)
+
+    def _weigh(self, y: Tensor, row_weights: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Return the labels after weighting the classes, and the weight (n,) of each row.
 
         In Shannon's cross-entropy a weight multiplies a class's share of the label. That is to say, the row
         counts w.y times and its label is w * y / w.y; the other losses follow this rule.
         """
         if self.class_weights is None:
-            return y, None
+            return y, row_weights
         w = self.class_weights.to(y.dtype)
-        if len(w) != y.shape[1]:
-            raise InvalidInputError(f"There are {len(w)} class_weights for {y.shape[1]} classes.")
         tiny = torch.finfo(y.dtype).tiny
         mass = (y @ w) / y.sum(dim=1).clamp_min(tiny)
-        return y * w / mass.clamp_min(tiny)[:, None], mass
+        return y * w / mass.clamp_min(tiny)[:, None], mass if row_weights is None else mass * row_weights
 
-    def _soft(self, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the target as soft labels (n, K)."""
+    def _soft(self, logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the target as soft labels (n, K), and the weights of the rows (n,) if it has some."""
         expected = None if self.transition is None else len(self.transition)
         if logits.ndim != 2 or (expected is not None and logits.shape[1] != expected):
             raise InvalidInputError(
                 f"Logits have shape {tuple(logits.shape)}, not (n, {expected or 'K'}): a column per class."
+            )
+        if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
+            raise InvalidInputError(
+                f"There are {len(self.class_weights)} class_weights for {logits.shape[1]} classes."
             )
         if target.ndim == 1 and not target.is_floating_point() and len(target) == len(logits):
             n_classes = logits.shape[1]
@@ -119,13 +141,46 @@ class TargetLoss(nn.Module, ABC):
                     f"Class indices run from {int(target.min())} to {int(target.max())}; "
                     f"expected 0 to {n_classes - 1}."
                 )
-            return nn.functional.one_hot(target.long(), n_classes).to(logits.dtype)
+            return nn.functional.one_hot(target.long(), n_classes).to(logits.dtype), None
         if target.shape != logits.shape:
             raise InvalidInputError(
                 f"Logits have shape {tuple(logits.shape)} and soft labels {tuple(target.shape)}; "
                 "both must be (n, K), or the target (n,) class indices."
             )
-        return target.to(logits.dtype)
+        y = target.to(logits.dtype)
+        mass = y.sum(dim=1)
+        self._check_labels(y, mass)
+        return (y / torch.where(mass > 0, mass, 1.0)[:, None], mass) if self.weighted else (y, None)
+
+    def _check_labels(self, y: Tensor, mass: Tensor) -> None:
+        """Raise unless the rows of y (n, K) are labels."""
+        # NaN fails the first test, infinity the second
+        wrong = ~(y >= 0).all(dim=1)
+        wrong |= mass.isinf() if self.weighted else ~((mass - 1).abs() <= _SUM_ERROR)
+        if not bool(wrong.any()):
+            return
+        row = int(wrong.nonzero()[0])
+        values = y[row].detach()
+        bad = values[~((values >= 0) & values.isfinite())]
+        problem = f"have {float(bad[0]):g}" if len(bad) else f"sum to {float(mass[row]):g}"
+        expected = (
+            "finite numbers of at least 0."
+            if self.weighted
+            else "probabilities, which sum to 1. If rows have weights, make the loss with weighted=True."
+        )
+        raise InvalidInputError(
+            f"Soft labels {problem} in row {row} ({int(wrong.sum())} such rows); expected {expected}"
+        )
+
+
+def _check_power(name: str, value: float, *, or_zero: bool = False) -> float:
+    """Return a power or an order, or raise unless single precision can compute with it."""
+    number = check_number(name, value, at_least=0) if or_zero else check_number(name, value, above=0)
+    if not (1 / _LARGEST <= number <= _LARGEST or (or_zero and number == 0)):
+        raise InvalidInputError(
+            f"{name}={value!r} must be {'0, or ' if or_zero else ''}from {1 / _LARGEST:g} to {_LARGEST:g}."
+        )
+    return number
 
 
 class SoftCrossEntropy(TargetLoss):
@@ -138,7 +193,7 @@ class SoftCrossEntropy(TargetLoss):
 
     Parameters
     ----------
-    class_weights, temperature, reduction, transition
+    class_weights, temperature, reduction, transition, weighted
         See `TargetLoss`.
 
     Examples
@@ -161,7 +216,7 @@ class GeneralisedCrossEntropy(TargetLoss):
     ----------
     q : float
         Above 0: towards 0 it is Shannon's cross-entropy, at 1 the mean absolute error. 0.7 is their choice.
-    class_weights, temperature, reduction, transition
+    class_weights, temperature, reduction, transition, weighted
         See `TargetLoss`.
 
     Examples
@@ -178,9 +233,10 @@ class GeneralisedCrossEntropy(TargetLoss):
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
+        weighted: bool = False,
     ) -> None:
-        super().__init__(class_weights, temperature, reduction, transition)
-        self.q = check_number("q", q, above=0)
+        super().__init__(class_weights, temperature, reduction, transition, weighted)
+        self.q = _check_power("q", q)
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""
@@ -199,7 +255,7 @@ class RenyiCrossEntropy(TargetLoss):
     ----------
     alpha : float
         Above 0: 1 is Shannon's cross-entropy, 2 the collision cross-entropy.
-    class_weights, temperature, reduction, transition
+    class_weights, temperature, reduction, transition, weighted
         See `TargetLoss`.
 
     Examples
@@ -217,9 +273,14 @@ class RenyiCrossEntropy(TargetLoss):
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
+        weighted: bool = False,
     ) -> None:
-        super().__init__(class_weights, temperature, reduction, transition)
-        self.alpha = check_number("alpha", alpha, above=0)
+        super().__init__(class_weights, temperature, reduction, transition, weighted)
+        self.alpha = _check_power("alpha", alpha)
+        if self.alpha != 1.0 and round(abs(self.alpha - 1.0), 15) < _NEAR_ONE:
+            raise InvalidInputError(
+                f"alpha={alpha!r} must be 1, or differ from it by at least {_NEAR_ONE:g}."
+            )
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""
@@ -244,7 +305,7 @@ class CollisionCrossEntropy(TargetLoss):
     q : float
         At least 0: 0 is the collision cross-entropy, 1 one minus the collision probability. The more noise in
         the labels, the more a larger q helps; it is bounded by 1 / q.
-    class_weights, temperature, reduction, transition
+    class_weights, temperature, reduction, transition, weighted
         See `TargetLoss`.
 
     Examples
@@ -264,9 +325,10 @@ class CollisionCrossEntropy(TargetLoss):
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
+        weighted: bool = False,
     ) -> None:
-        super().__init__(class_weights, temperature, reduction, transition)
-        self.q = check_number("q", q, at_least=0)
+        super().__init__(class_weights, temperature, reduction, transition, weighted)
+        self.q = _check_power("q", q, or_zero=True)
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""

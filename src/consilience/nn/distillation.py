@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.functional import normalize, smooth_l1_loss
 
-from consilience._validation import check_choice, check_count, check_number
+from consilience._validation import check_count, check_number, check_temperature
 from consilience.exceptions import InvalidInputError
-from consilience.nn.losses import REDUCTIONS
+from consilience.nn._base import RowLoss
+from consilience.nn._base import reduce_rows as _reduce
 
 MOST_ANGLES = 2**19
 """RKD looks at the angles of all triples of a batch, up to this many; beyond, it takes fewer vertices."""
@@ -26,7 +27,7 @@ SHORTEST = 1e-2
 """Sides of an angle that are shorter than this, in units of the mean distance, count less."""
 
 
-class KDLoss(nn.Module):
+class KDLoss(RowLoss):
     r"""Standard distillation: the divergence of the student from the teacher, over the same classes.
 
     .. math:: \mathrm{KL}(\rho_\tau(f_T), \rho_\tau(f_S))
@@ -48,10 +49,7 @@ class KDLoss(nn.Module):
     """
 
     def __init__(self, temperature: float = 3.0, reduction: str = "mean") -> None:
-        super().__init__()
-        self.temperature = check_number("temperature", temperature, above=0)
-        check_choice("reduction", reduction, REDUCTIONS)
-        self.reduction = reduction
+        super().__init__(temperature, reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002  # torch's name
         """Return the loss of logits (n, K) and teacher logits (n, K)."""
@@ -164,7 +162,7 @@ class RelationLoss(nn.Module):
 
     def __init__(self, temperature: float = 0.5) -> None:
         super().__init__()
-        self.temperature = check_number("temperature", temperature, above=0)
+        self.temperature = check_temperature(temperature)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:  # noqa: A002
         """Return the loss of features (n, d) and teacher embeddings (n, e)."""
@@ -321,12 +319,6 @@ def _answered(target: Tensor) -> tuple[Tensor, Tensor]:
     answered = ~target.isnan().any(dim=1)
     # zeros before any arithmetic: the gradient of 0 * NaN is NaN
     return answered, target.masked_fill(~answered[:, None], 0.0)
-
-
-def _reduce(rows: Tensor, reduction: str) -> Tensor:
-    if reduction == "none":
-        return rows
-    return rows.sum() if reduction == "sum" else rows.sum() / max(len(rows), 1)
 
 
 def _relative_distances(phi: Tensor) -> Tensor:

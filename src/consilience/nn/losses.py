@@ -14,18 +14,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from consilience._validation import check_choice, check_number, check_temperature
+from consilience._validation import check_number
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
+from consilience.nn._base import RowLoss
 
-REDUCTIONS = ("mean", "sum", "none")
 # How far below the largest of its block a logit may be: its square is still far from overflow in float32.
 LOWEST = -1e15
 
 
-class PackedLoss(nn.Module, ABC):
+class PackedLoss(RowLoss, ABC):
     """Base of the losses on packed teacher logits: the layout, abstentions and the reduction.
 
     Both sides are divided by the temperature. A teacher with NaN in its block of a row abstains there and is
@@ -47,10 +47,7 @@ class PackedLoss(nn.Module, ABC):
     sizes: Tensor
 
     def __init__(self, space: LabelSpace, temperature: float = 3.0, reduction: str = "mean") -> None:
-        super().__init__()
-        self.temperature = check_temperature(temperature)
-        check_choice("reduction", reduction, REDUCTIONS)
-        self.reduction = reduction
+        super().__init__(temperature, reduction)
         self.n_classes, self.n_teachers = space.n_classes, space.n_teachers
         sizes = torch.as_tensor(space.offsets[1:] - space.offsets[:-1], dtype=torch.int64)
         # Not persistent: they follow from the label space, and saved weights need not have them.
@@ -84,10 +81,7 @@ class PackedLoss(nn.Module, ABC):
 
     def extra_repr(self) -> str:
         """Describe the loss in ``repr``."""
-        return (
-            f"{self.n_classes} classes, {self.n_teachers} teachers, "
-            f"temperature={self.temperature:g}, reduction={self.reduction!r}"
-        )
+        return f"{self.n_classes} classes, {self.n_teachers} teachers, {super().extra_repr()}"
 
     @abstractmethod
     def _rows(self, u: Tensor, z: Tensor, active: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from consilience._validation import (
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.transport import sinkhorn as kernels
 from consilience.nn import _sinkhorn as twin
-from consilience.nn.losses import REDUCTIONS
+from consilience.nn._base import REDUCTIONS
 
 GRADIENTS = ("dual", "unrolled")
 

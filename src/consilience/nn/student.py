@@ -150,6 +150,24 @@ class TorchStudent(BaseEstimator):
         require("skorch", extra="torch", purpose="Training a torch student")
         from consilience.nn._training import run
 
+        with self.training(X, targets, n_classes=n_classes, criterion=criterion, progress=progress) as (
+            net,
+            rows,
+        ):
+            run(net, rows)
+        return self
+
+    @contextmanager
+    def training(
+        self, X: Any, targets: ArrayLike | Tensor, *, n_classes: int, criterion: nn.Module, progress: Progress
+    ) -> Iterator[tuple[Any, Any]]:
+        """Set up the training, and keep its result when the block ends without an error.
+
+        The block gets a skorch net, not initialised, and its dataset, and runs as many epochs as it likes.
+        The parameters are those of `fit`.
+        """
+        from consilience.nn._training import Rows, history_of
+
         self._check_params()
         check_count("n_classes", n_classes)
         rows = as_rows(X)
@@ -168,12 +186,12 @@ class TorchStudent(BaseEstimator):
             _check_output(module, rows, n_classes)
             work = multiplications_per_row(module, rows[:2], self.device)
             with _attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
-                history = run(self._make_net(module, criterion, len(rows), seed, progress), rows, goals)
+                net = self._make_net(module, criterion, len(rows), seed, progress)
+                yield net, Rows(rows, goals)
         self.module_ = module.eval()
-        self.history_ = history
-        self.n_iter_ = len(history)
+        self.history_ = history_of(net)
+        self.n_iter_ = len(self.history_)
         self._shape, self._dtype, self._work = tuple(rows.shape[1:]), rows.dtype, work
-        return self
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, L) of each row, in eval mode."""

@@ -37,8 +37,8 @@ class VGG4(nn.Module):
     Parameters
     ----------
     n_features : int
-        Values per image, which tell its kind: 784 (grey, 28 x 28), 3,072 (colour, 32 x 32) or 27,648 (colour,
-        96 x 96).
+        Values per image. They determine its kind: 784 (grey, 28 x 28), 3,072 (colour, 32 x 32) or 27,648
+        (colour, 96 x 96).
     n_classes : int
         Number of logits, K.
 
@@ -76,7 +76,7 @@ class VGG4(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         """Return logits (n, K) of images (n, c, h, w), or of the same values in any other shape (n, ...)."""
         if X.ndim == 4 and tuple(X.shape[1:]) != tuple(self.image):
-            # the same values in another order, channels last, would be scrambled without a word
+            # channels last, for example, would be scrambled silently
             raise InvalidInputError(
                 f"VGG4 got images of shape {tuple(X.shape[1:])}; expected {tuple(self.image)}: "
                 "(channels, height, width)."

@@ -462,7 +462,11 @@ class Unifier(StudentClassifier):
             # Shannon's cross-entropy is linear in the label, so a row's weight can be part of the label.
             Q if row_weights is None else Q * row_weights[:, None],
             n_classes=Q.shape[1],
-            criterion=make(class_weights=class_weights, temperature=self.temperature),
+            criterion=make(
+                class_weights=class_weights,
+                temperature=self.temperature,
+                weighted=row_weights is not None,
+            ),
             progress=self.progress or silent,
         )
 

@@ -34,6 +34,19 @@ def test_the_bound_is_below_the_loss_whatever_the_multipliers(seed: int) -> None
     assert lower_bound(SIGMA, pi, nu, WEIGHT, OFFSET) <= total_loss(SIGMA, labels, WEIGHT, OFFSET)
 
 
+def test_the_bound_is_lagrange_s_dual_at_its_best_scale() -> None:
+    pi, nu = rng.lognormal(size=6), rng.lognormal(size=4) * (WEIGHT > 0)
+    used, u = WEIGHT > 0, WEIGHT / WEIGHT.sum()
+
+    def dual(t: float) -> float:
+        gamma = (SIGMA * t * pi[:, None] + t * nu).max(axis=1)
+        fair = (WEIGHT[used] * (1 + np.log(t * nu[used] / WEIGHT[used]) + np.log(u[used] * 9))).sum()
+        return float((1 + np.log(t * pi)).sum() + fair - gamma.sum() - t * nu @ OFFSET)
+
+    best = max(dual(t) for t in np.geomspace(1e-3, 1e3, 20_001))
+    assert lower_bound(SIGMA, pi, nu, WEIGHT, OFFSET) == pytest.approx(best, abs=1e-5)
+
+
 def test_the_bound_does_not_depend_on_the_scale_of_the_multipliers() -> None:
     pi, nu = rng.lognormal(size=6), rng.lognormal(size=4) * (WEIGHT > 0)
     bounds = [lower_bound(SIGMA, t * pi, t * nu, WEIGHT, OFFSET) for t in (1.0, 37.0)]

@@ -4,8 +4,8 @@ Legend, in the symbols of "Collision Cross-entropy": sigma = softmax(logits) the
 p = sum_k y_k sigma_k the probability that predicted and true class collide.
 
 The losses from logits have one signature, ``f(logits, target, q)``, and return the loss of each row and its
-gradient by the row's logits. With t = p or t = sigma_k, the power q takes -ln t to (1 - t^q) / q, which is
--ln t in the limit q -> 0, is bounded by 1 / q and so gives up on rows that it cannot fit.
+gradient by the row's logits. With t = p or t = sigma_k, the power q turns -ln t into (1 - t^q) / q. This is
+-ln t in the limit q -> 0. It is bounded by 1 / q, so rows that cannot be fitted count little.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from consilience.kernels.compiled import kernel, part
 
 Floats = NDArray[np.float64]
 
-# Sums of products below this may have lost terms that are denormal numbers; they are taken in log space.
+# A sum of products below this may have lost terms to denormal numbers. It is then computed in log space.
 _SAFE = 1e-200
 
 
@@ -29,8 +29,8 @@ def collision_from_logits(logits: Floats, target: Floats, q: float = 0.0) -> tup
               \ell_i = -\ln p_i \ (q = 0), \quad \ell_i = (1 - p_i^q) / q \ (q > 0), \qquad
               \partial \ell_i / \partial z_{ik} = p_i^q (\sigma_{ik} - y_{ik} \sigma_{ik} / p_i)
 
-    Eq. (9) for q = 0. It is exact for one-hot targets, zeros in the target and logits however far apart. A
-    target without any mass has the loss's upper bound (infinity for q = 0) and no gradient.
+    Eq. (9) for q = 0. It is exact for one-hot targets, zeros in the target and logits far apart. A target
+    without mass has the upper bound of the loss (infinity for q = 0) and no gradient.
 
     Parameters
     ----------
@@ -74,11 +74,11 @@ def collision_probability(proba: Floats, target: Floats) -> Floats:
 
 
 def responsibilities(proba: Floats, target: Floats) -> Floats:
-    r"""Return r_k = y_k sigma_k / p: in which class the collision is, given that there is one.
+    r"""Return r_k = y_k sigma_k / p: given a collision, the probability that it is in class k.
 
     By Jensen's inequality :math:`-\ln \sum_k y_k \sigma_k \le -\sum_k r_k \ln \sigma_k + const`, tight
-    at the sigma that r was made from. So a model fitted to r by Shannon's cross-entropy has a lower
-    collision cross-entropy to y: the M step of an EM algorithm, for models that know no other loss.
+    at the sigma from which r was made. So a model fitted to r by Shannon's cross-entropy has a lower
+    collision cross-entropy to y. This is the M step of an EM algorithm, for models that have no other loss.
 
     Parameters
     ----------
@@ -110,11 +110,11 @@ def renyi_cross_entropy(proba: Floats, target: Floats, alpha: float) -> Floats:
 
     .. math:: H_\alpha(y, \sigma) = \frac{1}{1 - \alpha} \ln \sum_k y_k \sigma_k^{\alpha - 1}
 
-    Of the two definitions in use (Sec. 3) it is the one whose order 2 is the collision cross-entropy; order 1
-    is Shannon's, by continuity.
+    Of the two definitions in use (Sec. 3), this is the one whose order 2 is the collision cross-entropy.
+    Order 1 is Shannon's, by continuity.
     """
     with np.errstate(divide="ignore"):
-        # a class that the target rules out says nothing, whatever its prediction
+        # a class that the target rules out does not count, whatever its prediction
         log_sigma = np.log(np.where(target > 0, proba, 1.0))
     if alpha == 1.0:
         return np.asarray(-np.einsum("...k,...k->...", target, log_sigma))
@@ -128,12 +128,12 @@ def renyi_entropy(proba: Floats, alpha: float) -> Floats:
 
 
 def uniform_transition(n_classes: int, noise_rate: float) -> Floats:
-    """Return Q = (1 - eta) I + eta / K: a share eta of labels was drawn anew, from all K classes alike."""
+    """Return Q = (1 - eta) I + eta / K: a share eta of labels was redrawn, each class equally likely."""
     return (1.0 - noise_rate) * np.eye(n_classes) + noise_rate / n_classes
 
 
 def _contiguous(logits: Floats, target: Floats) -> tuple[Floats, Floats]:
-    """Give the compiled loops one type of array, so that they are compiled once."""
+    """Return both as one type of array, so that the loops are compiled once."""
     return np.ascontiguousarray(logits, np.float64), np.ascontiguousarray(target, np.float64)
 
 
@@ -188,7 +188,7 @@ def _collision_in_log_space(z, y, g, top, total, q):  # type: ignore[no-untyped-
     log_p = largest - top + np.log(mass) - np.log(total)
     scale = np.exp(q * log_p) if q > 0 else 1.0
     for k in range(len(z)):
-        # which class the collision would be in, given that there is one
+        # given a collision, the probability that it is in class k
         share = np.exp(z[k] + np.log(y[k]) - largest) / mass if y[k] > 0 else 0.0
         g[k] = scale * (g[k] / total - share)
     return log_p

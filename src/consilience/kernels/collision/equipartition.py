@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-# Smallest probability that a prediction counts with: its logarithm must be finite.
+# Smaller predictions count as this: their logarithm must be finite.
 _FLOOR = 1e-30
 _MAX_STEPS = 50  # of Newton, for each width
 _HALVINGS = 40
 
 
 class Assignment(NamedTuple):
-    """What `fair_assignment` gives."""
+    """What `fair_assignment` returns."""
 
     labels: Floats  # (M, K)
     prices: Floats  # (K,) beta
@@ -32,10 +32,10 @@ def fair_assignment(
               + \lambda\, KL(\bar y \| u), \qquad y_i \in \Delta^K
 
     This is eq. (5), with a weight, as epsilon goes to 0, and eq. (4), SELA's equipartition, as lambda goes to
-    infinity: the entropy is what makes optimal transport cheap. Labels have the form
-    :math:`y_{ik} \propto (\sigma_{ik} e^{\beta_k})^{1 / \epsilon}`, so only K numbers are unknown; Newton's
-    method finds them from the dual, at widths that shrink to epsilon (Sinkhorn's iteration has the same fixed
-    point, and creeps at small epsilon).
+    infinity: the entropy makes optimal transport cheap. Labels have the form
+    :math:`y_{ik} \propto (\sigma_{ik} e^{\beta_k})^{1 / \epsilon}`, so only K numbers are unknown. Newton's
+    method finds them from the dual, at widths that shrink to epsilon. (Sinkhorn's iteration has the same
+    fixed point, and is slow at small epsilon.)
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def fair_assignment(
     """
     cost = np.where(np.isneginf(log_proba), -np.inf, np.maximum(log_proba, np.log(_FLOOR)))
     beta = np.zeros(log_proba.shape[1]) if start is None else start
-    if lam == 0.0:  # nobody asks for fair shares, and prices over lam mean nothing
+    if lam == 0.0:  # fair shares are not asked for, and prices over lam are undefined
         return Assignment(_labels(cost, np.zeros_like(beta), epsilon)[1], np.zeros_like(beta), 0.0)
     width = max(1.0, epsilon) if start is None else epsilon
     while width > epsilon:
@@ -75,11 +75,11 @@ def _labels(cost: Floats, beta: Floats, epsilon: float) -> tuple[float, Floats]:
 def _dual(
     cost: Floats, prior: Floats, lam: float, epsilon: float, beta: Floats
 ) -> tuple[float, Floats, Floats]:
-    """Return the dual's value, the labels and the shares that fairness asks for at these prices."""
+    """Return the value of the dual, the labels, and the shares that fairness asks for at these prices."""
     value, Y = _labels(cost, beta, epsilon)
     if np.isinf(lam):
         return value - float(prior @ beta), Y, prior
-    with np.errstate(over="ignore"):  # a step too far, which the line search then takes back
+    with np.errstate(over="ignore"):  # too long a step, which the line search then shortens
         asked = prior * np.exp(-beta / lam)
     return value + lam * float((asked - prior).sum()), Y, asked
 
@@ -93,7 +93,7 @@ def _newton(
         if np.abs(gradient).max() <= tol:
             break
         curvature = (np.diag(Y.mean(axis=0)) - Y.T @ Y / len(Y)) / epsilon + np.diag(asked / lam)
-        # labels that are all hard have no curvature, and equal prices for all classes never have
+        # there is no curvature if all labels are hard, and never along equal prices of all classes
         curvature[np.diag_indices_from(curvature)] += 1e-9 + 1e-3 * np.abs(gradient)
         step = np.linalg.solve(curvature, gradient)
         slope = float(gradient @ step)

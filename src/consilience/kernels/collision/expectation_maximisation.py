@@ -21,9 +21,9 @@ import numpy as np
 from consilience.kernels.collision.simplex import Floats, collisions, column_sums, lower_bound, total_loss
 from consilience.kernels.compiled import kernel, part
 
-# Labels of classes with a weight never fall below: at zero a class would be lost for good (Property 1).
+# Labels of classes with a weight never fall below this: at zero a class would be lost (Property 1).
 _FLOOR = 1e-250
-# Iterations between two looks at the gap, which costs as much as one of them.
+# Iterations between two checks of the gap. A check costs as much as an iteration.
 _LOOK = 10
 _NEWTON_STEPS = 60
 _ROUNDING = 1e-15
@@ -94,14 +94,14 @@ def m_step(sigma: Floats, w: Floats, guess: float, y: Floats) -> float:
     w : (K,) array
         Weights, some of which may be zero.
     guess : float
-        Where to look for delta; 0 where nothing is known.
+        A first guess of delta; 0 if there is none.
     y : (K,) array
         Overwritten.
     """
     top, A, delta = sigma.max(), 1.0 + w.sum(), 0.0
     for k in range(len(w)):
         if sigma[k] == top:
-            delta += w[k]  # F is at least this over delta, so that the solution is not to the left
+            delta += w[k]  # F is at least this over delta, so the solution is not below it
     if delta == 0.0 and _fill(sigma / top, w, A, 0.0, y)[0] <= 1.0:
         y[np.argmax(sigma)] += 1.0 - y.sum()
         return 0.0

@@ -7,7 +7,7 @@ With the multipliers of `simplex` and z_ik >= 0 of y_ik >= 0, the conditions of 
 but for the products y_ik z_ik = 0, p_i pi_i = 1 and c_k nu_k = w_k. Each logarithm is thus a pair whose
 product is known instead of zero: the problem is a linear program whose central path ends at a weighted
 centre, and Mehrotra's predictor-corrector does for it what it does for linear programs. Points stay feasible
-on both sides, so that the duality gap is exact at every iteration,
+on both sides, so the duality gap is exact at every iteration,
 
     gap = sum y z + sum_i h(p_i pi_i) + sum_k w_k h(c_k nu_k / w_k),    h(q) = q - 1 - log q.
 
@@ -16,12 +16,12 @@ The Newton step. Let d = y/z in a row, omega = pi/p, bars be means weighted by d
 
     P = diag(d) - d d' / sum(d) - omega e e' / (1 + V),    e = d (sigma - sigma_bar),
 
-and dy_i = P_i (b_i + dnu) for a known b_i. Rows meet in the column sums alone, so that the prices solve
+and dy_i = P_i (b_i + dnu) for a known b_i. Rows are coupled by the column sums alone, so the prices solve
 
     (diag(c / nu) + S) dnu = known,    S = sum_i P_i,
 
 which is K x K: O(M K^2 + K^3) for an iteration and O(M K) memory. Since P 1 = 0 the diagonal of S comes from
-the rest of it, without the difference of large numbers that y -> one-hot brings about.
+the rest of it, without the differences of large numbers that labels near one-hot would cause.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ import numpy as np
 from consilience.kernels.collision.simplex import Floats, column_sums, fairness
 from consilience.kernels.compiled import kernel, part
 
-# Share of the way to the boundary that a step may go.
+# A step may go this share of the way to the boundary.
 _BACK_OFF = 0.995
 # Numbers in the buffer from which S is made (1 MB), and columns of a block of the Cholesky factor.
 _BUFFER = 2**17
 _BLOCK = 16
-# In place of a pivot that is not positive.
+# Replaces a pivot that is not positive.
 _HUGE = 1e128
-# How far gamma starts above its least feasible value: a share of the spread within the row, and of itself.
+# Gamma starts this far above its least feasible value: a share of the spread within the row, and of itself.
 _MARGIN = 0.3
 _LEAST_MARGIN = 1e-3
-# Steps shorter than this call for another direction; than that, they are rounding.
+# Steps shorter than the first call for another direction; those shorter than the second are rounding.
 _SHORT = 0.1
 _SHORTEST = 1e-10
-# What is then to be left of the mean product y z.
+# The other directions aim at these shares of the mean product y z.
 _ALONG = (0.5, 1.0)
 
 
 class _Rows(NamedTuple):
-    """All that belongs to rows."""
+    """The arrays that have an entry per row."""
 
     sigma: Floats  # (M, K)
     Y: Floats  # (M, K)
@@ -131,7 +131,7 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
         primal, dual, left = _direction(rows, S, c, nu, weight, 0.0, dnu, dc)
         target = products / (M * K) * (left / products) ** 3
         primal, dual, left = _direction(rows, S, c, nu, weight, target, dnu, dc)
-        # jammed at the boundary, where second-order terms mislead: along the path, or else back towards it
+        # stuck at the boundary, where second-order terms mislead: go along the path, or else back towards it
         for share in _ALONG:
             if min(primal, dual) < _SHORT:
                 _forget(rows, dnu, dc)
@@ -326,7 +326,7 @@ def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> tuple[float, fl
 def _direction(
     rows: _Rows, S: Floats, c: Floats, nu: Floats, weight: Floats, target: float, dnu: Floats, dc: Floats
 ) -> tuple[float, float, float]:
-    """Point to y z = target, p pi = 1 and c nu = w by a Newton step; set dy, dz, dpi, dnu and dc.
+    """Set dy, dz, dpi, dnu and dc to the Newton step towards y z = target, p pi = 1 and c nu = w.
 
     What they hold before is the predictor, whose products are the second-order terms.
 
@@ -384,7 +384,7 @@ def _spread(rows: _Rows, dnu: Floats, dc: Floats) -> tuple[float, float, float, 
     sigma, Y, Z, dy, dz, of = rows.sigma, rows.Y, rows.Z, rows.dy, rows.dz, rows.of
     primal = dual = now = by_y = by_z = by_both = 0.0
     for i in range(len(Y)):
-        # what keeps the multipliers feasible, exactly: they do not depend on the rounding of dy
+        # this keeps the multipliers exactly feasible: they do not depend on the rounding of dy
         mean, slope = _project(rows, i, dnu, dy[i])
         pi = slope - of[_REST, i]
         gamma = mean - slope * of[_BAR, i]

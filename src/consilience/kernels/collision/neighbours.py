@@ -2,7 +2,7 @@
 
 Up to `EXACT_ROWS` rows, every pair is compared. Above, rows are sorted into about sqrt(n) cells by a few
 steps of Lloyd's algorithm on a sample, and a row is compared with the rows of the `PROBES` cells nearest to
-its own: O(n^1.5 d) instead of O(n^2 d). What that misses is measured by tests/kernels/test_neighbours.py.
+its own: O(n^1.5 d) instead of O(n^2 d). tests/kernels/collision/test_neighbours.py measures what this misses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EXACT_ROWS = 8_192
 PROBES = 24
 _LLOYD_STEPS = 4
 _ROWS_PER_CENTRE = 40  # in the sample that places the centres
-_BLOCK = 512  # rows compared at once: their products fit in the cache's neighbourhood
+_BLOCK = 512  # rows compared at once: few enough that their products stay near the cache
 
 
 def nearest_neighbours(X: NDArray[Any], k: int, seed: int) -> Neighbours:
@@ -35,7 +35,7 @@ def nearest_neighbours(X: NDArray[Any], k: int, seed: int) -> Neighbours:
     k : int
         Below n.
     seed : int
-        Of the sample that places the cells, where there are more than `EXACT_ROWS` rows.
+        Draws the sample that places the cells, if there are more than `EXACT_ROWS` rows.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def _cells(
         if len(rows) == 0:
             continue
         near = np.argsort(towards[i], kind="stable")
-        # more cells where those nearest are so small that they hold too few rows
+        # more cells if the nearest hold too few rows
         enough = max(PROBES, int(np.searchsorted(np.cumsum(sizes[near]), k + 1)) + 1)
         candidates = np.concatenate([members[j] for j in near[:enough]])
         for start in range(0, len(rows), _BLOCK):

@@ -14,7 +14,7 @@ from consilience.kernels.collision.simplex import (
 )
 from consilience.kernels.compiled import kernel, part
 
-# Iterations between two looks at the gap.
+# Iterations between two checks of the gap.
 _LOOK = 10
 # Collision probabilities and column sums below this count as this: the gradient has a pole at zero.
 _LEAST = 1e-100
@@ -114,7 +114,7 @@ def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
 def loss_and_gap(
     sigma: Floats, Y: Floats, weight: Floats, offset: Floats, reverse: bool
 ) -> tuple[float, float]:
-    """Return N F(Y) and how far it is above the minimum at most; infinite where F is."""
+    """Return N F(Y) and a bound on its distance to the minimum; both are infinite if F is."""
     p, c = collisions(sigma, Y), column_sums(Y, offset)
     nu = prices(c, weight, reverse)
     loss = fairness_loss(c, weight, reverse) - np.log(p).sum()
@@ -122,7 +122,7 @@ def loss_and_gap(
         return np.inf, np.inf
     if not reverse:
         return loss, loss - lower_bound(sigma, 1.0 / p, nu, weight, offset)
-    # F is convex: it lies above its tangent, whose minimum over the simplex is at a corner in every row
+    # F is convex, so it lies above its tangent. The tangent is least at a corner of the simplex in every row.
     gap = -float(len(Y))
     for k in range(len(c)):
         gap -= nu[k] * (c[k] - offset[k])

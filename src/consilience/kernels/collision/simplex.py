@@ -61,13 +61,14 @@ def total_loss(sigma: Floats, Y: Floats, weight: Floats, offset: Floats) -> floa
 
 @kernel()
 def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: Floats) -> float:
-    """Return a value that N F(Y) cannot fall below, from any positive multipliers.
+    """Return a lower bound of N F(Y), from any positive multipliers.
 
     The Lagrange dual of eq. (11), with gamma_i = max_k (sigma_ik pi_i + nu_k) the least that is feasible, is
 
         sum_i (1 + log pi_i) + sum_k w_k (1 + log(nu_k / w_k)) - sum_i gamma_i - nu . offset + constant.
 
-    It is concave along t (pi, nu), whose best t = (M + sum(w)) / (sum(gamma) + nu . offset) is put in.
+    Along t (pi, nu) it is concave. The bound returned is that of the best t,
+    (M + sum(w)) / (sum(gamma) + nu . offset).
 
     Parameters
     ----------
@@ -99,8 +100,8 @@ def lower_bound(sigma: Floats, pi: Floats, nu: Floats, weight: Floats, offset: F
 def project_row(x: Floats, y: Floats) -> None:
     """Set y (K,) to the point of the simplex nearest to x (K,).
 
-    Michelot's method: subtract what makes the sum of the positive entries one, drop those that fall below
-    zero, until none does.
+    Michelot's method: subtract the same number from all entries in use so that their sum is one, drop those
+    that fall below zero, and repeat until none does.
     """
     active = len(x)
     total = x.sum()
