@@ -38,7 +38,7 @@ def unlike(kind: str, n: int, d: int, n_classes: int, seed: int) -> tuple[np.nda
     return X, codes
 
 
-def largest_gradient(W: np.ndarray, X: np.ndarray, codes: np.ndarray, l2: float) -> float:
+def largest_gradient(W: np.ndarray, X: np.ndarray, codes: np.ndarray, weight_decay: float) -> float:
     """Return the largest entry of the gradient by the weights of centred columns, in float64."""
     Z = X.astype(np.float64)
     mean = Z.mean(axis=0)
@@ -46,26 +46,30 @@ def largest_gradient(W: np.ndarray, X: np.ndarray, codes: np.ndarray, l2: float)
     slope = softmax(Z @ W[:-1] + W[-1] + mean @ W[:-1], axis=1)
     slope[np.arange(len(X)), codes] -= 1.0
     slope /= len(X)
-    return float(max(np.abs(Z.T @ slope + l2 * W[:-1]).max(), np.abs(slope.sum(axis=0)).max()))
+    return float(max(np.abs(Z.T @ slope + weight_decay * W[:-1]).max(), np.abs(slope.sum(axis=0)).max()))
 
 
-def objective(W: np.ndarray, X: np.ndarray, codes: np.ndarray, l2: float) -> float:
+def objective(W: np.ndarray, X: np.ndarray, codes: np.ndarray, weight_decay: float) -> float:
     log_proba = log_softmax(linear_logits(X.astype(np.float64), W), axis=1)
-    return float(-log_proba[np.arange(len(X)), codes].mean() + 0.5 * l2 * (W[:-1] ** 2).sum())
+    return float(-log_proba[np.arange(len(X)), codes].mean() + 0.5 * weight_decay * (W[:-1] ** 2).sum())
 
 
 @pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3), (300, 8, 2)])
-@pytest.mark.parametrize("l2", [1e-3, 0.1])
-def test_it_finds_the_minimum_that_scikit_learn_finds(n: int, d: int, n_classes: int, l2: float) -> None:
+@pytest.mark.parametrize("weight_decay", [1e-3, 0.1])
+def test_it_finds_the_minimum_that_scikit_learn_finds(
+    n: int, d: int, n_classes: int, weight_decay: float
+) -> None:
     X, codes = problem(n, d, n_classes)
-    fit = fit_softmax_regression(X, codes, n_classes, l2=l2, tol=1e-5, max_iter=500)
+    fit = fit_softmax_regression(X, codes, n_classes, weight_decay=weight_decay, tol=1e-5, max_iter=500)
     # two classes are one column in scikit-learn, whose weights are those of two with half the decay each
-    peer = LogisticRegression(C=1 / (n * l2 * (0.5 if n_classes == 2 else 1)), tol=1e-8, max_iter=10_000)
+    peer = LogisticRegression(
+        C=1 / (n * weight_decay * (0.5 if n_classes == 2 else 1)), tol=1e-8, max_iter=10_000
+    )
     peer.fit(X.astype(np.float64), codes)
     logits = linear_logits(X, fit.W)
     np.testing.assert_allclose(np.exp(log_softmax(logits, axis=1)), peer.predict_proba(X), atol=2e-3)
     assert fit.converged
-    assert fit.objective == pytest.approx(objective(fit.W, X, codes, l2), abs=1e-5)
+    assert fit.objective == pytest.approx(objective(fit.W, X, codes, weight_decay), abs=1e-5)
 
 
 KINDS = ("plain", "spreads from 1e-3 to 1e3", "far from zero", "separable", "columns twice", "mostly zero")
@@ -76,25 +80,27 @@ KINDS = ("plain", "spreads from 1e-3 to 1e3", "far from zero", "separable", "col
 def test_it_reaches_every_tolerance(kind: str, n: int, d: int, n_classes: int) -> None:
     # with columns of a spread of 1e3 the smallest tolerance is 1e-7
     tolerances = (1e-4, 1e-7) if kind.startswith("spreads") else (1e-3, 1e-5, 1e-6, 1e-8)
-    for seed, l2 in enumerate((0.1, 1e-3)):
+    for seed, weight_decay in enumerate((0.1, 1e-3)):
         X, codes = unlike(kind, n, d, n_classes, seed)
         for tol in tolerances:
-            fit = fit_softmax_regression(X, codes, n_classes, l2=l2, tol=tol, max_iter=1000)
-            case = f"seed {seed}, l2 {l2}, tol {tol}: {fit.n_iter} steps to {fit.gradient:.2e}"
+            fit = fit_softmax_regression(
+                X, codes, n_classes, weight_decay=weight_decay, tol=tol, max_iter=1000
+            )
+            case = f"seed {seed}, decay {weight_decay}, tol {tol}: {fit.n_iter} steps to {fit.gradient:.2e}"
             assert fit.converged, case
-            assert largest_gradient(fit.W, X, codes, l2) <= 1.2 * tol, case
+            assert largest_gradient(fit.W, X, codes, weight_decay) <= 1.2 * tol, case
 
 
 def test_without_decay_it_reaches_the_tolerance_on_separable_rows() -> None:
     X, codes = unlike("separable", 200, 6, 3, 0)
-    fit = fit_softmax_regression(X, codes, 3, l2=0.0, tol=1e-8)
+    fit = fit_softmax_regression(X, codes, 3, weight_decay=0.0, tol=1e-8)
     assert fit.converged
     assert largest_gradient(fit.W, X, codes, 0.0) <= 1e-8
 
 
 def test_a_tolerance_below_rounding_is_not_said_to_be_reached() -> None:
     X, codes = problem(300, 8, 3)
-    fit = fit_softmax_regression(X, codes, 3, l2=1e-3, tol=1e-25)
+    fit = fit_softmax_regression(X, codes, 3, weight_decay=1e-3, tol=1e-25)
     assert not fit.converged
     assert fit.n_iter < 100  # it stops where only rounding is left
     assert largest_gradient(fit.W, X, codes, 1e-3) <= 1e-10
@@ -104,14 +110,14 @@ def test_large_means_do_not_shift_the_intercept() -> None:
     X, codes = problem(200, 4, 3)
     shifted = X + np.float32(2**20)
     exact = shifted - np.float32(2**20)  # what is left of the digits
-    fits = [fit_softmax_regression(F, codes, 3, l2=1e-2, tol=1e-6).W for F in (exact, shifted)]
+    fits = [fit_softmax_regression(F, codes, 3, weight_decay=1e-2, tol=1e-6).W for F in (exact, shifted)]
     logits = [linear_logits(F.astype(np.float64), W) for F, W in zip((exact, shifted), fits, strict=True)]
     np.testing.assert_allclose(*(softmax(z, axis=1) for z in logits), atol=1e-4)
 
 
 def test_the_gradient_it_reports_is_the_one_there_is() -> None:
     X, codes = problem(200, 6, 4)
-    fit = fit_softmax_regression(X, codes, 4, l2=0.01, tol=1e-4)
+    fit = fit_softmax_regression(X, codes, 4, weight_decay=0.01, tol=1e-4)
     step, slopes = 1e-5, []
     for index in np.ndindex(fit.W.shape):
         values = []
@@ -127,14 +133,14 @@ def test_the_gradient_it_reports_is_the_one_there_is() -> None:
 
 def test_digits_take_few_steps() -> None:
     X, y = load_digits(return_X_y=True)
-    fit = fit_softmax_regression((X / 16).astype(np.float32), y, 10, l2=1 / len(X))
+    fit = fit_softmax_regression((X / 16).astype(np.float32), y, 10, weight_decay=1 / len(X))
     assert fit.converged
     assert fit.n_iter < 30  # scikit-learn: 70
 
 
 def test_it_says_when_it_stopped_too_early() -> None:
     X, codes = problem(200, 6, 4)
-    fit = fit_softmax_regression(X, codes, 4, l2=1e-4, tol=1e-6, max_iter=2)
+    fit = fit_softmax_regression(X, codes, 4, weight_decay=1e-4, tol=1e-6, max_iter=2)
     assert not fit.converged
     assert fit.gradient > 1e-6
 
@@ -142,7 +148,7 @@ def test_it_says_when_it_stopped_too_early() -> None:
 def test_columns_that_say_nothing_and_classes_that_do_not_occur_are_no_harm() -> None:
     X, codes = problem(150, 4, 3)
     X = np.hstack([X, np.full((150, 2), 7.0, dtype=np.float32), X[:, :1]])
-    fit = fit_softmax_regression(X, codes, 5, l2=1e-2)
+    fit = fit_softmax_regression(X, codes, 5, weight_decay=1e-2)
     assert np.isfinite(fit.W).all()
     proba = np.exp(log_softmax(linear_logits(X, fit.W), axis=1))
     assert proba[:, 3:].max() < 0.02

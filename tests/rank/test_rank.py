@@ -83,7 +83,7 @@ def test_scores_are_those_of_the_plain_functions(models: dict[str, Any], metric:
     spread = 0.5 * M.std()
     centred = (F - F.mean(axis=0)).astype(np.float32)
     scaled = centred * np.sqrt(F.shape[1] / (centred**2).sum(axis=1).mean())
-    fit = fit_softmax_regression(scaled, codes, 5, l2=1e-3)
+    fit = fit_softmax_regression(scaled, codes, 5, weight_decay=1e-3)
     p_S = softmax(linear_logits(scaled, fit.W).astype(float), axis=1)
     q = softmax(logits, axis=1) @ softmax(-M / spread, axis=1)
     unit = F / np.linalg.norm(F, axis=1, keepdims=True)
@@ -368,7 +368,7 @@ def test_cross_fitting_takes_probe_and_centres_from_different_rows(models: dict[
         M = cost_matrix(model, X[ROWS][~own], codes[~own])
         p_T = softmax(model.decision_function(X[ROWS][own]), axis=1)
         log_q[own] = np.log(p_T @ conditional_plan(M, 0.5 * M.std()))
-        fit = fit_softmax_regression(F[own], codes[own], 5, l2=1e-3)
+        fit = fit_softmax_regression(F[own], codes[own], 5, weight_decay=1e-3)
         p_S[own] = softmax(linear_logits(F[own], fit.W).astype(float), axis=1)
     expected = tempered_likelihood(p_S, log_q).mean()
     row = rank_teachers([model], X[ROWS], Y[ROWS]).rows[0]

@@ -22,6 +22,7 @@ from consilience._validation import (
     check_transition,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import (
     collision_from_logits,
     gce_from_logits,
@@ -33,7 +34,6 @@ from consilience.kernels.linear_model import minimise_linear
 from consilience.labels import class_list, read_labels
 from consilience.students.make import check_model
 
-Floats = NDArray[np.float64]
 Loss = Literal["collision", "generalised-collision", "cross-entropy", "gce"]
 
 DEFAULT_Q = {"collision": 0.0, "generalised-collision": 0.5, "cross-entropy": 0.0, "gce": 0.7}

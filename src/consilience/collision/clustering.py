@@ -28,13 +28,12 @@ from consilience.collision.rounds import (
 )
 from consilience.collision.starts import flat, random_weights, scaled
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
 from consilience.labels import read_labels
 from consilience.students.make import check_model
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
 
 

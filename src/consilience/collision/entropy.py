@@ -7,13 +7,12 @@ Equation numbers are those of "Collision Cross-entropy for Soft Class Labels and
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from consilience._validation import check_count, check_distributions, check_number, check_transition
 from consilience.exceptions import InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.collision import entropy as kernels
-
-Floats = NDArray[np.float64]
 
 # Nearer to 1 than this, orders other than 1 itself lose half of their digits.
 _NEAR_ONE = 1e-8

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.entropy import collision_from_logits, shannon_from_logits
 from consilience.kernels.collision.equipartition import fair_assignment
 from consilience.kernels.collision.fair_labels import FairLabels, Options, fair_labels
@@ -31,9 +31,6 @@ from consilience.kernels.collision.neighbours import (
     mean_of_neighbours_transposed,
 )
 from consilience.kernels.linear_model import LogitLoss
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 # The labels of a round are certified to this much of their optimum; the next round changes them by more.
 _LABEL_TOL = 1e-4

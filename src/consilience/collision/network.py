@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
 from torch import Tensor, nn
@@ -21,13 +20,11 @@ from torch import Tensor, nn
 from consilience._progress import Progress
 from consilience.collision.losses import Problem, clustering_loss
 from consilience.exceptions import InvalidInputError
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
 from consilience.nn.augment import Augment
 from consilience.nn.student import TorchStudent
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 # Row numbers travel as float32 targets, which hold whole numbers up to here.
 _MOST_ROWS = 2**24

@@ -11,9 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import check_choice, check_count, check_distributions, check_number
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.collision import fair_labels as kernel
 
-Floats = NDArray[np.float64]
 Solver = Literal["auto", "interior-point", "em", "pgd"]
 Divergence = Literal["forward", "reverse"]
 

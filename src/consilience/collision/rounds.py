@@ -18,11 +18,9 @@ from scipy.special import softmax
 from consilience._progress import Progress
 from consilience.collision.losses import Problem, clustering_loss
 from consilience.collision.starts import choose_centres, sample, weights_from_centres
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 # With more rows than this, starts are trained on a sample of this size; the best continues on all rows.
 _SAMPLE_ROWS = 8_192

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import kmeans_plusplus
 
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.columns import column_moments
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 # More numbers than this are trained on in single precision: half the time, and no label changes.
 _SINGLE_PRECISION = 1_000_000

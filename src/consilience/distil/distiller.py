@@ -37,6 +37,7 @@ from consilience.distil.teacher_signal import (
     out_of_fold_labels,
 )
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
+from consilience.kernels.arrays import Floats
 from consilience.labels import read_labels
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
@@ -46,7 +47,6 @@ from consilience.teachers.scoring.engine import observe
 from consilience.teachers.scoring.store import as_store
 from consilience.transport.centres import KINDS
 
-Floats = NDArray[np.float64]
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
 # A network gets at least this many steps of the optimiser, however few the rows.
 MIN_STEPS = 800

@@ -18,6 +18,7 @@ from scipy.special import softmax
 from consilience._validation import check_choice
 from consilience.distil.teacher_signal import Task, TeacherSignal
 from consilience.exceptions import InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.labels import shorten
 from consilience.transport.centres import features
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from consilience.nn.distillation import CrossTaskLoss
-
-Floats = NDArray[np.float64]
 
 
 class WeightedSignal(NamedTuple):

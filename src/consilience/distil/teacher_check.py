@@ -13,12 +13,11 @@ from scipy.special import log_softmax, softmax
 
 from consilience._validation import take_rows
 from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.arrays import Floats
 from consilience.kernels.columns import column_moments
 from consilience.kernels.distil.labels_only import TOLERANCE, held_out_log_proba, sketch_columns
 from consilience.kernels.distil.likelihood import best_power, log_likelihood
 from consilience.kernels.folds import held_out_folds
-
-Floats = NDArray[np.float64]
 
 N_FOLDS = 5
 # A teacher used at full strength must add this many nats over all held-out rows. It is somewhat more than

@@ -11,14 +11,13 @@ from scipy.special import softmax
 
 from consilience._validation import check_cost, check_sharpness, take_rows
 from consilience.exceptions import TeacherError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import Observed
 from consilience.transport.centres import cost_matrix, features, teacher_centres
 from consilience.transport.plan import class_share_shift, conditional_plan
-
-Floats = NDArray[np.float64]
 
 # What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
 # teachers three times the weight of the labels. Chosen on digits and CIFAR-100, on seeds that no test and no

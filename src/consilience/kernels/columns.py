@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience.kernels.unify.packed import Floats
+from consilience.kernels.arrays import Floats
 
 # the largest number of entries in a float64 copy of a block of columns
 _BLOCK = 2**22

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.kernels.unify.packed import Floats, Ints
+from consilience.kernels.arrays import Floats, Ints
 
 
 def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, Ints, Floats]:

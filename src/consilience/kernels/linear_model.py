@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from consilience.kernels.unify.packed import Floats
+from consilience.kernels.arrays import Floats
 
 # logits (n, K) -> (mean loss, its gradient (n, K))
 LogitLoss = Callable[[Floats], tuple[float, Floats]]

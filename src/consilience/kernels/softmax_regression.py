@@ -23,9 +23,9 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.optimize import minimize
 from scipy.sparse.linalg import LinearOperator, cg
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import LinearFit, linear_logits
 from consilience.kernels.threads import threads_for
-from consilience.kernels.unify.packed import Floats
 
 Features = NDArray[np.float32]
 Codes = NDArray[np.intp]
@@ -43,7 +43,7 @@ def fit_softmax_regression(
     codes: Codes,
     n_classes: int,
     *,
-    l2: float,
+    weight_decay: float,
     tol: float = 1e-4,
     max_iter: int = 200,
 ) -> LinearFit:
@@ -51,14 +51,14 @@ def fit_softmax_regression(
 
     .. math:: \frac{1}{n} \sum_i -\ln \sigma(x_i v + b)_{y_i} + \frac{l_2}{2} \lVert v \rVert^2
 
-    scikit-learn's ``LogisticRegression(C=1 / (n l2), tol=tol)`` minimises the same.
+    scikit-learn's ``LogisticRegression(C=1 / (n weight_decay), tol=tol)`` minimises the same.
 
     Parameters
     ----------
     X : (n, d) array
     codes : (n,) array of int
         Classes from 0 to `n_classes` - 1; not all need to occur.
-    l2 : float
+    weight_decay : float
         At least 0. The intercept is not decayed.
     tol : float
         Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
@@ -74,7 +74,7 @@ def fit_softmax_regression(
     """
     with threads_for(X.size * n_classes):
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-        problem = _prepare(X - mean, codes, n_classes, l2)
+        problem = _prepare(X - mean, codes, n_classes, weight_decay)
         # Newton steps are few, and need some of the budget where rounding makes L-BFGS go round in circles
         fit = _descend(problem, max(tol, problem.rounding(np.zeros((X.shape[1], 1)))), (max_iter + 1) // 2)
         if not fit.converged or tol < problem.rounding(fit.W[:-1]):
@@ -136,7 +136,7 @@ class Problem(NamedTuple):
     gram: Floats  # (r, r): Z^T Z / n
     whitened: Features  # (n, r): Z times the weights at U is whitened times U
     codes: Codes
-    l2: float
+    weight_decay: float
     at: Coordinates
     start: Floats  # U (r + 1, K)
     spreads: Floats  # (d,): the root mean square of each column
@@ -147,7 +147,7 @@ class Problem(NamedTuple):
         return float(np.finfo(np.float32).eps * self.spreads.max(initial=1e-30)) * (10.0 + size)
 
 
-def _prepare(Z: Features, codes: Codes, n_classes: int, l2: float) -> Problem:
+def _prepare(Z: Features, codes: Codes, n_classes: int, weight_decay: float) -> Problem:
     """Find coordinates and a start for centred features Z (n, d)."""
     basis = None
     spreads = np.sqrt(np.einsum("ij,ij->j", Z, Z).astype(np.float64) / len(Z))
@@ -156,13 +156,15 @@ def _prepare(Z: Features, codes: Codes, n_classes: int, l2: float) -> Problem:
         Z = np.ascontiguousarray(triangle.T)
     gram: Floats = (Z.T @ Z).astype(np.float64) / len(Z)
     spread = float(np.trace(gram)) / max(len(gram), 1)
-    start, curvature = _ridge_start(Z, gram, codes, n_classes, n_classes * l2 + 1e-4 * spread + 1e-12, l2)
+    start, curvature = _ridge_start(
+        Z, gram, codes, n_classes, n_classes * weight_decay + 1e-4 * spread + 1e-12, weight_decay
+    )
     # a floor for directions without spread; it concerns the coordinates, not the solution
-    floor = max(l2, 1e-4 * curvature * spread, 1e-12)
+    floor = max(weight_decay, 1e-4 * curvature * spread, 1e-12)
     factor = np.linalg.cholesky(curvature * gram + floor * np.eye(len(gram))).astype(np.float64, copy=False)
     at = Coordinates(factor, curvature, floor, basis)
     whitened = np.ascontiguousarray(solve_triangular(factor.astype(np.float32), Z.T, lower=True).T)
-    return Problem(Z, gram, whitened, codes, l2, at, at.of(start), spreads)
+    return Problem(Z, gram, whitened, codes, weight_decay, at, at.of(start), spreads)
 
 
 def softmax_in_place(logits: NDArray[Any], codes: Codes) -> float:
@@ -176,7 +178,7 @@ def softmax_in_place(logits: NDArray[Any], codes: Codes) -> float:
 
 
 def _ridge_start(
-    Z: Features, gram: Floats, codes: Codes, n_classes: int, ridge: float, l2: float
+    Z: Features, gram: Floats, codes: Codes, n_classes: int, ridge: float, weight_decay: float
 ) -> tuple[Floats, float]:
     """Return a start W (d + 1, K) for centred features, and the mean curvature p (1 - p) there."""
     n, d = Z.shape
@@ -190,7 +192,7 @@ def _ridge_start(
     for trial in _LENGTHS:
         proba = np.float32(trial) * direction
         proba += bias.astype(np.float32)
-        value = softmax_in_place(proba, codes) + 0.5 * l2 * trial**2 * squares
+        value = softmax_in_place(proba, codes) + 0.5 * weight_decay * trial**2 * squares
         if value >= best:
             break
         best, length = value, trial
@@ -206,7 +208,7 @@ def _descend(problem: Problem, tol: float, max_iter: int) -> LinearFit:
     logits that are there anyway.
     """
     whitened, codes, at, shape = problem.whitened, problem.codes, problem.at, problem.start.shape
-    n, root, decay = len(whitened), np.sqrt(at.curvature), problem.l2 / at.floor
+    n, root, decay = len(whitened), np.sqrt(at.curvature), problem.weight_decay / at.floor
     rows = np.arange(n)
     gradient = np.empty(shape)
 
@@ -260,7 +262,7 @@ class Point(NamedTuple):
 
 def _polish(Z: Floats, problem: Problem, fit: LinearFit, tol: float, max_iter: int) -> LinearFit:
     """Take Newton steps from where float32 has stopped, with float64 gradients."""
-    point, n_iter = _point(Z, problem.codes, fit.W, problem.l2), fit.n_iter
+    point, n_iter = _point(Z, problem.codes, fit.W, problem.weight_decay), fit.n_iter
     best, left, idle = point, _PRODUCTS * max_iter, 0
     while best.largest > tol and n_iter < max_iter and left > 0 and idle < _PATIENCE:
         direction, products = _newton_direction(problem, point, tol, min(left, 200))
@@ -271,13 +273,13 @@ def _polish(Z: Floats, problem: Problem, fit: LinearFit, tol: float, max_iter: i
     return LinearFit(best.W, best.value, n_iter, best.largest <= tol, best.largest)
 
 
-def _point(Z: Floats, codes: Codes, W: Floats, l2: float) -> Point:
+def _point(Z: Floats, codes: Codes, W: Floats, weight_decay: float) -> Point:
     proba = linear_logits(Z, W)
-    value = softmax_in_place(proba, codes) + 0.5 * l2 * float(np.vdot(W[:-1], W[:-1]))
+    value = softmax_in_place(proba, codes) + 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1]))
     slope = proba.copy()
     slope[np.arange(len(Z)), codes] -= 1.0
     slope /= len(Z)
-    return Point(W, value, np.vstack([Z.T @ slope + l2 * W[:-1], slope.sum(axis=0)]), proba)
+    return Point(W, value, np.vstack([Z.T @ slope + weight_decay * W[:-1], slope.sum(axis=0)]), proba)
 
 
 def _search(Z: Floats, problem: Problem, point: Point, direction: Floats) -> Point:
@@ -289,7 +291,7 @@ def _search(Z: Floats, problem: Problem, point: Point, direction: Floats) -> Poi
     steep = -float(np.vdot(point.gradient, direction))
     length, rounding = 1.0, 1e-12 * max(1.0, abs(point.value))
     for _ in range(50):
-        new = _point(Z, problem.codes, point.W + length * direction, problem.l2)
+        new = _point(Z, problem.codes, point.W + length * direction, problem.weight_decay)
         slope = float(np.vdot(new.gradient, direction))
         if slope <= 0.8 * steep and new.value <= point.value + rounding:
             return new
@@ -302,7 +304,7 @@ def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> 
 
     Products in float32 are good enough for them.
     """
-    Z, l2, proba, shape = problem.Z, problem.l2, point.proba, problem.start.shape
+    Z, weight_decay, proba, shape = problem.Z, problem.weight_decay, point.proba, problem.start.shape
     at = _newton_coordinates(problem, proba)
     gradient = at.by_coordinates(point.gradient)
     norm = float(np.linalg.norm(gradient))
@@ -319,16 +321,18 @@ def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> 
         moved -= np.einsum("ik,ik->i", proba, moved)[:, None]  # float64: sure rows leave a small difference
         moved *= proba
         moved /= len(Z)
-        pulled = np.vstack([Z.T @ moved.astype(np.float32) + l2 * W[:-1], moved.sum(axis=0)])
+        pulled = np.vstack([Z.T @ moved.astype(np.float32) + weight_decay * W[:-1], moved.sum(axis=0)])
         return np.asarray((at.pull(pulled) + least * S).ravel())
 
     operator = LinearOperator((gradient.size, gradient.size), matvec=curve, dtype=np.float64)
     enough = float(np.clip(0.3 * tol / point.largest, 1e-3, 0.1))
     solution, _ = cg(operator, -gradient.ravel() / norm, rtol=enough, maxiter=most)
     direction = at.weights(norm * solution.reshape(shape))
-    if at.basis is not None and l2 > 0:  # outside the basis, where its rounding leaves a rest, decay is all
+    if (
+        at.basis is not None and weight_decay > 0
+    ):  # outside the basis, where its rounding leaves a rest, decay is all
         inside = at.basis @ (at.basis.T @ point.gradient[:-1])
-        direction[:-1] -= (point.gradient[:-1] - inside) / l2
+        direction[:-1] -= (point.gradient[:-1] - inside) / weight_decay
     return direction, products
 
 
@@ -337,5 +341,9 @@ def _newton_coordinates(problem: Problem, proba: Floats) -> Coordinates:
     curvature = max(float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / proba.shape[1], 1e-30)
     gram = curvature * problem.gram
     # the Gram matrix is rounded to float32
-    floor = problem.l2 + 1e-5 * gram.diagonal() + max(1e-12 * float(gram.diagonal().max(initial=0.0)), 1e-30)
+    floor = (
+        problem.weight_decay
+        + 1e-5 * gram.diagonal()
+        + max(1e-12 * float(gram.diagonal().max(initial=0.0)), 1e-30)
+    )
     return problem.at._replace(factor=np.linalg.cholesky(gram + np.diag(floor)), curvature=curvature)

@@ -21,6 +21,7 @@ from sklearn.base import clone
 
 from consilience._validation import take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.folds import held_out_folds, stratified_folds
 from consilience.kernels.rank.assessment import (
     probe_logits,
@@ -45,8 +46,6 @@ from consilience.teachers.scoring.engine import Observed
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.distance import sinkhorn
 from consilience.transport.plan import conditional_plan
-
-Floats = NDArray[np.float64]
 
 SCORES = ("likelihood", "distance", "cost")
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows

@@ -17,6 +17,7 @@ from sklearn.base import clone
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.assessment import resampled_means
 from consilience.labels import counted, read_labels
 from consilience.rank.metrics import (
@@ -40,7 +41,6 @@ from consilience.teachers.scoring.store import ScoreStore, as_store
 
 __all__ = ["METRICS", "RankedTeacher", "Ranking", "rank_teachers"]
 
-Floats = NDArray[np.float64]
 
 SAME = 1e-6  # differences of probabilities that are rounding
 

@@ -21,6 +21,7 @@ from consilience._validation import (
     check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.rank import evidence
 from consilience.kernels.rank.evidence import Evidence, Spectrum, label_sums, maximum_evidence
 from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
@@ -40,7 +41,6 @@ __all__ = [
     "transrate",
 ]
 
-Floats = NDArray[np.float64]
 Codes = NDArray[np.intp]
 
 EVIDENCE_TOL = 1e-6  # nats per row in the last step

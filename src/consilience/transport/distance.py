@@ -23,9 +23,8 @@ from consilience._validation import (
     check_sharpness,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.transport import sinkhorn as kernels
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

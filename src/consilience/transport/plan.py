@@ -5,13 +5,11 @@ from __future__ import annotations
 import warnings
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.sinkhorn import solve
-
-Floats = NDArray[np.float64]
 
 SHARE_TOL, SHARE_MAX_ITER = 1e-6, 100_000  # of the transport problem behind `class_share_shift`
 

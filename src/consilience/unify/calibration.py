@@ -13,13 +13,13 @@ from scipy.special import softmax
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience.exceptions import ConvergenceWarning, CoverageWarning
+from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace, connected_classes, shorten
 from consilience.unify.soft_labels import estimate_soft_labels
 
 __all__ = ["agreement_temperatures", "divide_by_temperatures"]
 
-Floats = NDArray[np.float64]
 
 # How sure every teacher is of its decisions on average, for the first soft labels.
 SURE = 0.9

@@ -21,6 +21,7 @@ from consilience._validation import (
     check_temperature,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse_mean
 from consilience.kernels.unify.cross_entropy import ce_logits
 from consilience.kernels.unify.distillation import sd
@@ -31,7 +32,7 @@ from consilience.kernels.unify.factorisation import (
     mf_p_probabilities,
 )
 from consilience.kernels.unify.off_set import off_set_logits
-from consilience.kernels.unify.packed import Floats, Layout, make_layout, softmax_by_component
+from consilience.kernels.unify.packed import Layout, make_layout, softmax_by_component
 from consilience.labels import LabelSpace, connected_by_pattern
 
 Method = Literal["sd", "ce", "mf-p", "mf-lv", "mf-lf"]

@@ -22,6 +22,7 @@ from consilience._validation import (
 )
 from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import CoverageWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
@@ -44,7 +45,6 @@ from consilience.unify.soft_labels import (
 
 __all__ = ["Unifier"]
 
-Floats = NDArray[np.float64]
 
 # The logit of a known label, in units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0

@@ -11,12 +11,10 @@ gradient by the row's logits. With t = p or t = sigma_k, the power q turns -ln t
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
-
-Floats = NDArray[np.float64]
 
 # A sum of products below this may have lost terms to denormal numbers. It is then computed in log space.
 _SAFE = 1e-200

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from consilience.kernels.arrays import Floats
 
 # Smaller predictions count as this: their logarithm must be finite.
 _FLOOR = 1e-30

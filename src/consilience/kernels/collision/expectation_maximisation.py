@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.kernels.collision.simplex import Floats, collisions, column_sums, lower_bound, total_loss
+from consilience.kernels.arrays import Floats
+from consilience.kernels.collision.simplex import collisions, column_sums, lower_bound, total_loss
 from consilience.kernels.compiled import kernel, part
 
 # Labels of classes with a weight never fall below this: at zero a class would be lost (Property 1).

@@ -30,7 +30,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from consilience.kernels.collision.simplex import Floats, column_sums, fairness
+from consilience.kernels.arrays import Floats
+from consilience.kernels.collision.simplex import column_sums, fairness
 from consilience.kernels.compiled import kernel, part
 
 # A step may go this share of the way to the boundary.

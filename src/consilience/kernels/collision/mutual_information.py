@@ -7,10 +7,9 @@ neighbours; u the prior. Each function returns the loss and its gradient by the 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import xlogy
 
-Floats = NDArray[np.float64]
+from consilience.kernels.arrays import Floats
 
 _TINY = 1e-300
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel
 
-Floats = NDArray[np.float64]
 Neighbours = NDArray[np.int32]
 
 EXACT_ROWS = 8_192

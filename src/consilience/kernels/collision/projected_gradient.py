@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.simplex import (
-    Floats,
     collisions,
     column_sums,
     fairness,

@@ -12,11 +12,9 @@ N = M + sum(offset). Multipliers: pi_i of p_i = sigma_i . y_i, nu_k (prices) of 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
-
-Floats = NDArray[np.float64]
 
 
 @part()

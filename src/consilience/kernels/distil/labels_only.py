@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from scipy.special import log_softmax
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.columns import column_moments, rounding_of
 from consilience.kernels.linear_model import LinearFit, linear_logits
 from consilience.kernels.softmax_regression import fit_softmax_regression
-
-Floats = NDArray[np.float64]
 
 # Weight decay of the regression, times the number of rows it learns from, and the gradient where it may stop.
 DECAY, TOLERANCE = 5.0, 1e-3
@@ -53,7 +52,7 @@ def held_out_log_proba(
             ((others - mean) / scale).astype(np.float32),
             codes[~held_out],
             n_classes,
-            l2=DECAY / len(others),
+            weight_decay=DECAY / len(others),
             tol=TOLERANCE,
         )
         standard = ((rows[held_out] - mean) / scale).astype(np.float32)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-Floats = NDArray[np.float64]
+from consilience.kernels.arrays import Floats
 
 
 def log_likelihood(log_product: Floats, codes: NDArray[np.intp]) -> float:

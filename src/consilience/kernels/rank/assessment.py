@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.rank.label_evidence import Codes
 from consilience.kernels.softmax_regression import fit_softmax_regression
-from consilience.kernels.unify.packed import Floats
 
 
 class Probe(NamedTuple):
@@ -27,7 +27,7 @@ class Probe(NamedTuple):
 
 
 def probe_logits(
-    F: NDArray[np.float32], codes: Codes, n_classes: int, l2: float, folds: NDArray[np.intp] | None
+    F: NDArray[np.float32], codes: Codes, n_classes: int, weight_decay: float, folds: NDArray[np.intp] | None
 ) -> Probe:
     """Fit the fictitious student f_F of Approximation II on features, and predict the same rows with it.
 
@@ -36,18 +36,18 @@ def probe_logits(
     F : (n, d) array
     codes : (n,) array of int
     n_classes : int
-    l2 : float
+    weight_decay : float
     folds : (n,) array of int, optional
         The fold of each row, from 0. Each fold gets its own model, which predicts that fold's rows. Rows of
         fold -1 belong to no fold and get NaN logits. By default, one model serves all rows.
     """
     if folds is None:
-        fit = fit_softmax_regression(F, codes, n_classes, l2=l2)
+        fit = fit_softmax_regression(F, codes, n_classes, weight_decay=weight_decay)
         return Probe(linear_logits(F, fit.W), fit.gradient, fit.converged)
     logits, gradient, converged = np.full((len(F), n_classes), np.nan, dtype=np.float32), 0.0, True
     for fold in range(int(folds.max()) + 1):
         rows = folds == fold
-        fit = fit_softmax_regression(F[rows], codes[rows], n_classes, l2=l2)
+        fit = fit_softmax_regression(F[rows], codes[rows], n_classes, weight_decay=weight_decay)
         logits[rows] = linear_logits(F[rows], fit.W)
         gradient, converged = max(gradient, fit.gradient), converged and fit.converged
     return Probe(logits, gradient, converged)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.label_evidence import Codes, class_sums
-from consilience.kernels.unify.packed import Floats
 
 
 class Spectrum(NamedTuple):

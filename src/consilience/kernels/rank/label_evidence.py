@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel
-from consilience.kernels.unify.packed import Floats
 
 Codes = NDArray[np.intp]
 

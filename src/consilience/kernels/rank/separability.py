@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.evidence import Spectrum, coding_rate, solve_covariance
 from consilience.kernels.rank.label_evidence import Codes
-from consilience.kernels.unify.packed import Floats
 
 
 def h_score_rows(

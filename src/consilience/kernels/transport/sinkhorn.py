@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import log
 from consilience.kernels.threads import threads_for
@@ -41,7 +42,6 @@ from consilience.kernels.transport.sinkhorn_log import (
     solve_in_log_domain,
 )
 
-Floats = NDArray[np.float64]
 Array = NDArray[Any]
 
 REGULARISERS = ("entropy", "kl")

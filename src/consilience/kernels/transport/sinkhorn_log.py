@@ -13,11 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import exp
 from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
-
-Floats = NDArray[np.float64]
 
 SMOOTH = 30.0  # the range of the cost divided by the first temperature
 COOLING = 0.25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from consilience.kernels.unify.packed import Floats
+from consilience.kernels.arrays import Floats
 
 
 def inverse_mean(Q: Floats) -> Floats:

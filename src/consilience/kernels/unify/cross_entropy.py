@@ -25,6 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp, log
 from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
@@ -33,9 +34,7 @@ from consilience.kernels.unify.laplacian import fill_in, solve_laplacian
 from consilience.kernels.unify.multiplicative import start_rows
 from consilience.kernels.unify.packed import (
     LANES,
-    Floats,
     Indices,
-    Ints,
     Layout,
     block_log_softmax,
     block_softmax,

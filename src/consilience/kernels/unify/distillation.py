@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
-from consilience.kernels.unify.packed import LANES, Floats, Layout, add_probabilities, in_turns, load_lanes
+from consilience.kernels.unify.packed import LANES, Layout, add_probabilities, in_turns, load_lanes
 
 
 def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:

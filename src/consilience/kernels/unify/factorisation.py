@@ -9,13 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
 from consilience.kernels.unify.packed import (
     LANES,
-    Floats,
-    Ints,
     Layout,
     in_turns,
     load_lanes,

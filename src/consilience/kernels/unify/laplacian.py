@@ -11,10 +11,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import part
 from consilience.kernels.elementary import FUSE
-
-Floats = NDArray[np.float64]
 
 
 def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:

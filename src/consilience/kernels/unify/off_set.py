@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
-from consilience.kernels.unify.packed import Floats, Layout, in_turns
+from consilience.kernels.unify.packed import Layout, in_turns
 
 # The smallest log p relative to the largest of its block. A class with less mass than exp(-100) does not
 # affect any probability, but the chain can still return through it.

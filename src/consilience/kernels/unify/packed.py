@@ -9,12 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.threads import kernel_threads
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 # The index type of inner loops. It is unsigned, so compiled code need not check for negative indices.
 Indices = NDArray[np.uint32]
 

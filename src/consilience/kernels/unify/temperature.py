@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE, exp
-from consilience.kernels.unify.packed import Floats, Ints
 
 # The search covers this factor above and below the mean distance of a teacher's logits from their row's top.
 RANGE = 1e3
