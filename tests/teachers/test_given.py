@@ -73,7 +73,6 @@ def test_a_ranking_gives_those_with_a_score_best_first() -> None:
         ({1: "a.npy", "1": "b.npy"}, "two names that read '1'"),
         (ranking(ranked("failed", -np.inf, "it broke")), "a Ranking in which no teacher has a score"),
     ],
-    ids=str,
 )
 def test_what_are_no_teachers(given: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
