@@ -14,6 +14,7 @@ from consilience.exceptions import InvalidInputError, shown
 from consilience.labels import LabelSpace
 
 _WIDEST, _SHARPEST = 1e300, 1e12  # ranges of a cost, and of a cost over epsilon
+_SOFTEST = 1e100  # of epsilon
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 
 
@@ -30,7 +31,7 @@ def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
         raise InvalidInputError(f"{name} has masked entries, which have no numbers; {expected}. Fill them.")
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, RuntimeError) as error:  # ragged rows; a tensor that needs its gradient
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:  # ragged rows; a tensor's gradient
         raise InvalidInputError(f"{name} cannot be read as an array ({error}); {expected}.") from None
     if array.dtype.kind not in "biuf":
         raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
@@ -98,6 +99,14 @@ def check_temperature(value: object, name: str = "temperature") -> float:
     return temperature
 
 
+def check_lam(lam: object) -> float:
+    """Return the weight of fairness, or raise unless it is from 0 to 1e15: larger ones lose every digit."""
+    weight = check_number("lam", lam, at_least=0)
+    if weight > 1e15:
+        raise InvalidInputError("{argument} must be at most 1e15.", argument="lam", value=lam)
+    return weight
+
+
 def check_count(name: str, value: object, *, at_least: int = 1) -> int:
     """Return `value` as an int, or raise unless it is a whole number from `at_least` to 2^32 - 1."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
@@ -145,7 +154,7 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     if array.ndim == 0 or array.shape[-1] == 0:
         raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     array = np.asarray(array, dtype=np.float64)
-    wrong = ~(array >= 0) | np.isinf(array)  # the negation catches NaN too
+    wrong = ~((array >= 0) & (array <= 1 + tol))  # the negation catches NaN too
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidInputError(f"{name} has {array[where]} at {where}; expected probabilities, from 0 to 1.")
@@ -218,6 +227,10 @@ def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
     consilience.exceptions.InvalidInputError: The cost has a range of 1, with epsilon=1e-310; ...
     """
     span = float(cost.max()) - float(cost.min())
+    if epsilon > _SOFTEST:
+        raise InvalidInputError(
+            f"{{argument}} must be at most {_SOFTEST:g}.", argument="epsilon", value=epsilon
+        )
     if not (span <= _WIDEST and span / epsilon <= _SHARPEST):
         raise InvalidInputError(
             f"The cost has a range of {span:g}, with {{argument}}; expected at most {_WIDEST:g}, "
@@ -233,6 +246,8 @@ def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.floa
 
     A teacher's block of a row is either finite or all NaN (the teacher abstains on that row).
     """
+    if not isinstance(space, LabelSpace):
+        raise InvalidInputError(f"space is a {type(space).__name__}; give the LabelSpace of the teachers.")
     expected = (
         f"expected (n, {space.n_columns}): "
         f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher"
@@ -296,3 +311,13 @@ def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
     if isinstance(X, list | tuple):
         return X[rows] if isinstance(rows, slice) else [X[i] for i in np.arange(len(X))[rows]]
     return X[rows]
+
+
+def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
+    """Check X as scikit-learn does, which also sets `n_features_in_`; whatever it raises becomes ours."""
+    from sklearn.utils.validation import validate_data
+
+    try:
+        return np.asarray(validate_data(estimator, X, **options))
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise InvalidInputError(" ".join(str(error).split())) from error

@@ -96,10 +96,22 @@ class LabelSpace:
                 argument="disconnected",
                 value=disconnected,
             )
+        if aliases is not None and not isinstance(aliases, Mapping):
+            raise LabelSpaceError(
+                "{argument} must map other names of classes to classes, as {'automobile': 'car'} does.",
+                argument="aliases",
+                value=aliases,
+            )
+        if not _is_listing(class_lists):
+            raise LabelSpaceError(
+                f"class_lists is a {type(class_lists).__name__}; give one list per teacher."
+            )
         lists = [class_list(values, f"class_lists[{i}]") for i, values in enumerate(class_lists)]
         if not lists:
             raise LabelSpaceError("A label space needs at least one class list; class_lists is empty.")
-        self.names = tuple(names) if names is not None else _default_names(len(lists))
+        if names is not None and not _is_listing(names):
+            raise LabelSpaceError("{argument} must be one text per teacher.", argument="names", value=names)
+        self.names = tuple(map(str, names)) if names is not None else _default_names(len(lists))
         if len(self.names) != len(lists):
             raise LabelSpaceError(f"{len(self.names)} names were given for {len(lists)} class lists.")
         _check_one_kind(lists, self.names)
@@ -555,7 +567,7 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
             "the order of the columns; sorted(...) if there are none yet."
         )
     try:
-        raw = values.tolist() if isinstance(values, np.ndarray) else list(values)  # type: ignore[arg-type]
+        raw = list(values.tolist() if isinstance(values, np.ndarray) else values)  # type: ignore[arg-type]
     except TypeError:
         raise LabelSpaceError(f"{where} is {shown(values)}; give a list with one name per class.") from None
     names = [value.item() if isinstance(value, np.generic) else value for value in raw]
@@ -632,6 +644,15 @@ def counted(number: int, noun: str) -> str:
     """
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{number} {noun if number == 1 else plural}"
+
+
+def _is_listing(values: Any) -> bool:
+    """Tell whether there are values to go through; the characters of a text do not count."""
+    return (
+        isinstance(values, Iterable)
+        and not isinstance(values, str | bytes)
+        and getattr(values, "ndim", 1) > 0
+    )
 
 
 def _default_names(count: int) -> tuple[str, ...]:

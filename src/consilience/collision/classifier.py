@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import validate_data
 
 from consilience._progress import Progress, silent
 from consilience._validation import (
@@ -20,6 +19,7 @@ from consilience._validation import (
     check_fitted,
     check_number,
     check_transition,
+    validated_rows,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
@@ -227,9 +227,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     def _check_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         if self._is_linear:
             kinds: Any = [np.float64, np.float32]
-            return np.asarray(validate_data(self, X, reset=reset, dtype=kinds))
+            return validated_rows(self, X, reset=reset, dtype=kinds)
         # integers stay integers, for embeddings; the size of images may vary after training
-        return np.asarray(validate_data(self, X, reset=reset, dtype=None, allow_nd=True))
+        return validated_rows(self, X, reset=reset, dtype=None, allow_nd=True)
 
     def _targets(self, y: Any) -> Floats:
         """Return the labels as observed, (n, K), and set `classes_` and `transition_`."""

@@ -9,11 +9,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
-from sklearn.utils.validation import validate_data
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
+from consilience._validation import (
+    as_numbers,
+    as_random_state,
+    check_choice,
+    check_count,
+    check_fitted,
+    check_lam,
+    check_number,
+    validated_rows,
+)
 from consilience.collision.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
 from consilience.collision.pseudo_labels import SOLVERS
 from consilience.collision.rounds import (
@@ -35,6 +43,10 @@ from consilience.labels import read_labels
 from consilience.students.make import check_model
 
 Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
+
+
+# Larger weights of a part of the objective overflow.
+LARGEST_WEIGHT = 1e15
 
 
 class CollisionClustering(ClusterMixin, BaseEstimator):
@@ -232,9 +244,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         if not reset:
             check_fitted(self, "labels_")
         if self._is_linear:
-            return np.asarray(validate_data(self, X, dtype=(np.float64, np.float32), reset=reset))
+            return validated_rows(self, X, dtype=(np.float64, np.float32), reset=reset)
         # Integers stay integers, for embeddings.
-        return np.asarray(validate_data(self, X, dtype=None, allow_nd=True, reset=reset))
+        return validated_rows(self, X, dtype=None, allow_nd=True, reset=reset)
 
     def _logits(self, rows: NDArray[Any]) -> Floats:
         if not self._is_linear:
@@ -244,7 +256,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _check_params(self) -> None:
         check_count("n_clusters", self.n_clusters)
         if self.lam is not None:
-            check_number("lam", self.lam, at_least=0)
+            check_lam(self.lam)
         if callable(self.loss):
             for name in ("lam", "prior"):
                 if getattr(self, name) is not None:
@@ -280,11 +292,19 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         check_choice("protocol", self.protocol, ("full-batch", "paper"))
         if self.n_jobs is not None:
             check_count("n_jobs", self.n_jobs, at_least=-1024)  # joblib counts back from all cores
+            if self.n_jobs == 0:
+                raise InvalidInputError("{argument} must not be 0.", argument="n_jobs", value=self.n_jobs)
         for name in ("batch_size", "max_iter"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
-        for name in ("weight_decay", "label_weight", "tol"):
-            check_number(name, getattr(self, name), at_least=0)
+        for name in ("weight_decay", "label_weight"):
+            if check_number(name, getattr(self, name), at_least=0) > LARGEST_WEIGHT:
+                raise InvalidInputError(
+                    f"{{argument}} must be at most {LARGEST_WEIGHT:g}.",
+                    argument=name,
+                    value=getattr(self, name),
+                )
+        check_number("tol", self.tol, at_least=0)
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
         lam = self.lam
@@ -435,13 +455,11 @@ def _warn_unless_settled(run: Run, plan: Schedule) -> None:
 def _check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
     if prior is None:
         return np.full(n_clusters, 1.0 / n_clusters)
-    shares = np.asarray(prior)
-    if shares.dtype.kind not in "biuf" or shares.shape != (n_clusters,):
-        raise InvalidInputError(
-            f"prior has type {shares.dtype} and shape {shares.shape}; expected numbers ({n_clusters},), "
-            "a share for each cluster."
-        )
-    if not np.all(shares > 0) or not np.isfinite(shares).all():
+    expected = f"expected numbers ({n_clusters},), a share for each cluster"
+    shares = as_numbers("prior", prior, expected)
+    if shares.shape != (n_clusters,):
+        raise InvalidInputError(f"prior has type {shares.dtype} and shape {shares.shape}; {expected}.")
+    if not np.all((shares > 0) & (shares <= 1e100)):
         raise InvalidInputError(f"prior is {shares.tolist()}; expected a positive share for each cluster.")
     return np.asarray(shares / shares.sum())
 

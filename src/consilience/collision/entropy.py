@@ -9,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from consilience._validation import check_count, check_distributions, check_number, check_transition
+from consilience._validation import (
+    as_numbers,
+    check_count,
+    check_distributions,
+    check_number,
+    check_transition,
+)
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision import entropy as kernels
@@ -157,7 +163,7 @@ def _check_order(alpha: float) -> float:
 def _pair(proba: ArrayLike, target: ArrayLike) -> tuple[Floats, Floats]:
     """Return predictions and targets of one shape; class indices become one-hot rows."""
     predicted = check_distributions("proba", proba)
-    y = np.asarray(target)
+    y = as_numbers("target", target, "expected soft labels of the shape of proba, or a class index per row")
     if y.shape == predicted.shape[:-1] and y.dtype.kind in "iu":
         n_classes = predicted.shape[-1]
         if y.size and not (y.min() >= 0 and y.max() < n_classes):

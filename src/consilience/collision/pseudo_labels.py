@@ -9,7 +9,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._validation import check_choice, check_count, check_distributions, check_number
+from consilience._validation import (
+    as_numbers,
+    check_choice,
+    check_count,
+    check_distributions,
+    check_lam,
+    check_number,
+)
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision import fair_labels as kernel
@@ -123,7 +130,7 @@ def collision_pseudo_labels(
     """
     sigma = _check_rows("proba", proba)
     n_rows, n_classes = sigma.shape
-    lam = check_number("lam", lam, at_least=0) / (n_rows if paper_scaling else 1)
+    lam = check_lam(lam) / (n_rows if paper_scaling else 1)
     u = _check_prior(prior, n_classes)
     options = kernel.Options(
         solver=_check_solver(solver, divergence, u),
@@ -165,7 +172,7 @@ def _check_solver(solver: str, divergence: str, u: Floats) -> str:
 
 def _check_rows(name: str, values: ArrayLike) -> Floats:
     """Return rows of probabilities as a contiguous float64 array (M, K), or say what is wrong with them."""
-    rows = np.asarray(values)
+    rows = as_numbers(name, values, "expected (M, K), a row of K probabilities for each of M samples")
     if rows.ndim != 2 or rows.size == 0:
         raise InvalidInputError(
             f"{name} has shape {rows.shape}; expected (M, K), a row of K probabilities for each of M samples."
@@ -177,7 +184,7 @@ def _check_prior(prior: ArrayLike | None, n_classes: int) -> Floats:
     """Return u (K,)."""
     if prior is None:
         return np.full(n_classes, 1.0 / n_classes)
-    u = np.asarray(prior)
+    u = as_numbers("prior", prior, f"expected ({n_classes},), a share per class")
     if u.shape != (n_classes,):
         raise InvalidInputError(f"prior has shape {u.shape}; expected ({n_classes},), a share per class.")
     return np.asarray(_check_rows("prior", u[None])[0])
@@ -188,12 +195,10 @@ def _check_fixed(fixed: ArrayLike | None, sigma: Floats) -> NDArray[np.integer] 
     if fixed is None:
         return None
     n_rows, n_classes = sigma.shape
-    classes = np.asarray(fixed)
+    expected = f"expected ({n_rows},) whole numbers: the class of each labelled row, -1 for the others"
+    classes = as_numbers("fixed", fixed, expected)
     if classes.shape != (n_rows,) or not np.issubdtype(classes.dtype, np.integer):
-        raise InvalidInputError(
-            f"fixed has shape {classes.shape} and type {classes.dtype}; expected ({n_rows},) whole numbers: "
-            "the class of each labelled row, -1 for the others."
-        )
+        raise InvalidInputError(f"fixed has shape {classes.shape} and type {classes.dtype}; {expected}.")
     if classes.min() < -1 or classes.max() >= n_classes:
         raise InvalidInputError(
             f"fixed has values from {classes.min()} to {classes.max()}; expected -1 (free) or a class "

@@ -17,6 +17,7 @@ from consilience._validation import (
     check_choice,
     check_count,
     check_number,
+    check_temperature,
     n_rows,
     take_rows,
 )
@@ -253,7 +254,7 @@ class CrossTaskDistiller(StudentClassifier):
         for name in ("normalize", "match_shares"):
             check_choice(name, getattr(self, name), (True, False))
         check_number("teacher_weight", self.teacher_weight, at_least=0)
-        check_number("temperature", self.temperature, above=0)
+        check_temperature(self.temperature)
         check_number("sharpness", self.sharpness, at_least=0)
         if isinstance(self.epsilon, str):
             check_choice("epsilon", self.epsilon, ("auto",))

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from consilience._validation import check_choice
-from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError
+from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
 from consilience.files.atomic import replacing
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import class_list
@@ -73,7 +73,9 @@ class Card:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise InvalidInputError(f"A card's name must be a text that is not empty; it is {self.name!r}.")
+            raise InvalidInputError(
+                f"A card's name must be a text that is not empty; it is {shown(self.name)}."
+            )
         try:
             classes = tuple(class_list(self.classes, "classes"))
         except (LabelSpaceError, TypeError) as error:
@@ -81,13 +83,21 @@ class Card:
         object.__setattr__(self, "classes", classes)
         check_choice("output", self.output, ("logits", "probabilities", "labels", None))
         if self.sha256 is not None and not _is_sha256(self.sha256):
-            raise InvalidInputError(f"sha256={self.sha256!r} must be 64 hexadecimal digits.")
+            raise InvalidInputError(
+                "{argument} must be 64 hexadecimal digits.", argument="sha256", value=self.sha256
+            )
         if not isinstance(self.description, str):
-            raise InvalidInputError(f"description={self.description!r} must be a text.")
+            raise InvalidInputError(
+                "{argument} must be a text.", argument="description", value=self.description
+            )
         if not isinstance(self.details, Mapping):
-            raise InvalidInputError(f"details={self.details!r} must be a mapping of names to values.")
+            raise InvalidInputError(
+                "{argument} must be a mapping of names to values.", argument="details", value=self.details
+            )
         if self.embed is not None and (not isinstance(self.embed, str) or not self.embed):
-            raise InvalidInputError(f"embed={self.embed!r} must be the name of a layer.")
+            raise InvalidInputError(
+                "{argument} must be the name of a layer.", argument="embed", value=self.embed
+            )
         if self.centres is not None:
             object.__setattr__(self, "centres", _check_centres(self.centres, len(classes)))
 

@@ -19,6 +19,7 @@ from consilience._validation import (
     check_count,
     check_number,
     check_sharpness,
+    check_temperature,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.transport import sinkhorn as kernels
@@ -94,7 +95,7 @@ class SinkhornLoss(nn.Module):
         n_samples: int | None = None,
     ) -> None:
         super().__init__()
-        self.temperature = check_number("temperature", temperature, above=0)
+        self.temperature = check_temperature(temperature)
         check_choice("reduction", reduction, REDUCTIONS)
         check_choice("regularizer", regularizer, kernels.REGULARISERS)
         check_choice("gradient", gradient, GRADIENTS)

@@ -346,7 +346,12 @@ def _call_factory(factory: Callable[..., Any], n_features: int, n_classes: int) 
     named = {p.name: given[p.name] for p in parameters if p.name in given and p.kind != p.POSITIONAL_ONLY}
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [p for p in parameters if p.kind in positional and p.default is p.empty]
-    module = factory(*given.values()) if not named and len(required) == 2 else factory(**named)
+    try:
+        module = factory(*given.values()) if not named and len(required) == 2 else factory(**named)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"The module factory failed ({error}). It takes n_features and n_classes, or nothing."
+        ) from error
     if not isinstance(module, nn.Module):
         raise InvalidInputError(f"The module factory returned a {type(module).__name__}, not a torch module.")
     return module

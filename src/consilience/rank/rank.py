@@ -15,7 +15,14 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice, check_count, check_number, n_rows, take_rows
+from consilience._validation import (
+    check_choice,
+    check_count,
+    check_number,
+    check_temperature,
+    n_rows,
+    take_rows,
+)
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.assessment import resampled_means
@@ -275,7 +282,7 @@ def _settings(
         way,
         named_student(student) if isinstance(student, str) else student,
         score,
-        check_number("temperature", temperature, above=0),
+        check_temperature(temperature),
         epsilon,
         normalize,
         check_number("weight_decay", weight_decay, at_least=0),

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import (
+    as_numbers,
     as_random_state,
     check_choice,
     check_count,
@@ -44,6 +45,7 @@ __all__ = [
 Codes = NDArray[np.intp]
 
 EVIDENCE_TOL = 1e-6  # nats per row in the last step
+LARGEST = 1e100  # of a feature: its square must not overflow
 COVARIANCES = ("spherical", "diagonal")
 
 
@@ -396,18 +398,22 @@ def _plan(a: Floats, b: Floats, cost: Floats, epsilon: float | str) -> Floats:
 
 def _matrix(name: str, values: ArrayLike) -> Floats:
     """Return finite numbers (n, d) as float64, or raise."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf" or array.ndim != 2 or 0 in array.shape:
-        raise InvalidInputError(
-            f"{name} has shape {array.shape} and type {array.dtype}; expected numbers (n, d), "
-            "one row per sample."
-        )
+    expected = "expected numbers (n, d), one row per sample"
+    array = as_numbers(name, values, expected)
+    if array.ndim != 2 or 0 in array.shape:
+        raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     bad = ~np.isfinite(array).all(axis=1)
     if bad.any():
         raise InvalidInputError(
             f"{name} has NaN or infinity in row {{row}} ({int(bad.sum())} such rows).", row=int(bad.argmax())
         )
-    return array.astype(np.float64, copy=False)
+    numbers = array.astype(np.float64, copy=False)
+    largest = float(np.abs(numbers).max())
+    if largest > LARGEST:
+        raise InvalidInputError(
+            f"{name} reach {largest:g} in size; divide them, so their squares can be summed."
+        )
+    return numbers
 
 
 def _spectrum(F: Floats, given: Spectrum | None, centred: bool) -> Spectrum:

@@ -11,7 +11,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from consilience._validation import as_random_state, check_choice, check_fitted, check_number, take_rows
-from consilience.exceptions import CoverageWarning, InvalidInputError
+from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
 from consilience.kernels.expansion import expand, resample
@@ -110,9 +110,9 @@ class ExpansionStudent(EstimatorStudent):
         weight_name = _sample_weight_name(estimator)
         if weight_name is None:
             drawn = resample(weights, random.uniform(size=COPIES * n))
-            estimator.fit(take_rows(X, rows[drawn]), labels[drawn])
+            _fit(estimator, take_rows(X, rows[drawn]), labels[drawn])
         else:
-            estimator.fit(take_rows(X, rows), labels, **{weight_name: weights})
+            _fit(estimator, take_rows(X, rows), labels, **{weight_name: weights})
         self._keep(estimator, np.asarray(estimator.classes_, dtype=np.intp))
 
     def _lower_collision(
@@ -155,6 +155,16 @@ def _sample_weight_name(estimator: Any) -> str | None:
         inner = _sample_weight_name(last)
         return None if inner is None else f"{name}__{inner}"
     return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
+
+
+def _fit(estimator: Any, X: Any, labels: NDArray[np.intp], **options: Any) -> None:
+    """Fit a foreign classifier; what it says of bad rows becomes an error of ours."""
+    try:
+        estimator.fit(X, labels, **options)
+    except ConsilienceError:
+        raise
+    except ValueError as error:
+        raise InvalidInputError(f"The student cannot learn from X: {' '.join(str(error).split())}") from error
 
 
 def _warn_of_missing(labels: NDArray[np.intp], n_classes: int) -> None:

@@ -72,7 +72,7 @@ def make_student(
         return ExpansionStudent(student, threshold=threshold, loss=loss, random_state=random_state)
     if isinstance(student, type) and hasattr(student, "predict_proba"):
         raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
-    if not (student == "torch" or is_torch_student(student) or callable(student)):
+    if not (isinstance(student, str) or is_torch_student(student) or callable(student)):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
             "a factory of one, a name, or None."

@@ -152,6 +152,8 @@ def as_teacher(
     >>> teacher.predict_logits([0, 1]).round(2).tolist()
     [[-0.11, -2.3], [-1.61, -0.22]]
     """
+    if name is not None and not isinstance(name, str):
+        raise InvalidInputError("{argument} must be a text or None.", argument="name", value=name)
     check_choice("output", output, ("auto", "logits", "probabilities", "costs", "labels"))
     options = Options(
         output,

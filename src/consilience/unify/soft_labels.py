@@ -279,7 +279,13 @@ def _own_soft_labels(method: OwnMethod, packed: Floats, space: LabelSpace, tempe
     given.flags.writeable = False  # they may be the user's own array, which estimating must not change
     name, shape = f"method {method_name(method)} returned", (len(packed), space.n_classes)
     expected = f"expected probabilities {shape}, in the order of space.classes"
-    Q = as_numbers(f"What {name}", method(given, space, temperature), expected)
+    try:
+        found = method(given, space, temperature)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"method {method_name(method)} failed ({error}). Its arguments are logits, space, temperature."
+        ) from error
+    Q = as_numbers(f"What {name}", found, expected)
     if Q.shape != shape:
         raise InvalidInputError(f"The {name} shape {Q.shape}; {expected}.")
     return check_distributions(f"What {name}", Q).copy()
@@ -316,6 +322,6 @@ def balance_weights(Q: ArrayLike) -> NDArray[np.float64]:
     soft = np.asarray(as_numbers("Q", Q, expected), dtype=np.float64)
     if soft.ndim != 2:
         raise InvalidInputError(f"Q has shape {soft.shape}; {expected}.")
-    if not (np.isfinite(soft).all() and (soft >= 0).all()):
+    if not ((soft >= 0) & (soft <= 1e100)).all():  # larger ones have no mean
         raise InvalidInputError("Q has entries that are negative or not finite; expected probabilities.")
     return inverse_mean(soft)

@@ -37,7 +37,7 @@ def class_means(embeddings: NDArray[Any], codes: NDArray[np.intp], n_classes: in
         members = csr_array((np.ones(len(part)), labels, rows), shape=(len(part), n_classes))
         sums += members.T @ part.astype(np.float64, copy=False)
         counts += np.bincount(labels, minlength=n_classes)
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore"):  # a class without rows has no mean
         return np.asarray(sums / counts[:, None])
 
 
