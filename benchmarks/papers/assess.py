@@ -33,7 +33,7 @@ from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from benchmarks.papers.windows import Repository, Students, Task, Window, make_repository, train_students
 from consilience import Teacher, rank_teachers
-from consilience.kernels.rank.assessment import probe_logits
+from consilience.kernels.rank.probe import probe_logits
 from consilience.rank.transferability import unit_scale
 from consilience.teachers.scoring.engine import observe
 from consilience.transport.centres import features

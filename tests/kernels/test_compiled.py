@@ -13,7 +13,7 @@ import pytest
 from numba.core.caching import FunctionCache
 
 import consilience
-from consilience.kernels import compiled
+from consilience.kernels import numba_internals
 from consilience.kernels.compiled import kernel, part
 
 CALL = (
@@ -95,11 +95,25 @@ def test_code_is_kept_for_as_long_as_no_kernel_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.py").write_text("1")
-    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    monkeypatch.setattr(numba_internals, "__file__", str(tmp_path / "compiled.py"))
     stamps = []
     for text in ("2", "2", "3"):
         (tmp_path / "two.py").write_text(text)
-        compiled._digest_of_sources.cache_clear()
-        stamps.append(compiled._digest_of_sources())
-    compiled._digest_of_sources.cache_clear()
+        numba_internals._digest_of_sources.cache_clear()
+        stamps.append(numba_internals._digest_of_sources())
+    numba_internals._digest_of_sources.cache_clear()
     assert stamps[0] == stamps[1] != stamps[2]
+
+
+def test_a_numba_with_other_internals_compiles_the_same_kernels(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['consilience.kernels.numba_internals'] = None\n"
+        "import numpy as np; from consilience import LabelSpace, estimate_soft_labels\n"
+        "space = LabelSpace([['a', 'b'], ['b', 'c']])\n"
+        "logits = np.log([[0.8, 0.2, 0.5, 0.5]])\n"
+        "print(estimate_soft_labels(logits, space, temperature=1.0).round(3).tolist())"
+    )
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[[0.667, 0.167, 0.167]]"

@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn
 from consilience.kernels.folds import stratified_folds
 from consilience.kernels.linear_model import linear_logits
-from consilience.kernels.rank.assessment import resampled_means, spread_jackknife, tempered_likelihood
+from consilience.kernels.rank.probe import resampled_means, spread_jackknife, tempered_likelihood
 from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.rank import transferability
 from consilience.rank.rank import METRICS, Ranking

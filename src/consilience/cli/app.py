@@ -100,8 +100,8 @@ Classes = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=A,B,C",
-        help="Classes of the teacher NAME (its file's name without the ending), in the order of its columns; "
-        "or NAME=@FILE with one class per line, or a JSON list. Repeat for other teachers.",
+        help="Classes of teacher NAME, in column order. NAME is the file name without its ending. "
+        "NAME=@FILE reads them from a file: one per line, or a JSON list. Repeat.",
     ),
 ]
 Teachers = Annotated[

@@ -23,11 +23,6 @@ from consilience._validation import take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.folds import held_out_folds, stratified_folds
-from consilience.kernels.rank.assessment import (
-    probe_logits,
-    spread_jackknife,
-    tempered_likelihood,
-)
 from consilience.kernels.rank.evidence import (
     Spectrum,
     evidence_rows,
@@ -36,6 +31,11 @@ from consilience.kernels.rank.evidence import (
     maximum_evidence,
 )
 from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
+from consilience.kernels.rank.probe import (
+    probe_logits,
+    spread_jackknife,
+    tempered_likelihood,
+)
 from consilience.kernels.rank.separability import h_score_rows
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon

@@ -25,7 +25,7 @@ from consilience._validation import (
 )
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.rank.assessment import resampled_means
+from consilience.kernels.rank.probe import resampled_means
 from consilience.labels import counted, read_labels
 from consilience.rank.metrics import (
     METRICS,

@@ -16,7 +16,7 @@ def cluster(
         Path, typer.Option(metavar="FILE", help="Rows: .npy, .npz (key X), .csv or .parquet of numbers.")
     ],
     clusters: Annotated[int, typer.Option(help="How many clusters to find.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Where each row's cluster goes: .npy or .csv.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Write each row's cluster here: .npy or .csv.")],
     labels: Annotated[
         Path | None,
         typer.Option(
@@ -27,22 +27,22 @@ def cluster(
     truth: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never learnt from."
+            metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never used to learn."
         ),
     ] = None,
     loss: Annotated[str, typer.Option(help="One of collision, mi, sela, mi-adm, iic.")] = "collision",
     lam: Annotated[
-        float | None, typer.Option(help="Weight of equal sizes; about 1 where sizes may differ.")
+        float | None, typer.Option(help="How strongly equal sizes are enforced; about 1 if sizes may differ.")
     ] = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
-    n_init: Annotated[int, typer.Option(help="Starts, of which the best is kept.")] = 10,
-    max_iter: Annotated[int, typer.Option(help="Most rounds of a start.")] = 100,
-    jobs: Annotated[int, typer.Option(help="Starts at a time.")] = 1,
+    n_init: Annotated[int, typer.Option(help="Number of starts; the best is kept.")] = 10,
+    max_iter: Annotated[int, typer.Option(help="Most rounds per start.")] = 100,
+    jobs: Annotated[int, typer.Option(help="How many starts run at a time.")] = 1,
     seed: Annotated[int, typer.Option(help="Makes the clusters reproducible.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find classes in rows without labels, or with few.
+    """Find classes in rows with no labels, or with few.
 
     \b
     Example:

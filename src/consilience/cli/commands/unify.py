@@ -41,16 +41,16 @@ def unify(
         typer.Option(metavar="FILE", help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet."),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.onnx", help="Where the unified model goes.")
+        Path | None, typer.Option(metavar="FILE.onnx", help="Write the unified model here.")
     ] = None,
     soft_labels: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Where soft labels go: .npy (and a card), or .npz with classes."),
+        typer.Option(metavar="FILE", help="Write soft labels here: .npy (and a card), or .npz with classes."),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Labels where they are known (-1, NaN or empty elsewhere), a row per row."
+            metavar="FILE", help="Known labels, one per row of --data; -1, NaN or empty for unknown."
         ),
     ] = None,
     student: Student = "auto",

@@ -1,4 +1,4 @@
-"""The parts of a teacher's assessment: the probe's predictions, resamples.
+"""The linear probe that stands for a student, and how scores are resampled.
 
 Equation numbers are those of "Selective Cross-Task Distillation" (SCTD).
 """
