@@ -3,21 +3,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience import labels
+from consilience import _components
+from consilience._components import connected_by_pattern, connected_classes
+from consilience._words import shorten
 from consilience.exceptions import (
     ConsilienceWarning,
     DisconnectedWarning,
     InvalidInputError,
     LabelSpaceError,
 )
-from consilience.labels import (
-    LabelSpace,
-    class_list,
-    connected_by_pattern,
-    connected_classes,
-    read_labels,
-    shorten,
-)
+from consilience.labels import LabelSpace, class_list, read_labels
 
 
 def test_the_union_is_sorted_and_every_column_finds_its_class() -> None:
@@ -147,7 +142,7 @@ def test_a_class_in_no_block_is_a_component_of_its_own() -> None:
 def test_components_of_many_patterns_are_those_of_each(
     most_edges: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(labels, "_MOST_EDGES", most_edges)
+    monkeypatch.setattr(_components, "_MOST_EDGES", most_edges)
     rng = np.random.default_rng(0)
     lists = [rng.choice(15, size, replace=False) for size in (2, 3, 1, 4, 2, 3, 2)]
     columns, offsets = np.concatenate(lists), np.cumsum([0] + [len(values) for values in lists])

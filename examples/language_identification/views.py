@@ -11,8 +11,8 @@ from examples.language_identification.languages import CODES, before_split, clas
 from examples.language_identification.texts import Texts
 from rich.markup import escape
 
+from consilience._words import shorten
 from consilience.cli.console import console, facts_table, plain_table
-from consilience.labels import shorten
 
 
 def show_texts(texts: Texts, *, samples: int = 0) -> None:

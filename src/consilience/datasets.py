@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import as_random_state
+from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
-from consilience.labels import LabelSpace, shorten
+from consilience.labels import LabelSpace
 
 Range = tuple[int, int]
 

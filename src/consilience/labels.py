@@ -19,9 +19,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
+from consilience._components import connected_classes
+from consilience._words import counted, shorten
 from consilience.exceptions import (
     ConsilienceWarning,
     DisconnectedWarning,
@@ -34,9 +34,6 @@ Disconnected = Literal["warn", "error", "ignore"]
 
 _EXACT = 2.0**53  # beyond, floats skip whole numbers
 TIE_BREAK = "each group gets mass in proportion to its number of classes (equal prior mass per class)"
-
-# Edges of a graph whose components are sought at once.
-_MOST_EDGES = 2**20
 
 
 class LabelSpace:
@@ -241,81 +238,6 @@ class LabelSpace:
                 remedy="aliases",
             )
         warnings.warn(f"{message}; tie-break: {TIE_BREAK}.", DisconnectedWarning, stacklevel=3)
-
-
-def connected_classes(
-    columns: NDArray[np.intp], offsets: NDArray[np.intp], n_classes: int
-) -> NDArray[np.intp]:
-    """Label each class with its connected component, numbered by first appearance.
-
-    Parameters
-    ----------
-    columns : (m,) array of int
-        Class of each packed column.
-    offsets : (N + 1,) array of int
-        Block borders.
-    n_classes : int
-        Number of classes, L. A class in no block is a component of its own.
-    """
-    everyone = np.ones((1, len(offsets) - 1), dtype=bool)
-    component: NDArray[np.intp] = connected_by_pattern(columns, offsets, n_classes, everyone)[0]
-    return component
-
-
-def connected_by_pattern(
-    columns: NDArray[np.integer[Any]],
-    offsets: NDArray[np.intp],
-    n_classes: int,
-    patterns: NDArray[np.bool_],
-) -> NDArray[np.intp]:
-    """Do what `connected_classes` does for each pattern of blocks.
-
-    Parameters
-    ----------
-    columns, offsets, n_classes
-        As for `connected_classes`.
-    patterns : (k, N) array of bool
-        Which blocks to use.
-
-    Returns
-    -------
-    (k, L) array of int
-    """
-    component = np.empty((len(patterns), n_classes), dtype=np.intp)
-    # each call of scipy costs as much as thousands of edges, and each edge some memory
-    at_once = 1 + _MOST_EDGES // (len(columns) + n_classes)
-    for start in range(0, len(patterns), at_once):
-        part = slice(start, start + at_once)
-        component[part] = _connected(columns, offsets, n_classes, patterns[part])
-    return component
-
-
-def _connected(
-    columns: NDArray[np.integer[Any]],
-    offsets: NDArray[np.intp],
-    n_classes: int,
-    patterns: NDArray[np.bool_],
-) -> NDArray[np.intp]:
-    """Find the components of all patterns in one graph: first a node for each block, then for each class."""
-    k, n_blocks = patterns.shape
-    blocks, nodes = k * n_blocks, k * (n_blocks + n_classes)
-    borders = np.zeros(nodes + 1, dtype=np.int32)
-    np.cumsum(np.where(patterns, np.diff(offsets), 0), out=borders[1 : blocks + 1])
-    borders[blocks + 1 :] = borders[blocks]
-    first_class = np.arange(blocks, nodes, n_classes, dtype=np.int32)
-    used = np.repeat(patterns, np.diff(offsets), axis=1)
-    edges = (columns.astype(np.int32) + first_class[:, None])[used]
-    graph = csr_array((np.ones(len(edges)), edges, borders), shape=(nodes, nodes))
-    n_components, ids = connected_components(graph, directed=False)
-    ids = ids[blocks:]
-    # number them by their first class; a block that is not used is a component without any, and comes last
-    first = np.full(n_components, len(ids))
-    first[ids[::-1]] = np.arange(len(ids))[::-1]
-    rank = np.empty(n_components, dtype=np.intp)
-    rank[np.argsort(first)] = np.arange(n_components)
-    component: NDArray[np.intp] = rank[ids].reshape(k, n_classes)
-    component -= component[:, :1].copy()
-    return component
 
 
 class LabelCodes(NamedTuple):
@@ -608,42 +530,6 @@ def _check_exact(names: list[Any], where: str) -> None:
             f"{where} has the number {largest}, which an array cannot hold exactly beside the others. "
             "Give the classes as text."
         )
-
-
-def shorten(values: Iterable[Any], most: int = 10) -> str:
-    """Join values for a message, at most `most` of them.
-
-    Examples
-    --------
-    >>> shorten(range(5), 3)
-    '0, 1, 2 and 2 more'
-    """
-    shown = [visible(str(value)) for value in values]
-    text = ", ".join(shown[:most])
-    return text if len(shown) <= most else f"{text} and {len(shown) - most} more"
-
-
-def visible(text: str) -> str:
-    """Return text with control characters written out, so that a terminal shows them and does not obey them.
-
-    Examples
-    --------
-    >>> print(visible("cat\x1b[2J"))
-    cat\\x1b[2J
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the singular or the plural.
-
-    Examples
-    --------
-    >>> counted(1, "class"), counted(3, "teacher")
-    ('1 class', '3 teachers')
-    """
-    plural = noun + ("es" if noun.endswith("s") else "s")
-    return f"{number} {noun if number == 1 else plural}"
 
 
 def _is_listing(values: Any) -> bool:

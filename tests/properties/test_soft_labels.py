@@ -14,8 +14,9 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from consilience._components import connected_classes
 from consilience.exceptions import ConvergenceWarning
-from consilience.labels import LabelSpace, connected_classes
+from consilience.labels import LabelSpace
 from consilience.unify.soft_labels import METHODS, Method, estimate_soft_labels
 
 Floats = NDArray[np.float64]

@@ -235,7 +235,7 @@ def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Te
 
 
 def tell_unused_aliases(space: LabelSpace) -> None:
-    from consilience.labels import shorten
+    from consilience._words import shorten
 
     if space.unused_aliases:
         warnings.warn(

@@ -19,7 +19,8 @@ import rich.table
 from rich.markup import escape as escape_markup
 
 from consilience._progress import Progress, silent
-from consilience.labels import TIE_BREAK, LabelSpace, counted, read_labels, shorten, visible
+from consilience._words import counted, shorten, visible
+from consilience.labels import TIE_BREAK, LabelSpace, read_labels
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._validation import check_choice
+from consilience._words import shorten
 from consilience.distil.teacher_signal import Task, TeacherSignal
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
-from consilience.labels import shorten
 from consilience.transport.centres import features
 
 if TYPE_CHECKING:

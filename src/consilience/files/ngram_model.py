@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import n_rows
+from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpzFile
 from consilience.files.atomic import replacing
@@ -23,7 +24,7 @@ from consilience.files.card import Card, carded
 from consilience.files.strict_json import parse_json
 from consilience.kernels.text.bags import bag_inputs
 from consilience.kernels.text.ngrams import Bounds, Codes, hash_ngrams
-from consilience.labels import class_list, shorten
+from consilience.labels import class_list
 
 VERSION_KEY = "consilience_text"
 """The array in an .npz file that distinguishes a text model from precomputed outputs."""

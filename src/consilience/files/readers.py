@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
+from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpzFile, read_npy
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, file_sha256, write_card
 from consilience.files.strict_json import RepeatedKeyError, parse_json
-from consilience.labels import shorten
 
 
 def read_rows(path: Path, option: str) -> NDArray[Any]:

@@ -23,10 +23,11 @@ from consilience._validation import (
     n_rows,
     take_rows,
 )
+from consilience._words import counted
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.probe import resampled_means
-from consilience.labels import counted, read_labels
+from consilience.labels import read_labels
 from consilience.rank.metrics import (
     METRICS,
     SCORES,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from consilience._optional import require
+from consilience._words import counted, visible
 from consilience.exceptions import InvalidInputError
-from consilience.labels import counted, visible
 
 if TYPE_CHECKING:
     from consilience.teachers import Teacher

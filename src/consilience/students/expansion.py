@@ -11,11 +11,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
 from consilience._validation import as_random_state, check_choice, check_fitted, check_number, take_rows
+from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
 from consilience.kernels.expansion import expand, resample
-from consilience.labels import shorten
 from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
 
 # How many rows a classifier without sample_weight gets for each row of the transfer set.

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._validation import n_rows
+from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
-from consilience.labels import class_list, shorten
+from consilience.labels import class_list
 from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, ScoreReader
 

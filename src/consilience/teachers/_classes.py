@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax, logsumexp
 
+from consilience._words import shorten
 from consilience.exceptions import LabelSpaceError, TeacherError
-from consilience.labels import apply_aliases, class_list, shorten
+from consilience.labels import apply_aliases, class_list
 from consilience.teachers._base import Teacher
 from consilience.teachers._features import Observed
 from consilience.teachers._wrapped import Relabelled

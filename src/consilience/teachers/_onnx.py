@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._validation import take_rows
+from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.card import file_sha256
-from consilience.labels import shorten
 from consilience.teachers._base import (
     Adapter,
     Options,

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
+from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.strict_json import RepeatedKeyError, parse_json
-from consilience.labels import shorten
 
 Kind = Literal["logits", "probabilities"]
 

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
+from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, TeacherError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
-from consilience.labels import shorten
 from consilience.teachers._base import (
     Aligned,
     Options,

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._words import shorten
 from consilience.exceptions import TeacherError
-from consilience.labels import shorten
 from consilience.teachers._outputs import NEGATIVE_SLACK, Output
 
 

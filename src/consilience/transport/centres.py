@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
 from consilience._validation import as_random_state, check_choice, n_rows
+from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.transport.centres import centre_distances, class_means, nearest_other_mean, unit_rows
-from consilience.labels import class_list, read_labels, shorten
+from consilience.labels import class_list, read_labels
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.scoring.engine import Observed, observe
 

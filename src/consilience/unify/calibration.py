@@ -10,12 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
+from consilience._components import connected_classes
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
+from consilience._words import shorten
 from consilience.exceptions import ConvergenceWarning, CoverageWarning
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
-from consilience.labels import LabelSpace, connected_classes, shorten
+from consilience.labels import LabelSpace
 from consilience.unify.soft_labels import estimate_soft_labels
 
 __all__ = ["agreement_temperatures", "divide_by_temperatures"]

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from consilience._components import connected_by_pattern
 from consilience._progress import Progress, silent
 from consilience._validation import (
     as_numbers,
@@ -33,7 +34,7 @@ from consilience.kernels.unify.factorisation import (
 )
 from consilience.kernels.unify.off_set import off_set_logits
 from consilience.kernels.unify.packed import Layout, make_layout, softmax_by_component
-from consilience.labels import LabelSpace, connected_by_pattern
+from consilience.labels import LabelSpace
 
 Method = Literal["sd", "ce", "mf-p", "mf-lv", "mf-lf"]
 OwnMethod = Callable[[Floats, LabelSpace, float], ArrayLike]

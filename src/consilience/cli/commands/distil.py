@@ -204,8 +204,8 @@ def show_distilled(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience distil``."""
     from rich.markup import escape
 
+    from consilience._words import shorten
     from consilience.cli.console import console, facts_table, plain_table
-    from consilience.labels import shorten
 
     out = console()
     table = plain_table(

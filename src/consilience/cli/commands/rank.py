@@ -154,8 +154,8 @@ def show_ranking(view: Mapping[str, Any]) -> None:
     """Draw the result of `Ranking.to_dict`."""
     from rich.markup import escape
 
+    from consilience._words import counted
     from consilience.cli import console
-    from consilience.labels import counted
 
     rows = view["teachers"]
     good = [row for row in rows if row["error"] is None]
