@@ -14,7 +14,7 @@ from consilience.exceptions import InvalidInputError, shown
 from consilience.labels import LabelSpace
 
 _WIDEST, _SHARPEST = 1e300, 1e12  # ranges of a cost, and of a cost over epsilon
-_SOFTEST = 1e100  # of epsilon
+_SOFTEST = 1e300  # of epsilon
 _MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
 
 
@@ -154,7 +154,7 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     if array.ndim == 0 or array.shape[-1] == 0:
         raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     array = np.asarray(array, dtype=np.float64)
-    wrong = ~((array >= 0) & (array <= 1 + tol))  # the negation catches NaN too
+    wrong = ~((array >= 0) & (array <= 1e100))  # the negation catches NaN too; larger ones have no sum
     if wrong.any():
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidInputError(f"{name} has {array[where]} at {where}; expected probabilities, from 0 to 1.")
@@ -227,16 +227,16 @@ def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
     consilience.exceptions.InvalidInputError: The cost has a range of 1, with epsilon=1e-310; ...
     """
     span = float(cost.max()) - float(cost.min())
-    if epsilon > _SOFTEST:
-        raise InvalidInputError(
-            f"{{argument}} must be at most {_SOFTEST:g}.", argument="epsilon", value=epsilon
-        )
     if not (span <= _WIDEST and span / epsilon <= _SHARPEST):
         raise InvalidInputError(
             f"The cost has a range of {span:g}, with {{argument}}; expected at most {_WIDEST:g}, "
             f"and at most {_SHARPEST:g} times epsilon. Raise epsilon, or divide the cost.",
             argument="epsilon",
             value=epsilon,
+        )
+    if epsilon > _SOFTEST:
+        raise InvalidInputError(
+            f"{{argument}} must be at most {_SOFTEST:g}.", argument="epsilon", value=epsilon
         )
     return epsilon
 
@@ -320,4 +320,5 @@ def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     try:
         return np.asarray(validate_data(estimator, X, **options))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InvalidInputError(" ".join(str(error).split())) from error
+        kind = exceptions.InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
+        raise kind(" ".join(str(error).split())) from error

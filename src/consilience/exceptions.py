@@ -2,6 +2,7 @@
 
 ConsilienceError                    catch this to catch them all
 ├── InvalidInputError               (ValueError)     an argument or an array is not what it must be
+│   ├── InvalidTypeError            (TypeError) rows of a type that no model can learn from
 │   ├── LabelSpaceError             class lists or labels that do not make a label space
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
@@ -141,6 +142,10 @@ class InvalidInputError(_Worded, ConsilienceError, ValueError):
     >>> print(InvalidInputError("{argument} must be positive.", argument="batch_size", value=0))
     batch_size=0 must be positive.
     """
+
+
+class InvalidTypeError(InvalidInputError, TypeError):
+    """Rows of a type that no model can learn from."""
 
 
 class LabelSpaceError(InvalidInputError):

@@ -93,12 +93,6 @@ class LabelSpace:
                 argument="disconnected",
                 value=disconnected,
             )
-        if aliases is not None and not isinstance(aliases, Mapping):
-            raise LabelSpaceError(
-                "{argument} must map other names of classes to classes, as {'automobile': 'car'} does.",
-                argument="aliases",
-                value=aliases,
-            )
         if not _is_listing(class_lists):
             raise LabelSpaceError(
                 f"class_lists is a {type(class_lists).__name__}; give one list per teacher."
@@ -112,7 +106,7 @@ class LabelSpace:
         if len(self.names) != len(lists):
             raise LabelSpaceError(f"{len(self.names)} names were given for {len(lists)} class lists.")
         _check_one_kind(lists, self.names)
-        resolved = resolve_aliases(aliases or {})
+        resolved = resolve_aliases({} if aliases is None else aliases)
         self._aliases = resolved
         known = {value for values in lists for value in values}
         self.unused_aliases = tuple(alias for alias in resolved if alias not in known)

@@ -187,7 +187,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"model": "forest"}, "model='forest' is unknown"),
         ({"lam": -1.0}, "lam=-1.0 must be"),
         ({"prior": [0.5, 0.5]}, r"shape \(2,\); expected numbers \(4,\)"),
-        ({"prior": "uniform"}, "prior has type"),
+        ({"prior": "uniform"}, "prior has shape"),
         ({"prior": [1, 0, 1, 1]}, r"prior is \[1, 0, 1, 1\]; expected a positive share"),
         ({"loss": "sela", "lam": 3.0}, "loss='sela' has no lam"),
         ({"loss": "iic", "prior": [1, 1, 1, 2]}, "loss='iic' has no prior"),

@@ -16,6 +16,7 @@ from consilience.exceptions import (
     ConsilienceError,
     ConsilienceWarning,
     InvalidInputError,
+    InvalidTypeError,
     Spelling,
     as_keyword,
 )
@@ -149,9 +150,16 @@ def read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
 def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:
     try:
         estimator.fit(X, y)
+    except InvalidInputError as error:
+        # scikit-learn's own check of the rows: name their file
+        foreign = isinstance(error.__cause__, ValueError | TypeError)
+        if type(error) not in (InvalidInputError, InvalidTypeError) or not foreign:
+            raise
+        reason = str(error).removeprefix("The student cannot learn from X: ")
+        raise InvalidInputError(f"{who} cannot learn from {data}: {reason}") from error
     except ConsilienceError:
         raise
-    except ValueError as error:  # scikit-learn checks X itself
+    except ValueError as error:
         raise InvalidInputError(f"{who} cannot learn from {data}: {_sentence(error)}") from error
     return estimator
 
