@@ -152,7 +152,7 @@ def transport(
     def assess(score: str, temperature: float) -> None:
         settings = Settings("fictitious", None, score, temperature, "auto", True, 1e-3, 2, 0)
         # a case keeps what it computes, so each run needs a new one
-        METRICS["transport"](Case(teacher, F, y, y, sizes["K"], observed, settings))
+        METRICS["transport"].score(Case(teacher, F, y, y, sizes["K"], observed, settings))
 
     for label, score, temperature in (("", "likelihood", 1.0), (", eq. (24) by Sinkhorn", "distance", 3.0)):
         ours = best_of(min(options.repeats, 3), lambda s=score, t=temperature: assess(s, t))
