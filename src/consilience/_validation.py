@@ -61,7 +61,12 @@ def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
 
 
 def check_number(
-    name: str, value: object, *, above: float | None = None, at_least: float | None = None
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    at_most: float = np.inf,
 ) -> float:
     """Return `value` as a float, or raise unless it is a finite number in range."""
     bound = (
@@ -75,6 +80,8 @@ def check_number(
     in_range = (above is None or number > above) and (at_least is None or number >= at_least)
     if not np.isfinite(number) or not in_range:
         raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
+    if number > at_most:
+        raise InvalidInputError(f"{{argument}} must be at most {at_most:g}.", argument=name, value=value)
     return number
 
 
@@ -97,14 +104,6 @@ def check_temperature(value: object, name: str = "temperature") -> float:
     if not 1e-6 <= temperature <= 1e6:
         raise InvalidInputError("{argument} must be from 1e-6 to 1e6.", argument=name, value=value)
     return temperature
-
-
-def check_lam(lam: object) -> float:
-    """Return the weight of fairness, or raise unless it is from 0 to 1e15: larger ones lose every digit."""
-    weight = check_number("lam", lam, at_least=0)
-    if weight > 1e15:
-        raise InvalidInputError("{argument} must be at most 1e15.", argument="lam", value=lam)
-    return weight
 
 
 def check_count(name: str, value: object, *, at_least: int = 1) -> int:

@@ -151,12 +151,11 @@ def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Esti
     try:
         estimator.fit(X, y)
     except InvalidInputError as error:
-        # scikit-learn's own check of the rows: name their file
-        foreign = isinstance(error.__cause__, ValueError | TypeError)
-        if type(error) not in (InvalidInputError, InvalidTypeError) or not foreign:
+        # scikit-learn's own check of the rows, in its own words: name the file
+        cause, plain = error.__cause__, type(error) in (InvalidInputError, InvalidTypeError)
+        if not plain or not isinstance(cause, ValueError | TypeError):
             raise
-        reason = str(error).removeprefix("The student cannot learn from X: ")
-        raise InvalidInputError(f"{who} cannot learn from {data}: {reason}") from error
+        raise InvalidInputError(f"{who} cannot learn from {data}: {_sentence(cause)}") from error
     except ConsilienceError:
         raise
     except ValueError as error:

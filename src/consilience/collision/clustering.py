@@ -18,12 +18,11 @@ from consilience._validation import (
     check_choice,
     check_count,
     check_fitted,
-    check_lam,
     check_number,
     validated_rows,
 )
 from consilience.collision.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
-from consilience.collision.pseudo_labels import SOLVERS
+from consilience.collision.pseudo_labels import LARGEST_LAM, SOLVERS
 from consilience.collision.rounds import (
     LinearModel,
     Run,
@@ -256,7 +255,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _check_params(self) -> None:
         check_count("n_clusters", self.n_clusters)
         if self.lam is not None:
-            check_lam(self.lam)
+            check_number("lam", self.lam, at_least=0, at_most=LARGEST_LAM)
         if callable(self.loss):
             for name in ("lam", "prior"):
                 if getattr(self, name) is not None:
@@ -298,12 +297,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         for name in ("weight_decay", "label_weight"):
-            if check_number(name, getattr(self, name), at_least=0) > LARGEST_WEIGHT:
-                raise InvalidInputError(
-                    f"{{argument}} must be at most {LARGEST_WEIGHT:g}.",
-                    argument=name,
-                    value=getattr(self, name),
-                )
+            check_number(name, getattr(self, name), at_least=0, at_most=LARGEST_WEIGHT)
         check_number("tol", self.tol, at_least=0)
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:

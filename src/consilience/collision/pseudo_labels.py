@@ -14,7 +14,6 @@ from consilience._validation import (
     check_choice,
     check_count,
     check_distributions,
-    check_lam,
     check_number,
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
@@ -26,6 +25,8 @@ Divergence = Literal["forward", "reverse"]
 
 SOLVERS: tuple[str, ...] = ("auto", *kernel.SOLVERS)
 # Row sums of proba and of init may miss one by this much: half-precision softmax does.
+# Larger weights of fairness lose every digit of the other part.
+LARGEST_LAM = 1e15
 _SUM_ERROR = 1e-2
 _REMEDIES = {
     "interior-point": "Raise max_iter or tol.",
@@ -130,7 +131,7 @@ def collision_pseudo_labels(
     """
     sigma = _check_rows("proba", proba)
     n_rows, n_classes = sigma.shape
-    lam = check_lam(lam) / (n_rows if paper_scaling else 1)
+    lam = check_number("lam", lam, at_least=0, at_most=LARGEST_LAM) / (n_rows if paper_scaling else 1)
     u = _check_prior(prior, n_classes)
     options = kernel.Options(
         solver=_check_solver(solver, divergence, u),
