@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
+from numba.core.errors import TypingError
 
 import consilience
 from consilience.kernels import numba_internals
@@ -23,7 +25,7 @@ CALL = (
 )
 
 
-@part()
+@part(allocates=True)
 def twice(x):  # type: ignore[no-untyped-def]
     return 2 * x
 
@@ -31,6 +33,26 @@ def twice(x):  # type: ignore[no-untyped-def]
 @kernel()
 def four_times(x):  # type: ignore[no-untyped-def]
     return twice(twice(x))
+
+
+@part()
+def same(x):  # type: ignore[no-untyped-def]
+    return x
+
+
+@part()
+def first_of_four_times(x):  # type: ignore[no-untyped-def]
+    return twice(twice(x))[0]
+
+
+@kernel()
+def returns_its_argument(x):  # type: ignore[no-untyped-def]
+    return same(x)
+
+
+@kernel()
+def drops_an_array(x):  # type: ignore[no-untyped-def]
+    return first_of_four_times(x)
 
 
 @pytest.fixture
@@ -89,6 +111,12 @@ def test_a_full_disk_does_not_break_a_call(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_part_is_compiled_within_its_kernel_and_plain_in_python() -> None:
     assert four_times(np.arange(3)).tolist() == [0, 4, 8]
     assert twice("ab") == "abab"  # which no compiled form of it takes
+
+
+@pytest.mark.parametrize("function", [returns_its_argument, drops_an_array])
+def test_a_part_that_passes_arrays_on_must_say_so(function: Any) -> None:
+    with pytest.raises(TypingError, match=r"allocates=True"):
+        function(np.arange(3))
 
 
 def test_code_is_kept_for_as_long_as_no_kernel_changes(

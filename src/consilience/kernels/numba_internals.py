@@ -20,7 +20,10 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCach
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import IRProcessing
+
+_PACKAGE = __name__.partition(".")[0]
 
 
 class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -53,6 +56,34 @@ class _ChooseLibrary(AnalysisPass):  # type: ignore[misc]
         return False
 
 
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _CheckReferences(AnalysisPass):  # type: ignore[misc]
+    """Refuse a part that passes arrays on but counts no references: they would be freed early, or never."""
+
+    _name = "consilience_references"
+
+    def __init__(self) -> None:
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        if state.flags.nrt:
+            return False
+
+        def owns_memory(kind: Any) -> bool:
+            return bool(state.targetctx.data_model_manager[kind].contains_nrt_meminfo())
+
+        def is_ours(call: Any) -> bool:
+            function = getattr(state.typemap[call.func.name], "typing_key", None)
+            return str(getattr(function, "__module__", "")).startswith(_PACKAGE)
+
+        calls = [call for call in state.calltypes if getattr(call, "op", "") == "call" and is_ours(call)]
+        given = [state.calltypes[call].return_type for call in calls]
+        if any(owns_memory(kind) for kind in (state.return_type, *given)):
+            name = state.func_id.func_qualname
+            raise TypeError(f"{name} makes or returns arrays: declare it as part(allocates=True).")
+        return False
+
+
 class PartCompiler(Compiler):  # type: ignore[misc]
     """numba's compiler, with a library of our own for the result."""
 
@@ -60,6 +91,7 @@ class PartCompiler(Compiler):  # type: ignore[misc]
         pipelines: list[Any] = super().define_pipelines()
         for passes in pipelines:
             passes.add_pass_after(_ChooseLibrary, IRProcessing)
+            passes.add_pass_after(_CheckReferences, NopythonTypeInference)
             passes.finalize()
         return pipelines
 

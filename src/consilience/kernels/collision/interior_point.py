@@ -199,7 +199,7 @@ def _fairness_gap(c: Floats, nu: Floats, weight: Floats) -> float:
     return gap
 
 
-@part()
+@part(allocates=True)
 def _add_rows(rows: _Rows, S: Floats) -> None:
     """Set S (K, K) to the sum of the P_i without its diagonal, and what `_project` needs of each row."""
     M, K = rows.Y.shape
@@ -258,7 +258,7 @@ def _couple(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
             S[k, k] = 1.0
 
 
-@part(fastmath=_FAST)
+@part(fastmath=_FAST, allocates=True)
 def _factorise(S: Floats) -> None:
     """Replace the lower triangle of S (K, K), in place, by its Cholesky factor.
 
@@ -323,7 +323,7 @@ def _project(rows: _Rows, i: int, shift: Floats, out: Floats) -> tuple[float, fl
     return mean, slope
 
 
-@part()
+@part(allocates=True)
 def _direction(
     rows: _Rows, S: Floats, c: Floats, nu: Floats, weight: Floats, target: float, dnu: Floats, dc: Floats
 ) -> tuple[float, float, float]:
@@ -357,7 +357,7 @@ def _direction(
     return primal, dual, now + y * by_y + z * by_z + y * z * by_both
 
 
-@part(fastmath=_FAST)
+@part(fastmath=_FAST, allocates=True)
 def _known(rows: _Rows, target: float) -> Floats:
     """Set the right-hand sides b of the rows; return minus the sum of P_i b_i (K,)."""
     sigma, dy, dz, of = rows.sigma, rows.dy, rows.dz, rows.of

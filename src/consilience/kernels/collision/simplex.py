@@ -17,7 +17,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
 
 
-@part()
+@part(allocates=True)
 def column_sums(Y: Floats, offset: Floats) -> Floats:
     """Return c, the sum of all labels of each class (K,)."""
     c = offset.copy()
@@ -38,7 +38,7 @@ def fairness(c: Floats, weight: Floats) -> float:
     return total
 
 
-@part()
+@part(allocates=True)
 def collisions(sigma: Floats, Y: Floats) -> Floats:
     """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
     p = np.empty(len(Y))

@@ -89,15 +89,17 @@ def ce_logits(
     sets = make_layout(columns, offsets, n_classes)
     fit = LeastSquares(layout, temperature, START_FLOOR, START_LEFT)
 
-    def solve(Z: Floats, links: Links | None, most: int) -> tuple[Floats, Floats, Ints]:
+    def solve(Z: Floats, way: _Way, most: int) -> tuple[Floats, Floats, Ints]:
         n = len(Z)
+        size = 0 if way is BY_GRADIENTS else min(len(offsets) - 1, n_classes) + 1
+        lanes = lanes_for(len(columns), LANES) if size == 0 else max(1, min(LANES, _MOST_WEIGHTS // size**2))
         U, norms, n_iter = np.empty((n, n_classes)), np.empty(n), np.empty(n, dtype=np.intp)
 
         def work(rows: slice) -> None:
             A, W = np.empty(U[rows].shape), np.empty((len(U[rows]), len(offsets) - 1))
             fit(Z[rows], U[rows])
             start_rows(Z[rows], layout, set_of, sets, temperature, A, W, U[rows])
-            newton_rows(A, W, sets, links, U[rows], (norms[rows], n_iter[rows]), tol, most)
+            newton_rows(A, W, sets, *way, size, lanes, U[rows], (norms[rows], n_iter[rows]), tol, most)
 
         in_turns(work, n)
         return U, norms, n_iter
@@ -106,7 +108,7 @@ def ce_logits(
     if cost <= ELIMINATION_PAYS:
         return solve(logits, make_links(sets), max_iter)
     # With weak links, conjugate gradients may take forever: try for about as long as elimination takes.
-    U, norms, n_iter = solve(logits, None, min(max_iter, 12 + int(cost / 16)))
+    U, norms, n_iter = solve(logits, BY_GRADIENTS, min(max_iter, 12 + int(cost / 16)))
     late = np.flatnonzero(~(norms <= tol))
     if len(late):
         U[late], norms[late], n_iter[late] = solve(logits[late], make_links(sets), max_iter)
@@ -141,25 +143,29 @@ def ce_objective(U: Floats, logits: Floats, layout: Layout, temperature: float) 
 
 
 class Links(NamedTuple):
-    """The edges of the Laplacian that gives the Newton step."""
+    """The edges of the Laplacian on class sets, from which elimination finds the Newton step."""
 
     first: Indices  # (k,) one of two packed columns of a class
     second: Indices  # (k,) the other, in a later class set
     shared: Indices  # (k,) that class
     place: Indices  # (k,) where their sets meet in a flat matrix of edge weights, in its upper triangle
-    fill: NDArray[
-        np.bool_
-    ]  # (size, size) from `fill_in`; nodes are class sets, or classes if fewer, then the ground
+    fill: NDArray[np.bool_]  # (G + 1, G + 1) from `fill_in`; the last node is the ground
 
 
-def make_links(sets: Layout) -> Links:
-    """List every pair of class sets that share a class, and the edges that elimination creates."""
+# How to find the Newton step, of which exactly one is not None: by elimination of class sets, by elimination
+# of classes (`fill_in` of these and the ground), or by so many iterations of conjugate gradients. Numba drops
+# a branch whose condition is "None is not None", so a first call waits for the compiler on one way only.
+_Way = tuple[Links | None, NDArray[np.bool_] | None, int | None]
+BY_GRADIENTS: _Way = (None, None, GRADIENTS)
+
+
+def make_links(sets: Layout) -> _Way:
+    """Prepare elimination: of the class sets, or of the classes if these are fewer."""
     n_sets, n_classes = len(sets.offsets) - 1, len(sets.class_offsets) - 1
     knows = np.zeros((n_sets, n_classes), dtype=np.float32)
     knows[sets.block_of, sets.columns] = 1.0
     if n_sets > n_classes:
-        none = np.empty(0, dtype=np.uint32)
-        return Links(none, none, none, none, _fill_with_ground(knows.T @ knows > 0))
+        return None, _fill_with_ground(knows.T @ knows > 0), None
     pairs = [np.empty((4, 0))]
     for c in range(n_classes):
         columns = sets.by_class[sets.class_offsets[c] : sets.class_offsets[c + 1]]
@@ -167,7 +173,7 @@ def make_links(sets: Layout) -> Links:
         meet = sets.block_of[one] * (n_sets + 1) + sets.block_of[other]
         pairs.append(np.stack([one, other, np.full(len(one), c), meet]))
     first, second, shared, place = np.concatenate(pairs, axis=1).astype(np.uint32)
-    return Links(first, second, shared, place, _fill_with_ground(knows @ knows.T > 0))
+    return Links(first, second, shared, place, _fill_with_ground(knows @ knows.T > 0)), None, None
 
 
 def _fill_with_ground(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -203,7 +209,9 @@ _ACCEPT, _ACCEPT_THEN_NEWTON, _TEST = range(3)
 
 
 @kernel(fastmath=FUSE)
-def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
+def newton_rows(  # type: ignore[no-untyped-def]
+    A, W, sets, by_set, by_class, gradients, size, most, U, out, tol, max_iter
+):
     """Minimise J for each row in place, starting from U.
 
     Rows are processed in batches, one per lane. Rows that are late in their batch move to a later batch.
@@ -216,8 +224,12 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
         w_B, the number of teachers with each class set.
     sets : Layout
         The distinct class sets.
-    links : Links or None
-        None: use conjugate gradients. Numba compiles each variant separately, on first use.
+    by_set, by_class, gradients
+        How to find the Newton step: two are None. Numba compiles each way separately, on first use.
+    size : int
+        Number of nodes of the Laplacian to eliminate; 0 for conjugate gradients.
+    most : int
+        The most lanes.
     U : (n, L) array
         On entry the start, on return the minimiser.
     out : two (n,) arrays
@@ -226,11 +238,6 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
     """
     n_iter = out[1]
     n_iter[:] = 0
-    if links is None:
-        size, most = 0, lanes_for(len(sets.columns), LANES)
-    else:
-        size = len(links.fill)
-        most = max(1, min(LANES, _MOST_WEIGHTS // (size * size)))
     z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, min(most, len(A)))
     rows = np.empty(len(A), np.intp)
     for row in range(len(A)):
@@ -243,7 +250,7 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
                 z = _make_lanes(A.shape[1], W.shape[1], len(sets.columns), size, lanes)
             for lane in range(lanes):
                 _take_up(z, lane, rows[first + lane], A, W, U)
-            _newton_batch(z, sets, links, U, out, tol, max_iter)
+            _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter)
             for lane in range(lanes):
                 if z.row[lane] >= 0:
                     rows[late] = z.row[lane]
@@ -251,8 +258,8 @@ def newton_rows(A, W, sets, links, U, out, tol, max_iter):  # type: ignore[no-un
         rows = rows[:late]
 
 
-@part(fastmath=FUSE)
-def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
+@part(fastmath=FUSE, allocates=True)
+def _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Iterate until most rows are done; store the best points of the others in U, and keep their lanes."""
     norms, n_iter = out
     lanes = len(z.row)
@@ -273,17 +280,19 @@ def _newton_batch(z, sets, links, U, out, tol, max_iter):  # type: ignore[no-unt
             break
         for lane in range(lanes):
             n_iter[z.row[lane]] += moving[lane]
-        if links is None:
-            _direction_by_gradients(z, sets, tol)
-        else:
-            _direction(z, sets, links)
+        if by_set is not None:
+            _solve_by_set(z, sets, by_set)
+        if by_class is not None:
+            _solve_by_class(z, sets, by_class)
+        if gradients is not None:
+            _solve_by_gradients(z, sets, tol, gradients)
         _move(z, moving)
     for lane in range(lanes if busy > 0 else 0):
         for c in range(len(z.u) if z.row[lane] >= 0 else 0):
             U[z.row[lane], c] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
 
 
-@part(fastmath=FUSE)
+@part(fastmath=FUSE, allocates=True)
 def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
@@ -419,19 +428,9 @@ def _add_far_set(z, sets, b, lane):  # type: ignore[no-untyped-def]
         z.d[columns[k], lane] += z.t[k, lane]
 
 
-@part(fastmath=FUSE)
-def _direction(z, sets, links):  # type: ignore[no-untyped-def]
-    """Fill x with the Newton direction."""
-    z.weights[:] = 0.0
-    if len(z.s) <= len(z.w):
-        _solve_by_class(z, sets, links)
-    else:
-        _solve_by_set(z, sets, links)
-
-
-@part(fastmath=FUSE)
-def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
-    """Fill x with the Newton direction, as exactly as Newton's method can use."""
+@part(fastmath=FUSE, allocates=True)
+def _solve_by_gradients(z, sets, tol, most):  # type: ignore[no-untyped-def]
+    """Solve the Newton system for x, as exactly as Newton's method can use."""
     goal = np.empty(len(z.row))
     for lane in range(len(goal)):
         # a step leaves about the square of the gradient, so a more exact direction would not help
@@ -440,7 +439,7 @@ def _direction_by_gradients(z, sets, tol):  # type: ignore[no-untyped-def]
     for c in range(len(z.g)):
         for lane in range(len(goal)):
             z.g[c, lane] = -z.g[c, lane]
-    conjugate_gradients(z.t, z.w, z.g, sets, z.x, goal, GRADIENTS)
+    conjugate_gradients(z.t, z.w, z.g, sets, z.x, goal, most)
 
 
 @part(fastmath=FUSE)
@@ -458,6 +457,7 @@ def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
             over = 1.0 / (z.d[c, lane] + DAMPING)
             x[c, lane] = -z.g[c, lane] * over
             inverse[c, lane] = over
+    z.weights[:] = 0.0
     flat = z.weights.reshape(len(s) * len(s), lanes)
     for i in range(len(links.place)):
         place, first, second, shared = links.place[i], links.first[i], links.second[i], links.shared[i]
@@ -480,9 +480,10 @@ def _solve_by_set(z, sets, links):  # type: ignore[no-untyped-def]
 
 
 @part(fastmath=FUSE)
-def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
+def _solve_by_class(z, sets, fill):  # type: ignore[no-untyped-def]
     """Solve the Newton system directly: with more class sets than classes, this Laplacian is smaller."""
     t, columns = z.t, sets.columns
+    z.weights[:] = 0.0
     for b in range(len(z.w)):
         for i in range(sets.offsets[b], sets.offsets[b + 1]):
             for j in range(i + 1, sets.offsets[b + 1]):
@@ -496,7 +497,7 @@ def _solve_by_class(z, sets, links):  # type: ignore[no-untyped-def]
         z.weights[c, -1, :] = DAMPING
         for lane in range(t.shape[1]):
             z.s[c, lane] = -z.g[c, lane]
-    solve_laplacian(z.weights, z.s, links.fill)
+    solve_laplacian(z.weights, z.s, fill)
     for c in range(len(z.x)):
         for lane in range(t.shape[1]):
             z.x[c, lane] = z.s[c, lane]
