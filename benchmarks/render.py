@@ -87,7 +87,11 @@ def demo_table() -> str:
     ]
     words = "\n".join(f"- {sentence}" for sentence in result["sentences"])
     head = ["method", "estimated (E)", "balanced too (BS)", "backprop (BP)"]
-    return f"{table(head, rows)}\n\n{words}\n\n(`consilience demo --seed {result['seed']}`)"
+    return f"{table(head, rows)}\n\n{words}\n\n(`{_demo_command(result)}`)"
+
+
+def _demo_command(result: Mapping[str, Any]) -> str:
+    return f"consilience demo{' --all' if result['all'] else ''} --seed {result['seed']}"
 
 
 def demo_output() -> str:
@@ -97,7 +101,7 @@ def demo_output() -> str:
     with contextlib.redirect_stdout(printed):
         console.show_demo(view)
     lines = [line.rstrip() for line in printed.getvalue().strip().splitlines()]
-    return "\n".join(["```", f"$ consilience demo --seed {view['seed']}", *lines, "```"])
+    return "\n".join(["```", f"$ {_demo_command(view)}", *lines, "```"])
 
 
 def speed_table() -> str:

@@ -1,4 +1,4 @@
-"""The demonstration: run once, with two of the five methods."""
+"""The demonstration: run once, with some of the variants."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def reports() -> list[tuple[str, int, int]]:
 @pytest.fixture(scope="module")
 def result(reports: list[tuple[str, int, int]]) -> DemoResult:
     return run_demo(
-        0, methods=("sd", "mf-lf"), student="mlp", progress=lambda *report: reports.append(report)
+        0,
+        variants=["SD", "SD-BS", "MF-LF-E", "MF-LF-BS", "MF-LF-BP"],
+        student="mlp",
+        progress=lambda *report: reports.append(report),
     )
 
 
@@ -100,14 +103,14 @@ def test_best_model_can_be_saved(result: DemoResult, tmp_path: Path) -> None:
 def test_torch_adds_backprop_and_leaves_the_threads() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("skorch")
-    run = run_demo(1, methods=("mf-lf",), student="torch")
+    run = run_demo(1, variants=["MF-LF-E", "MF-LF-BS", "MF-LF-BP"], student="torch")
     assert [variant.name for variant in run.variants] == ["MF-LF-E", "MF-LF-BS", "MF-LF-BP"]
     assert min(variant.accuracy for variant in run.variants) > 0.75
     assert not any("need torch" in sentence for sentence in run.sentences)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:
-        again = run_demo(1, methods=("mf-lf",), student="torch")
+        again = run_demo(1, variants=["MF-LF-E", "MF-LF-BS", "MF-LF-BP"], student="torch")
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
@@ -115,7 +118,7 @@ def test_torch_adds_backprop_and_leaves_the_threads() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(InvalidInputError, match="method='mfp' is unknown"):
-        run_demo(methods=("mfp",))
+    with pytest.raises(InvalidInputError, match="variants='mfp' is unknown"):
+        run_demo(variants=("mfp",))
     with pytest.raises(InvalidInputError, match="seed=-1"):
         run_demo(-1)

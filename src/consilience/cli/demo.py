@@ -38,6 +38,20 @@ DEFAULT = "MF-LF-BS"
 """The default of `Unifier`, in the paper's spelling."""
 
 Family = Literal["E", "BS", "BP"]
+ALL: dict[str, tuple[str, Family]] = {
+    # plain SD has no suffix, and no loss of its own
+    "SD": ("sd", "E"),
+    "SD-BS": ("sd", "BS"),
+    **{
+        f"{method.upper()}-{family}": (method, family)
+        for method in METHODS
+        if method != "sd"
+        for family in ("E", "BS", "BP")
+    },
+}  # fmt: skip
+"""Every way to unify, by the paper's names: its method, and what is done with it."""
+SOME = ("SD", "CE-BS", DEFAULT)
+"""What the demonstration compares unless all is asked for: naive distillation and two methods, balanced."""
 
 
 @dataclass(frozen=True)
@@ -118,43 +132,44 @@ class _Data(NamedTuple):
 def run_demo(
     seed: int = 0,
     *,
-    methods: Sequence[str] = tuple(METHODS),
+    variants: Sequence[str] = SOME,
     student: Literal["auto", "torch", "mlp"] = "auto",
     progress: Progress = silent,
 ) -> DemoResult:
-    """Train the sites' models, unify them in every way and compare the results.
+    """Train the sites' models, unify them in several ways and compare the results.
 
     Parameters
     ----------
     seed : int
         Makes everything reproducible: the split of the data, the sites' models and the student. The student
-        starts from the same weights for every method.
-    methods : sequence of str
-        Which of ``"sd"``, ``"ce"``, ``"mf-p"``, ``"mf-lv"`` and ``"mf-lf"`` to compare.
+        starts from the same weights every time.
+    variants : sequence of str
+        Which of `ALL` to compare.
     student : {"auto", "torch", "mlp"}
-        The student of every method: a small network in torch or in scikit-learn. ``"auto"`` takes torch if it
-        is installed. Without torch there are no backprop variants.
+        The student: a small network in torch or in scikit-learn. ``"auto"`` takes torch if it is installed.
+        Without torch, the backprop variants are left out.
     progress : callable
         Called with ("sites", done, 5) and ("methods", done, total).
     """
     check_count("seed", seed, at_least=0)
     check_choice("student", student, ("auto", "torch", "mlp"))
-    for method in methods:
-        check_choice("method", method, METHODS)
+    for name in variants:
+        check_choice("variants", name, ALL)
     if student == "auto":
         student = "torch" if installed("torch") and installed("skorch") else "mlp"
+    names = [name for name in variants if student == "torch" or ALL[name][1] != "BP"]
     started = time.perf_counter()
     X, y = _digits()
     data = _Data(X, y, _split(y, seed), seed)
     with _quiet_students():
         sites, teachers = _train_sites(data, progress)
-        variants, models = _compare(teachers, data, methods, student, progress)
+        compared, models = _compare(teachers, data, names, student, progress)
         supervised, seconds = _supervised(data, student)
-    progress("methods", len(variants) + 1, len(variants) + 1)
-    best = int(np.argmax([variant.accuracy for variant in variants]))
+    progress("methods", len(names) + 1, len(names) + 1)
+    best = int(np.argmax([variant.accuracy for variant in compared]))
     result = DemoResult(
         sites=sites,
-        variants=variants,
+        variants=compared,
         supervised=supervised,
         supervised_seconds=seconds,
         student=student,
@@ -223,22 +238,18 @@ def _train_sites(data: _Data, progress: Progress) -> tuple[tuple[Site, ...], lis
     return tuple(sites), teachers
 
 
-def _families(method: str, student: str) -> tuple[Family, ...]:
-    return ("E", "BS") if method == "sd" or student != "torch" else ("E", "BS", "BP")
-
-
 def _compare(
-    teachers: Sequence[Teacher], data: _Data, methods: Sequence[str], student: str, progress: Progress
+    teachers: Sequence[Teacher], data: _Data, names: Sequence[str], student: str, progress: Progress
 ) -> tuple[tuple[Variant, ...], list[Unifier]]:
     X, y, split, seed = data
     # only once: every method starts from the same outputs of the teachers on the transfer set
     logits = Unifier(teachers).score_teachers(X[split.transfer])
-    plan = [(method, family) for method in methods for family in _families(method, student)]
     variants: list[Variant] = []
     models: list[Unifier] = []
-    for method, family in plan:
+    for name in names:
+        method, family = ALL[name]
         # one extra step for the supervised benchmark that follows
-        progress("methods", len(variants), len(plan) + 1)
+        progress("methods", len(variants), len(names) + 1)
         started = time.perf_counter()
         model = Unifier(
             teachers,
@@ -254,15 +265,10 @@ def _compare(
             guessed = model.classes_[model.soft_labels_.argmax(axis=1)]
             labels = float((guessed == y[split.transfer]).mean())
         accuracy = float((model.predict(X[split.test]) == y[split.test]).mean())
-        variants.append(Variant(_name(method, family), method, family, accuracy, labels, seconds))
+        variants.append(Variant(name, method, family, accuracy, labels, seconds))
         models.append(model)
-    progress("methods", len(plan), len(plan) + 1)
+    progress("methods", len(names), len(names) + 1)
     return tuple(variants), models
-
-
-def _name(method: str, family: Family) -> str:
-    """Return the paper's name. Plain SD has no suffix."""
-    return "SD" if (method, family) == ("sd", "E") else f"{method.upper()}-{family}"
 
 
 def _supervised(data: _Data, student: str) -> tuple[float, float]:

@@ -200,6 +200,7 @@ class _Lanes(NamedTuple):
     numbers: Floats  # (6, lanes) rows named below
     row: Ints  # (lanes,) the row in the lane, or -1
     state: Ints  # (lanes,) values named below
+    moving: NDArray[np.bool_]  # (lanes,) whether the lane takes the next step
 
 
 # rows of `numbers`: J at u, J and gradient norm at the trial point, length of the step, two rows of scratch
@@ -258,12 +259,11 @@ def newton_rows(  # type: ignore[no-untyped-def]
         rows = rows[:late]
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter):  # type: ignore[no-untyped-def]
     """Iterate until most rows are done; store the best points of the others in U, and keep their lanes."""
     norms, n_iter = out
-    lanes = len(z.row)
-    moving = np.empty(lanes, dtype=np.bool_)
+    lanes, moving = len(z.row), z.moving
     busy = lanes
     while busy > 0:
         _evaluate(z, sets)
@@ -286,7 +286,7 @@ def _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter): 
             _solve_by_class(z, sets, by_class)
         if gradients is not None:
             _solve_by_gradients(z, sets, tol, gradients)
-        _move(z, moving)
+        _move(z)
     for lane in range(lanes if busy > 0 else 0):
         for c in range(len(z.u) if z.row[lane] >= 0 else 0):
             U[z.row[lane], c] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
@@ -298,7 +298,7 @@ def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
         np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
         np.empty((L, lanes)), np.empty((m, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),
         np.empty((size, lanes)), np.empty((size, size, lanes)), np.empty((6, lanes)),
-        np.empty(lanes, np.intp), np.empty(lanes, np.intp),
+        np.empty(lanes, np.intp), np.empty(lanes, np.intp), np.empty(lanes, np.bool_),
     )  # fmt: skip
 
 
@@ -329,9 +329,9 @@ def _reject(z, lane):  # type: ignore[no-untyped-def]
 
 
 @part(fastmath=FUSE)
-def _move(z, moving):  # type: ignore[no-untyped-def]
+def _move(z):  # type: ignore[no-untyped-def]
     """Make the trial point the new u and set the next trial point, in the lanes that move."""
-    longest, step = z.numbers[_TOP], z.numbers[_STEP]
+    longest, step, moving = z.numbers[_TOP], z.numbers[_STEP], z.moving
     longest[:] = 0.0
     for c in range(len(z.x)):
         for lane in range(len(longest)):
