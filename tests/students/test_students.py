@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
-from consilience.kernels.expansion import expand, resample, sharpen
+from consilience.kernels.expansion import resample, sharpen, targets
 from consilience.students.expansion import ExpansionStudent
 from consilience.students.make import STUDENTS, named_student
 from consilience.students.soft_label import SoftLabelStudent
@@ -24,23 +24,19 @@ Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
 
 
 def test_expansion_keeps_classes_above_the_threshold_and_each_rows_mass() -> None:
-    rows, labels, weights = expand(Q, np.ones(3), 0.01)
-    assert list(zip(rows, labels, strict=True)) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 1)]
-    np.testing.assert_allclose(np.bincount(rows, weights), 1.0)
-    np.testing.assert_allclose(weights[:2], [0.7 / 0.995, 0.295 / 0.995])
+    T = targets(Q, np.ones(3), 0.01)
+    assert np.argwhere(T).tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2], [2, 1]]
+    np.testing.assert_allclose(T.sum(axis=1), 1.0)
+    np.testing.assert_allclose(T[0, :2], [0.7 / 0.995, 0.295 / 0.995])
 
 
 def test_expansion_keeps_the_most_probable_class_below_any_threshold() -> None:
-    rows, labels, weights = expand(Q, np.ones(3), 0.9)
-    assert rows.tolist() == [0, 1, 2]
-    assert labels.tolist() == [0, 2, 1]
-    np.testing.assert_allclose(weights, 1.0)
+    np.testing.assert_allclose(targets(Q, np.ones(3), 0.9), np.eye(3)[[0, 2, 1]])
 
 
 def test_class_weights_multiply() -> None:
-    _, labels, plain = expand(Q, np.ones(3), 0.0)
-    _, _, weighted = expand(Q, np.array([1.0, 2.0, 5.0]), 0.0)
-    np.testing.assert_allclose(weighted, plain * np.array([1.0, 2.0, 5.0])[labels])
+    weights = np.array([1.0, 2.0, 5.0])
+    np.testing.assert_allclose(targets(Q, weights, 0.0), targets(Q, np.ones(3), 0.0) * weights)
 
 
 def test_resampling_is_in_proportion() -> None:

@@ -1,4 +1,4 @@
-"""Convert soft labels to weighted hard labels, and sharpen probabilities."""
+"""Prepare soft labels for a student, draw weighted rows, and sharpen probabilities."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import numpy as np
 from consilience.kernels.arrays import Floats, Ints
 
 
-def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, Ints, Floats]:
-    """Write soft labels as weighted hard labels.
+def targets(Q: Floats, class_weights: Floats, threshold: float) -> Floats:
+    """Return what a student learns from soft labels: (n, L) weights, not negative.
 
     Parameters
     ----------
@@ -16,22 +16,15 @@ def expand(Q: Floats, class_weights: Floats, threshold: float) -> tuple[Ints, In
         Soft labels.
     class_weights : (L,) array
     threshold : float
-        Leave out classes less probable than this, but never the most probable class of a row.
-
-    Returns
-    -------
-    rows, labels : (k,) arrays of int
-        The row and the label of each pair, row by row.
-    weights : (k,) array
-        The probability, renormalised over the classes kept, times the class weight.
+        Leave out classes less probable than this, but never the most probable class of a row. The others
+        are renormalised, then multiplied by the class weights.
     """
-    keep = threshold <= Q
-    keep &= Q > 0
-    keep[np.arange(len(Q)), Q.argmax(axis=1)] = True
-    rows, labels = np.nonzero(keep)
-    kept = np.where(keep, Q, 0.0)
-    weights = kept[rows, labels] / kept.sum(axis=1)[rows] * class_weights[labels]
-    return rows, labels, weights
+    kept = np.where(threshold <= Q, Q, 0.0)
+    rows, best = np.arange(len(Q)), Q.argmax(axis=1)
+    kept[rows, best] = Q[rows, best]
+    kept /= kept.sum(axis=1, keepdims=True)
+    kept *= class_weights
+    return kept
 
 
 def resample(weights: Floats, jitter: Floats) -> Ints:

@@ -1,4 +1,4 @@
-r"""Multinomial logistic regression on labelled rows, made for many fits in a row: the "fictitious student".
+r"""Multinomial logistic regression on hard or soft labels, made for many fits: the "fictitious student".
 
 L-BFGS takes about ten steps instead of fifty when it starts near the solution, in coordinates in which the
 loss has about the same curvature in every direction. The Gram matrix of the features gives both: at equal
@@ -9,7 +9,7 @@ The steps of L-BFGS use float32 products. They stop at the tolerance, or where r
 loss: how early that is depends on the BLAS kernels of the machine. From there Newton steps go on. Their
 gradients are float64, while the products inside a step stay float32, since an error there only costs a step.
 
-`minimise_linear` is for other problems: any loss of the logits, convex or not, soft labels, a given start.
+`minimise_linear` is for other problems: any loss of the logits, convex or not, and a given start.
 What makes fits fast and exact here needs the curvature of cross-entropy. So the two share only `LinearFit`.
 """
 
@@ -40,7 +40,7 @@ _PRODUCTS = 20
 
 def fit_softmax_regression(
     X: Features,
-    codes: Codes,
+    labels: NDArray[Any],
     n_classes: int,
     *,
     weight_decay: float,
@@ -49,20 +49,23 @@ def fit_softmax_regression(
 ) -> LinearFit:
     r"""Minimise the regularised cross-entropy of a linear softmax model with an intercept.
 
-    .. math:: \frac{1}{n} \sum_i -\ln \sigma(x_i v + b)_{y_i} + \frac{l_2}{2} \lVert v \rVert^2
+    .. math:: \frac{1}{m} \sum_i \sum_k -y_{ik} \ln \sigma(x_i v + b)_k
+              + \frac{l_2}{2} \lVert v \rVert^2, \qquad m = \sum_{ik} y_{ik}
 
-    scikit-learn's ``LogisticRegression(C=1 / (n weight_decay), tol=tol)`` minimises the same.
+    For hard labels this is scikit-learn's ``LogisticRegression(C=1 / (n weight_decay), tol=tol)``.
 
     Parameters
     ----------
     X : (n, d) array
-    codes : (n,) array of int
-        Classes from 0 to `n_classes` - 1; not all need to occur.
+    labels : (n,) array of int or (n, n_classes) array
+        Classes from 0 to `n_classes` - 1; or soft labels y, not negative. The weight of a row is its sum.
+        Not all classes need to occur.
     weight_decay : float
         At least 0. The intercept is not decayed.
     tol : float
         Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
-        columns. Choose no less than 1e-10 times the largest spread of a column. Without decay, columns that
+        columns. Choose no less than 1e-10 times the largest spread of a column, or 1e-8 times with soft
+        labels. Without decay, columns that
         almost repeat others may keep even that out of reach: then `converged` is False.
     max_iter : int
         The most steps, of L-BFGS and Newton together.
@@ -74,7 +77,8 @@ def fit_softmax_regression(
     """
     with threads_for(X.size * n_classes):
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-        problem = _prepare(X - mean, codes, n_classes, weight_decay)
+        targets = _Hard(labels, n_classes) if labels.ndim == 1 else _Soft.of(labels)
+        problem = _prepare(X - mean, targets, weight_decay)
         # Newton steps are few, and need some of the budget where rounding makes L-BFGS go round in circles
         fit = _descend(problem, max(tol, problem.rounding(np.zeros((X.shape[1], 1)))), (max_iter + 1) // 2)
         if not fit.converged or tol < problem.rounding(fit.W[:-1]):
@@ -83,13 +87,89 @@ def fit_softmax_regression(
         return fit
 
 
+def _in_span(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
+    """Return rows and their basis: weights lie in the span of the rows, so fewer rows need fewer columns."""
+    if len(Z) >= Z.shape[1]:
+        return Z, None
+    basis, triangle = np.linalg.qr(Z.T)
+    return np.ascontiguousarray(triangle.T), basis
+
+
+class _Hard(NamedTuple):
+    """One class per row, as a target of the logits."""
+
+    codes: Codes  # (n,)
+    n_classes: int
+
+    @property
+    def mass(self) -> None:
+        """The weights of the rows: all the same."""
+
+    def shares(self) -> Floats:
+        """Return the share (K,) of each class."""
+        return np.bincount(self.codes, minlength=self.n_classes) / len(self.codes)
+
+    def dense(self) -> Features:
+        """Return soft labels (n, K)."""
+        return np.eye(self.n_classes, dtype=np.float32)[self.codes]
+
+    def softmax_in_place(self, logits: NDArray[Any]) -> float:
+        """Turn logits (n, K) into probabilities; return the mean cross-entropy."""
+        logits -= logits.max(axis=1, keepdims=True)
+        own = logits[np.arange(len(self.codes)), self.codes].mean(dtype=np.float64)
+        return float(np.log(_normalise_exp(logits)).mean(dtype=np.float64) - own)
+
+    def slope_in_place(self, proba: NDArray[Any]) -> None:
+        """Turn probabilities (n, K) into the gradient of the cross-entropy by the logits, times n."""
+        proba[np.arange(len(self.codes)), self.codes] -= 1.0
+
+
+class _Soft(NamedTuple):
+    """Soft labels as a target of the logits. Rows count by their mass, of mean one."""
+
+    labels: Floats  # (n, K)
+    rough: Features  # the same
+    mass: Floats  # (n,): their sums
+
+    @classmethod
+    def of(cls, labels: Floats) -> _Soft:
+        labels = labels / labels.sum(axis=1).mean()
+        return cls(labels, labels.astype(np.float32), labels.sum(axis=1))
+
+    def shares(self) -> Floats:
+        return np.asarray(self.labels.mean(axis=0))
+
+    def dense(self) -> Features:
+        return self.rough
+
+    def softmax_in_place(self, logits: NDArray[Any]) -> float:
+        logits -= logits.max(axis=1, keepdims=True)
+        own = np.einsum("ik,ik->i", self._as(logits), logits).mean(dtype=np.float64)
+        return float((self.mass * np.log(_normalise_exp(logits))).mean() - own)
+
+    def slope_in_place(self, proba: NDArray[Any]) -> None:
+        proba *= self.mass.astype(proba.dtype)[:, None]
+        proba -= self._as(proba)
+
+    def _as(self, like: NDArray[Any]) -> NDArray[Any]:
+        return self.rough if like.dtype == np.float32 else self.labels
+
+
+def _normalise_exp(logits: NDArray[Any]) -> NDArray[Any]:
+    """Turn logits (n, K) with a largest entry of 0 in each row into probabilities; return the sums."""
+    np.exp(logits, out=logits)
+    total: NDArray[Any] = logits.sum(axis=1)
+    logits /= total[:, None]
+    return total
+
+
 class Coordinates(NamedTuple):
     """U = (factor^T basis^T v, sqrt(curvature) b), with factor factor^T = curvature * gram + floor."""
 
     factor: Floats  # (r, r)
     curvature: float
     floor: float
-    basis: Features | None  # (d, r), orthonormal: the span of the rows, where they are fewer than columns
+    basis: NDArray[Any] | None  # (d, r), orthonormal: the span of the rows, if fewer than columns
 
     def of(self, W: Floats) -> Floats:
         """Return U (r + 1, K) for weights W (r + 1, K) in the basis."""
@@ -115,7 +195,7 @@ class Coordinates(NamedTuple):
         largest = max(float(np.abs(inside).max(initial=0.0)), by_bias)
         if self.basis is None or largest > enough:
             return largest
-        return max(largest, float(np.abs(self.basis @ inside.astype(np.float32)).max(initial=0.0)))
+        return max(largest, float(np.abs(self.basis @ inside.astype(self.basis.dtype)).max(initial=0.0)))
 
     def by_coordinates(self, gradient: Floats) -> Floats:
         """Return the gradient (r + 1, K) by U for one (d + 1, K) by the weights."""
@@ -132,10 +212,10 @@ class Coordinates(NamedTuple):
 class Problem(NamedTuple):
     """Features in coordinates that suit them, and where to start."""
 
-    Z: Features  # (n, r): centred, in the basis
+    Z: NDArray[Any]  # (n, r): centred, in the basis; float32, or float64 where that is not enough
     gram: Floats  # (r, r): Z^T Z / n
     whitened: Features  # (n, r): Z times the weights at U is whitened times U
-    codes: Codes
+    targets: _Hard | _Soft
     weight_decay: float
     at: Coordinates
     start: Floats  # U (r + 1, K)
@@ -147,52 +227,37 @@ class Problem(NamedTuple):
         return float(np.finfo(np.float32).eps * self.spreads.max(initial=1e-30)) * (10.0 + size)
 
 
-def _prepare(Z: Features, codes: Codes, n_classes: int, weight_decay: float) -> Problem:
+def _prepare(Z: Features, targets: _Hard | _Soft, weight_decay: float) -> Problem:
     """Find coordinates and a start for centred features Z (n, d)."""
-    basis = None
     spreads = np.sqrt(np.einsum("ij,ij->j", Z, Z).astype(np.float64) / len(Z))
-    if len(Z) < Z.shape[1]:  # weights lie in the span of the rows: rotate them into n columns
-        basis, triangle = np.linalg.qr(Z.T)
-        Z = np.ascontiguousarray(triangle.T)
+    Z, basis = _in_span(Z)
     gram: Floats = (Z.T @ Z).astype(np.float64) / len(Z)
     spread = float(np.trace(gram)) / max(len(gram), 1)
-    start, curvature = _ridge_start(
-        Z, gram, codes, n_classes, n_classes * weight_decay + 1e-4 * spread + 1e-12, weight_decay
-    )
+    start, curvature = _ridge_start(Z, gram, targets, 1e-4 * spread + 1e-12, weight_decay)
     # a floor for directions without spread; it concerns the coordinates, not the solution
     floor = max(weight_decay, 1e-4 * curvature * spread, 1e-12)
     factor = np.linalg.cholesky(curvature * gram + floor * np.eye(len(gram))).astype(np.float64, copy=False)
     at = Coordinates(factor, curvature, floor, basis)
     whitened = np.ascontiguousarray(solve_triangular(factor.astype(np.float32), Z.T, lower=True).T)
-    return Problem(Z, gram, whitened, codes, weight_decay, at, at.of(start), spreads)
-
-
-def softmax_in_place(logits: NDArray[Any], codes: Codes) -> float:
-    """Turn logits (n, K) into probabilities; return the mean cross-entropy to the classes `codes`."""
-    logits -= logits.max(axis=1, keepdims=True)
-    own = logits[np.arange(len(codes)), codes].mean(dtype=np.float64)
-    np.exp(logits, out=logits)
-    total = logits.sum(axis=1)
-    logits /= total[:, None]
-    return float(np.log(total).mean(dtype=np.float64) - own)
+    return Problem(Z, gram, whitened, targets, weight_decay, at, at.of(start), spreads)
 
 
 def _ridge_start(
-    Z: Features, gram: Floats, codes: Codes, n_classes: int, ridge: float, weight_decay: float
+    Z: Features, gram: Floats, targets: _Hard | _Soft, ridge: float, weight_decay: float
 ) -> tuple[Floats, float]:
     """Return a start W (d + 1, K) for centred features, and the mean curvature p (1 - p) there."""
     n, d = Z.shape
-    counts = np.bincount(codes, minlength=n_classes)
-    targets = np.zeros((n, n_classes), dtype=np.float32)
-    targets[np.arange(n), codes] = 1.0
-    v = cho_solve(cho_factor(gram + ridge * np.eye(d)), (Z.T @ targets).astype(np.float64)) * (n_classes / n)
-    bias = np.log(np.maximum(counts, 0.5) / n)
+    shares = targets.shares()
+    n_classes = len(shares)
+    curved = gram + (n_classes * weight_decay + ridge) * np.eye(d)
+    v = cho_solve(cho_factor(curved), (Z.T @ targets.dense()).astype(np.float64)) * (n_classes / n)
+    bias = np.log(np.maximum(shares, 0.5 / n))
     direction, squares = Z @ v.astype(np.float32), float(np.vdot(v, v))
     best, length, curvature = np.inf, _LENGTHS[0], 0.0
     for trial in _LENGTHS:
         proba = np.float32(trial) * direction
         proba += bias.astype(np.float32)
-        value = softmax_in_place(proba, codes) + 0.5 * weight_decay * trial**2 * squares
+        value = targets.softmax_in_place(proba) + 0.5 * weight_decay * trial**2 * squares
         if value >= best:
             break
         best, length = value, trial
@@ -207,17 +272,16 @@ def _descend(problem: Problem, tol: float, max_iter: int) -> LinearFit:
     The decay costs no product of its own: ||U||^2 = ||v||^2 floor + curvature ||Z v||^2 / n, and Z v are the
     logits that are there anyway.
     """
-    whitened, codes, at, shape = problem.whitened, problem.codes, problem.at, problem.start.shape
+    whitened, targets, at, shape = problem.whitened, problem.targets, problem.at, problem.start.shape
     n, root, decay = len(whitened), np.sqrt(at.curvature), problem.weight_decay / at.floor
-    rows = np.arange(n)
     gradient = np.empty(shape)
 
     def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
         U = flat.reshape(shape)
         scores = whitened @ U[:-1].astype(np.float32)
         proba = scores + (U[-1] / root).astype(np.float32)
-        value = softmax_in_place(proba, codes)
-        proba[rows, codes] -= 1.0
+        value = targets.softmax_in_place(proba)
+        targets.slope_in_place(proba)
         gradient[-1] = proba.sum(axis=0, dtype=np.float64) / (n * root)
         spread = float(np.square(scores, dtype=np.float64).sum()) / n  # float64: a difference is to come
         norm = float(np.vdot(U[:-1], U[:-1])) - at.curvature * spread
@@ -262,9 +326,11 @@ class Point(NamedTuple):
 
 def _polish(Z: Floats, problem: Problem, fit: LinearFit, tol: float, max_iter: int) -> LinearFit:
     """Take Newton steps from where float32 has stopped, with float64 gradients."""
-    point, n_iter = _point(Z, problem.codes, fit.W, problem.weight_decay), fit.n_iter
+    point, n_iter = _point(Z, problem.targets, fit.W, problem.weight_decay), fit.n_iter
     best, left, idle = point, _PRODUCTS * max_iter, 0
     while best.largest > tol and n_iter < max_iter and left > 0 and idle < _PATIENCE:
+        if idle and problem.Z.dtype == np.float32:
+            problem, point, idle = _in_full_precision(problem, Z), best, 0
         direction, products = _newton_direction(problem, point, tol, min(left, 200))
         last, point = point, _search(Z, problem, point, direction)
         n_iter, left = n_iter + 1, left - products
@@ -273,11 +339,19 @@ def _polish(Z: Floats, problem: Problem, fit: LinearFit, tol: float, max_iter: i
     return LinearFit(best.W, best.value, n_iter, best.largest <= tol, best.largest)
 
 
-def _point(Z: Floats, codes: Codes, W: Floats, weight_decay: float) -> Point:
+def _in_full_precision(problem: Problem, Z: Floats) -> Problem:
+    """Return the problem with float64 products, for curvatures too unequal for float32."""
+    Z, basis = _in_span(Z)
+    mass = problem.targets.mass
+    gram = (Z if mass is None else Z * mass[:, None]).T @ Z / len(Z)
+    return problem._replace(Z=Z, gram=gram, at=problem.at._replace(basis=basis))
+
+
+def _point(Z: Floats, targets: _Hard | _Soft, W: Floats, weight_decay: float) -> Point:
     proba = linear_logits(Z, W)
-    value = softmax_in_place(proba, codes) + 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1]))
+    value = targets.softmax_in_place(proba) + 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1]))
     slope = proba.copy()
-    slope[np.arange(len(Z)), codes] -= 1.0
+    targets.slope_in_place(slope)
     slope /= len(Z)
     return Point(W, value, np.vstack([Z.T @ slope + weight_decay * W[:-1], slope.sum(axis=0)]), proba)
 
@@ -290,8 +364,10 @@ def _search(Z: Floats, problem: Problem, point: Point, direction: Floats) -> Poi
     """
     steep = -float(np.vdot(point.gradient, direction))
     length, rounding = 1.0, 1e-12 * max(1.0, abs(point.value))
+    if not steep > 0.0:
+        return point
     for _ in range(50):
-        new = _point(Z, problem.codes, point.W + length * direction, problem.weight_decay)
+        new = _point(Z, problem.targets, point.W + length * direction, problem.weight_decay)
         slope = float(np.vdot(new.gradient, direction))
         if slope <= 0.8 * steep and new.value <= point.value + rounding:
             return new
@@ -305,6 +381,7 @@ def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> 
     Products in float32 are good enough for them.
     """
     Z, weight_decay, proba, shape = problem.Z, problem.weight_decay, point.proba, problem.start.shape
+    curved = proba if problem.targets.mass is None else proba * problem.targets.mass[:, None]
     at = _newton_coordinates(problem, proba)
     gradient = at.by_coordinates(point.gradient)
     norm = float(np.linalg.norm(gradient))
@@ -317,11 +394,11 @@ def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> 
         products += 1
         S = flat.reshape(shape)
         W = at.inside(S)
-        moved = (Z @ W[:-1].astype(np.float32)) + W[-1]
+        moved = (Z @ W[:-1].astype(Z.dtype)) + W[-1]
         moved -= np.einsum("ik,ik->i", proba, moved)[:, None]  # float64: sure rows leave a small difference
-        moved *= proba
+        moved *= curved
         moved /= len(Z)
-        pulled = np.vstack([Z.T @ moved.astype(np.float32) + weight_decay * W[:-1], moved.sum(axis=0)])
+        pulled = np.vstack([Z.T @ moved.astype(Z.dtype) + weight_decay * W[:-1], moved.sum(axis=0)])
         return np.asarray((at.pull(pulled) + least * S).ravel())
 
     operator = LinearOperator((gradient.size, gradient.size), matvec=curve, dtype=np.float64)
@@ -340,10 +417,10 @@ def _newton_coordinates(problem: Problem, proba: Floats) -> Coordinates:
     """Return coordinates for the curvature at hand, which fit columns of unequal spread better."""
     curvature = max(float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / proba.shape[1], 1e-30)
     gram = curvature * problem.gram
-    # the Gram matrix is rounded to float32
+    rounding = 1e-5 if problem.Z.dtype == np.float32 else 1e-13  # of the Gram matrix
     floor = (
         problem.weight_decay
-        + 1e-5 * gram.diagonal()
+        + rounding * gram.diagonal()
         + max(1e-12 * float(gram.diagonal().max(initial=0.0)), 1e-30)
     )
     return problem.at._replace(factor=np.linalg.cholesky(gram + np.diag(floor)), curvature=curvature)

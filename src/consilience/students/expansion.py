@@ -15,7 +15,7 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
-from consilience.kernels.expansion import expand, resample
+from consilience.kernels.expansion import resample, targets
 from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
 
 # How many rows a classifier without sample_weight gets for each row of the transfer set.
@@ -81,11 +81,10 @@ class ExpansionStudent(EstimatorStudent):
             raise InvalidInputError("{argument} must be below 1.", argument="threshold", value=self.threshold)
         check_choice("loss", self.loss, LOSSES)
         random = as_random_state(self.random_state)
-        rows, labels, weights = expand(Q, class_weights, threshold)
         of_row = np.ones(len(Q)) if row_weights is None else row_weights
-        weights = weights * of_row[rows]
-        _warn_of_missing(labels, Q.shape[1])
-        self._fit_expanded(X, rows, labels, weights, len(Q), random)
+        T = targets(Q, class_weights, threshold) * of_row[:, None]
+        _warn_of_missing(T)
+        self._fit_targets(X, T, random)
         if self.loss == "collision":
             target, mass = weigh(Q, class_weights)
             self._lower_collision(X, target, mass * of_row, random)
@@ -96,23 +95,17 @@ class ExpansionStudent(EstimatorStudent):
         check_fitted(self, "estimator_")
         return sklearn_to_onnx(self.estimator_, X_example)
 
-    def _fit_expanded(
-        self,
-        X: Any,
-        rows: NDArray[np.intp],
-        labels: NDArray[np.intp],
-        weights: NDArray[np.float64],
-        n: int,
-        random: np.random.RandomState,
-    ) -> None:
-        """Fit a clone of the estimator to weighted hard labels, and keep it."""
+    def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
+        """Fit a clone of the estimator to weights T (n, L) of the classes of each row, and keep it."""
         estimator = self._seeded_clone(random)
         weight_name = _sample_weight_name(estimator)
+        rows, labels = np.nonzero(T)
+        weights = T[rows, labels]
         if weight_name is None:
-            drawn = resample(weights, random.uniform(size=COPIES * n))
-            _fit(estimator, take_rows(X, rows[drawn]), labels[drawn])
+            drawn = resample(weights, random.uniform(size=COPIES * len(T)))
+            fit_foreign(estimator, take_rows(X, rows[drawn]), labels[drawn])
         else:
-            _fit(estimator, take_rows(X, rows), labels, **{weight_name: weights})
+            fit_foreign(estimator, take_rows(X, rows), labels, **{weight_name: weights})
         self._keep(estimator, np.asarray(estimator.classes_, dtype=np.intp))
 
     def _lower_collision(
@@ -123,14 +116,14 @@ class ExpansionStudent(EstimatorStudent):
         random: np.random.RandomState,
     ) -> None:
         """Refit by EM while the mean collision cross-entropy, weighted by mass, falls; keep the best fit."""
-        n, n_classes = target.shape
+        n_classes = target.shape[1]
         proba = self.predict_all(X, n_classes)
         self.collision_losses_ = [_mean_collision(proba, target, mass)]
         for _ in range(REFITS):
             shares = responsibilities(proba, target)
-            rows, labels, weights = expand(shares, np.ones(n_classes), self.threshold)
+            T = targets(shares, np.ones(n_classes), self.threshold) * mass[:, None]
             best, columns = self.estimator_, self.columns_
-            self._fit_expanded(X, rows, labels, weights * mass[rows], n, random)
+            self._fit_targets(X, T, random)
             proba = self.predict_all(X, n_classes)
             before, after = self.collision_losses_[-1], _mean_collision(proba, target, mass)
             self.collision_losses_.append(after)
@@ -157,7 +150,7 @@ def _sample_weight_name(estimator: Any) -> str | None:
     return "sample_weight" if has_fit_parameter(estimator, "sample_weight") else None
 
 
-def _fit(estimator: Any, X: Any, labels: NDArray[np.intp], **options: Any) -> None:
+def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **options: Any) -> None:
     """Fit a foreign classifier; what it says of bad rows becomes an error of ours."""
     try:
         estimator.fit(X, labels, **options)
@@ -167,8 +160,8 @@ def _fit(estimator: Any, X: Any, labels: NDArray[np.intp], **options: Any) -> No
         raise InvalidInputError(f"The student cannot learn from X: {' '.join(str(error).split())}") from error
 
 
-def _warn_of_missing(labels: NDArray[np.intp], n_classes: int) -> None:
-    missing = np.setdiff1d(np.arange(n_classes), labels)
+def _warn_of_missing(T: NDArray[np.float64]) -> None:
+    missing, n_classes = np.flatnonzero(~T.any(axis=0)), T.shape[1]
     if len(missing):
         warnings.warn(
             CoverageWarning(

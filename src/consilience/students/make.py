@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
-from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,10 +16,11 @@ from consilience._validation import check_choice, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.students.estimator import Loss
 from consilience.students.expansion import ExpansionStudent
+from consilience.students.logistic import LogisticStudent, logistic
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
 
 STUDENTS: dict[str, Callable[[], Any]] = {
-    "logistic": lambda: make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)),
+    "logistic": logistic,
     "forest": lambda: RandomForestClassifier(n_estimators=200, min_samples_leaf=2, n_jobs=-1),
     "boosting": lambda: HistGradientBoostingClassifier(),
     "mlp": lambda: make_pipeline(StandardScaler(), MLPClassifier((256,), max_iter=60, n_iter_no_change=5)),
@@ -56,6 +56,8 @@ def make_student(
         from consilience.text.ngrams import NgramClassifier
 
         student = NgramClassifier()
+    elif isinstance(student, str) and student == "logistic":
+        return LogisticStudent(threshold=threshold, loss=loss, random_state=random_state)
     elif isinstance(student, str) and student != "torch":
         check_choice("student", student, ("torch", "ngrams", *STUDENTS))
         student = named_student(student)

@@ -1,0 +1,68 @@
+"""The logistic student finds the minimum that weighted copies of the rows would give."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from consilience import CoverageWarning, InvalidInputError
+from consilience.kernels.expansion import targets
+from consilience.students.logistic import LogisticStudent
+
+
+def soft_problem(n: int, d: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(3.0, 2.0, size=(n, d)) * np.arange(1, d + 1)
+    Q = np.exp(
+        X / np.arange(1, d + 1) @ rng.normal(size=(d, n_classes)) / d + rng.normal(size=(n, n_classes))
+    )
+    return X, Q / Q.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("n", "d", "n_classes"), [(300, 6, 5), (200, 4, 2), (40, 60, 3)])
+def test_it_is_scikit_learns_on_weighted_copies(n: int, d: int, n_classes: int, seed: int) -> None:
+    X, Q = soft_problem(n, d, n_classes, seed)
+    rng = np.random.default_rng(seed)
+    class_weights, row_weights = rng.uniform(0.2, 3, size=n_classes), rng.uniform(0.1, 2, size=n)
+    student = LogisticStudent(threshold=0.05).fit(X, Q, class_weights, row_weights)
+    scaler = StandardScaler().fit(X)
+    T = targets(Q, class_weights, 0.05) * row_weights[:, None]
+    rows, labels = np.nonzero(T)
+    peer = LogisticRegression(tol=1e-8, max_iter=10_000)
+    peer.fit(scaler.transform(X)[rows], labels, sample_weight=T[rows, labels])
+    expected = peer.predict_proba(scaler.transform(X))
+    np.testing.assert_allclose(student.predict_all(X, n_classes), expected, atol=5e-3)
+    assert student.estimator_[-1].coef_.shape == peer.coef_.shape
+    assert student.n_iter_ >= 1
+
+
+def test_a_class_without_soft_labels_is_left_out_and_named() -> None:
+    X, Q = soft_problem(100, 3, 3, 0)
+    Q = np.insert(Q, 1, 0.0, axis=1)
+    with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 1\)"):
+        student = LogisticStudent().fit(X, Q, np.ones(4))
+    assert student.columns_.tolist() == [0, 2, 3]
+    assert (student.predict_all(X, 4)[:, 1] == 0).all()
+
+
+def test_rows_that_cannot_be_learnt_from() -> None:
+    X, Q = soft_problem(30, 3, 3, 0)
+    X[4, 1] = np.nan
+    with pytest.raises(InvalidInputError, match="contains NaN"):
+        LogisticStudent().fit(X, Q, np.ones(3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)
+        with pytest.raises(InvalidInputError, match="every row has the same class"):
+            LogisticStudent().fit(X[5:], np.eye(3)[np.zeros(25, dtype=int)], np.ones(3))
+
+
+def test_the_collision_loss_falls_with_each_refit() -> None:
+    X, Q = soft_problem(200, 4, 4, 1)
+    student = LogisticStudent(loss="collision").fit(X, Q, np.ones(4))
+    assert len(student.collision_losses_) > 1
+    assert min(student.collision_losses_) < student.collision_losses_[0]
