@@ -59,7 +59,13 @@ def part(fastmath: Relaxed = False, allocates: bool = False) -> Any:
         references in it, which saves a fifth of the compiler's time.
     """
     options: dict[str, Any] = {"fastmath": fastmath, "error_model": "numpy"}
-    if PartCompiler is not None:
-        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": PartCompiler}
-        options["_nrt"] = allocates
-    return register_jitable(**options)
+    if PartCompiler is None:
+        return register_jitable(**options)
+    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": PartCompiler}
+    options["_nrt"] = allocates
+
+    def decorate(function: Any) -> Any:
+        function.is_part = True  # parts that call it check whether it passes arrays on
+        return register_jitable(**options)(function)
+
+    return decorate

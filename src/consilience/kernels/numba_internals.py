@@ -20,10 +20,9 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache, InTreeCach
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.errors import TypingError
 from numba.core.typed_passes import NopythonTypeInference
 from numba.core.untyped_passes import IRProcessing
-
-_PACKAGE = __name__.partition(".")[0]
 
 
 class _PartLibrary(JITCodeLibrary):  # type: ignore[misc]
@@ -72,15 +71,15 @@ class _CheckReferences(AnalysisPass):  # type: ignore[misc]
         def owns_memory(kind: Any) -> bool:
             return bool(state.targetctx.data_model_manager[kind].contains_nrt_meminfo())
 
-        def is_ours(call: Any) -> bool:
+        def is_part(call: Any) -> bool:
             function = getattr(state.typemap[call.func.name], "typing_key", None)
-            return str(getattr(function, "__module__", "")).startswith(_PACKAGE)
+            return bool(getattr(function, "is_part", False))
 
-        calls = [call for call in state.calltypes if getattr(call, "op", "") == "call" and is_ours(call)]
+        calls = [call for call in state.calltypes if getattr(call, "op", "") == "call" and is_part(call)]
         given = [state.calltypes[call].return_type for call in calls]
         if any(owns_memory(kind) for kind in (state.return_type, *given)):
             name = state.func_id.func_qualname
-            raise TypeError(f"{name} makes or returns arrays: declare it as part(allocates=True).")
+            raise TypingError(f"{name} makes or returns arrays: declare it as part(allocates=True).")
         return False
 
 

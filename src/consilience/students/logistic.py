@@ -45,7 +45,7 @@ class LogisticStudent(ExpansionStudent):
             raise InvalidInputError("The student cannot learn from X: it contains NaN.")
         columns = np.flatnonzero(T.any(axis=0))
         if len(columns) < 2:
-            raise InvalidInputError("The student cannot learn from X: every row has the same class.")
+            raise InvalidInputError("The student cannot learn from X: every row has the same one class.")
         T = T[:, columns]
         n_classes, total = len(columns), float(T.sum())
         # scikit-learn has one column of weights for two classes: twice the decay gives the same model
