@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._components import connected_by_pattern
 from consilience._progress import Progress, silent
 from consilience._validation import (
     as_numbers,
@@ -21,94 +19,35 @@ from consilience._validation import (
     check_packed_logits,
     check_temperature,
 )
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse_mean
-from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.distillation import sd
-from consilience.kernels.unify.factorisation import (
-    abstention_patterns,
-    mf_lf_logits,
-    mf_lv_logits,
-    mf_p_probabilities,
-)
-from consilience.kernels.unify.off_set import off_set_logits
-from consilience.kernels.unify.packed import Layout, make_layout, softmax_by_component
+from consilience.kernels.unify.packed import make_layout
+from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
+from consilience.unify.methods import METHODS, Lateness, Options, estimate_rows
+from consilience.unify.pool import ESTIMATES, choose_pool
+from consilience.unify.ranks import estimate_by_ranks
 
-Method = Literal["sd", "ce", "mf-p", "mf-lv", "mf-lf"]
+Method = Literal["auto", "ranks", "sd", "ce", "mf-p", "mf-lv", "mf-lf"]
 OwnMethod = Callable[[Floats, LabelSpace, float], ArrayLike]
+METHOD_NAMES = ("auto", "ranks", *METHODS)
+"""Every method by its name: two that compare rows with each other, and the paper's."""
 
 # Rows solved at a time: it bounds the memory of intermediate arrays, and the time between progress reports.
 CHUNK_ROWS = 32_768
 # Largest logit, also over the temperature, for methods that add logits up: such sums stay finite.
 LARGEST_LOGIT = 1e300
+# T of eq. (2): the paper's, and that of methods whose soft labels are as sharp as they should be already.
+TEMPERATURE = 3.0
+OWN_TEMPERATURE = 1.0
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a solver is told."""
+class Estimated(NamedTuple):
+    """Soft labels, and how ``"auto"`` made them."""
 
-    temperature: float
-    tol: float
-    max_iter: int
-    ridge: float
-    off_set: bool
-
-
-class Solution(NamedTuple):
-    """What a solver finds for k rows."""
-
-    values: Floats  # (k, L) unified logits, or probabilities: see `Solver.gives`
-    reached: Floats | None = None  # (k,) what the stopping rule compares with tol; None from a closed form
-
-
-@dataclass(frozen=True)
-class Solver:
-    """One method: how it is solved, and when it stops."""
-
-    solve: Callable[[Floats, Layout, Options], Solution]
-    tol: float = 0.0
-    max_iter: int = 0
-    reached: str = ""  # what `Solution.reached` measures, for the warning
-    gives: Literal["logits", "probabilities"] = "logits"
-    adds_logits: bool = False  # if so, they must not be too large
-
-
-def _solve_sd(logits: Floats, layout: Layout, o: Options) -> Solution:
-    return Solution(sd(logits, layout, o.temperature))
-
-
-def _solve_ce(logits: Floats, layout: Layout, o: Options) -> Solution:
-    if o.off_set:
-        return Solution(off_set_logits(logits, layout, o.temperature))
-    U, norms, _ = ce_logits(logits, layout, o.temperature, o.tol, o.max_iter)
-    return Solution(U, norms)
-
-
-def _solve_mf_p(logits: Floats, layout: Layout, o: Options) -> Solution:
-    u, _, changes, _ = mf_p_probabilities(logits, layout, o.temperature, o.tol, o.max_iter)
-    with np.errstate(divide="ignore"):
-        return Solution(np.log(u), changes)
-
-
-def _solve_mf_lv(logits: Floats, layout: Layout, o: Options) -> Solution:
-    U, _, changes, _ = mf_lv_logits(logits, layout, o.temperature, o.ridge, o.tol, o.max_iter)
-    return Solution(U, changes)
-
-
-def _solve_mf_lf(logits: Floats, layout: Layout, o: Options) -> Solution:
-    return Solution(mf_lf_logits(logits, layout, o.temperature))
-
-
-METHODS: dict[str, Solver] = {
-    "sd": Solver(_solve_sd, gives="probabilities"),
-    "ce": Solver(_solve_ce, 1e-8, 200, "gradient norm", adds_logits=True),
-    "mf-p": Solver(_solve_mf_p, 1e-3, 3000, "change per iteration"),
-    "mf-lv": Solver(_solve_mf_lv, 1e-3, 3000, "change per iteration", adds_logits=True),
-    "mf-lf": Solver(_solve_mf_lf, adds_logits=True),
-}
-"""Every method by its name. A new one is a kernel and a line here."""
+    soft_labels: Floats  # (n, L)
+    weights: dict[str, float] | None = None  # the share of each estimate in the pool
 
 
 def estimate_soft_labels(
@@ -116,11 +55,12 @@ def estimate_soft_labels(
     space: LabelSpace,
     method: Method | OwnMethod = "mf-lf",
     *,
-    temperature: float = 3.0,
+    temperature: float | Literal["auto"] = "auto",
     tol: float | None = None,
     max_iter: int | None = None,
     ridge: float = 0.01,
     off_set: bool = False,
+    reference: ArrayLike | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
     """Estimate probabilities over all classes from what each teacher says about its own.
@@ -132,29 +72,37 @@ def estimate_soft_labels(
     ----------
     logits : (n, m) array
         Packed logits, teacher after teacher. A teacher that abstains on a row has NaN in its whole block.
-        For ``"ce"`` (without `off_set`), ``"mf-lv"`` and ``"mf-lf"`` they are at most 1e300 in size, also
-        when divided by the temperature.
+        For ``"ce"`` (without `off_set`), ``"mf-lv"``, ``"mf-lf"`` and ``"auto"`` they are at most 1e300 in
+        size, also when divided by the temperature.
     space : LabelSpace
         Where each teacher's columns are.
-    method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
+    method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd", "ranks", "auto"} or callable
         ``"mf-lf"``: least squares on logits, eq. (17) with v = 1, in closed form. ``"ce"``: cross-entropy,
         eq. (9), by Newton's method. ``"mf-p"``, ``"mf-lv"``: Algorithms 1 and 2, alternating least squares.
-        ``"sd"``: the mean of the zero-padded p_i, the naive baseline. Or a function of your own,
+        ``"sd"``: the mean of the zero-padded p_i, the naive baseline. These are the paper's, and solve each
+        row by itself. ``"ranks"``: least squares on ranks over the rows. ``"auto"``, the default of
+        `Unifier`: ranks, ``"mf-lf"`` and ``"ce"`` pooled; see Notes. Or a function of your own,
         ``method(logits, space, temperature)``, that returns probabilities (n, L) in the order of
         ``space.classes``. Its logits (n, m) are float64, checked and read-only.
-    temperature : float
-        T of eq. (2), applied to every teacher's logits. From 1e-6 to 1e6.
+    temperature : float or "auto"
+        T of eq. (2), applied to every teacher's logits. From 1e-6 to 1e6. ``"auto"`` is 1 for ``"ranks"`` and
+        ``"auto"``, whose own soft labels it softens, and the paper's 3 for the others.
     tol : float, optional
         When to stop: the norm of the gradient for ``"ce"`` (1e-8), the root-mean-square change of u and of v
         in one iteration for ``"mf-p"`` and ``"mf-lv"`` (1e-3). Methods in closed form do not use it.
     max_iter : int, optional
-        The most iterations: 200 for ``"ce"``, 3000 for ``"mf-p"`` and ``"mf-lv"``.
+        The most iterations: 200 for ``"ce"``, 3000 for ``"mf-p"`` and ``"mf-lv"``. With ``"auto"``, `tol` and
+        `max_iter` are those of its ``"ce"``.
     ridge : float
         Regularisation of ``"mf-lv"``, lambda of eq. (15).
     off_set : bool
         Off-set weighting, for ``"ce"`` only. A teacher's weight on a row is the mass that the estimate gives
         to its classes there. If none of its classes fits the row, its answer is noise, and plain ``"ce"``
         would give that noise a full vote. See Notes.
+    reference : (r, m) array, optional
+        Packed logits of other rows to rank against, for ``"ranks"`` and ``"auto"``. By default rows are
+        ranked among themselves. Give it to label a few new rows: with some thousand rows as the reference,
+        they get nearly the soft labels that they would have among all of these.
     progress : callable
         Called with ("soft labels", rows done, rows in all).
 
@@ -162,8 +110,9 @@ def estimate_soft_labels(
     -------
     (n, L) array
         Probabilities in the order of ``space.classes``. If the teachers that answer on a row leave groups of
-        classes unconnected, each group has mass in proportion to its number of classes. A row on which every
-        teacher abstains is uniform. (``"sd"`` has no such freedom: mass is where the teachers put it.)
+        classes unconnected, the paper's methods give each group mass in proportion to its number of classes;
+        ``"ranks"`` and ``"auto"`` compare the groups by ranks. A row on which every teacher abstains is
+        uniform. (``"sd"`` has no such freedom: mass is where the teachers put it.)
 
     Warns
     -----
@@ -172,6 +121,18 @@ def estimate_soft_labels(
 
     Notes
     -----
+    ``"ranks"`` replaces the score of teacher i for class l by how high the row ranks in that column over all
+    rows, z_il = -1/2 log a_il - 1/2 log b_il. Here a_il is the rank in the column over n + 1, and b_il that
+    among all columns of the teacher over n |L_i| + 1; rank 1 is the surest, and ties share their mean rank. A
+    row that is of class l is among the most l-like rows that the teacher has seen, whatever its temperature
+    and kind. Then q = softmax(u), where u and c minimise the sum of (u_l + c_i - z_il)^2 with the smallest c,
+    so that teachers without a common class are compared, too. This assumes that every class occurs among the
+    rows: some row is always first in a column.
+
+    ``"auto"`` adds up the unified logits of ``"ranks"``, ``"mf-lf"`` and ``"ce"`` (at T = 1), each divided by
+    its standard deviation, with weights that best predict the decisions of each teacher from the others. It
+    is as sure as ``"ranks"`` on average. Between groups of teachers without a common class, ranks decide.
+
     With `off_set`, q minimises eq. (9) with each teacher's term weighted by w_i = q(L_i), where the weights
     are held fixed: it is the fixed point of solving for q and weighting anew. There ``N_l q(l) = sum over the
     teachers that know l of q(L_i) p_i(l)``, with N_l the number of these teachers. This is linear in q and is
@@ -192,39 +153,90 @@ def estimate_soft_labels(
     array([[0.167, 0.667, 0.167]])
     """
     options = check_options(method, temperature, tol, max_iter, off_set, ridge)
+    return solve_soft_labels(logits, space, method, options, reference, progress).soft_labels
+
+
+def solve_soft_labels(
+    logits: ArrayLike,
+    space: LabelSpace,
+    method: Method | OwnMethod,
+    options: Options,
+    reference: ArrayLike | None = None,
+    progress: Progress = silent,
+) -> Estimated:
+    """Do what `estimate_soft_labels` does, with checked options, and say how."""
     packed = check_packed_logits(logits, space)
+    if reference is not None:
+        if method not in ("auto", "ranks"):
+            raise InvalidInputError(
+                f"{{argument}} is for methods that rank rows, 'auto' and 'ranks'; "
+                f"method is {method_name(method)!r}.",
+                argument="reference",
+            )
+        reference = check_packed_logits(reference, space)
     if callable(method):
         Q = _own_soft_labels(method, packed, space, options.temperature)
         progress("soft labels", len(Q), len(Q))
-        return Q
-    if METHODS[method].adds_logits and not options.off_set:
+        return Estimated(Q)
+    adds_logits = method == "auto" or (method in METHODS and METHODS[method].adds_logits)
+    if adds_logits and not options.off_set:
         _check_size(packed, options.temperature)
-    layout = make_layout(space.columns, space.offsets, space.n_classes)
-    Q = np.empty((len(packed), space.n_classes))
-    late, worst = 0, 0.0
+    return _solve(packed, space, method, options, reference, progress)
+
+
+def _solve(
+    packed: Floats,
+    space: LabelSpace,
+    method: str,
+    options: Options,
+    reference: Floats | None,
+    progress: Progress,
+) -> Estimated:
+    """Solve one part of the rows after the other."""
+    solve, weights = _prepare(packed, space, method, options, reference)
+    Q, late = np.empty((len(packed), space.n_classes)), Lateness()
     for start in range(0, len(packed), CHUNK_ROWS):
-        rows = slice(start, start + CHUNK_ROWS)
-        Q[rows], reached = _estimate_chunk(packed[rows], layout, METHODS[method], options)
-        if reached is not None:
-            late += int((~(reached <= options.tol)).sum())
-            worst = max(worst, float(reached.max()))
-        progress("soft labels", min(rows.stop, len(packed)), len(packed))
-    if late:
-        warnings.warn(
-            ConvergenceWarning(
-                f"{method} stopped at {{argument}} in {late} of {len(packed)} rows, with a "
-                f"{METHODS[method].reached} of up to {worst:.1e} (tol {options.tol:.1e}). Raise it, or tol.",
-                argument="max_iter",
-                value=options.max_iter,
-            ),
-            stacklevel=2,
-        )
-    return Q
+        rows = slice(start, min(start + CHUNK_ROWS, len(packed)))
+        Q[rows], reached = solve(rows)
+        late.count(reached, options.tol, rows.stop - rows.start)
+        progress("soft labels", rows.stop, len(packed))
+    late.warn("ce" if method == "auto" else method, options, stacklevel=5)
+    return Estimated(Q, weights)
+
+
+SolveRows = Callable[[slice], tuple[Floats, Floats | None]]
+
+
+def _prepare(
+    packed: Floats, space: LabelSpace, method: str, options: Options, reference: Floats | None
+) -> tuple[SolveRows, dict[str, float] | None]:
+    """Do what needs all rows at once.
+
+    Returns a function from some of the rows to their soft labels and to what the stopping rule reached, and
+    the weights of a pool.
+    """
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    if method in METHODS:
+        return lambda rows: estimate_rows(packed[rows], layout, METHODS[method], options), None
+    z = rank_scores(packed, layout.offsets, reference)
+    if method == "ranks":
+        return lambda rows: (estimate_by_ranks(z[rows], layout, options.temperature), None), None
+    if reference is None:
+        pool = choose_pool(z, packed, layout, options)
+    else:  # a pool must not hang on the few rows that are to be labelled
+        pool = choose_pool(rank_scores(reference, layout.offsets), reference, layout, options)
+    unheated = replace(options, temperature=1.0)
+
+    def solve(rows: slice) -> tuple[Floats, Floats | None]:
+        pooled = pool.logits(z[rows], packed[rows], layout, unheated)
+        return pooled.soft_labels(options.temperature), pooled.reached
+
+    return solve, dict(zip(ESTIMATES, pool.weights.tolist(), strict=True))
 
 
 def check_options(
     method: Method | OwnMethod,
-    temperature: float = 3.0,
+    temperature: float | Literal["auto"] = "auto",
     tol: float | None = None,
     max_iter: int | None = None,
     off_set: bool = False,
@@ -232,7 +244,7 @@ def check_options(
 ) -> Options:
     """Return the options of a method, or say which is wrong; parameters as in `estimate_soft_labels`."""
     if not callable(method):
-        check_choice("method", method, METHODS)
+        check_choice("method", method, METHOD_NAMES)
     elif tol is not None or max_iter is not None:
         raise InvalidInputError(
             "tol= and max_iter= are options of the methods with a name; give your own method its own."
@@ -245,14 +257,20 @@ def check_options(
             value=True,
             remedy=("method", "ce"),
         )
-    solver = METHODS["sd" if callable(method) else method]  # a function has no stopping rule of ours, like sd
+    # "auto" has the stopping rule of its ce; ranks and functions have none of ours, like sd
+    solver = METHODS.get("ce" if method == "auto" else method_name(method), METHODS["sd"])
     return Options(
-        temperature=check_temperature(temperature),
+        temperature=default_temperature(method) if temperature == "auto" else check_temperature(temperature),
         tol=solver.tol if tol is None else check_number("tol", tol, above=0),
         max_iter=solver.max_iter if max_iter is None else check_count("max_iter", max_iter),
         ridge=check_number("ridge", ridge, above=0),
         off_set=bool(off_set),
     )
+
+
+def default_temperature(method: Method | OwnMethod) -> float:
+    """Return the temperature that ``"auto"`` stands for."""
+    return OWN_TEMPERATURE if method in ("auto", "ranks") else TEMPERATURE
 
 
 def method_name(method: Method | OwnMethod) -> str:
@@ -290,18 +308,6 @@ def _own_soft_labels(method: OwnMethod, packed: Floats, space: LabelSpace, tempe
     if Q.shape != shape:
         raise InvalidInputError(f"The {name} shape {Q.shape}; {expected}.")
     return check_distributions(f"What {name}", Q).copy()
-
-
-def _estimate_chunk(
-    logits: Floats, layout: Layout, solver: Solver, options: Options
-) -> tuple[Floats, Floats | None]:
-    """Return soft labels (k, L), and what the stopping rule reached (k,)."""
-    solution = solver.solve(logits, layout, options)
-    if solver.gives == "probabilities":
-        return solution.values, solution.reached
-    patterns, of_row = abstention_patterns(logits, layout.offsets)
-    component = connected_by_pattern(layout.columns, layout.offsets, solution.values.shape[1], patterns)
-    return softmax_by_component(solution.values, component, of_row), solution.reached
 
 
 def balance_weights(Q: ArrayLike) -> NDArray[np.float64]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +19,7 @@ from consilience._validation import (
     take_rows,
 )
 from consilience.collision.pseudo_labels import collision_pseudo_labels
-from consilience.exceptions import CoverageWarning, InvalidInputError
+from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.unify.packed import floor_blocks
@@ -34,46 +32,23 @@ from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
+from consilience.unify.scored import Estimate, Scored, check_coverage
 from consilience.unify.soft_labels import (
+    Estimated,
     Method,
     OwnMethod,
     balance_weights,
     check_options,
-    estimate_soft_labels,
+    default_temperature,
     method_name,
+    solve_soft_labels,
 )
 
 __all__ = ["Unifier"]
 
 
-# The logit of a known label, in units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
-LABEL_LOGIT = 14.0
 # Weight of fairness in the pseudo-labels of self_label: on the digits trials, 1 to 100 hardly differ.
 SELF_LABEL_LAM = 10.0
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What the teachers say about the rows, and what else is known about them."""
-
-    teachers: list[Teacher]
-    space: LabelSpace
-    logits: Floats  # (n, m) after calibration and smoothing
-    labels: NDArray[np.intp]  # (n,) position of the known label, -1 without one
-    covered: NDArray[np.bool_]  # (n,) whether a teacher answers or a label is known
-    n_abstentions: NDArray[np.intp]  # (N,)
-    temperatures: Floats  # (N,)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Soft labels, and how they came about."""
-
-    soft_labels: Floats | None
-    label_space: LabelSpace
-    n_abstentions: NDArray[np.intp]
-    temperatures: Floats
-    seconds: dict[str, float]
 
 
 class Unifier(StudentClassifier):
@@ -93,8 +68,10 @@ class Unifier(StudentClassifier):
         ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
         options. For texts, ``"ngrams"`` or a `consilience.text.NgramClassifier`. None means ``"ngrams"`` for
         texts and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.
-    method : {"mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
-        How soft labels are estimated, or your own function: see `estimate_soft_labels`.
+    method : {"auto", "ranks", "mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
+        How soft labels are estimated, or your own function: see `estimate_soft_labels`. ``"auto"`` pools
+        ranks with the paper's ``"mf-lf"`` and ``"ce"``, weighted by how well each predicts a teacher from the
+        others. With ``train="backprop"`` it means ``"mf-lf"``.
     train : {"estimate", "backprop"}
         Estimate soft labels, then train on them; or train a torch student on the method's own loss
         (Sec. 3.5.1: CE-BP, MF-P-BP, MF-LV-BP, MF-LF-BP).
@@ -103,9 +80,10 @@ class Unifier(StudentClassifier):
         sets differ, and not if they are all equal: the paper's finding. ``"sqrt"`` takes the root of these
         weights. It is for many classes, some of which hardly occur: with full weights the student would learn
         them from the noise in the labels of other rows. Only with ``train="estimate"``.
-    temperature : float
+    temperature : float or "auto"
         T of eq. (2), for the teachers' outputs and the student's alike; from 1e-6 to 1e6. Probabilities are
-        given at T = 1.
+        given at T = 1. ``"auto"`` is 1 for the methods ``"auto"`` and ``"ranks"``, and the paper's 3 for all
+        others.
     loss : {"cross-entropy", "collision"}
         What the student minimises with ``train="estimate"``. ``"collision"`` is the collision cross-entropy
         (see `consilience.collision_cross_entropy`). With it, rows with uncertain soft labels get less weight:
@@ -131,7 +109,8 @@ class Unifier(StudentClassifier):
     aliases : mapping, optional
         Other names of classes: ``{"automobile": "car"}``.
     disconnected : {"warn", "error", "ignore"}
-        What to do if teachers fall into groups that share no class; see `LabelSpace`.
+        What to do if teachers fall into groups that share no class: see `LabelSpace`. The methods ``"auto"``
+        and ``"ranks"`` compare such groups, if every class occurs in X.
     smoothing : float
         A teacher of k classes gives each of them a probability of at least smoothing / k. What a model says
         about classes it rules out is noise, and exact zeros (from forests, say) would dominate the logits.
@@ -159,6 +138,8 @@ class Unifier(StudentClassifier):
         The balancing weights, where balancing is on.
     pseudo_labels_ : (n, L) array or None
         With `self_label`, the fair pseudo-labels; NaN in rows that the student does not see.
+    pool_weights_ : dict or None
+        With ``method="auto"``, the share of each estimate in the pool.
     temperatures_ : (N,) array
         What each teacher's logits were divided by: 1 without `calibrate`.
     label_space_ : LabelSpace
@@ -190,10 +171,10 @@ class Unifier(StudentClassifier):
         self,
         teachers: Any,
         student: Any = None,
-        method: Method | OwnMethod = "mf-lf",
+        method: Method | OwnMethod = "auto",
         train: Literal["estimate", "backprop"] = "estimate",
         balance: Literal["auto", "sqrt"] | bool = "auto",
-        temperature: float = 3.0,
+        temperature: float | Literal["auto"] = "auto",
         loss: Loss = "cross-entropy",
         *,
         self_label: bool = False,
@@ -248,12 +229,12 @@ class Unifier(StudentClassifier):
         student = self._make_student(X)
         seconds: dict[str, float] = {}
         scored = self._score(X, y, logits, seconds)
-        Q = class_weights = pseudo_labels = None
+        Q = class_weights = pseudo_labels = pool_weights = None
         if self.train == "backprop":
             with timed(seconds, "training"):
                 self._train_backprop(student, X, scored)
         else:
-            Q = self._soft_labels(scored, seconds)
+            Q, pool_weights = self._soft_labels(scored, seconds)
             class_weights = self._class_weights(Q, scored)
             with timed(seconds, "training"):
                 pseudo_labels = self._train(student, X, Q, class_weights, scored)
@@ -263,11 +244,12 @@ class Unifier(StudentClassifier):
         self.classes_ = scored.space.classes
         self.n_abstentions_ = scored.n_abstentions
         self.temperatures_ = scored.temperatures
+        self.pool_weights_: dict[str, float] | None = pool_weights
         self.soft_labels_: Floats | None = Q
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
-        self._temperature = float(self.temperature)
+        self._temperature = self._resolved_temperature()
         self._about = self._describe()
         self._keep_student(student, X)
         return self
@@ -288,15 +270,15 @@ class Unifier(StudentClassifier):
         Columns are in the order of ``label_space().classes``.
         """
         self._check_params()
-        return self._soft_labels(self._score(X, y, logits, {}), {})
+        return self._soft_labels(self._score(X, y, logits, {}), {}).soft_labels
 
     def _estimate(self, X: Any, y: Any) -> Estimate:
-        """Return what `estimate` returns, and how it came about; for the command line."""
+        """Return what `estimate` returns, and how it was made; for the command line."""
         self._check_params()
         seconds: dict[str, float] = {}
         scored = self._score(X, y, None, seconds)
-        Q = self._soft_labels(scored, seconds)
-        return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, seconds)
+        Q, weights = self._soft_labels(scored, seconds)
+        return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, weights, seconds)
 
     def _check_params(self) -> None:
         check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set)
@@ -305,9 +287,7 @@ class Unifier(StudentClassifier):
         check_choice("loss", self.loss, LOSSES)
         check_choice("self_label", self.self_label, (True, False))
         check_choice("calibrate", self.calibrate, (None, "agreement"))
-        check_number("smoothing", self.smoothing, at_least=0)
-        if self.smoothing >= 1:
-            raise InvalidInputError("{argument} must be below 1.", argument="smoothing", value=self.smoothing)
+        check_number("smoothing", self.smoothing, at_least=0, below=1)
         check_count("batch_size", self.batch_size)
         given_teachers(self.teachers)
         if self.self_label and (self.train, self.loss) != ("estimate", "cross-entropy"):
@@ -316,7 +296,7 @@ class Unifier(StudentClassifier):
                 f"they are {self.train!r} and {self.loss!r}."
             )
         if self.train == "backprop":
-            if self.method == "sd" or callable(self.method):
+            if self.method in ("sd", "ranks") or callable(self.method):
                 raise InvalidInputError(
                     "{argument} has no backprop form; use {remedy}.",
                     argument="method",
@@ -396,7 +376,7 @@ class Unifier(StudentClassifier):
                 raise InvalidInputError(f"{what} {count} rows and X has {rows}.")
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered = answered.any(axis=1) | (labels >= 0)
-        _check_coverage(covered)
+        check_coverage(covered)
         temperatures = np.ones(space.n_teachers)
         if self.calibrate is not None:
             with timed(seconds, "calibration"):
@@ -406,21 +386,18 @@ class Unifier(StudentClassifier):
             packed = floor_blocks(packed, space.offsets, float(self.smoothing))
         return Scored(teachers, space, packed, labels, covered, (~answered).sum(axis=0), temperatures)
 
-    def _soft_labels(self, scored: Scored, seconds: dict[str, float]) -> Floats:
+    def _soft_labels(self, scored: Scored, seconds: dict[str, float]) -> Estimated:
         with timed(seconds, "soft labels"):
-            Q = estimate_soft_labels(
+            found = solve_soft_labels(
                 scored.logits,
                 scored.space,
                 self.method,
-                temperature=self.temperature,
-                tol=self.tol,
-                max_iter=self.max_iter,
-                off_set=self.off_set,
+                check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set),
                 progress=self.progress or silent,
             )
             pinned = scored.labels >= 0
-            Q[pinned] = np.eye(scored.space.n_classes)[scored.labels[pinned]]
-        return Q
+            found.soft_labels[pinned] = np.eye(scored.space.n_classes)[scored.labels[pinned]]
+        return found
 
     def _class_weights(self, Q: Floats, scored: Scored) -> Floats | None:
         """Return the balancing weights (L,) of soft labels Q (n, L), or None if balancing is off."""
@@ -464,7 +441,7 @@ class Unifier(StudentClassifier):
             n_classes=Q.shape[1],
             criterion=make(
                 class_weights=class_weights,
-                temperature=self.temperature,
+                temperature=self._resolved_temperature(),
                 weighted=row_weights is not None,
             ),
             progress=self.progress or silent,
@@ -480,7 +457,7 @@ class Unifier(StudentClassifier):
         n_classes = Q.shape[1]
         labels, mass = weigh(Q, class_weights)
         if student.scores == "logits":
-            proba = np.asarray(softmax(student.predict_logits(X) / self.temperature, axis=1))
+            proba = np.asarray(softmax(student.predict_logits(X) / self._resolved_temperature(), axis=1))
         else:
             proba = student.predict_all(X, n_classes)
         share = (Q * class_weights).mean(axis=0)  # with balancing, equal for all classes that have mass
@@ -495,30 +472,30 @@ class Unifier(StudentClassifier):
         """Fit a torch student to the loss of the method."""
         from consilience.nn import BACKPROP_LOSSES
 
-        space, logits = scored.space, scored.logits
-        known = scored.labels >= 0
-        if known.any():
-            # Known labels are one more teacher, which knows every class and answers only on labelled rows.
-            # The other teachers abstain there. So no loss needs to know about labels.
-            lists = [*space.class_lists, space.classes]
-            names = [*space.names, "known labels"]
-            space = LabelSpace(lists, names=names, disconnected="ignore")
-            block = np.full((len(logits), len(space.classes)), np.nan)
-            block[known] = LABEL_LOGIT * np.eye(len(space.classes))[scored.labels[known]]
-            logits = np.hstack([np.where(known[:, None], np.nan, logits), block])
+        space, logits = scored.with_labels_as_teacher()
         if not scored.covered.all():
             logits, X = logits[scored.covered], take_rows(X, scored.covered)
-        criterion = BACKPROP_LOSSES[method_name(self.method)](space, temperature=self.temperature)
+        criterion = BACKPROP_LOSSES[self._backprop_method()](space, temperature=self._resolved_temperature())
         student.fit(
             X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
         )
 
+    def _backprop_method(self) -> str:
+        """Return the method whose loss a student is trained on."""
+        return "mf-lf" if self.method == "auto" else method_name(self.method)
+
+    def _resolved_temperature(self) -> float:
+        """Return the temperature as a number."""
+        if self.temperature != "auto":
+            return float(self.temperature)
+        return default_temperature("mf-lf" if self.train == "backprop" else self.method)
+
     def _describe(self) -> dict[str, str]:
         """Return the options that the saved file is to name."""
         about = {
-            "method": method_name(self.method),
+            "method": self._backprop_method() if self.train == "backprop" else method_name(self.method),
             "train": self.train,
-            "temperature": f"{self.temperature:g}",
+            "temperature": f"{self._resolved_temperature():g}",
         }
         if self.calibrate is not None:
             about["calibrate"] = self.calibrate
@@ -531,16 +508,3 @@ class Unifier(StudentClassifier):
 
     def _origin(self) -> Origin:
         return Origin(f"Unified from {len(self.teachers_)} teachers.", self._about)
-
-
-def _check_coverage(covered: NDArray[np.bool_]) -> None:
-    """Raise if nothing is known about any row; warn if nothing is known about some."""
-    if not covered.any():
-        raise InvalidInputError("Every teacher abstains on every row of X; there is nothing to learn from.")
-    if not covered.all():
-        warnings.warn(
-            f"Every teacher abstains on {int((~covered).sum())} of {len(covered)} rows; "
-            "the student does not see these.",
-            CoverageWarning,
-            stacklevel=4,
-        )

@@ -54,10 +54,13 @@ def unify(
         ),
     ] = None,
     student: Student = "auto",
-    method: Annotated[str, typer.Option(help="One of mf-lf, ce, mf-p, mf-lv, sd.")] = "mf-lf",
+    method: Annotated[str, typer.Option(help="One of auto, ranks, mf-lf, ce, mf-p, mf-lv, sd.")] = "auto",
     train: Annotated[str, typer.Option(help="estimate, or backprop (torch student).")] = "estimate",
     balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes, sqrt or no.")] = "auto",
-    temperature: Annotated[float, typer.Option(help="Softens the teachers' outputs.")] = 3.0,
+    temperature: Annotated[
+        str,
+        typer.Option(help="Softens the teachers' outputs; auto: 1 for auto and ranks, 3 for the others."),
+    ] = "auto",
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate", help="Divide each teacher's logits by a temperature of its own."),
@@ -97,12 +100,13 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.unify.soft_labels import METHODS, check_options
-    from consilience.unify.unifier import Estimate, Unifier
+    from consilience.unify.soft_labels import METHOD_NAMES, check_options
+    from consilience.unify.scored import Estimate
+    from consilience.unify.unifier import Unifier
 
     check_choice("student", student, STUDENTS)
     check_choice("balance", balance, _BALANCE)
-    check_choice("method", method, METHODS)
+    check_choice("method", method, METHOD_NAMES)
     check_choice("train", train, ("estimate", "backprop"))
     check_options(method, temperature, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
@@ -140,6 +144,7 @@ def unify(
                 fitted.label_space_,
                 fitted.n_abstentions_,
                 fitted.temperatures_,
+                fitted.pool_weights_,
                 fitted.seconds_,
             )
     tell_unused_aliases(estimate.label_space)

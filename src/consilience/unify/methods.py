@@ -1,0 +1,158 @@
+"""The paper's methods: each solves one row after the other."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._components import connected_by_pattern
+from consilience.exceptions import ConvergenceWarning
+from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.unify.cross_entropy import ce_logits
+from consilience.kernels.unify.distillation import sd
+from consilience.kernels.unify.factorisation import (
+    abstention_patterns,
+    mf_lf_logits,
+    mf_lv_logits,
+    mf_p_probabilities,
+)
+from consilience.kernels.unify.off_set import off_set_logits
+from consilience.kernels.unify.packed import Layout, softmax_by_component
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a solver is told."""
+
+    temperature: float
+    tol: float
+    max_iter: int
+    ridge: float
+    off_set: bool
+
+
+class Solution(NamedTuple):
+    """What a solver finds for k rows."""
+
+    values: Floats  # (k, L) unified logits, or probabilities: see `Solver.gives`
+    reached: Floats | None = None  # (k,) what the stopping rule compares with tol; None from a closed form
+
+
+@dataclass(frozen=True)
+class Solver:
+    """One method: how it is solved, and when it stops."""
+
+    solve: Callable[[Floats, Layout, Options], Solution]
+    tol: float = 0.0
+    max_iter: int = 0
+    reached: str = ""  # what `Solution.reached` measures, for the warning
+    gives: Literal["logits", "probabilities"] = "logits"
+    adds_logits: bool = False  # if so, they must not be too large
+
+
+def _solve_sd(logits: Floats, layout: Layout, o: Options) -> Solution:
+    return Solution(sd(logits, layout, o.temperature))
+
+
+def _solve_ce(logits: Floats, layout: Layout, o: Options) -> Solution:
+    if o.off_set:
+        return Solution(off_set_logits(logits, layout, o.temperature))
+    U, norms, _ = ce_logits(logits, layout, o.temperature, o.tol, o.max_iter)
+    return Solution(U, norms)
+
+
+def _solve_mf_p(logits: Floats, layout: Layout, o: Options) -> Solution:
+    u, _, changes, _ = mf_p_probabilities(logits, layout, o.temperature, o.tol, o.max_iter)
+    with np.errstate(divide="ignore"):
+        return Solution(np.log(u), changes)
+
+
+def _solve_mf_lv(logits: Floats, layout: Layout, o: Options) -> Solution:
+    U, _, changes, _ = mf_lv_logits(logits, layout, o.temperature, o.ridge, o.tol, o.max_iter)
+    return Solution(U, changes)
+
+
+def _solve_mf_lf(logits: Floats, layout: Layout, o: Options) -> Solution:
+    return Solution(mf_lf_logits(logits, layout, o.temperature))
+
+
+METHODS: dict[str, Solver] = {
+    "sd": Solver(_solve_sd, gives="probabilities"),
+    "ce": Solver(_solve_ce, 1e-8, 200, "gradient norm", adds_logits=True),
+    "mf-p": Solver(_solve_mf_p, 1e-3, 3000, "change per iteration"),
+    "mf-lv": Solver(_solve_mf_lv, 1e-3, 3000, "change per iteration", adds_logits=True),
+    "mf-lf": Solver(_solve_mf_lf, adds_logits=True),
+}
+"""Every method of the paper by its name. A new one is a kernel and a line here."""
+
+
+def estimate_rows(
+    logits: Floats, layout: Layout, solver: Solver, options: Options
+) -> tuple[Floats, Floats | None]:
+    """Return soft labels (k, L), and what the stopping rule reached (k,)."""
+    solution = solver.solve(logits, layout, options)
+    if solver.gives == "probabilities":
+        return solution.values, solution.reached
+    groups = find_groups(logits, layout)
+    return softmax_by_component(solution.values, groups.component, groups.pattern), solution.reached
+
+
+class Groups(NamedTuple):
+    """Which classes the teachers that answer connect, for each pattern of abstentions."""
+
+    component: Ints  # (number of patterns, L): the component of each class
+    pattern: Ints  # (k,): the pattern of each row
+    answered: NDArray[np.bool_]  # (number of patterns, L): whether a teacher that knows the class answers
+
+    @property
+    def answered_as_one(self) -> Ints:
+        """The components if all classes that are answered were one. The others stay by themselves."""
+        first = self.answered.argmax(axis=1)
+        ids: Ints = np.where(self.answered, first[:, None], np.arange(self.answered.shape[1]))
+        return ids
+
+
+def find_groups(logits: Floats, layout: Layout) -> Groups:
+    """Find the groups of classes for packed logits (k, m)."""
+    n_classes = len(layout.class_offsets) - 1
+    patterns, of_row = abstention_patterns(logits, layout.offsets)
+    component = connected_by_pattern(layout.columns, layout.offsets, n_classes, patterns)
+    answered = np.zeros((len(patterns), n_classes), dtype=bool)
+    which, column = np.nonzero(patterns[:, layout.block_of])
+    answered[which, layout.columns[column]] = True
+    return Groups(component, of_row, answered)
+
+
+@dataclass
+class Lateness:
+    """How many rows stopped before their tolerance."""
+
+    n_late: int = 0
+    worst: float = 0.0
+    rows: int = 0
+
+    def count(self, reached: Floats | None, tol: float, rows: int) -> None:
+        """Add what the stopping rule reached (k,) in some rows."""
+        self.rows += rows
+        if reached is not None:
+            self.n_late += int((~(reached <= tol)).sum())
+            self.worst = max(self.worst, float(reached.max(initial=0.0)))
+
+    def warn(self, method: str, options: Options, stacklevel: int) -> None:
+        """Warn if any row was late."""
+        if self.n_late:
+            warnings.warn(
+                ConvergenceWarning(
+                    f"{method} stopped at {{argument}} in {self.n_late} of {self.rows} rows, with a "
+                    f"{METHODS[method].reached} of up to {self.worst:.1e} (tol {options.tol:.1e}). "
+                    "Raise it, or tol.",
+                    argument="max_iter",
+                    value=options.max_iter,
+                ),
+                stacklevel=stacklevel,
+            )

@@ -1,0 +1,247 @@
+"""The default way to soft labels: pool the ranks with the paper's two best estimates.
+
+Ranks make teachers of different kinds comparable, and throw away how sure each teacher is. Where teachers are
+alike already, that is a loss. Whether they are shows without labels: leave a teacher out, and see which of
+the estimates from the others predicts its decisions. The pool weights the estimates by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from consilience._components import connected_classes
+from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.unify.factorisation import mf_lf_logits
+from consilience.kernels.unify.packed import Layout, softmax_by_component
+from consilience.unify.methods import METHODS, Groups, Options
+from consilience.unify.ranks import rank_logits
+
+ESTIMATES = ("ranks", "mf-lf", "ce")
+"""The estimates that are pooled."""
+
+# Rows for choosing the weights, and rows times teachers that are left out.
+MOST_ROWS = 2000
+MOST_SOLUTIONS = 40_000
+FEWEST_ROWS = 50
+# The weights lean towards equal ones as if by this many decisions.
+PRIOR = 20.0
+# Precise enough to compare estimates by.
+TOLERANCE = 1e-4
+# The paper's temperature. The pool is never less sure than mf-lf at this temperature.
+PAPER_TEMPERATURE = 3.0
+# Steps that find how sharp the pool is: each halves the interval, on a log scale from 1/1000 to 1000.
+BISECTIONS = 40
+
+
+@dataclass(frozen=True)
+class Pool:
+    """How the estimates are pooled.
+
+    Attributes
+    ----------
+    weights : (3,) array
+        The share of each of `ESTIMATES`; they sum to one.
+    scales : (3,) array
+        What unified logits are multiplied by before they are added: the weights, on the scale of the ranks.
+    sharpness : float
+        What their sum is multiplied by.
+    """
+
+    weights: Floats
+    scales: Floats
+    sharpness: float = 1.0
+
+    def logits(self, z: Floats, logits: Floats, layout: Layout, options: Options) -> Pooled:
+        """Return pooled logits (k, L) from scores by rank and logits, (k, m) each."""
+        estimates, groups, reached = estimate_all(z, logits, layout, options)
+        U = np.tensordot(self.scales, np.stack(estimates), 1)
+        if not _is_connected(groups):
+            U = _share_by_ranks(U, estimates[0], groups)
+        return Pooled(self.sharpness * U, groups, reached)
+
+
+def _share_by_ranks(U: Floats, ranks: Floats, groups: Groups) -> Floats:
+    """Return log-probabilities (k, L): U decides within each group of classes, the ranks between groups.
+
+    Only ranks say how the mass splits between groups that share no class.
+    """
+    between = softmax_by_component(ranks, groups.answered_as_one, groups.pattern)
+    Q = softmax_by_component(U, groups.component, groups.pattern)
+    for i, component in enumerate(groups.component):
+        rows = np.flatnonzero(groups.pattern == i)
+        for group in np.unique(component):
+            cells = np.ix_(rows, np.flatnonzero(component == group))
+            Q[cells] *= (between[cells].sum(axis=1) / Q[cells].sum(axis=1))[:, None]
+    return np.log(np.maximum(Q, np.finfo(np.float64).tiny))
+
+
+class Pooled(NamedTuple):
+    """Pooled logits of k rows."""
+
+    U: Floats  # (k, L)
+    groups: Groups
+    reached: Floats | None  # (k,) the gradient norms of ce
+
+    def soft_labels(self, temperature: float) -> Floats:
+        """Return soft labels (k, L). A class about which nobody answers has mass 1 / L."""
+        return softmax_by_component(self.U / temperature, self.groups.answered_as_one, self.groups.pattern)
+
+
+def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> Pool:
+    """Choose how to pool the estimates for scores by rank and logits, (n, m) each.
+
+    The weights maximise how well the teachers other than i predict the decision of teacher i among its own
+    classes, over all teachers: sum over i and rows x of w_i(x) log q_-i(d_i(x) | L_i), where q_-i is the
+    softmax of the weighted sum of the estimates without teacher i, d_i(x) is the class that teacher i finds
+    most probable, and w_i(x) the mass that the ranks of the others give to its classes. This is concave in
+    the weights. Classes count together only as far as the others connect them.
+
+    The pool is then as sharp as the ranks alone are, on average over the rows: see `_sharpness`.
+    """
+    rows = _spread_out(np.flatnonzero(~np.isnan(logits[:, layout.offsets[:-1]]).all(axis=1)), MOST_ROWS)
+    z, logits = z[rows], logits[rows]
+    options = replace(options, temperature=1.0, tol=TOLERANCE, off_set=False)
+    estimates, groups, _ = estimate_all(z, logits, layout, options)
+    units = np.array([_deviation(u, groups) for u in estimates])
+    useful = units > 0
+    unit = units[0] or units[1] / PAPER_TEMPERATURE  # a single row has no ranks
+    scales = np.divide(unit, units, out=np.zeros(len(units)), where=useful)
+    weights = _agreement_weights(_decisions(z, logits, layout, options, scales), useful)
+    pool = Pool(weights, weights * scales)
+    sharpness = _sharpness(pool.logits(z, logits, layout, options), estimates, groups)
+    return replace(pool, sharpness=sharpness)
+
+
+def estimate_all(
+    z: Floats, logits: Floats, layout: Layout, options: Options
+) -> tuple[list[Floats], Groups, Floats | None]:
+    """Return the unified logits (k, L) of each of `ESTIMATES`, the groups, and what ce reached (k,)."""
+    ranks, groups = rank_logits(z, layout)
+    ce = METHODS["ce"].solve(logits, layout, options)
+    return [ranks, mf_lf_logits(logits, layout, 1.0), ce.values], groups, ce.reached
+
+
+class _Decisions(NamedTuple):
+    """What one teacher decides between classes that the others know and connect."""
+
+    estimates: Floats  # (3, k, number of classes) of the others, on a common scale
+    decided: Ints  # (k,) position among these classes
+    weight: Floats  # (k,)
+
+
+def _decisions(
+    z: Floats, logits: Floats, layout: Layout, options: Options, scales: Floats
+) -> list[_Decisions]:
+    """Leave each teacher out in turn, and set its decisions beside the others' estimates."""
+    n_teachers, n_classes = len(layout.offsets) - 1, len(layout.class_offsets) - 1
+    found = []
+    for i in range(n_teachers):
+        block = slice(layout.offsets[i], layout.offsets[i + 1])
+        others = layout.block_of != i
+        own = layout.columns[block]
+        known = np.isin(own, layout.columns[others])
+        others_answer = ~np.isnan(np.delete(logits[:, layout.offsets[:-1]], i, axis=1)).all(axis=1)
+        rows = np.flatnonzero(~np.isnan(logits[:, block.start]) & others_answer)
+        rows = _spread_out(rows, max(FEWEST_ROWS, MOST_SOLUTIONS // n_teachers))
+        if known.sum() < 2 or not len(rows):
+            continue
+        sizes = np.delete(np.diff(layout.offsets), i)
+        borders = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+        component = connected_classes(layout.columns[others].astype(np.intp), borders, n_classes)[own]
+        shared = [np.flatnonzero(known & (component == group)) for group in np.unique(component[known])]
+        shared = [classes for classes in shared if len(classes) > 1]
+        if not shared:
+            continue
+        without = []
+        for packed in (z, logits):
+            part = packed[rows]
+            part[:, block] = np.nan
+            without.append(part)
+        estimates, groups, _ = estimate_all(without[0], without[1], layout, options)
+        mass = softmax_by_component(estimates[0], groups.answered_as_one, groups.pattern)
+        scaled = np.stack([scale * u for scale, u in zip(scales, estimates, strict=True)])
+        for classes in shared:
+            decided = logits[rows, block][:, classes].argmax(axis=1)
+            weight = mass[:, own[classes]].sum(axis=1)
+            found.append(_Decisions(scaled[:, :, own[classes]], decided, weight))
+    return found
+
+
+def _agreement_weights(decisions: Sequence[_Decisions], useful: NDArray[np.bool_]) -> Floats:
+    """Return the weights (3,) of the estimates, by how well they predict the decisions."""
+    start = useful.astype(np.float64)
+    if not useful.any():
+        return np.full(len(useful), 1.0 / len(useful))
+    total = sum(float(d.weight.sum()) for d in decisions)
+    if total > 0:
+
+        def loss(weights: Floats) -> tuple[float, Floats]:
+            centred = (weights - weights[useful].mean()) * useful
+            value, slope = PRIOR * float(centred @ centred), 2 * PRIOR * centred
+            for estimates, decided, weight in decisions:
+                rows = np.arange(len(decided))
+                log_q = log_softmax(np.tensordot(weights, estimates, 1), axis=1)
+                value -= float(weight @ log_q[rows, decided])
+                expected = (np.exp(log_q) * estimates).sum(axis=2)
+                slope -= (estimates[:, rows, decided] - expected) @ weight
+            return value / total, slope / total
+
+        bounds = [(0.0, None if used else 0.0) for used in useful]
+        found = minimize(loss, start, jac=True, bounds=bounds, method="L-BFGS-B").x
+        if found.sum() > 0:
+            start = found
+    weights: Floats = start / start.sum()
+    return weights
+
+
+def _deviation(U: Floats, groups: Groups) -> float:
+    """Return the root mean square of logits (k, L) about their means over each group in each row."""
+    square, count = 0.0, 0
+    for i, component in enumerate(groups.component):
+        rows = U[groups.pattern == i]
+        for group in np.unique(component[groups.answered[i]]):
+            part = rows[:, component == group]
+            square += float(((part - part.mean(axis=1, keepdims=True)) ** 2).sum())
+            count += part.size
+    deviation = float(np.sqrt(square / count)) if count else 0.0
+    return deviation if deviation > 1e-9 else 0.0
+
+
+def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> float:
+    """Return what to multiply pooled logits by, so that they are as sure as the ranks are on average.
+
+    With few rows ranks say little. So the pool is never less sure than mf-lf at the paper's temperature.
+    """
+
+    def certainty(U: Floats) -> float:
+        Q = softmax_by_component(U, groups.answered_as_one, groups.pattern)
+        return float(Q.max(axis=1).mean())
+
+    goal = max(certainty(estimates[0]), certainty(estimates[1] / PAPER_TEMPERATURE))
+    low, high = 1e-3, 1e3
+    for _ in range(BISECTIONS):
+        middle = float(np.sqrt(low * high))
+        low, high = (middle, high) if certainty(middle * pooled.U) < goal else (low, middle)
+    return low
+
+
+def _is_connected(groups: Groups) -> bool:
+    """Tell whether the classes that are answered are one group in every row."""
+    return all(
+        len(np.unique(component[answered])) <= 1
+        for component, answered in zip(groups.component, groups.answered, strict=True)
+    )
+
+
+def _spread_out(rows: Ints, most: int) -> Ints:
+    """Return at most this many of the rows, evenly spaced."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

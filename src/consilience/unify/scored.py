@@ -1,0 +1,71 @@
+"""What is known about the rows before a student learns from them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience.exceptions import CoverageWarning, InvalidInputError
+from consilience.kernels.arrays import Floats
+from consilience.labels import LabelSpace
+from consilience.teachers import Teacher
+
+# The logit of a known label, in units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
+LABEL_LOGIT = 14.0
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What the teachers say about the rows, and what else is known about them."""
+
+    teachers: list[Teacher]
+    space: LabelSpace
+    logits: Floats  # (n, m) after calibration and smoothing
+    labels: NDArray[np.intp]  # (n,) position of the known label, -1 without one
+    covered: NDArray[np.bool_]  # (n,) whether a teacher answers or a label is known
+    n_abstentions: NDArray[np.intp]  # (N,)
+    temperatures: Floats  # (N,)
+
+    def with_labels_as_teacher(self) -> tuple[LabelSpace, Floats]:
+        """Return the label space and logits with the known labels as one more teacher, if there are any.
+
+        It knows every class and answers only on labelled rows. The other teachers abstain there. So no loss
+        needs to know about labels.
+        """
+        known = self.labels >= 0
+        if not known.any():
+            return self.space, self.logits
+        lists = [*self.space.class_lists, self.space.classes]
+        names = [*self.space.names, "known labels"]
+        space = LabelSpace(lists, names=names, disconnected="ignore")
+        block = np.full((len(self.logits), len(space.classes)), np.nan)
+        block[known] = LABEL_LOGIT * np.eye(len(space.classes))[self.labels[known]]
+        return space, np.hstack([np.where(known[:, None], np.nan, self.logits), block])
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Soft labels, and how they were made."""
+
+    soft_labels: Floats | None
+    label_space: LabelSpace
+    n_abstentions: NDArray[np.intp]
+    temperatures: Floats
+    pool_weights: dict[str, float] | None
+    seconds: dict[str, float]
+
+
+def check_coverage(covered: NDArray[np.bool_]) -> None:
+    """Raise if nothing is known about any row; warn if nothing is known about some."""
+    if not covered.any():
+        raise InvalidInputError("Every teacher abstains on every row of X; there is nothing to learn from.")
+    if not covered.all():
+        warnings.warn(
+            f"Every teacher abstains on {int((~covered).sum())} of {len(covered)} rows; "
+            "the student does not see these.",
+            CoverageWarning,
+            stacklevel=4,
+        )
