@@ -66,9 +66,19 @@ def check_number(
     *,
     above: float | None = None,
     at_least: float | None = None,
+    below: float = np.inf,
     at_most: float = np.inf,
 ) -> float:
-    """Return `value` as a float, or raise unless it is a finite number in range."""
+    """Return `value` as a float, or raise unless it is a finite number within these bounds.
+
+    Examples
+    --------
+    >>> check_number("dropout", 0.5, at_least=0, below=1)
+    0.5
+    >>> check_number("dropout", 1, at_least=0, below=1)
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: dropout=1 must be below 1.
+    """
     bound = (
         f" above {above:g}"
         if above is not None
@@ -80,6 +90,8 @@ def check_number(
     in_range = (above is None or number > above) and (at_least is None or number >= at_least)
     if not np.isfinite(number) or not in_range:
         raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
+    if number >= below:
+        raise InvalidInputError(f"{{argument}} must be below {below:g}.", argument=name, value=value)
     if number > at_most:
         raise InvalidInputError(f"{{argument}} must be at most {at_most:g}.", argument=name, value=value)
     return number
@@ -106,15 +118,15 @@ def check_temperature(value: object, name: str = "temperature") -> float:
     return temperature
 
 
-def check_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return `value` as an int, or raise unless it is a whole number from `at_least` to 2^32 - 1."""
+def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
+    """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise InvalidInputError(
             f"{{argument}} must be a whole number of at least {at_least}.", argument=name, value=value
         )
-    if value > _MOST:
+    if value > at_most:
         raise InvalidInputError(
-            f"{{argument}} must be a whole number of at most {_MOST}.", argument=name, value=value
+            f"{{argument}} must be a whole number of at most {at_most}.", argument=name, value=value
         )
     return int(value)
 

@@ -178,7 +178,9 @@ def _check_power(name: str, value: float, *, or_zero: bool = False) -> float:
     number = check_number(name, value, at_least=0) if or_zero else check_number(name, value, above=0)
     if not (1 / _LARGEST <= number <= _LARGEST or (or_zero and number == 0)):
         raise InvalidInputError(
-            f"{name}={value!r} must be {'0, or ' if or_zero else ''}from {1 / _LARGEST:g} to {_LARGEST:g}."
+            f"{{argument}} must be {'0, or ' if or_zero else ''}from {1 / _LARGEST:g} to {_LARGEST:g}.",
+            argument=name,
+            value=value,
         )
     return number
 
@@ -279,7 +281,9 @@ class RenyiCrossEntropy(TargetLoss):
         self.alpha = _check_power("alpha", alpha)
         if self.alpha != 1.0 and round(abs(self.alpha - 1.0), 15) < _NEAR_ONE:
             raise InvalidInputError(
-                f"alpha={alpha!r} must be 1, or differ from it by at least {_NEAR_ONE:g}."
+                f"{{argument}} must be 1, or differ from it by at least {_NEAR_ONE:g}.",
+                argument="alpha",
+                value=alpha,
             )
 
     def extra_repr(self) -> str:

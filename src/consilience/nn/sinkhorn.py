@@ -111,8 +111,10 @@ class SinkhornLoss(nn.Module):
         count = None if n_samples is None else check_count("n_samples", n_samples)
         if count is not None and gradient == "unrolled":
             raise InvalidInputError(
-                f"n_samples={count} remembers duals to start from, but gradient='unrolled' cannot use them; "
-                "leave one of them out."
+                "{argument} remembers duals to start from, but gradient='unrolled' cannot use them. Leave "
+                "one of the two out.",
+                argument="n_samples",
+                value=count,
             )
         duals = None if count is None else self.cost.new_full((count, matrix.shape[1]), np.nan)
         # not persistent, because the duals belong to the samples of one training run

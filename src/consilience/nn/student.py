@@ -221,7 +221,9 @@ class TorchStudent(BaseEstimator):
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
         elif not callable(self.optimizer):
             raise InvalidInputError(
-                f"optimizer={self.optimizer!r} must be a name or a torch optimiser class."
+                "{argument} must be a name or a torch optimiser class.",
+                argument="optimizer",
+                value=self.optimizer,
             )
         check_number("lr", self.lr, above=0)
         check_number("weight_decay", self.weight_decay, at_least=0)
@@ -229,8 +231,7 @@ class TorchStudent(BaseEstimator):
         check_count("batch_size", self.batch_size)
         if self.patience is not None:
             check_count("patience", self.patience)
-        if check_number("validation_fraction", self.validation_fraction, at_least=0) >= 1:
-            raise InvalidInputError(f"validation_fraction={self.validation_fraction!r} must be below 1.")
+        check_number("validation_fraction", self.validation_fraction, at_least=0, below=1)
         check_choice("standardize", self.standardize, (True, False, None))
 
     def _make_net(

@@ -146,7 +146,10 @@ class Adapter(Teacher):
         given = options.output if output is None else output
         if given == "labels":
             raise TeacherError(
-                name, "gives scores; output='labels' is for arrays and files of hard labels. Drop output=."
+                name,
+                "gives scores; {argument} is for arrays and files of hard labels. Drop it.",
+                argument="output",
+                value=given,
             )
         self.name, self.classes = name, classes
         self._embed, self._version = options.embed, options.fingerprint
@@ -291,7 +294,9 @@ def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
         raise TeacherError(name, f"cannot be used: {error}") from error
     except Exception as error:  # what is no list raises all kinds
         raise TeacherError(
-            name, f"has classes= that cannot be read ({summary(error)}). Give a list of names."
+            name,
+            f"has {{argument}} that cannot be read ({summary(error)}). Give a list of names.",
+            argument="classes",
         ) from error
 
 
@@ -334,10 +339,15 @@ def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[An
 
 
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
-    """Raise unless embed= is None or a function; `otherwise` names what else it may be."""
+    """Raise unless `embed` is None or a function; `otherwise` names what else it may be."""
     if embed is not None and not callable(embed):
         choice = f"{otherwise}, or a function" if otherwise else "a function"
-        raise TeacherError(name, f"has embed={embed!r}; give {choice} of X that returns features (n, d).")
+        raise TeacherError(
+            name,
+            f"has {{argument}}; give {choice} of X that returns features (n, d).",
+            argument="embed",
+            value=embed,
+        )
 
 
 def describe(X: Any) -> str:

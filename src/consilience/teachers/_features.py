@@ -39,7 +39,8 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
         raise TeacherError(
             name,
             f"has embeddings of shape {values.shape} for {rows} rows of X; expected ({rows}, d). "
-            "Give embed= a layer, or a function of X, with a row of features per row.",
+            "Give {remedy} a layer, or a function of X, with a row of features per row.",
+            remedy="embed",
         )
     try:
         check_block(values, "embeddings")

@@ -217,7 +217,12 @@ def onnx_teacher(
     given, shown, options, card = open_source(path, name, options)
     device = (options.device or "cpu").lower()
     if device not in _PROVIDERS:
-        raise TeacherError(shown, f"has device={options.device!r}; an ONNX teacher runs on 'cpu' or 'cuda'.")
+        raise TeacherError(
+            shown,
+            "has {argument}; an ONNX teacher runs on 'cpu' or 'cuda'.",
+            argument="device",
+            value=options.device,
+        )
     # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
     source = given.resolve()
     model, external, signature = _load(source, shown)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import check_number
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.exceptions import TeacherError
 
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 
@@ -138,7 +138,8 @@ class ScoreReader:
             raise TeacherError(
                 self.name,
                 f"gave the probability {proba[first][outside[first]][0]:.4g} in row {{row}} "
-                f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
+                f"({_such_rows(bad)}).{before} Pass {{remedy}} if these are logits.",
+                remedy=("output", "logits"),
                 row=_place(first, rows),
             )
         sums = proba.sum(axis=1)
@@ -148,7 +149,8 @@ class ScoreReader:
             raise TeacherError(
                 self.name,
                 f"gave probabilities that sum to {sums[first]:.4g} in row {{row}} "
-                f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
+                f"({_such_rows(bad)}).{before} Pass {{remedy}} if these are logits.",
+                remedy=("output", "logits"),
                 row=_place(first, rows),
             )
         logits: NDArray[np.float64] = proba / sums[:, None]
@@ -203,24 +205,12 @@ def tensor_values(tensor: Any) -> NDArray[Any]:
 
 def check_floor(floor: object) -> float:
     """Return the floor of probabilities, or raise unless it is between 0 and 0.5."""
-    value = check_number("floor", floor, above=0)
-    if value >= 0.5:
-        raise InvalidInputError(
-            f"{{argument}} must be below 0.5; {FLOOR:g} is usual.", argument="floor", value=floor
-        )
-    return value
+    return check_number("floor", floor, above=0, below=0.5)
 
 
 def check_label_smoothing(label_smoothing: object) -> float:
     """Return `label_smoothing`, or raise unless it is between 0 and 1."""
-    value = check_number("label_smoothing", label_smoothing, above=0)
-    if value >= 1:
-        raise InvalidInputError(
-            f"{{argument}} must be below 1; {LABEL_SMOOTHING:g} is usual.",
-            argument="label_smoothing",
-            value=label_smoothing,
-        )
-    return value
+    return check_number("label_smoothing", label_smoothing, above=0, below=1)
 
 
 def _place(row: int, rows: NDArray[np.intp] | None) -> int:

@@ -132,7 +132,8 @@ def npz_teacher(
             raise TeacherError(
                 shown,
                 f"has {shorten(archive.names) or 'nothing'} in {source.name}; expected one of "
-                f"{', '.join(_NPZ_SCORES)}. With several, choose one with output=.",
+                f"{', '.join(_NPZ_SCORES)}. With several, choose one with {{remedy}}.",
+                remedy="output",
             )
         wanted = (found[0], "classes", "embeddings", "class_weights")
         arrays = {key: archive.read(key) for key in wanted if key in archive.names}
@@ -140,7 +141,11 @@ def npz_teacher(
     embeddings, weights = arrays.get("embeddings"), arrays.get("class_weights")
     kind = _NPZ_SCORES[found[0]]
     if options.output not in ("auto", kind):
-        raise TeacherError(shown, f"has {found[0]} in {source.name}, not {options.output}. Drop output=.")
+        raise TeacherError(
+            shown,
+            f"has {found[0]} in {source.name}, not {options.output}. Drop {{argument}}.",
+            argument="output",
+        )
     if own is None and card is not None:
         own = np.asarray(card.classes)
     teacher = _make(values, own, classes, shown, replace(options, output=kind))  # type: ignore[arg-type]
@@ -219,7 +224,10 @@ def _make(
         return _plain(values, own, classes, name, options)
     if not is_array(options.embed):
         raise TeacherError(
-            name, f"has embed={options.embed!r}; give an array (n, d) of features, or a function of X."
+            name,
+            "has {argument}; give an array (n, d) of features, or a function of X.",
+            argument="embed",
+            value=options.embed,
         )
     teacher = _plain(values, own, classes, name, replace(options, embed=None))
     _store(teacher, options.embed, None)

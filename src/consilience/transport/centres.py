@@ -190,7 +190,9 @@ def teacher_centres(
     if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
         return _fitting(teacher, card, width, "centres on its card")
     if centres == "card":
-        raise TeacherError(teacher.name, "has no centres on its card. Use centres='auto'.")
+        raise TeacherError(
+            teacher.name, "has no centres on its card. Use {remedy}.", remedy=("centres", "auto")
+        )
     if seen.embeddings is None:
         return np.eye(len(teacher.classes))
     weights = _weights(teacher, X) if centres in ("auto", "weights") else None
@@ -200,7 +202,9 @@ def teacher_centres(
             return unit
     elif centres == "weights":
         raise TeacherError(
-            teacher.name, "has no last layer whose weights act on its embedding. Use centres='auto'."
+            teacher.name,
+            "has no last layer whose weights act on its embedding. Use {remedy}.",
+            remedy=("centres", "auto"),
         )
     return _predicted_centres(teacher, seen.logits, seen.embeddings)
 
@@ -355,7 +359,8 @@ def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDAr
     if len(missing):
         raise InvalidInputError(
             f"The centre of {shorten(missing, 5)} is unknown: y has no rows of these classes, or the teacher "
-            "abstains on them. Give rows of every class, or leave these out of classes=."
+            "abstains on them. Give rows of every class, or leave these out of {remedy}.",
+            remedy="classes",
         )
     return means
 
@@ -478,9 +483,19 @@ def _random_cost(
 
 def _check_combination(kind: Kind, centres: Centres, other: Any, superclasses: Any) -> None:
     if kind != "embedding" and (other is not None or centres != "auto"):
-        raise InvalidInputError(f"other= and centres= work only with kind='embedding', not {kind!r}.")
+        raise InvalidInputError(
+            "other and centres are for {remedy}, not {argument}. Leave them out.",
+            argument="kind",
+            value=kind,
+            remedy=("kind", "embedding"),
+        )
     if (kind == "superclass") != (superclasses is not None):
-        raise InvalidInputError("kind='superclass' needs superclasses=, and no other kind takes it.")
+        raise InvalidInputError(
+            "kind='superclass' needs {remedy}, and no other kind takes it.",
+            argument="kind",
+            value=kind,
+            remedy="superclasses",
+        )
     if superclasses is not None and not isinstance(superclasses, Mapping):
         raise InvalidInputError(
             f"superclasses is a {type(superclasses).__name__}; give a mapping from classes to superclasses."

@@ -317,7 +317,9 @@ def as_store(cache: ScoreStore | str | os.PathLike[str] | None) -> ScoreStore | 
     if cache is None or isinstance(cache, ScoreStore):
         return cache
     if not isinstance(cache, str | os.PathLike) or not os.fspath(cache):
-        raise InvalidInputError(f"cache={cache!r} must be a folder, a ScoreStore or None.")
+        raise InvalidInputError(
+            "{argument} must be a folder, a ScoreStore or None.", argument="cache", value=cache
+        )
     return ScoreStore(cache)
 
 
