@@ -162,7 +162,7 @@ def relabel(
     if options.embed is not None or options.fingerprint is not None:
         raise TeacherError(
             name or teacher.name,
-            "is a teacher already. Give {argument} and {remedy} where it is made.",
+            "is a teacher already; give {argument} and {remedy} where it is made.",
             argument="embed",
             remedy="fingerprint",
         )

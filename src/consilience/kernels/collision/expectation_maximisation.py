@@ -37,17 +37,9 @@ def expectation_maximisation(
 
     Parameters
     ----------
-    sigma : (M, K) array
-        Predictions; rows sum to one.
-    start : (M, K) array
-        Labels to start from; a zero can only become positive in the row's most probable class (Property 1).
-    weight : (K,) array
-        w = N lam u, not all zero.
-    offset : (K,) array
-        Column sums of pinned labels.
-    tol : float
-        Duality gap to reach, relative to N max(1, F).
-    max_iter : int
+    sigma, start, weight, offset, tol, max_iter
+        See `simplex`. A zero in `start` can only become positive in the row's most probable class
+        (Property 1).
 
     Returns
     -------

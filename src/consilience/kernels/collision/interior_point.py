@@ -78,17 +78,8 @@ def interior_point(
 
     Parameters
     ----------
-    sigma : (M, K) array
-        Predictions; rows sum to one.
-    start : (M, K) array
-        Labels to start from: positive rows that sum to one.
-    weight : (K,) array
-        w = N lam u, not all zero.
-    offset : (K,) array
-        Column sums of pinned labels.
-    tol : float
-        Duality gap to reach, relative to N max(1, F).
-    max_iter : int
+    sigma, start, weight, offset, tol, max_iter
+        See `simplex`. All of `start` must be positive.
 
     Returns
     -------
