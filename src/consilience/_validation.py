@@ -317,10 +317,12 @@ def n_rows(X: Any) -> int:
 
 def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
     """Return some rows of an array, a sparse matrix, a data frame or a list."""
+    if isinstance(rows, np.ndarray) and rows.dtype == bool:
+        rows = np.flatnonzero(rows)  # polars would take a mask as one of columns
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if isinstance(X, list | tuple):
-        return X[rows] if isinstance(rows, slice) else [X[i] for i in np.arange(len(X))[rows]]
+        return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
     return X[rows]
 
 
