@@ -1,4 +1,4 @@
-"""Other names for a teacher's classes, several of its classes as one, and one as several."""
+"""Rename, join and split the classes of a teacher."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
 
 
 def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
-    """Return a teacher whose class stands for several that it does not tell apart.
+    """Return a teacher in which one class stands for several that it cannot tell apart.
 
     A teacher that knows "bird" also informs about "owl" and "wren", if other teachers know these. Each member
     of the group G gets the logit z(g) of the class g that it replaces. So each is as probable against any
@@ -165,7 +165,7 @@ def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
 
 
 class Regrouped(Relabelled):
-    """A teacher whose columns are taken together, or repeated.
+    """A teacher whose columns are joined or repeated.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class Regrouped(Relabelled):
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the teacher and of what becomes of its columns; None where the teacher has none."""
+        """A hash of the teacher's fingerprint and of the regrouping; None if the teacher has none."""
         own = super().fingerprint
         if own is None:
             return None
@@ -211,7 +211,7 @@ class Regrouped(Relabelled):
 
 
 class Joined(Regrouped):
-    """Some columns are taken together: `columns` (k,) has the new class of each of the teacher's own."""
+    """Columns are joined: `columns` (k,) holds the new class of each of the teacher's columns."""
 
     def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         log_proba = log_softmax(logits, axis=1)
@@ -224,7 +224,7 @@ class Joined(Regrouped):
 
 
 class Split(Regrouped):
-    """Some columns are repeated: `columns` (c,) has the teacher's own column of each new class."""
+    """Columns are repeated: `columns` (c,) holds the teacher's column of each new class."""
 
     def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         return logits[:, self._columns]

@@ -1,4 +1,4 @@
-"""What a teacher sees in a row: embeddings, checked and brought to one shape."""
+"""Embeddings: check them and bring them to one shape."""
 
 from __future__ import annotations
 

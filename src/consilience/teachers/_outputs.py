@@ -35,9 +35,9 @@ class ScoreReader:
         What the scores are; costs are lower where a class is more probable, and their negatives are logits.
         "auto" decides on the first rows that are no abstentions, and then stays with it: probabilities when
         all entries lie in [0, 1] and every row sums to one, logits when some entry
-        lies outside [0, 1]. Entries in [0, 1] that do not sum to one are neither for sure: an error.
+        lies outside [0, 1]. Entries in [0, 1] that do not sum to one could be either, which is an error.
     floor : float
-        Probabilities below it count as this much.
+        Smaller probabilities are raised to this.
     """
 
     def __init__(self, name: str, n_classes: int, output: Output = "auto", floor: float = FLOOR) -> None:
@@ -52,7 +52,7 @@ class ScoreReader:
             return scores
         with np.errstate(invalid="ignore"):
             low, high = scores.min(), scores.max()
-        # min and max carry every NaN and infinity: if both are finite, so are all entries
+        # min and max propagate NaN and infinity: if both are finite, so are all entries
         if np.isfinite(low) and np.isfinite(high):
             return self._finite(scores, float(low), float(high), None)
         return self._with_abstentions(scores)
@@ -108,7 +108,7 @@ class ScoreReader:
     def _finite(
         self, scores: NDArray[np.float64], low: float, high: float, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
-        """Give finite scores as logits; `rows` are their places in the batch, None for all in order."""
+        """Return finite scores as logits; `rows` are their places in the batch, None for all in order."""
         bounded = low >= -NEGATIVE_SLACK and high <= 1 + SUM_TOLERANCE
         if self.output == "costs":
             return -scores
@@ -166,7 +166,7 @@ def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
 
 
 def as_floats(raw: Any, name: str) -> NDArray[Any]:
-    """Return features as float32 or float64, whichever holds what they are, without a needless copy."""
+    """Return features as float32, or as float64 if they need it, without a needless copy."""
     values = _plain_numbers(raw, name, "a column per feature")
     small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
     return values.astype(np.float32 if small else np.float64, copy=False)
@@ -185,7 +185,7 @@ def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64) if values.dtype.kind == "O" else values
-    except Exception:  # numpy and tensors raise all kinds, for what is no array of numbers
+    except Exception:  # numpy and torch raise various errors for what is not an array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
             name,

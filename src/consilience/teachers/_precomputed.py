@@ -105,7 +105,7 @@ def _as_array(obj: Any) -> NDArray[Any]:
 def npy_teacher(
     path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
 ) -> Teacher:
-    """Make a teacher of an .npy file; its classes come from classes= or the card."""
+    """Make a teacher of an .npy file; its classes come from `classes` or the card."""
     source, shown, options, card = open_source(path, name, options)
     with _reading(shown):
         file = open_npy(source)
@@ -121,7 +121,7 @@ def npz_teacher(
 ) -> Teacher:
     """Make a teacher of an .npz file with `logits`, `proba` or `labels`, and `classes`.
 
-    It may hold `embeddings` (n, d) besides, and the `class_weights` (k, d) that belong to them.
+    It may also hold `embeddings` (n, d), and the `class_weights` (k, d) that belong to them.
     """
     source, shown, options, card = open_source(path, name, options)
     with _reading(shown), NpzFile(source) as archive:
@@ -219,7 +219,7 @@ def _make(
     name: str,
     options: Options,
 ) -> Aligned:
-    """Make a teacher of scores (n, k) or hard labels (n,); an array as embed= holds its embeddings."""
+    """Make a teacher of scores (n, k) or hard labels (n,). If `embed` is an array, it has the embeddings."""
     if options.embed is None or callable(options.embed):
         return _plain(values, own, classes, name, options)
     if not is_array(options.embed):

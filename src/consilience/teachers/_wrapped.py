@@ -150,7 +150,7 @@ class Relabelled(Teacher):
 def relabel(
     obj: Teacher | TeacherLike, classes: ArrayLike | None, name: str | None, options: Options
 ) -> Teacher:
-    """Return a teacher, under the given name and classes where there are such."""
+    """Return a teacher under the given name and classes, if any."""
     teacher = obj if isinstance(obj, Teacher) else Wrapped(obj)
     if options.output not in ("auto", "logits"):
         raise TeacherError(
