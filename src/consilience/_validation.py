@@ -98,7 +98,7 @@ def check_number(
 
 
 def _as_float(value: object) -> float:
-    """Return a number as a float; NaN where it is none, or too large for one."""
+    """Return a number as a float; NaN if it is not a number, or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return np.nan
     try:
@@ -110,7 +110,7 @@ def _as_float(value: object) -> float:
 def check_temperature(value: object, name: str = "temperature") -> float:
     """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
 
-    Beyond that, logits over it overflow in single precision.
+    Outside this range, logits divided by it overflow in single precision.
     """
     temperature = check_number(name, value, above=0)
     if not 1e-6 <= temperature <= 1e6:
@@ -137,7 +137,7 @@ def as_random_state(random_state: object) -> np.random.RandomState:
 
     try:
         return cast(np.random.RandomState, check_random_state(random_state))
-    except (ValueError, TypeError):  # of sklearn for what is no seed, of numpy for seeds out of range
+    except (ValueError, TypeError):  # sklearn: not a seed; numpy: a seed out of range
         raise InvalidInputError(
             f"{{argument}} must be a whole number from 0 to {_MOST}, a RandomState or None.",
             argument="random_state",

@@ -73,7 +73,7 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
             {"names": ["pets", "zoo"]},
             r"Classes of 'pets' are text \(a, b\) and those of 'zoo' are numbers \(1, 2\). Make them one",
         ),
-        ([["a", "b"]], {"aliases": {"a": "c", "c": "a"}}, r"aliases go round in a circle: 'a' -> 'c' -> 'a'"),
+        ([["a", "b"]], {"aliases": {"a": "c", "c": "a"}}, r"aliases form a cycle: 'a' -> 'c' -> 'a'"),
         (
             [["a", "b"]],
             {"aliases": {"a": ["c"]}},

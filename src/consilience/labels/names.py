@@ -1,4 +1,4 @@
-"""Class names: what may be one, and aliases of them."""
+"""Class names: check them, and apply aliases."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def class_list(values: ArrayLike, where: str = "classes") -> list[Any]:
 
 
 def check_exact(names: list[Any], where: str) -> None:
-    """Raise where an array would change class names, and so could make two of them one."""
+    """Raise if an array would change class names, because two of them could become one."""
     for name in names:
         if isinstance(name, str) and "\0" in name:
             raise LabelSpaceError(
@@ -96,14 +96,14 @@ def resolve_aliases(aliases: Mapping[Any, Any]) -> dict[Any, Any]:
             target = aliases[seen[-1]]
             if target in seen:
                 chain = " -> ".join(repr(name) for name in [*seen, target])
-                raise LabelSpaceError(f"aliases go round in a circle: {chain}.")
+                raise LabelSpaceError(f"aliases form a cycle: {chain}.")
             seen.append(target)
         resolved[alias] = seen[-1]
     return resolved
 
 
 def apply_aliases(values: Sequence[Any], resolved: Mapping[Any, Any], name: str) -> list[Any]:
-    """Rename the classes of one teacher, or raise where two would become one."""
+    """Rename the classes of one teacher. Raise if two would become one."""
     renamed = [resolved.get(value, value) for value in values]
     for old, new in zip(values, renamed, strict=True):
         if kind_of(new) != kind_of(old):

@@ -1,4 +1,4 @@
-"""The reader of labels. The package's docstring has its rules."""
+"""Read labels by the rules in the package's docstring."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _EXACT = 2.0**53  # beyond, floats skip whole numbers
 
 
 class LabelCodes(NamedTuple):
-    """Labels as places in a list of classes.
+    """Labels as positions in a list of classes.
 
     Attributes
     ----------
     classes : (K,) array
         The classes.
     codes : (n,) array of int
-        The place of each label among them; -1 where a row has no label.
+        The position of each label in `classes`; -1 where a row has no label.
     """
 
     classes: NDArray[Any]
@@ -45,7 +45,7 @@ def read_labels(
     aliases: Mapping[Any, Any] | None = None,
     at_least: int = 1,
 ) -> LabelCodes:
-    """Return labels as places in a list of classes, or say what is wrong with them.
+    """Return labels as positions in a list of classes, or say what is wrong with them.
 
     The rules are in the docstring of `consilience.labels`.
 
@@ -104,7 +104,7 @@ def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
         found, inverse = np.unique(entries, return_inverse=True)
         return found.tolist(), inverse.astype(np.intp, copy=False)
     values = [_plain(value) for value in entries]
-    if bool in (types := set(map(type, values))) and types & {int, float}:  # True == 1, and would become it
+    if bool in (types := set(map(type, values))) and types & {int, float}:  # since True == 1
         raise InvalidInputError(f"{where} mixes booleans and numbers; make the labels one kind, such as str.")
     index: dict[Any, int] = {}
     places = np.empty(len(values), dtype=np.intp)
@@ -117,7 +117,7 @@ def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
 
 
 def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
-    """Return the entries of labels in whatever form they come, or raise where these are not one per row."""
+    """Return labels as an array or a list, from whatever holds them. Raise unless there is one per row."""
     if y is None or isinstance(y, str | bytes | Mapping | set | frozenset):
         hint = " A set has no order: give a list." if isinstance(y, set | frozenset) else ""
         raise InvalidInputError(f"{where} is a {type(y).__name__}; expected one label per row, (n,).{hint}")
@@ -137,7 +137,7 @@ def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
         y = y.reshape(-1) if hasattr(y, "reshape") else np.asarray(y).reshape(-1)
     elif shape is not None and len(shape) != 1:
         raise InvalidInputError(f"{where} has shape {tuple(shape)}; expected one label per row, (n,).")
-    if isinstance(y, np.ndarray):  # of a masked array, tolist gives None where the mask is
+    if isinstance(y, np.ndarray):  # tolist of a masked array gives None for masked entries
         return y if y.dtype.kind in "biufU" and not np.ma.isMaskedArray(y) else list(y.tolist())
     for name in ("to_list", "to_pylist", "tolist"):  # of pandas and polars, pyarrow, torch
         if hasattr(y, name):
@@ -214,7 +214,7 @@ def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) 
 
 
 def _sorted_names(found: list[Any], n: int, where: str, minus_one: bool) -> list[Any]:
-    """Return the classes that occur, sorted, or raise where they are not meant as classes."""
+    """Return the classes that occur, sorted. Raise if they look like measurements or misuse -1."""
     if minus_one and min(found, default=0) < 0:
         raise InvalidInputError(
             f"{where} has the label -1, which means no label, and {min(found)!r}. Give the classes names if "

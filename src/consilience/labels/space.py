@@ -24,7 +24,7 @@ class LabelSpace:
     """The union of the teachers' classes and where each teacher's columns lie.
 
     The outputs of all teachers for n rows are one array (n, m): teacher after teacher, each with a
-    column per class of its own. The space says which class a packed column speaks of.
+    column per class of its own. The space says which class each packed column belongs to.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class LabelSpace:
     names : tuple of str
         The teachers' names.
     unused_aliases : tuple
-        Aliases that no teacher's class made use of.
+        Aliases that rename no teacher's class.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class LabelSpace:
     def encode(self, labels: Iterable[Any], where: str = "y") -> NDArray[np.intp]:
         """Return the position of each label in `classes`, -1 where there is none.
 
-        Labels are read as `read_labels` does; aliases are understood.
+        Labels are read by `read_labels`. They may be aliases.
 
         Examples
         --------
@@ -219,7 +219,7 @@ class LabelSpace:
 
 
 def _is_listing(values: Any) -> bool:
-    """Tell whether there are values to go through; the characters of a text do not count."""
+    """Tell whether an object is a collection to iterate over. A text is not."""
     return (
         isinstance(values, Iterable)
         and not isinstance(values, str | bytes)

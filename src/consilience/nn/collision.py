@@ -17,9 +17,9 @@ from consilience._validation import check_choice, check_number, check_transition
 from consilience.exceptions import InvalidInputError
 from consilience.nn._base import RowLoss, reduce_rows
 
-# Row sums of soft labels may miss one by this much: half-precision softmax does.
+# Row sums of soft labels may differ from one by this much. Those of a half-precision softmax do.
 _SUM_ERROR = 1e-2
-# Powers and orders from one over this to this: beyond, single precision overflows.
+# Powers and orders may be from one over this to this. Beyond, single precision overflows.
 _LARGEST = 1e12
 # Orders of Renyi nearer to 1 than this, other than 1 itself, lose their digits in single precision.
 _NEAR_ONE = 1e-3

@@ -386,7 +386,7 @@ def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
 
 @contextmanager
 def _attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Let the criterion look inside the module, if it wants to, for the time of the training."""
+    """Attach the criterion to the module during training, if it has `attach`."""
     watcher: Any = criterion if hasattr(criterion, "attach") else None
     if watcher is not None:
         watcher.attach(module, example)

@@ -160,7 +160,7 @@ def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
         finer = [(name, column) for value, column in columns.items() for name in covered.get(value, [value])]
         classes = np.asarray(class_list([name for name, _ in finer]))
     except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be split so: {error}") from None
+        raise TeacherError(teacher.name, f"cannot be split like this: {error}") from None
     return Split(teacher, classes, np.array([column for _, column in finer], dtype=np.intp))
 
 
@@ -268,7 +268,7 @@ def _joint(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> tuple[NDArr
     try:
         listed = np.asarray(class_list(found))
     except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
+        raise TeacherError(teacher.name, f"cannot be joined like this: {error}") from None
     return listed, np.array([found.index(value) for value in named], dtype=np.intp)
 
 
@@ -283,7 +283,7 @@ def _members(teacher: Teacher, name: Any, given: Sequence[Any]) -> list[Any]:
     try:
         members = _group(name, given)
     except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
+        raise TeacherError(teacher.name, f"cannot be joined like this: {error}") from None
     known = set(teacher.classes.tolist())
     unknown = [member for member in members if member not in known]
     if unknown:

@@ -206,7 +206,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, L) in the order of `classes_`; of a text without an n-gram, those of no text."""
+        """Return logits (n, L) in the order of `classes_`. Texts without n-grams all get the same logits."""
         check_fitted(self, "model_")
         return self.model_.predict_logits(X)
 

@@ -410,9 +410,11 @@ def _fits(teacher: Teacher, card: Any, width: int) -> bool:
     if np.shape(card)[1] == width:
         return True
     warnings.warn(
-        f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
-        f"embedding has {width}, so they are not used. Give embed= the layer that they were taken from.",
-        ConsilienceWarning,
+        ConsilienceWarning(
+            f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
+            f"embedding has {width}, so they are not used. Give {{remedy}} the layer they were taken from.",
+            remedy="embed",
+        ),
         stacklevel=4,
     )
     return False
@@ -435,8 +437,10 @@ def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
     missing = [name for name in teacher.classes.tolist() if name not in place]
     if missing:
         raise InvalidInputError(
-            f"other={other.name!r} does not know the classes {shorten(missing, 5)} of teacher "
-            f"{teacher.name!r}. Give a teacher that knows them all."
+            f"{{argument}} does not know the classes {shorten(missing, 5)} of teacher {teacher.name!r}. Give "
+            "a teacher that knows them all.",
+            argument="other",
+            value=other.name,
         )
     return np.array([place[name] for name in teacher.classes.tolist()], dtype=np.intp)
 

@@ -16,7 +16,7 @@ from consilience.kernels.compiled import kernel, part
 
 # Iterations between two checks of the gap.
 _LOOK = 10
-# Collision probabilities and column sums below this count as this: the gradient has a pole at zero.
+# Smaller collision probabilities and column sums are raised to this: the gradient has a pole at zero.
 _LEAST = 1e-100
 
 
