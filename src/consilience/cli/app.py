@@ -139,6 +139,9 @@ def _common(
 
 
 def read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
+    """Return the test rows and their labels; None if neither is given."""
+    if (data is None) != (labels is None):
+        raise InvalidInputError("--test-data and --test-labels go together.")
     if data is None or labels is None:
         return None
     from consilience.files import readers
