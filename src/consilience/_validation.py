@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError, shown
 from consilience.labels import LabelSpace
 
@@ -158,7 +159,7 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     --------
     >>> check_distributions("proba", [[0.5, 0.5], [0.5, 0.6]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    consilience.exceptions.InvalidInputError: proba sums to 1.1 in row 1 (1 such rows); expected ...
+    consilience.exceptions.InvalidInputError: proba sums to 1.1 in row 1 (1 such row); expected ...
     """
     expected = "expected numbers (n, K), a column per class"
     array = as_numbers(name, values, expected)
@@ -173,7 +174,7 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     off = np.flatnonzero(np.abs(sums - 1) > tol)
     if len(off):
         raise InvalidInputError(
-            f"{name} sums to {sums[off[0]]:g} in row {{row}} ({len(off)} such rows); "
+            f"{name} sums to {sums[off[0]]:g} in row {{row}} ({counted(len(off), 'such row')}); "
             "expected probabilities, which sum to 1.",
             row=off[0],
         )
@@ -292,7 +293,7 @@ def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
         row = int(np.flatnonzero(wrong)[0])
         value = block[row][bad[row]][0]
         raise InvalidInputError(
-            f"{what} have {value} in row {{row}} ({int(wrong.sum())} such rows). "
+            f"{what} have {value} in row {{row}} ({counted(int(wrong.sum()), 'such row')}). "
             "Give finite numbers, or NaN in the whole row where the teacher abstains.",
             row=row,
         )

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from consilience._validation import check_choice, check_number, check_transition
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.nn._base import RowLoss, reduce_rows
 
@@ -169,7 +170,8 @@ class TargetLoss(RowLoss, ABC):
             else "probabilities, which sum to 1. If rows have weights, make the loss with weighted=True."
         )
         raise InvalidInputError(
-            f"Soft labels {problem} in row {row} ({int(wrong.sum())} such rows); expected {expected}"
+            f"Soft labels {problem} in row {row} ({counted(int(wrong.sum()), 'such row')}); "
+            f"expected {expected}"
         )
 
 

@@ -21,6 +21,7 @@ from consilience._validation import (
     check_sharpness,
     check_temperature,
 )
+from consilience._words import counted
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.transport import sinkhorn as kernels
 from consilience.nn import _sinkhorn as twin
@@ -229,7 +230,8 @@ def _refuse(whose: str, wrong: Tensor, hint: str) -> None:
     """Raise if some rows (n,) are wrong."""
     if bool(wrong.any()):
         raise InvalidInputError(
-            f"{whose} logits are not finite in row {int(wrong.nonzero()[0])} ({int(wrong.sum())} such rows). "
+            f"{whose} logits are not finite in row {int(wrong.nonzero()[0])} "
+            f"({counted(int(wrong.sum()), 'such row')}). "
             f"Give finite numbers{hint}."
         )
 

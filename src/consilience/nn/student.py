@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn.modules import Standardize, default_module
@@ -325,7 +326,8 @@ def as_rows(X: Any) -> Tensor:
     bad = ~rows.isfinite().flatten(1).all(dim=1)
     if bool(bad.any()):
         raise InvalidInputError(
-            f"X is not finite in row {{row}} ({int(bad.sum())} such rows). Fill missing values first.",
+            f"X is not finite in row {{row}} ({counted(int(bad.sum()), 'such row')}). "
+            "Fill missing values first.",
             row=int(bad.nonzero()[0]),
         )
     return rows

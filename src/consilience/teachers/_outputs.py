@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import check_number
+from consilience._words import counted
 from consilience.exceptions import TeacherError
 
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
@@ -96,8 +97,8 @@ class ScoreReader:
             value = present[first][~np.isfinite(present[first])][0]
             raise TeacherError(
                 self.name,
-                f"gave {value} in row {{row}} ({_such_rows(wrong)}). Give finite numbers, "
-                "or NaN in the whole row to abstain.",
+                f"gave {value} in row {{row}} ({counted(int(np.count_nonzero(wrong)), 'such row')}). "
+                "Give finite numbers, or NaN in the whole row to abstain.",
                 row=rows[first],
             )
         logits = np.full(scores.shape, np.nan)
@@ -130,33 +131,32 @@ class ScoreReader:
     def _from_probabilities(
         self, proba: NDArray[np.float64], bounded: bool, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
-        before = " The rows before looked like probabilities." if self.detected else ""
         if not bounded:
             outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + SUM_TOLERANCE)
             bad = outside.any(axis=1)
-            first = int(np.flatnonzero(bad)[0])
-            raise TeacherError(
-                self.name,
-                f"gave the probability {proba[first][outside[first]][0]:.4g} in row {{row}} "
-                f"({_such_rows(bad)}).{before} Pass {{remedy}} if these are logits.",
-                remedy=("output", "logits"),
-                row=_place(first, rows),
-            )
+            first = int(np.argmax(bad))
+            what = f"gave the probability {proba[first][outside[first]][0]:.4g}"
+            raise self._no_probabilities(what, bad, rows)
         sums = proba.sum(axis=1)
         bad = np.abs(sums - 1) > SUM_TOLERANCE
         if bad.any():
-            first = int(np.flatnonzero(bad)[0])
-            raise TeacherError(
-                self.name,
-                f"gave probabilities that sum to {sums[first]:.4g} in row {{row}} "
-                f"({_such_rows(bad)}).{before} Pass {{remedy}} if these are logits.",
-                remedy=("output", "logits"),
-                row=_place(first, rows),
-            )
+            what = f"gave probabilities that sum to {sums[np.argmax(bad)]:.4g}"
+            raise self._no_probabilities(what, bad, rows)
         logits: NDArray[np.float64] = proba / sums[:, None]
         np.maximum(logits, self.floor, out=logits)
         np.log(logits, out=logits)
         return logits
+
+    def _no_probabilities(self, what: str, bad: Any, rows: NDArray[np.intp] | None) -> TeacherError:
+        """Return the error for bad rows (n,), of which `what` describes the first."""
+        before = " The rows before looked like probabilities." if self.detected else ""
+        return TeacherError(
+            self.name,
+            f"{what} in row {{row}} ({counted(int(np.count_nonzero(bad)), 'such row')}).{before} "
+            "Pass {remedy} if these are logits.",
+            remedy=("output", "logits"),
+            row=_place(int(np.argmax(bad)), rows),
+        )
 
 
 def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
@@ -215,8 +215,3 @@ def check_label_smoothing(label_smoothing: object) -> float:
 
 def _place(row: int, rows: NDArray[np.intp] | None) -> int:
     return row if rows is None else int(rows[row])
-
-
-def _such_rows(bad: Any) -> str:
-    count = int(np.count_nonzero(bad))
-    return "1 such row" if count == 1 else f"{count} such rows"
