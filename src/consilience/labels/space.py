@@ -211,8 +211,10 @@ class LabelSpace:
         )
         if disconnected == "error":
             raise LabelSpaceError(
-                f"{message}. Add a teacher that knows classes of both, join names with {{remedy}}, "
-                "or allow the tie-break with disconnected='warn'.",
+                f"{message}. Add a teacher that knows classes of both, join names with {{remedy}}, or accept "
+                "the tie-break with disconnected='warn'.",
+                argument="disconnected",
+                value=disconnected,
                 remedy="aliases",
             )
         warnings.warn(f"{message}; tie-break: {TIE_BREAK}.", DisconnectedWarning, stacklevel=3)

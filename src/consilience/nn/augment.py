@@ -59,7 +59,8 @@ def augment_images(
     if batch.ndim not in (3, 4):
         raise InvalidInputError(
             f"augment_images got a batch of shape {tuple(batch.shape)} and type {batch.dtype}; expected "
-            "floats (n, channels, height, width) or (n, height, width). Reshape X, or use augment='rows'."
+            "floats (n, channels, height, width) or (n, height, width). Reshape X, or use {remedy}.",
+            remedy=("augment", "rows"),
         )
     for name, value in (("degrees", degrees), ("shift", shift), ("colour", colour)):
         check_number(name, value, at_least=0)

@@ -167,11 +167,12 @@ class TargetLoss(RowLoss, ABC):
         expected = (
             "finite numbers of at least 0."
             if self.weighted
-            else "probabilities, which sum to 1. If rows have weights, make the loss with weighted=True."
+            else "probabilities, which sum to 1. If rows have weights, make the loss with {remedy}."
         )
         raise InvalidInputError(
             f"Soft labels {problem} in row {row} ({counted(int(wrong.sum()), 'such row')}); "
-            f"expected {expected}"
+            f"expected {expected}",
+            remedy=("weighted", True),
         )
 
 

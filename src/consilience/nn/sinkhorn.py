@@ -200,8 +200,9 @@ class SinkhornLoss(nn.Module):
             )
             raise InvalidInputError(
                 f"index has {shape} and n_samples is {None if self.duals is None else len(self.duals)}; "
-                f"give a tensor ({n},), one index per row, and n_samples= the number of samples when making "
-                "the loss."
+                f"give a tensor ({n},), one index per row, and {{remedy}} the number of samples when making "
+                "the loss.",
+                remedy="n_samples",
             )
         if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
             raise InvalidInputError(f"index has type {index.dtype}; give whole numbers.")
@@ -270,8 +271,11 @@ class _Distance(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         if torch.is_grad_enabled():  # create_graph=True would be wrong without the derivative of beta
             raise InvalidInputError(
-                "SinkhornLoss with gradient='dual' can be differentiated once, but create_graph=True asks "
-                "for more. Use gradient='unrolled'."
+                "SinkhornLoss with {argument} can be differentiated once, but create_graph=True asks for "
+                "more. Use {remedy}.",
+                argument="gradient",
+                value="dual",
+                remedy=("gradient", "unrolled"),
             )
         (gradient,) = ctx.saved_tensors
         return grad[:, None] * gradient, None, None, None

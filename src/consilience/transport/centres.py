@@ -426,7 +426,8 @@ def _fitting(teacher: Teacher, centres: Any, width: int, what: str) -> NDArray[n
         raise TeacherError(
             teacher.name,
             f"has {what} of shape {values.shape} and embeddings of {width} columns; expected "
-            f"({len(teacher.classes)}, {width}). Was the card written for another embed=?",
+            f"({len(teacher.classes)}, {width}). Was the card written for another {{remedy}}?",
+            remedy="embed",
         )
     return values
 
