@@ -27,7 +27,8 @@ from consilience import (
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.teachers.scoring.engine import Observed, observe
-from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
+from consilience.transport.centres import features, teacher_centres
+from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
