@@ -38,6 +38,13 @@ def test_the_bounds_of_a_number() -> None:
         check_number("x", 0, above=0)
     with pytest.raises(InvalidInputError, match="x=-1 must be a finite number of at least 0"):
         check_number("x", -1, at_least=0)
+    assert check_number("x", 0.99, at_least=0, below=1) == 0.99
+    with pytest.raises(InvalidInputError, match="x=1 must be below 1") as caught:
+        check_number("x", 1, at_least=0, below=1)
+    assert (caught.value.argument, caught.value.value) == ("x", "1")
+    assert check_number("x", 1, above=0, at_most=1) == 1
+    with pytest.raises(InvalidInputError, match=r"x=1\.1 must be at most 1"):
+        check_number("x", 1.1, above=0, at_most=1)
 
 
 def test_the_bounds_of_a_count() -> None:
@@ -46,6 +53,9 @@ def test_the_bounds_of_a_count() -> None:
     for value in (2**32, 10**400, 10**5000):
         with pytest.raises(InvalidInputError, match=r"n=.* must be a whole number of at most 4294967295\."):
             check_count("n", value)
+    assert check_count("n", 5, at_most=5) == 5
+    with pytest.raises(InvalidInputError, match=r"n=6 must be a whole number of at most 5\."):
+        check_count("n", 6, at_most=5)
     for other in (0, -(10**400), 1.0, True, "3"):
         with pytest.raises(InvalidInputError, match=r"n=.* must be a whole number of at least 1\."):
             check_count("n", other)

@@ -22,7 +22,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -127,13 +126,8 @@ def _key(kind: str, method: str, way: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.calibration", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = records.run_parser("calibration", __doc__, RESULTS, trials=12, seed=300)
     parser.add_argument("--data", choices=LOADERS, default="digits", help="default: %(default)s")
-    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
-    parser.add_argument("--trials", type=int, default=12, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=300, help="seed of the first trial")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     return parser
 
 

@@ -35,7 +35,7 @@ from sklearn.neural_network import MLPClassifier
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE, load
 from consilience import as_teacher, cost_matrix
-from consilience.transport.centres import ncm_accuracy
+from consilience.transport import ncm_accuracy
 
 RESULTS = records.FOLDER / "centres.jsonl"
 SHIFTS = (0, 1, 2, 4, 8)  # in mean lengths of a row

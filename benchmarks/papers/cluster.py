@@ -20,7 +20,6 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -194,16 +193,11 @@ def _source(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.cluster", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = records.run_parser("cluster", __doc__, RESULTS, trials=6)
     parser.add_argument("--data", choices=DATA, default="digits", help="default: %(default)s")
-    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--table", choices=("clusters", "labels"), default="clusters", help="Table 2 or 5")
     parser.add_argument("--rows", type=int, default=4_000, help="most rows of a trial; default: %(default)s")
-    parser.add_argument("--trials", type=int, default=6, help="the paper's 6 by default")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     return parser
 
 

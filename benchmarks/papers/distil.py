@@ -28,7 +28,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -330,15 +329,10 @@ def _about(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.distil", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = records.run_parser("distil", __doc__, RESULTS, trials=2)
     parser.add_argument("experiments", nargs="+", choices=("windows", "cost", "nmi", "hyper", "tune"))
     parser.add_argument("--data", choices=PROTOCOLS, default="cifar100", help="default: %(default)s")
-    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
-    parser.add_argument("--trials", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     return parser
 
 

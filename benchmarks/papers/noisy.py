@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,17 +98,12 @@ def _network(n_features: int, n_classes: int) -> nn.Module:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.noisy", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = records.run_parser("noisy", __doc__, RESULTS, trials=2)
     parser.add_argument("--data", choices=LOADERS, default="mnist", help="default: %(default)s")
-    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="noise rates eta")
     parser.add_argument("--rows", type=int, default=5_000, help="training rows; default: %(default)s")
     parser.add_argument("--epochs", type=int, default=40, help="default: %(default)s")
-    parser.add_argument("--trials", type=int, default=2, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     return parser
 
 

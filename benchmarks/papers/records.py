@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import platform
 import shlex
@@ -28,6 +29,36 @@ def provenance(module: str) -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def run_parser(
+    module: str, about: str | None, results: Path, *, trials: int, seed: int = 0
+) -> argparse.ArgumentParser:
+    """Return a parser with the options of every benchmark that runs seeded trials.
+
+    Parameters
+    ----------
+    module : str
+        The module of this package that runs.
+    about : str
+        Its docstring.
+    results : Path
+        Default of ``--results``.
+    trials, seed : int
+        Defaults of ``--trials`` and ``--seed``.
+    """
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.papers.{module}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
+    parser.add_argument("--trials", type=int, default=trials, help="default: %(default)s")
+    parser.add_argument(
+        "--seed", type=int, default=seed, help="seed of the first trial; default: %(default)s"
+    )
+    parser.add_argument("--results", type=Path, default=results, help="file to append to")
+    return parser
 
 
 def append(path: Path, record: Mapping[str, Any]) -> None:

@@ -114,23 +114,18 @@ def _timed(source: Source, setting: Setting, seed: int) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.unify", description=__doc__)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = records.run_parser("unify", __doc__, RESULTS, trials=50)
     parser.add_argument("--data", choices=LOADERS, default="cifar100", help="default: %(default)s")
-    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--configuration", choices=("random", "overlapping"), default="random")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--table", action="store_true", help="Table 2 (the default)")
     what.add_argument("--sensitivity", choices=SENSITIVITIES, help="one of the analyses of Sec. 4.2")
-    parser.add_argument("--trials", type=int, default=50, help="the paper's 50 by default")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--jobs", type=int, default=1, help="trials at a time")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
     parser.add_argument("--epochs", type=int, default=6, help="of each student; the paper's are 20")
     parser.add_argument("--transfer-rows", type=int, default=10_000, help="most rows of the transfer set")
     parser.add_argument("--crowd", choices=CROWDS, default="networks", help="kinds of teachers")
     parser.add_argument("--smoothing", type=float, default=0.0, help="of the teachers; 0 as in the paper")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
     return parser
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError, shown
 from consilience.labels import LabelSpace
 
@@ -66,9 +67,19 @@ def check_number(
     *,
     above: float | None = None,
     at_least: float | None = None,
+    below: float = np.inf,
     at_most: float = np.inf,
 ) -> float:
-    """Return `value` as a float, or raise unless it is a finite number in range."""
+    """Return `value` as a float, or raise unless it is a finite number within these bounds.
+
+    Examples
+    --------
+    >>> check_number("dropout", 0.5, at_least=0, below=1)
+    0.5
+    >>> check_number("dropout", 1, at_least=0, below=1)
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: dropout=1 must be below 1.
+    """
     bound = (
         f" above {above:g}"
         if above is not None
@@ -80,13 +91,15 @@ def check_number(
     in_range = (above is None or number > above) and (at_least is None or number >= at_least)
     if not np.isfinite(number) or not in_range:
         raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
+    if number >= below:
+        raise InvalidInputError(f"{{argument}} must be below {below:g}.", argument=name, value=value)
     if number > at_most:
         raise InvalidInputError(f"{{argument}} must be at most {at_most:g}.", argument=name, value=value)
     return number
 
 
 def _as_float(value: object) -> float:
-    """Return a number as a float; NaN where it is none, or too large for one."""
+    """Return a number as a float; NaN if it is not a number, or too large for a float."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         return np.nan
     try:
@@ -98,7 +111,7 @@ def _as_float(value: object) -> float:
 def check_temperature(value: object, name: str = "temperature") -> float:
     """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
 
-    Beyond that, logits over it overflow in single precision.
+    Outside this range, logits divided by it overflow in single precision.
     """
     temperature = check_number(name, value, above=0)
     if not 1e-6 <= temperature <= 1e6:
@@ -106,15 +119,15 @@ def check_temperature(value: object, name: str = "temperature") -> float:
     return temperature
 
 
-def check_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return `value` as an int, or raise unless it is a whole number from `at_least` to 2^32 - 1."""
+def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
+    """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
         raise InvalidInputError(
             f"{{argument}} must be a whole number of at least {at_least}.", argument=name, value=value
         )
-    if value > _MOST:
+    if value > at_most:
         raise InvalidInputError(
-            f"{{argument}} must be a whole number of at most {_MOST}.", argument=name, value=value
+            f"{{argument}} must be a whole number of at most {at_most}.", argument=name, value=value
         )
     return int(value)
 
@@ -125,7 +138,7 @@ def as_random_state(random_state: object) -> np.random.RandomState:
 
     try:
         return cast(np.random.RandomState, check_random_state(random_state))
-    except (ValueError, TypeError):  # of sklearn for what is no seed, of numpy for seeds out of range
+    except (ValueError, TypeError):  # sklearn: not a seed; numpy: a seed out of range
         raise InvalidInputError(
             f"{{argument}} must be a whole number from 0 to {_MOST}, a RandomState or None.",
             argument="random_state",
@@ -146,7 +159,7 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     --------
     >>> check_distributions("proba", [[0.5, 0.5], [0.5, 0.6]])  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    consilience.exceptions.InvalidInputError: proba sums to 1.1 in row 1 (1 such rows); expected ...
+    consilience.exceptions.InvalidInputError: proba sums to 1.1 in row 1 (1 such row); expected ...
     """
     expected = "expected numbers (n, K), a column per class"
     array = as_numbers(name, values, expected)
@@ -161,7 +174,7 @@ def check_distributions(name: str, values: ArrayLike, *, tol: float = 1e-3) -> N
     off = np.flatnonzero(np.abs(sums - 1) > tol)
     if len(off):
         raise InvalidInputError(
-            f"{name} sums to {sums[off[0]]:g} in row {{row}} ({len(off)} such rows); "
+            f"{name} sums to {sums[off[0]]:g} in row {{row}} ({counted(len(off), 'such row')}); "
             "expected probabilities, which sum to 1.",
             row=off[0],
         )
@@ -280,7 +293,7 @@ def check_block(block: NDArray[np.floating[Any]], what: str) -> None:
         row = int(np.flatnonzero(wrong)[0])
         value = block[row][bad[row]][0]
         raise InvalidInputError(
-            f"{what} have {value} in row {{row}} ({int(wrong.sum())} such rows). "
+            f"{what} have {value} in row {{row}} ({counted(int(wrong.sum()), 'such row')}). "
             "Give finite numbers, or NaN in the whole row where the teacher abstains.",
             row=row,
         )
@@ -305,10 +318,12 @@ def n_rows(X: Any) -> int:
 
 def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
     """Return some rows of an array, a sparse matrix, a data frame or a list."""
+    if isinstance(rows, np.ndarray) and rows.dtype == bool:
+        rows = np.flatnonzero(rows)  # polars would take a mask as one of columns
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if isinstance(X, list | tuple):
-        return X[rows] if isinstance(rows, slice) else [X[i] for i in np.arange(len(X))[rows]]
+        return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
     return X[rows]
 
 

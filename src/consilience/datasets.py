@@ -137,8 +137,9 @@ def random_classes(
     known = np.unique(labels)
     if len(known) < n_classes[1]:
         raise InvalidInputError(
-            f"n_classes={n_classes} asks for up to {n_classes[1]} classes, but y has {len(known)}. "
-            "Lower n_classes."
+            f"{{argument}} asks for up to {n_classes[1]} classes, but y has {len(known)}. Lower it.",
+            argument="n_classes",
+            value=n_classes,
         )
     random = as_random_state(random_state)
     numbers = _draw_numbers(ranges, completely_overlapping, random)
@@ -159,7 +160,9 @@ def _check_range(name: str, value: Any, least: int) -> Range:
     whole = all(isinstance(v, int | np.integer) and not isinstance(v, bool) for v in (low, high))
     if not whole or not least <= low <= high:
         raise InvalidInputError(
-            f"{name}={value!r} must be two whole numbers (fewest, most), the first at least {least}."
+            f"{{argument}} must be two whole numbers (fewest, most), the first at least {least}.",
+            argument=name,
+            value=value,
         )
     return int(low), int(high)
 

@@ -245,7 +245,11 @@ BAD = {
     ),
     "half a test": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--test-data", "X.npy"],
-        "go together",
+        "--test-data and --test-labels go together",
+    ),
+    "no model to test": (
+        ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--test-data", "X.npy"],
+        "Give --out, too",
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
     "large cell": (

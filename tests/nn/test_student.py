@@ -280,7 +280,7 @@ def test_wrong_data_is_named():
     with pytest.raises(InvalidInputError, match="needs numbers"):
         fitted(X=X.astype(str), Q=Q)
     X[3, 1] = np.nan
-    with pytest.raises(InvalidInputError, match=r"not finite in row 3 \(1 such rows\)"):
+    with pytest.raises(InvalidInputError, match=r"not finite in row 3 \(1 such row\)"):
         fitted(X=X, Q=Q)
     with pytest.raises(InvalidInputError, match=r"X has shape \(2, 4\); the student was fitted on \(n, 5\)"):
         fitted().predict_logits(np.zeros((2, 4)))

@@ -88,12 +88,12 @@ def test_consistent_teachers_give_back_q(seed: int) -> None:
 
 def test_stationary_against_the_eigenvector() -> None:
     rng = np.random.default_rng(0)
-    ways = rng.random((7, 7)) ** 4
-    ways /= ways.sum(axis=1, keepdims=True)
-    values, vectors = np.linalg.eig(ways.T)
+    chain = rng.random((7, 7)) ** 4
+    chain /= chain.sum(axis=1, keepdims=True)
+    values, vectors = np.linalg.eig(chain.T)
     expected = np.real(vectors[:, np.argmax(np.real(values))])
     mass = np.empty(7)
-    kernel(fastmath=FUSE)(stationary)(ways.copy(), mass)
+    kernel(fastmath=FUSE)(stationary)(chain.copy(), mass)
     np.testing.assert_allclose(mass / mass.sum(), expected / expected.sum(), rtol=1e-10)
 
 

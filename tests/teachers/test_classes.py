@@ -191,14 +191,14 @@ def test_errors_are_in_the_teachers_name_and_joint_teachers_can_be_sent() -> Non
         ),
         ({"nor": []}, "The group 'nor' is empty"),
         ({"nor": "nb"}, "The group 'nor' is the text 'nb'"),
-        ({"nor": 3}, "cannot be joined so"),
+        ({"nor": 3}, "cannot be joined like this"),
         ({"nor": ["nb", "nb"]}, "names nb more than once"),
         ({"a": ["nb", "no"], "b": ["no", "nn"]}, "has the class 'no' in two groups, 'a' and 'b'"),
         ({"ja": ["nb", "no"]}, "has a class 'ja' that is not in the group of that name"),
         ({1: ["nb", "no"]}, "mixes numbers and text"),
-        ({None: ["nb", "no"]}, "cannot be joined so: classes has the entry None"),
+        ({None: ["nb", "no"]}, "cannot be joined like this: classes has the entry None"),
         ({"nor": [["nb"], "no"]}, r"The group 'nor' has the entry \['nb'\] of type list"),
-        ({"nor": None}, "cannot be joined so: The group 'nor' is None"),
+        ({"nor": None}, "cannot be joined like this: The group 'nor' is None"),
     ],
 )
 def test_groups_are_checked(groups: dict, says: str) -> None:
@@ -244,10 +244,10 @@ def test_others_decide_within_a_split_class() -> None:
     ("groups", "says"),
     [
         ({"sv": ["a", "b"]}, "has no class 'sv' to split; its classes are ja, nb, nn, no"),
-        ({"nn": []}, "cannot be split so: The group 'nn' is empty"),
-        ({"nn": ["nb", "x"]}, "cannot be split so: classes names nb more than once"),
-        ({"nn": [1, 2]}, "cannot be split so"),
-        ({"nn": "xy"}, "cannot be split so: The group 'nn' is the text 'xy'"),
+        ({"nn": []}, "cannot be split like this: The group 'nn' is empty"),
+        ({"nn": ["nb", "x"]}, "cannot be split like this: classes names nb more than once"),
+        ({"nn": [1, 2]}, "cannot be split like this"),
+        ({"nn": "xy"}, "cannot be split like this: The group 'nn' is the text 'xy'"),
     ],
 )
 def test_what_cannot_be_split(groups: dict, says: str) -> None:

@@ -27,7 +27,8 @@ from consilience import (
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.teachers.scoring.engine import Observed, observe
-from consilience.transport.centres import NcmAccuracy, features, ncm_accuracy, teacher_centres
+from consilience.transport.centres import features, teacher_centres
+from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
 
 DIGITS, LABELS = load_digits(return_X_y=True)
 DIGITS = DIGITS / 16
@@ -256,7 +257,10 @@ def test_another_models_embedding(network: Any) -> None:
         ({"kind": "superclass"}, "kind='superclass' needs superclasses="),
         ({"superclasses": {1: 2}}, "and no other kind takes it"),
         ({"kind": "superclass", "superclasses": [1, 2]}, "superclasses is a list; give a mapping"),
-        ({"kind": "constant", "centres": "weights"}, "work only with kind='embedding', not 'constant'"),
+        (
+            {"kind": "constant", "centres": "weights"},
+            "other and centres are for kind='embedding', not kind='constant'",
+        ),
         ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "The centre of 99 is unknown"),
         ({"classes": [4, 5]}, r"y has \d in row \d+ \(\d+ such rows\), which is none of the classes 4, 5"),
         ({"classes": [4, 4]}, "more than once"),

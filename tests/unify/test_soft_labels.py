@@ -69,7 +69,7 @@ def test_wrong_shapes_are_refused(space: LabelSpace, shape: tuple[int, ...]) -> 
 def test_values_that_are_not_finite_are_refused(space: LabelSpace, value: float) -> None:
     Z = logits(4)
     Z[2, 4] = value
-    with pytest.raises(InvalidInputError, match=rf"logits of 'y' have {value} in row 2 \(1 such rows\)"):
+    with pytest.raises(InvalidInputError, match=rf"logits of 'y' have {value} in row 2 \(1 such row\)"):
         estimate_soft_labels(Z, space)
 
 

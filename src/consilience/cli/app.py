@@ -139,6 +139,9 @@ def _common(
 
 
 def read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
+    """Return the test rows and their labels; None if neither is given."""
+    if (data is None) != (labels is None):
+        raise InvalidInputError("--test-data and --test-labels go together.")
     if data is None or labels is None:
         return None
     from consilience.files import readers
@@ -151,7 +154,7 @@ def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Esti
     try:
         estimator.fit(X, y)
     except InvalidInputError as error:
-        # scikit-learn's own check of the rows, in its own words: name the file
+        # an error of scikit-learn's own check does not name the file: add it
         cause, plain = error.__cause__, type(error) in (InvalidInputError, InvalidTypeError)
         if not plain or not isinstance(cause, ValueError | TypeError):
             raise
@@ -195,7 +198,7 @@ def _sentence(error: Exception, spell: Spelling = as_keyword) -> str:
 
 
 def spelling(commands: Iterable[Any]) -> Spelling:
-    """Return how to write an argument of the library: as the option of these commands that it is, if any."""
+    """Return a function that writes an argument of the library as an option, if these commands have it."""
     found = [option for command in commands for option in command.params]
     options = {word for option in found for word in _words(option)}
     flags = {word for option in found if getattr(option, "is_flag", False) for word in _words(option)}

@@ -146,9 +146,7 @@ def transition_matrix(n_classes: int, noise_rate: float) -> Floats:
     array([[0.75, 0.25],
            [0.25, 0.75]])
     """
-    rate = check_number("noise_rate", noise_rate, at_least=0)
-    if rate > 1:
-        raise InvalidInputError(f"noise_rate={noise_rate!r} must be at most 1.")
+    rate = check_number("noise_rate", noise_rate, at_least=0, at_most=1)
     return kernels.uniform_transition(check_count("n_classes", n_classes), rate)
 
 
@@ -156,7 +154,11 @@ def _check_order(alpha: float) -> float:
     """Return the order, or raise if it is so near 1 that rounding is all that is left of the result."""
     order = check_number("alpha", alpha, above=0)
     if order != 1.0 and round(abs(order - 1.0), 15) < _NEAR_ONE:
-        raise InvalidInputError(f"alpha={alpha!r} must be 1, or differ from it by at least {_NEAR_ONE:g}.")
+        raise InvalidInputError(
+            f"{{argument}} must be 1, or differ from it by at least {_NEAR_ONE:g}.",
+            argument="alpha",
+            value=alpha,
+        )
     return order
 
 

@@ -1,4 +1,4 @@
-"""Pseudo-labels: the labels that best agree with predictions while every class gets its fair share."""
+"""Pseudo-labels: the labels that agree best with predictions while every class gets its fair share."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from consilience._validation import (
     check_distributions,
     check_number,
 )
+from consilience.collision.prior import read_prior
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision import fair_labels as kernel
@@ -24,14 +25,14 @@ Solver = Literal["auto", "interior-point", "em", "pgd"]
 Divergence = Literal["forward", "reverse"]
 
 SOLVERS: tuple[str, ...] = ("auto", *kernel.SOLVERS)
-# Row sums of proba and of init may miss one by this much: half-precision softmax does.
-# Larger weights of fairness lose every digit of the other part.
+# With a larger weight of fairness, the other part of the objective is lost to rounding.
 LARGEST_LAM = 1e15
+# Row sums of proba and of init may differ from one by this much. Those of a half-precision softmax do.
 _SUM_ERROR = 1e-2
 _REMEDIES = {
     "interior-point": "Raise max_iter or tol.",
-    "em": "Raise max_iter or tol, or use solver='interior-point'.",
-    "pgd": "Raise max_iter or tol, try another step_size, or use solver='interior-point'.",
+    "em": "Raise max_iter or tol, or use {remedy}.",
+    "pgd": "Raise max_iter or tol, try another step_size, or use {remedy}.",
 }
 
 
@@ -90,7 +91,8 @@ def collision_pseudo_labels(
         Weight of fairness in the mean-form loss above. At 0 each row gets its most probable class (the first
         of equals). As it grows, the mean of the labels approaches `prior`.
     prior : (K,) array, optional
-        u, how often each class should occur; uniform by default. A class of prior 0 is not asked for.
+        u, how often each class should occur, as shares or as counts; uniform by default. A class of prior 0
+        may stay without labels.
     solver : {"auto", "interior-point", "em", "pgd"}
         ``"interior-point"`` is exact: some 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``
         is the paper's algorithm: O(M K) per iteration, and thousands of them if `lam` is large. ``"pgd"`` is
@@ -132,7 +134,7 @@ def collision_pseudo_labels(
     sigma = _check_rows("proba", proba)
     n_rows, n_classes = sigma.shape
     lam = check_number("lam", lam, at_least=0, at_most=LARGEST_LAM) / (n_rows if paper_scaling else 1)
-    u = _check_prior(prior, n_classes)
+    u = read_prior(prior, n_classes)
     options = kernel.Options(
         solver=_check_solver(solver, divergence, u),
         tol=check_number("tol", tol, above=0),
@@ -142,15 +144,24 @@ def collision_pseudo_labels(
     )
     name = kernel.choose_solver(options, sigma.size)
     if step_size is not None and name != "pgd":
-        raise InvalidInputError(f"step_size is for solver='pgd'; {name!r} has none.")
+        raise InvalidInputError(
+            f"{{argument}} is for {{remedy}}; {name!r} has none.",
+            argument="step_size",
+            value=step_size,
+            remedy=("solver", "pgd"),
+        )
     found = kernel.fair_labels(sigma, lam, u, _check_fixed(fixed, sigma), _check_init(init, sigma), options)
     if not found.converged:
         remedy = _REMEDIES[name] if found.n_iter >= found.max_iter else "Rounding allows no less; raise tol."
         warnings.warn(
-            f"{name} stopped after {found.n_iter} iterations (max_iter={found.max_iter}) with a gap of up to "
-            f"{found.gap:.1e} at an objective of {found.free_objective:.6g} (tol {options.tol:.1e}). "
-            f"{remedy}",
-            ConvergenceWarning,
+            ConvergenceWarning(
+                f"{name} stopped after {found.n_iter} iterations ({{argument}}) with a gap of up to "
+                f"{found.gap:.1e} at an objective of {found.free_objective:.6g} (tol {options.tol:.1e}). "
+                f"{remedy}",
+                argument="max_iter",
+                value=found.max_iter,
+                remedy=("solver", "interior-point"),
+            ),
             stacklevel=2,
         )
     return PseudoLabels(found.labels, found.objective, found.gap, found.n_iter, found.converged)
@@ -163,10 +174,16 @@ def _check_solver(solver: str, divergence: str, u: Floats) -> str:
     if divergence == "forward":
         return solver
     if solver not in ("auto", "pgd"):
-        raise InvalidInputError(f"solver={solver!r} cannot take divergence='reverse'; use solver='pgd'.")
+        raise InvalidInputError(
+            "{argument} cannot take divergence='reverse'; use {remedy}.",
+            argument="solver",
+            value=solver,
+            remedy=("solver", "pgd"),
+        )
     if u.min() == 0.0:
         raise InvalidInputError(
-            "prior has a zero, where KL(ybar || u) is infinite; give a positive one or divergence='forward'."
+            "prior has a zero, where KL(ybar || u) is infinite; give a positive one or {remedy}.",
+            remedy=("divergence", "forward"),
         )
     return solver
 
@@ -179,16 +196,6 @@ def _check_rows(name: str, values: ArrayLike) -> Floats:
             f"{name} has shape {rows.shape}; expected (M, K), a row of K probabilities for each of M samples."
         )
     return np.ascontiguousarray(check_distributions(name, rows, tol=_SUM_ERROR))
-
-
-def _check_prior(prior: ArrayLike | None, n_classes: int) -> Floats:
-    """Return u (K,)."""
-    if prior is None:
-        return np.full(n_classes, 1.0 / n_classes)
-    u = as_numbers("prior", prior, f"expected ({n_classes},), a share per class")
-    if u.shape != (n_classes,):
-        raise InvalidInputError(f"prior has shape {u.shape}; expected ({n_classes},), a share per class.")
-    return np.asarray(_check_rows("prior", u[None])[0])
 
 
 def _check_fixed(fixed: ArrayLike | None, sigma: Floats) -> NDArray[np.integer] | None:

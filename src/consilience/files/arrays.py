@@ -80,7 +80,7 @@ class NpyFile:
     def read(self) -> NDArray[Any]:
         """Read the array; raise where the file is no longer the one that was opened.
 
-        It is not mapped into memory: a mapped file that someone shortens ends the process.
+        It is not mapped into memory: if someone shortens a mapped file, the process crashes.
         """
         with _reading(self.path), self.path.open("rb") as file:
             header = _read_header(file, os.fstat(file.fileno()).st_size)
@@ -119,7 +119,7 @@ class NpzFile:
     ----------
     path : path
     compressed : bool
-        Whether members may be compressed. Without, the file is as large as what it holds.
+        Whether members may be compressed. If not, the file is as large as its content.
 
     Attributes
     ----------
@@ -251,7 +251,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise
     except zipfile.BadZipFile as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise ArrayFileError(path, f"it is no sound .npz archive ({reason})") from error
+        raise ArrayFileError(path, f"it is not a valid .npz archive ({reason})") from error
     except MemoryError as error:
         raise ArrayFileError(path, "there is not enough memory") from error
     except OSError as error:

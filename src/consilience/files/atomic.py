@@ -23,7 +23,7 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     target : path
         The file; its folder must exist.
     """
-    # opened by name, not by tempfile, whose files only their owner may read, and os.replace keeps it so
+    # not tempfile: only their owner may read its files, and os.replace would keep it that way
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as file:

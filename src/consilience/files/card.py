@@ -144,9 +144,9 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
 
 @contextmanager
 def carded(model_path: Path, card: Card) -> Iterator[None]:
-    """Write a model's file in the block; its card follows, with the checksum of that file.
+    """Write a model's file in the block, then its card with the checksum of that file.
 
-    What is wrong with the card shows before the block: an older file of that name is then still whole.
+    A faulty card raises an error before the block, so an older file of that name stays intact.
     """
     _encoded(card)
     yield

@@ -268,10 +268,16 @@ def _positions(columns: ArrayLike, n_classes: int) -> NDArray[np.int64]:
     where = np.asarray(columns)
     if where.ndim != 1 or where.dtype.kind not in "iu" or len(np.unique(where)) != len(where):
         raise InvalidInputError(
-            f"columns={columns!r} must be distinct whole numbers, one for each column of scores."
+            "{argument} must be distinct whole numbers, one for each column of scores.",
+            argument="columns",
+            value=columns,
         )
     if len(where) == 0 or where.min() < 0 or where.max() >= n_classes:
-        raise InvalidInputError(f"columns={columns!r} must be positions among the {n_classes} classes.")
+        raise InvalidInputError(
+            f"{{argument}} must be positions among the {n_classes} classes.",
+            argument="columns",
+            value=columns,
+        )
     return where.astype(np.int64)
 
 

@@ -64,11 +64,11 @@ def write_clusters(path: Path, labels: NDArray[np.intp]) -> None:
 
 
 def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> None:
-    """Refuse a file that could not be written; to be called before the long work."""
+    """Refuse a file that could not be written. Call this before long work."""
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
-        raise InvalidInputError(f"{option} writes {' or '.join(suffixes)}; {path.name!r} does not end so.")
+        raise InvalidInputError(f"{option} writes {' or '.join(suffixes)}; {path.name!r} has another ending.")
     if not path.parent.is_dir():
         raise InvalidInputError(f"{option}: the folder {str(path.parent)!r} does not exist. Make it first.")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
@@ -134,7 +134,7 @@ def read_aliases(path: Path | None) -> dict[str, Any] | None:
 
 
 def numbers_or_text(values: Sequence[str]) -> list[Any]:
-    """Return integers where every value is one, as the classes of many models are; else text.
+    """Return integers if all values are integers, as the classes of many models are; else text.
 
     Examples
     --------

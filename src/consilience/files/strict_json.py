@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 class RepeatedKeyError(ValueError):
-    """An object has a key twice; a reader would keep one of the values without a word."""
+    """An object has a key twice. Python's reader would silently keep one of the values."""
 
 
 def parse_json(text: str) -> Any:

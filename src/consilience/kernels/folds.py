@@ -22,7 +22,7 @@ def stratified_folds(
     shuffle : {"rows", "classes"}
         "rows" shuffles all rows at once, and a class goes on at the fold where the class before it ended.
         "classes" shuffles class by class, and class c starts at fold c. Both spread rows equally well; they
-        use other random numbers. Recorded figures of rank depend on the first and of distil on the second.
+        use different random numbers. Recorded figures of rank depend on the first, of distil on the second.
 
     Examples
     --------

@@ -79,7 +79,7 @@ def fit_softmax_regression(
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
         targets = _Hard(labels, n_classes) if labels.ndim == 1 else _Soft.of(labels)
         problem = _prepare(X - mean, targets, weight_decay)
-        # Newton steps are few, and need some of the budget where rounding makes L-BFGS go round in circles
+        # Newton steps are few. Keep some of the budget for them, since rounding can stall L-BFGS.
         fit = _descend(problem, max(tol, problem.rounding(np.zeros((X.shape[1], 1)))), (max_iter + 1) // 2)
         if not fit.converged or tol < problem.rounding(fit.W[:-1]):
             fit = _polish(X - mean.astype(np.float64), problem, fit, tol, max_iter)
@@ -222,7 +222,7 @@ class Problem(NamedTuple):
     spreads: Floats  # (d,): the root mean square of each column
 
     def rounding(self, weights: Floats) -> float:
-        """Return below what a gradient of float32 products is rounding, at weights (d, K)."""
+        """Return the size below which a gradient of float32 products is only rounding, at weights (d, K)."""
         size = float(np.linalg.norm(self.spreads[:, None] * weights, axis=0).max())  # of a logit
         return float(np.finfo(np.float32).eps * self.spreads.max(initial=1e-30)) * (10.0 + size)
 
@@ -262,7 +262,7 @@ def _ridge_start(
             break
         best, length = value, trial
         curvature = float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / n_classes
-    # where rows are fitted perfectly nothing is curved, and the way there still is
+    # the loss has no curvature where rows are fitted perfectly, but it has some on the way there
     return np.vstack([length * v, bias]), max(curvature, 1e-2 / n_classes)
 
 
@@ -359,8 +359,9 @@ def _point(Z: Floats, targets: _Hard | _Soft, W: Floats, weight_decay: float) ->
 def _search(Z: Floats, problem: Problem, point: Point, direction: Floats) -> Point:
     """Go along the direction, but not to where the loss rises steeply again.
 
-    Near the minimum the loss itself changes by less than its rounding, and slopes do not. So they decide, as
-    in the approximate Wolfe conditions of Hager and Zhang (2005). The loss is convex: slopes only rise.
+    Near the minimum the loss changes by less than its rounding, but its slope is still exact. So slopes
+    decide, as in the approximate Wolfe conditions of Hager and Zhang (2005). The loss is convex: slopes only
+    rise.
     """
     steep = -float(np.vdot(point.gradient, direction))
     length, rounding = 1.0, 1e-12 * max(1.0, abs(point.value))
@@ -405,16 +406,15 @@ def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> 
     enough = float(np.clip(0.3 * tol / point.largest, 1e-3, 0.1))
     solution, _ = cg(operator, -gradient.ravel() / norm, rtol=enough, maxiter=most)
     direction = at.weights(norm * solution.reshape(shape))
-    if (
-        at.basis is not None and weight_decay > 0
-    ):  # outside the basis, where its rounding leaves a rest, decay is all
+    if at.basis is not None and weight_decay > 0:
+        # the gradient outside the basis is rounding, and the only curvature there is the decay
         inside = at.basis @ (at.basis.T @ point.gradient[:-1])
         direction[:-1] -= (point.gradient[:-1] - inside) / weight_decay
     return direction, products
 
 
 def _newton_coordinates(problem: Problem, proba: Floats) -> Coordinates:
-    """Return coordinates for the curvature at hand, which fit columns of unequal spread better."""
+    """Return coordinates for the present curvature, which suit columns of unequal spread better."""
     curvature = max(float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / proba.shape[1], 1e-30)
     gram = curvature * problem.gram
     rounding = 1e-5 if problem.Z.dtype == np.float32 else 1e-13  # of the Gram matrix

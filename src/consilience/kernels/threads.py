@@ -1,4 +1,4 @@
-"""How many threads libraries get: one for small work, where threads cost more than they save.
+"""Choose the number of threads for libraries: one for small work, where threads cost more than they save.
 
 Each limit is for the whole process, and several threads may want it at once: see `OneThread`.
 """
@@ -83,14 +83,12 @@ _launching = threading.Lock()
 
 @cache
 def _launch() -> Callable[[], int]:
-    """Let numba start its threads, which sets the number of OpenMP threads: leave torch its own number.
+    """Start numba's threads; return numba's function that counts them.
 
-    Return numba's function that tells their number. Its import waits until here: whoever only limits BLAS
-    needs no compiler.
-
-    Otherwise a user who gave torch one thread would find it with all of them.
+    Starting them also sets the number of OpenMP threads, which torch uses. Torch gets its own number back: a
+    user may have limited it.
     """
-    from numba import get_num_threads
+    from numba import get_num_threads  # not at the top: whoever only limits BLAS needs no compiler
 
     with _launching:
         torch = sys.modules.get("torch")
@@ -103,7 +101,7 @@ def _launch() -> Callable[[], int]:
 
 @cache
 def _blas_limit() -> OneThread:
-    # looking for the libraries takes longer than many a product
+    # finding the libraries takes longer than many products do
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
 
     def read() -> Any:

@@ -1,4 +1,4 @@
-"""How many threads torch gets for a module: one where a step is too short to share."""
+"""Choose the number of threads for torch: one if a step is too short to share."""
 
 from __future__ import annotations
 

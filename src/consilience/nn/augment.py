@@ -59,7 +59,8 @@ def augment_images(
     if batch.ndim not in (3, 4):
         raise InvalidInputError(
             f"augment_images got a batch of shape {tuple(batch.shape)} and type {batch.dtype}; expected "
-            "floats (n, channels, height, width) or (n, height, width). Reshape X, or use augment='rows'."
+            "floats (n, channels, height, width) or (n, height, width). Reshape X, or use {remedy}.",
+            remedy=("augment", "rows"),
         )
     for name, value in (("degrees", degrees), ("shift", shift), ("colour", colour)):
         check_number(name, value, at_least=0)
@@ -92,8 +93,7 @@ def augment_rows(
     if not batch.is_floating_point():
         raise InvalidInputError(f"augment_rows got a batch of type {batch.dtype}; expected floats.")
     check_number("noise", noise, at_least=0)
-    if check_number("dropout", dropout, at_least=0) > 1:
-        raise InvalidInputError(f"dropout={dropout!r} must be at most 1.")
+    check_number("dropout", dropout, at_least=0, at_most=1)
     variance, mean = torch.var_mean(batch, dim=0, correction=0, keepdim=True)
     drawn = torch.randn(batch.shape, generator=generator).to(batch) * variance.sqrt()
     kept = (torch.rand(batch.shape, generator=generator) >= dropout).to(batch.device)
@@ -109,8 +109,10 @@ def as_augmentation(source: Any) -> Augment | None:
         return source  # type: ignore[no-any-return]
     if not isinstance(source, str) or source not in AUGMENTATIONS:
         raise InvalidInputError(
-            f"augment={source!r} is unknown; use 'images', 'rows', None, or a function of "
-            "(batch, generator) that returns a batch."
+            "{argument} is unknown; use 'images', 'rows', None, or a function of (batch, generator) that "
+            "returns a batch.",
+            argument="augment",
+            value=source,
         )
     return AUGMENTATIONS[source]
 

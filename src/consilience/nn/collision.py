@@ -14,12 +14,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from consilience._validation import check_choice, check_number, check_transition
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.nn._base import RowLoss, reduce_rows
 
-# Row sums of soft labels may miss one by this much: half-precision softmax does.
+# Row sums of soft labels may differ from one by this much. Those of a half-precision softmax do.
 _SUM_ERROR = 1e-2
-# Powers and orders from one over this to this: beyond, single precision overflows.
+# Powers and orders may be from one over this to this. Beyond, single precision overflows.
 _LARGEST = 1e12
 # Orders of Renyi nearer to 1 than this, other than 1 itself, lose their digits in single precision.
 _NEAR_ONE = 1e-3
@@ -166,10 +167,12 @@ class TargetLoss(RowLoss, ABC):
         expected = (
             "finite numbers of at least 0."
             if self.weighted
-            else "probabilities, which sum to 1. If rows have weights, make the loss with weighted=True."
+            else "probabilities, which sum to 1. If rows have weights, make the loss with {remedy}."
         )
         raise InvalidInputError(
-            f"Soft labels {problem} in row {row} ({int(wrong.sum())} such rows); expected {expected}"
+            f"Soft labels {problem} in row {row} ({counted(int(wrong.sum()), 'such row')}); "
+            f"expected {expected}",
+            remedy=("weighted", True),
         )
 
 
@@ -178,7 +181,9 @@ def _check_power(name: str, value: float, *, or_zero: bool = False) -> float:
     number = check_number(name, value, at_least=0) if or_zero else check_number(name, value, above=0)
     if not (1 / _LARGEST <= number <= _LARGEST or (or_zero and number == 0)):
         raise InvalidInputError(
-            f"{name}={value!r} must be {'0, or ' if or_zero else ''}from {1 / _LARGEST:g} to {_LARGEST:g}."
+            f"{{argument}} must be {'0, or ' if or_zero else ''}from {1 / _LARGEST:g} to {_LARGEST:g}.",
+            argument=name,
+            value=value,
         )
     return number
 
@@ -279,7 +284,9 @@ class RenyiCrossEntropy(TargetLoss):
         self.alpha = _check_power("alpha", alpha)
         if self.alpha != 1.0 and round(abs(self.alpha - 1.0), 15) < _NEAR_ONE:
             raise InvalidInputError(
-                f"alpha={alpha!r} must be 1, or differ from it by at least {_NEAR_ONE:g}."
+                f"{{argument}} must be 1, or differ from it by at least {_NEAR_ONE:g}.",
+                argument="alpha",
+                value=alpha,
             )
 
     def extra_repr(self) -> str:

@@ -21,6 +21,7 @@ from consilience._validation import (
     check_sharpness,
     check_temperature,
 )
+from consilience._words import counted
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.transport import sinkhorn as kernels
 from consilience.nn import _sinkhorn as twin
@@ -111,8 +112,10 @@ class SinkhornLoss(nn.Module):
         count = None if n_samples is None else check_count("n_samples", n_samples)
         if count is not None and gradient == "unrolled":
             raise InvalidInputError(
-                f"n_samples={count} remembers duals to start from, but gradient='unrolled' cannot use them; "
-                "leave one of them out."
+                "{argument} remembers duals to start from, but gradient='unrolled' cannot use them. Leave "
+                "one of the two out.",
+                argument="n_samples",
+                value=count,
             )
         duals = None if count is None else self.cost.new_full((count, matrix.shape[1]), np.nan)
         # not persistent, because the duals belong to the samples of one training run
@@ -197,8 +200,9 @@ class SinkhornLoss(nn.Module):
             )
             raise InvalidInputError(
                 f"index has {shape} and n_samples is {None if self.duals is None else len(self.duals)}; "
-                f"give a tensor ({n},), one index per row, and n_samples= the number of samples when making "
-                "the loss."
+                f"give a tensor ({n},), one index per row, and {{remedy}} the number of samples when making "
+                "the loss.",
+                remedy="n_samples",
             )
         if index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
             raise InvalidInputError(f"index has type {index.dtype}; give whole numbers.")
@@ -227,7 +231,8 @@ def _refuse(whose: str, wrong: Tensor, hint: str) -> None:
     """Raise if some rows (n,) are wrong."""
     if bool(wrong.any()):
         raise InvalidInputError(
-            f"{whose} logits are not finite in row {int(wrong.nonzero()[0])} ({int(wrong.sum())} such rows). "
+            f"{whose} logits are not finite in row {int(wrong.nonzero()[0])} "
+            f"({counted(int(wrong.sum()), 'such row')}). "
             f"Give finite numbers{hint}."
         )
 
@@ -266,8 +271,11 @@ class _Distance(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _: Tensor) -> Any:
         if torch.is_grad_enabled():  # create_graph=True would be wrong without the derivative of beta
             raise InvalidInputError(
-                "SinkhornLoss with gradient='dual' can be differentiated once, but create_graph=True asks "
-                "for more. Use gradient='unrolled'."
+                "SinkhornLoss with {argument} can be differentiated once, but create_graph=True asks for "
+                "more. Use {remedy}.",
+                argument="gradient",
+                value="dual",
+                remedy=("gradient", "unrolled"),
             )
         (gradient,) = ctx.saved_tensors
         return grad[:, None] * gradient, None, None, None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
+from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn.modules import Standardize, default_module
@@ -221,7 +222,9 @@ class TorchStudent(BaseEstimator):
             check_choice("optimizer", self.optimizer, OPTIMIZERS)
         elif not callable(self.optimizer):
             raise InvalidInputError(
-                f"optimizer={self.optimizer!r} must be a name or a torch optimiser class."
+                "{argument} must be a name or a torch optimiser class.",
+                argument="optimizer",
+                value=self.optimizer,
             )
         check_number("lr", self.lr, above=0)
         check_number("weight_decay", self.weight_decay, at_least=0)
@@ -229,8 +232,7 @@ class TorchStudent(BaseEstimator):
         check_count("batch_size", self.batch_size)
         if self.patience is not None:
             check_count("patience", self.patience)
-        if check_number("validation_fraction", self.validation_fraction, at_least=0) >= 1:
-            raise InvalidInputError(f"validation_fraction={self.validation_fraction!r} must be below 1.")
+        check_number("validation_fraction", self.validation_fraction, at_least=0, below=1)
         check_choice("standardize", self.standardize, (True, False, None))
 
     def _make_net(
@@ -324,7 +326,8 @@ def as_rows(X: Any) -> Tensor:
     bad = ~rows.isfinite().flatten(1).all(dim=1)
     if bool(bad.any()):
         raise InvalidInputError(
-            f"X is not finite in row {{row}} ({int(bad.sum())} such rows). Fill missing values first.",
+            f"X is not finite in row {{row}} ({counted(int(bad.sum()), 'such row')}). "
+            "Fill missing values first.",
             row=int(bad.nonzero()[0]),
         )
     return rows
@@ -385,7 +388,7 @@ def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
 
 @contextmanager
 def _attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Let the criterion look inside the module, if it wants to, for the time of the training."""
+    """Attach the criterion to the module during training, if it has `attach`."""
     watcher: Any = criterion if hasattr(criterion, "attach") else None
     if watcher is not None:
         watcher.attach(module, example)

@@ -168,19 +168,27 @@ def as_teacher(
     make = _maker(obj, name)
     if device is not None and make not in (torch_teacher, onnx_teacher):
         raise TeacherError(
-            name or type(obj).__name__, "has no device; device= is for torch and ONNX. Drop it."
+            name or type(obj).__name__,
+            "has no device; {argument} is for torch and ONNX. Drop it.",
+            argument="device",
         )
     if n_jobs > 1 and make is not callable_teacher:
         raise TeacherError(
-            name or type(obj).__name__, "is asked in one process; n_jobs= is for functions. Drop it."
+            name or type(obj).__name__,
+            "is asked in one process; {argument} is for functions. Drop it.",
+            argument="n_jobs",
         )
     if output == "costs" and make in (torch_teacher, onnx_teacher, sklearn_teacher):
         raise TeacherError(
             name or type(obj).__name__,
-            "gives no costs; output='costs' is for functions and arrays. Drop it, or give a function.",
+            "gives no costs; {argument} is for functions and arrays. Drop it, or give a function.",
+            argument="output",
+            value=output,
         )
     if fingerprint is not None and (not isinstance(fingerprint, str) or not fingerprint):
-        raise InvalidInputError(f"fingerprint={fingerprint!r} must be a text that is not empty.")
+        raise InvalidInputError(
+            "{argument} must be a text that is not empty.", argument="fingerprint", value=fingerprint
+        )
     return make(obj, classes, name, options)
 
 

@@ -45,9 +45,9 @@ class TeacherLike(Protocol):
 class Teacher(ABC):
     """A classifier that can be asked for logits: what `as_teacher` returns.
 
-    Only `name`, `classes` and `predict_logits` are there to be filled in. Everything else has a default that
-    means "there is none". An object of your own needs the three members of `TeacherLike`; `as_teacher` uses
-    any of the others that it has.
+    A subclass defines `name`, `classes` and `predict_logits`. All other members have defaults that mean
+    "none". An object of your own needs only the three members of `TeacherLike`; `as_teacher` also uses any
+    others that it has.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Teacher(ABC):
     batched : bool
         Whether `predict_logits` may be called with slices of X. Precomputed outputs get the whole X at once.
     n_jobs : int
-        In how many processes a slow teacher is asked.
+        Number of processes in which a slow teacher runs.
     class_centres : (k, d) array or None
         The mean embedding of each class in the teacher's own data.
     """
@@ -95,19 +95,19 @@ class Teacher(ABC):
 
     @property
     def fingerprint(self) -> str | None:
-        """A text that changes whenever the outputs may, under which they are stored; None if unknown."""
+        """The key of stored outputs: a text that changes whenever the outputs may change. None if unknown."""
         return None
 
     @property
     def settled(self) -> bool:
-        """Whether it is known how to read the scores; the first batch is larger where it is not."""
+        """Whether it is known how to read the scores. If not, the first batch is larger."""
         return True
 
     def settle(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
-        """Decide on some rows how to read the scores; called before the fingerprint is asked for."""
+        """Decide from some rows how to read the scores. Called before `fingerprint` is read."""
 
     def release(self) -> None:  # noqa: B027  (nothing to do by default)
-        """Free memory that can be had again, such as an open session."""
+        """Free memory that can be allocated again, such as an open session."""
 
     @contextmanager
     def _wording(self, X: Any) -> Iterator[None]:
@@ -146,7 +146,10 @@ class Adapter(Teacher):
         given = options.output if output is None else output
         if given == "labels":
             raise TeacherError(
-                name, "gives scores; output='labels' is for arrays and files of hard labels. Drop output=."
+                name,
+                "gives scores; {argument} is for arrays and files of hard labels. Drop it.",
+                argument="output",
+                value=given,
             )
         self.name, self.classes = name, classes
         self._embed, self._version = options.embed, options.fingerprint
@@ -178,7 +181,7 @@ class Adapter(Teacher):
 
     @property
     def fingerprint(self) -> str | None:
-        """A text that changes whenever the outputs may; None where that cannot be known."""
+        """A text that changes whenever the outputs may change; None if that cannot be known."""
         if self._version is not None:
             # with name and classes: two functions may both be called "v1"
             content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
@@ -214,13 +217,13 @@ class Adapter(Teacher):
         return Observed(logits, None if features is None else read_features(features, rows, self.name))
 
     def settle(self, X: Any) -> None:
-        """Decide on some rows what the scores are, if nothing else tells; the fingerprint depends on it."""
+        """Decide from some rows what the scores are, unless that is known. The fingerprint depends on it."""
         if not self.settled:
             self.predict_logits(X)
 
     @property
     def settled(self) -> bool:
-        """Whether it is known what scores are."""
+        """Whether it is known what the scores are."""
         return self._reader.output != "auto"
 
     def embed(self, X: Any) -> NDArray[Any] | None:
@@ -289,9 +292,11 @@ def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
         return np.asarray(class_list(values))
     except LabelSpaceError as error:
         raise TeacherError(name, f"cannot be used: {error}") from error
-    except Exception as error:  # what is no list raises all kinds
+    except Exception as error:  # what is not a list can raise anything
         raise TeacherError(
-            name, f"has classes= that cannot be read ({summary(error)}). Give a list of names."
+            name,
+            f"has {{argument}} that cannot be read ({summary(error)}). Give a list of names.",
+            argument="classes",
         ) from error
 
 
@@ -323,7 +328,7 @@ def own_or_given(own: ArrayLike, given: ArrayLike | None, name: str, *, binding:
 
 
 def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[Any]:
-    """Return the classes that a source without names of its own needs."""
+    """Return the given classes. Raise if there are none, because the source does not name its own."""
     if classes is None:
         raise TeacherError(
             name,
@@ -334,10 +339,15 @@ def given_classes(classes: ArrayLike | None, name: str, what: str) -> NDArray[An
 
 
 def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
-    """Raise unless embed= is None or a function; `otherwise` names what else it may be."""
+    """Raise unless `embed` is None or a function; `otherwise` names what else it may be."""
     if embed is not None and not callable(embed):
         choice = f"{otherwise}, or a function" if otherwise else "a function"
-        raise TeacherError(name, f"has embed={embed!r}; give {choice} of X that returns features (n, d).")
+        raise TeacherError(
+            name,
+            f"has {{argument}}; give {choice} of X that returns features (n, d).",
+            argument="embed",
+            value=embed,
+        )
 
 
 def describe(X: Any) -> str:

@@ -38,7 +38,9 @@ def callable_teacher(
     found = given_classes(classes, shown, "a function")
     if options.n_jobs > 1 and options.output == "auto":
         raise TeacherError(
-            shown, "has n_jobs above 1, so no first batch can decide what the scores are. Give output=, too."
+            shown,
+            "has n_jobs above 1, so no first batch can show what the scores are. Give {remedy}, too.",
+            remedy="output",
         )
     teacher = CallableTeacher(shown, found, options)
     teacher._function, teacher.n_jobs = function, options.n_jobs

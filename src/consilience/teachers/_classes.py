@@ -1,4 +1,4 @@
-"""Other names for a teacher's classes, several of its classes as one, and one as several."""
+"""Rename, join and split the classes of a teacher."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
 
 
 def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
-    """Return a teacher whose class stands for several that it does not tell apart.
+    """Return a teacher in which one class stands for several that it cannot tell apart.
 
     A teacher that knows "bird" also informs about "owl" and "wren", if other teachers know these. Each member
     of the group G gets the logit z(g) of the class g that it replaces. So each is as probable against any
@@ -160,12 +160,12 @@ def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
         finer = [(name, column) for value, column in columns.items() for name in covered.get(value, [value])]
         classes = np.asarray(class_list([name for name, _ in finer]))
     except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be split so: {error}") from None
+        raise TeacherError(teacher.name, f"cannot be split like this: {error}") from None
     return Split(teacher, classes, np.array([column for _, column in finer], dtype=np.intp))
 
 
 class Regrouped(Relabelled):
-    """A teacher whose columns are taken together, or repeated.
+    """A teacher whose columns are joined or repeated.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ class Regrouped(Relabelled):
 
     @property
     def fingerprint(self) -> str | None:
-        """That of the teacher and of what becomes of its columns; None where the teacher has none."""
+        """A hash of the teacher's fingerprint and of the regrouping; None if the teacher has none."""
         own = super().fingerprint
         if own is None:
             return None
@@ -211,7 +211,7 @@ class Regrouped(Relabelled):
 
 
 class Joined(Regrouped):
-    """Some columns are taken together: `columns` (k,) has the new class of each of the teacher's own."""
+    """Columns are joined: `columns` (k,) holds the new class of each of the teacher's columns."""
 
     def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         log_proba = log_softmax(logits, axis=1)
@@ -224,7 +224,7 @@ class Joined(Regrouped):
 
 
 class Split(Regrouped):
-    """Some columns are repeated: `columns` (c,) has the teacher's own column of each new class."""
+    """Columns are repeated: `columns` (c,) holds the teacher's column of each new class."""
 
     def _regroup(self, logits: NDArray[np.float64]) -> NDArray[np.float64]:
         return logits[:, self._columns]
@@ -268,7 +268,7 @@ def _joint(teacher: Teacher, groups: Mapping[Any, Sequence[Any]]) -> tuple[NDArr
     try:
         listed = np.asarray(class_list(found))
     except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
+        raise TeacherError(teacher.name, f"cannot be joined like this: {error}") from None
     return listed, np.array([found.index(value) for value in named], dtype=np.intp)
 
 
@@ -283,7 +283,7 @@ def _members(teacher: Teacher, name: Any, given: Sequence[Any]) -> list[Any]:
     try:
         members = _group(name, given)
     except LabelSpaceError as error:
-        raise TeacherError(teacher.name, f"cannot be joined so: {error}") from None
+        raise TeacherError(teacher.name, f"cannot be joined like this: {error}") from None
     known = set(teacher.classes.tolist())
     unknown = [member for member in members if member not in known]
     if unknown:

@@ -1,4 +1,4 @@
-"""What a teacher sees in a row: embeddings, checked and brought to one shape."""
+"""Embeddings: check them and bring them to one shape."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:
         raise TeacherError(
             name,
             f"has embeddings of shape {values.shape} for {rows} rows of X; expected ({rows}, d). "
-            "Give embed= a layer, or a function of X, with a row of features per row.",
+            "Give {remedy} a layer, or a function of X, with a row of features per row.",
+            remedy="embed",
         )
     try:
         check_block(values, "embeddings")

@@ -55,7 +55,8 @@ class OnnxTeacher(Adapter):
     """A model file that onnxruntime runs; sessions are opened at the first prediction.
 
     Its embedding is what enters its last layer (a Gemm, MatMul or LinearClassifier with k rows of constant
-    weights), or the tensor that embed= names. It takes a session of its own: the graph has one more output.
+    weights), or the tensor that embed= names. Embeddings need a session of their own, because the graph then
+    has one more output.
     """
 
     _source: Path
@@ -151,7 +152,7 @@ class OnnxTeacher(Adapter):
         return _cast(values, item, self.name)
 
     def _open(self, tensor: str | None) -> Any:
-        """Return a session that gives a tensor, too; a file that is not the one checked is checked again."""
+        """Open a session that also returns a tensor. If the file changed since its check, check it again."""
         wide = tensor is not None
         session = self._wide_session if wide else self._session
         if session is not None:
@@ -170,10 +171,11 @@ class OnnxTeacher(Adapter):
             model, self._external, self._signature = _load(self._source, self.name)
             add_output(model, tensor)
             content = model.SerializeToString()
-            # bytes would take external data from the current folder; the check was for the model's own
+            # given bytes, onnxruntime would look for external data in the current folder, which was not
+            # checked
             options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
         try:
-            # a fallback would run elsewhere than asked, and print that it does
+            # a fallback would run on another device than asked, and print so
             session = onnxruntime.InferenceSession(content, options, providers=[provider], enable_fallback=0)
         except Exception as error:
             raise TeacherError(
@@ -194,7 +196,7 @@ class OnnxTeacher(Adapter):
         now = _signature(self._source, self._external)
         if now != self._signature:
             if self._session is not None or self._wide_session is not None:
-                return None  # an open session goes on with the file that was
+                return None  # an open session still uses the old file
             self._external, self._signature = _load(self._source, self.name)[1:]
         if self._digest is None or self._digest[0] != self._signature:
             parts = [file_sha256(path) for path in [self._source, *self._external]]
@@ -211,13 +213,18 @@ def onnx_teacher(
 ) -> Teacher:
     """Make a teacher of an ONNX file.
 
-    Classes come from classes=, the card next to the file, the file's metadata (``names``, ``class_names``,
+    Classes come from `classes`, the card next to the file, the file's metadata (``names``, ``class_names``,
     ``classes``), its ZipMap, its label output or its classifier, in this order.
     """
     given, shown, options, card = open_source(path, name, options)
     device = (options.device or "cpu").lower()
     if device not in _PROVIDERS:
-        raise TeacherError(shown, f"has device={options.device!r}; an ONNX teacher runs on 'cpu' or 'cuda'.")
+        raise TeacherError(
+            shown,
+            "has {argument}; an ONNX teacher runs on 'cpu' or 'cuda'.",
+            argument="device",
+            value=options.device,
+        )
     # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
     source = given.resolve()
     model, external, signature = _load(source, shown)

@@ -73,7 +73,8 @@ def named_features(graph: Graph, tensor: str, found: Features | None, name: str)
         raise TeacherError(
             name,
             f"has no tensor {tensor!r} in its graph; it has, for example, {', '.join(map(repr, near))}. "
-            "Give embed= the name of a tensor, or a function of X.",
+            "Give {remedy} the name of a tensor, or a function of X.",
+            remedy="embed",
         )
     return Features(tensor, found.weights if found is not None and found.tensor == tensor else None)
 

@@ -68,7 +68,7 @@ class Graph:
     def origin(self, tensor: str) -> tuple[Any, bool]:
         """Return the node that gives a tensor its meaning, or None, and whether a column was picked."""
         picked = False
-        for _ in range(64):  # a graph from a stranger may go round in circles
+        for _ in range(64):  # a graph from a stranger may have a cycle
             node = self.producers.get(tensor)
             if node is None or not node.input:
                 return None, picked
@@ -167,7 +167,7 @@ def parse_names(text: str) -> list[Any] | None:
 
 
 def _literal(text: str) -> Any:
-    """Return a Python literal, or raise; a dictionary with a key twice is none."""
+    """Return a Python literal. Raise if it is not one, or if a dictionary repeats a key."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a stray backslash in a name is not the user's concern
         tree = ast.parse(text.strip(), mode="eval")
@@ -263,7 +263,7 @@ def constant_values(tensor: Any, folder: Path | None = None) -> NDArray[Any] | N
     numpy_helper = require("onnx.numpy_helper", extra="onnx", purpose="An ONNX teacher")
     try:
         return np.asarray(numpy_helper.to_array(tensor, "" if folder is None else str(folder)))
-    except Exception:  # onnx raises all kinds, for what no converter writes
+    except Exception:  # onnx raises various errors for data that no converter writes
         return None
 
 

@@ -1,7 +1,8 @@
-"""What an ONNX file may read besides itself: nothing but files that lie next to it.
+"""An ONNX file may read no other files than those next to it.
 
 An ONNX tensor can name a file, an offset and a length instead of holding its values. A file from a stranger
-could so read anything its user can read. Every such tensor is checked before onnxruntime opens the model.
+could thus read anything that its user can read. Every such tensor is checked before onnxruntime opens the
+model.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def check_external_data(model: Any, source: Path) -> list[Path]:
         if tensor.data_location != _EXTERNAL and not tensor.external_data:
             continue
         entries = [(entry.key, entry.value) for entry in tensor.external_data]
-        # of two entries with one key, this check and onnxruntime might each believe another
+        # if a key occurs twice, this check and onnxruntime might use different entries
         if len({key for key, _ in entries}) != len(entries):
             raise UnsafeFileError(f"{_where(tensor, source)} gives a key of its external data twice.")
         facts = dict(entries)
@@ -45,10 +46,10 @@ def check_external_data(model: Any, source: Path) -> list[Path]:
 
 
 def tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor of a model, wherever it hides.
+    """Yield every tensor of a model, wherever it is.
 
     Walks all messages rather than a list of known places (initializers, sparse ones, attributes, subgraphs,
-    functions, training graphs), so that a place added to the format is not a hole.
+    functions, training graphs), so that places added to the format later are covered, too.
     """
     kind = require("onnx", extra="onnx", purpose="An ONNX teacher").TensorProto
     waiting = [model]

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import check_number
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience._words import counted
+from consilience.exceptions import TeacherError
 
 Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 
@@ -35,9 +36,9 @@ class ScoreReader:
         What the scores are; costs are lower where a class is more probable, and their negatives are logits.
         "auto" decides on the first rows that are no abstentions, and then stays with it: probabilities when
         all entries lie in [0, 1] and every row sums to one, logits when some entry
-        lies outside [0, 1]. Entries in [0, 1] that do not sum to one are neither for sure: an error.
+        lies outside [0, 1]. Entries in [0, 1] that do not sum to one could be either, which is an error.
     floor : float
-        Probabilities below it count as this much.
+        Smaller probabilities are raised to this.
     """
 
     def __init__(self, name: str, n_classes: int, output: Output = "auto", floor: float = FLOOR) -> None:
@@ -52,7 +53,7 @@ class ScoreReader:
             return scores
         with np.errstate(invalid="ignore"):
             low, high = scores.min(), scores.max()
-        # min and max carry every NaN and infinity: if both are finite, so are all entries
+        # min and max propagate NaN and infinity: if both are finite, so are all entries
         if np.isfinite(low) and np.isfinite(high):
             return self._finite(scores, float(low), float(high), None)
         return self._with_abstentions(scores)
@@ -96,8 +97,8 @@ class ScoreReader:
             value = present[first][~np.isfinite(present[first])][0]
             raise TeacherError(
                 self.name,
-                f"gave {value} in row {{row}} ({_such_rows(wrong)}). Give finite numbers, "
-                "or NaN in the whole row to abstain.",
+                f"gave {value} in row {{row}} ({counted(int(np.count_nonzero(wrong)), 'such row')}). "
+                "Give finite numbers, or NaN in the whole row to abstain.",
                 row=rows[first],
             )
         logits = np.full(scores.shape, np.nan)
@@ -108,7 +109,7 @@ class ScoreReader:
     def _finite(
         self, scores: NDArray[np.float64], low: float, high: float, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
-        """Give finite scores as logits; `rows` are their places in the batch, None for all in order."""
+        """Return finite scores as logits; `rows` are their places in the batch, None for all in order."""
         bounded = low >= -NEGATIVE_SLACK and high <= 1 + SUM_TOLERANCE
         if self.output == "costs":
             return -scores
@@ -130,31 +131,32 @@ class ScoreReader:
     def _from_probabilities(
         self, proba: NDArray[np.float64], bounded: bool, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
-        before = " The rows before looked like probabilities." if self.detected else ""
         if not bounded:
             outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + SUM_TOLERANCE)
             bad = outside.any(axis=1)
-            first = int(np.flatnonzero(bad)[0])
-            raise TeacherError(
-                self.name,
-                f"gave the probability {proba[first][outside[first]][0]:.4g} in row {{row}} "
-                f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
-                row=_place(first, rows),
-            )
+            first = int(np.argmax(bad))
+            what = f"gave the probability {proba[first][outside[first]][0]:.4g}"
+            raise self._no_probabilities(what, bad, rows)
         sums = proba.sum(axis=1)
         bad = np.abs(sums - 1) > SUM_TOLERANCE
         if bad.any():
-            first = int(np.flatnonzero(bad)[0])
-            raise TeacherError(
-                self.name,
-                f"gave probabilities that sum to {sums[first]:.4g} in row {{row}} "
-                f"({_such_rows(bad)}).{before} Pass output='logits' if these are logits.",
-                row=_place(first, rows),
-            )
+            what = f"gave probabilities that sum to {sums[np.argmax(bad)]:.4g}"
+            raise self._no_probabilities(what, bad, rows)
         logits: NDArray[np.float64] = proba / sums[:, None]
         np.maximum(logits, self.floor, out=logits)
         np.log(logits, out=logits)
         return logits
+
+    def _no_probabilities(self, what: str, bad: Any, rows: NDArray[np.intp] | None) -> TeacherError:
+        """Return the error for bad rows (n,), of which `what` describes the first."""
+        before = " The rows before looked like probabilities." if self.detected else ""
+        return TeacherError(
+            self.name,
+            f"{what} in row {{row}} ({counted(int(np.count_nonzero(bad)), 'such row')}).{before} "
+            "Pass {remedy} if these are logits.",
+            remedy=("output", "logits"),
+            row=_place(int(np.argmax(bad)), rows),
+        )
 
 
 def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
@@ -164,7 +166,7 @@ def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:
 
 
 def as_floats(raw: Any, name: str) -> NDArray[Any]:
-    """Return features as float32 or float64, whichever holds what they are, without a needless copy."""
+    """Return features as float32, or as float64 if they need it, without a needless copy."""
     values = _plain_numbers(raw, name, "a column per feature")
     small = values.dtype.kind == "f" and values.dtype.itemsize <= 4
     return values.astype(np.float32 if small else np.float64, copy=False)
@@ -183,7 +185,7 @@ def _plain_numbers(raw: Any, name: str, columns: str) -> NDArray[Any]:
         if raw is None or values.dtype.kind not in "fiubO":
             raise TypeError
         return values.astype(np.float64) if values.dtype.kind == "O" else values
-    except Exception:  # numpy and tensors raise all kinds, for what is no array of numbers
+    except Exception:  # numpy and torch raise various errors for what is not an array of numbers
         what = f"{raw.dtype} entries" if isinstance(raw, np.ndarray) else f"a {type(raw).__name__}"
         raise TeacherError(
             name,
@@ -203,30 +205,13 @@ def tensor_values(tensor: Any) -> NDArray[Any]:
 
 def check_floor(floor: object) -> float:
     """Return the floor of probabilities, or raise unless it is between 0 and 0.5."""
-    value = check_number("floor", floor, above=0)
-    if value >= 0.5:
-        raise InvalidInputError(
-            f"{{argument}} must be below 0.5; {FLOOR:g} is usual.", argument="floor", value=floor
-        )
-    return value
+    return check_number("floor", floor, above=0, below=0.5)
 
 
 def check_label_smoothing(label_smoothing: object) -> float:
     """Return `label_smoothing`, or raise unless it is between 0 and 1."""
-    value = check_number("label_smoothing", label_smoothing, above=0)
-    if value >= 1:
-        raise InvalidInputError(
-            f"{{argument}} must be below 1; {LABEL_SMOOTHING:g} is usual.",
-            argument="label_smoothing",
-            value=label_smoothing,
-        )
-    return value
+    return check_number("label_smoothing", label_smoothing, above=0, below=1)
 
 
 def _place(row: int, rows: NDArray[np.intp] | None) -> int:
     return row if rows is None else int(rows[row])
-
-
-def _such_rows(bad: Any) -> str:
-    count = int(np.count_nonzero(bad))
-    return "1 such row" if count == 1 else f"{count} such rows"

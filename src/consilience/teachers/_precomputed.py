@@ -105,7 +105,7 @@ def _as_array(obj: Any) -> NDArray[Any]:
 def npy_teacher(
     path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
 ) -> Teacher:
-    """Make a teacher of an .npy file; its classes come from classes= or the card."""
+    """Make a teacher of an .npy file; its classes come from `classes` or the card."""
     source, shown, options, card = open_source(path, name, options)
     with _reading(shown):
         file = open_npy(source)
@@ -121,7 +121,7 @@ def npz_teacher(
 ) -> Teacher:
     """Make a teacher of an .npz file with `logits`, `proba` or `labels`, and `classes`.
 
-    It may hold `embeddings` (n, d) besides, and the `class_weights` (k, d) that belong to them.
+    It may also hold `embeddings` (n, d), and the `class_weights` (k, d) that belong to them.
     """
     source, shown, options, card = open_source(path, name, options)
     with _reading(shown), NpzFile(source) as archive:
@@ -132,7 +132,8 @@ def npz_teacher(
             raise TeacherError(
                 shown,
                 f"has {shorten(archive.names) or 'nothing'} in {source.name}; expected one of "
-                f"{', '.join(_NPZ_SCORES)}. With several, choose one with output=.",
+                f"{', '.join(_NPZ_SCORES)}. With several, choose one with {{remedy}}.",
+                remedy="output",
             )
         wanted = (found[0], "classes", "embeddings", "class_weights")
         arrays = {key: archive.read(key) for key in wanted if key in archive.names}
@@ -140,7 +141,11 @@ def npz_teacher(
     embeddings, weights = arrays.get("embeddings"), arrays.get("class_weights")
     kind = _NPZ_SCORES[found[0]]
     if options.output not in ("auto", kind):
-        raise TeacherError(shown, f"has {found[0]} in {source.name}, not {options.output}. Drop output=.")
+        raise TeacherError(
+            shown,
+            f"has {found[0]} in {source.name}, not {options.output}. Drop {{argument}}.",
+            argument="output",
+        )
     if own is None and card is not None:
         own = np.asarray(card.classes)
     teacher = _make(values, own, classes, shown, replace(options, output=kind))  # type: ignore[arg-type]
@@ -214,12 +219,15 @@ def _make(
     name: str,
     options: Options,
 ) -> Aligned:
-    """Make a teacher of scores (n, k) or hard labels (n,); an array as embed= holds its embeddings."""
+    """Make a teacher of scores (n, k) or hard labels (n,). If `embed` is an array, it has the embeddings."""
     if options.embed is None or callable(options.embed):
         return _plain(values, own, classes, name, options)
     if not is_array(options.embed):
         raise TeacherError(
-            name, f"has embed={options.embed!r}; give an array (n, d) of features, or a function of X."
+            name,
+            "has {argument}; give an array (n, d) of features, or a function of X.",
+            argument="embed",
+            value=options.embed,
         )
     teacher = _plain(values, own, classes, name, replace(options, embed=None))
     _store(teacher, options.embed, None)

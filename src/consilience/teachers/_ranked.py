@@ -57,7 +57,7 @@ def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output
     if output == "auto":
         raise TeacherError(
             name,
-            "returned ranked answers, and some classes do not show what the scores are. "
+            "returned ranked answers, which do not show what the scores are. "
             "Pass output='probabilities', 'logits' or 'costs'.",
         )
     answers = _listed(raw) or []
@@ -100,7 +100,7 @@ def _scaled(proba: NDArray[np.float64], name: str) -> NDArray[np.float64]:
 def _columns(pairs: Sequence[Any], column: Mapping[Any, int]) -> tuple[list[int], NDArray[Any]] | None:
     """Return the columns and scores of one answer, or None where something is wrong with it.
 
-    In whole arrays, since answers of hundreds of classes would else take longer to read than to make.
+    It works on whole arrays: a loop over hundreds of classes would take longer than making the answer.
     """
     try:
         names, scores = zip(*pairs, strict=True)

@@ -133,7 +133,11 @@ def sklearn_teacher(model: Any, classes: ArrayLike | None, name: str | None, opt
     teacher: SklearnTeacher
     if has_margin and (options.output == "logits" or not has_proba):
         if options.output == "probabilities":
-            raise TeacherError(shown, "has no predict_proba. Drop output= to use its margins as logits.")
+            raise TeacherError(
+                shown,
+                "has no predict_proba. Drop {argument} to use its margins as logits.",
+                argument="output",
+            )
         # with three classes there are three pairs, too: the shape alone would not tell
         if getattr(parts.last, "decision_function_shape", None) == "ovo" and len(found) > 2:
             raise TeacherError(shown, _one_vs_one(len(found)))
@@ -141,7 +145,12 @@ def sklearn_teacher(model: Any, classes: ArrayLike | None, name: str | None, opt
         teacher = MarginTeacher(shown, found, options, output=output)
     else:
         if options.output == "logits":
-            raise TeacherError(shown, "has no decision_function and so no logits. Drop output='logits'.")
+            raise TeacherError(
+                shown,
+                "has no decision_function and so no logits. Drop {argument}.",
+                argument="output",
+                value=options.output,
+            )
         output = "probabilities" if options.output == "auto" else options.output
         teacher = ProbaTeacher(shown, found, options, output=output)
     teacher._model, teacher._parts = model, parts

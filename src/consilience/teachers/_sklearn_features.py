@@ -74,7 +74,8 @@ def step_parts(model: Any, step: str, name: str) -> Parts:
         raise TeacherError(
             name,
             f"has no step {step!r} before its last; it has {', '.join(map(repr, names)) or 'none'}. "
-            "Give embed= the name of a pipeline's step, or a function of X.",
+            "Give {remedy} the name of a pipeline's step, or a function of X.",
+            remedy="embed",
         )
     place = names.index(step) + 1
     return Parts((model[:place],), model.steps[-1][1] if place == len(names) else None)

@@ -93,7 +93,12 @@ def ngram_teacher(classifier: Any, classes: ArrayLike | None, name: str | None, 
 
 def _made(model: TextModel, classes: ArrayLike | None, name: str, options: Options) -> TextTeacher:
     if options.output not in ("auto", "logits"):
-        raise TeacherError(name, f"is a model of texts and gives logits; drop output={options.output!r}.")
+        raise TeacherError(
+            name,
+            "is a model of texts and gives logits; drop {argument}.",
+            argument="output",
+            value=options.output,
+        )
     check_embed_function(options.embed, name)
     teacher = TextTeacher(name, own_or_given(model.classes, classes, name), options, output="logits")
     teacher._model = model

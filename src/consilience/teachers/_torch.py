@@ -81,14 +81,16 @@ class TorchTeacher(Adapter):
             raise TeacherError(
                 self.name,
                 f"has embeddings that are a {type(found).__name__}, not a tensor. "
-                "Give embed= another layer, or a function.",
+                "Give {remedy} another layer, or a function.",
+                remedy="embed",
             )
         found = pool(found, channels_last=watch.channels_last if isinstance(self._embed, str) else None)
         if found.ndim != 2 or len(found) != rows:
             raise TeacherError(
                 self.name,
                 f"has embeddings of shape {tuple(found.shape)} for {rows} rows; expected ({rows}, d). "
-                "Give embed= a layer, or a function of the batch, that returns one row of features per row.",
+                "Give {remedy} a layer, or a function of the batch, that returns a row of features per row.",
+                remedy="embed",
             )
         own = watch.features
         same = own is not None and found.shape == own.shape and bool(torch.equal(found, own.to(found)))
@@ -235,8 +237,9 @@ def _check_embed(module: Any, embed: Any, name: str) -> None:
     if not isinstance(embed, str):
         raise TeacherError(
             name,
-            f"has embed={embed!r}; give the name of a layer (its output), 'name:input', or a function of a "
-            "batch.",
+            "has {argument}; give the name of a layer (its output), 'name:input', or a function of a batch.",
+            argument="embed",
+            value=embed,
         )
     layer, colon, side = embed.partition(":")
     if layer not in layers or (colon and side != "input"):

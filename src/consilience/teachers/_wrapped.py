@@ -150,16 +150,21 @@ class Relabelled(Teacher):
 def relabel(
     obj: Teacher | TeacherLike, classes: ArrayLike | None, name: str | None, options: Options
 ) -> Teacher:
-    """Return a teacher, under the given name and classes where there are such."""
+    """Return a teacher under the given name and classes, if any."""
     teacher = obj if isinstance(obj, Teacher) else Wrapped(obj)
     if options.output not in ("auto", "logits"):
         raise TeacherError(
-            name or teacher.name, f"is a teacher already and gives logits; drop output={options.output!r}."
+            name or teacher.name,
+            "is a teacher already and gives logits; drop {argument}.",
+            argument="output",
+            value=options.output,
         )
     if options.embed is not None or options.fingerprint is not None:
         raise TeacherError(
             name or teacher.name,
-            "is a teacher already; give embed= and fingerprint= where it is made.",
+            "is a teacher already; give {argument} and {remedy} where it is made.",
+            argument="embed",
+            remedy="fingerprint",
         )
     if classes is None and name in (None, teacher.name):
         return teacher

@@ -12,7 +12,7 @@ from consilience.teachers import Teacher, as_teacher, is_source
 
 @runtime_checkable
 class HasScoredTeachers(Protocol):
-    """What can stand for a list of teachers because it ranked them; `consilience.rank.Ranking` is one."""
+    """An object with ranked teachers that can be given as a list; `consilience.rank.Ranking` is one."""
 
     def scored_teachers(self) -> Sequence[tuple[str, Any, float]]:
         """Return name, teacher and score of each teacher that has a score, best first."""
@@ -20,7 +20,7 @@ class HasScoredTeachers(Protocol):
 
 
 class GivenTeachers(NamedTuple):
-    """What teachers are made of, before any is opened."""
+    """The sources of teachers, before any is opened."""
 
     names: list[str | None]  # None where the source names itself
     sources: list[Any]

@@ -206,7 +206,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, L) in the order of `classes_`; of a text without an n-gram, those of no text."""
+        """Return logits (n, L) in the order of `classes_`. Texts without n-grams all get the same logits."""
         check_fitted(self, "model_")
         return self.model_.predict_logits(X)
 
@@ -255,7 +255,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model that `save` wrote. If it has a card, compare its checksum."""
         if not isinstance(path, str | os.PathLike):
-            raise InvalidInputError(f"path={path!r} must be the name of a file.")
+            raise InvalidInputError("{argument} must be the name of a file.", argument="path", value=path)
         if Path(path).is_file():
             find_card(path)  # raises if the checksum does not match
         model = read_model(path)
@@ -282,20 +282,22 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
             lo, hi = self.ngram_range
         except (TypeError, ValueError):
             raise InvalidInputError(
-                f"ngram_range={self.ngram_range!r} must be two whole numbers: fewest and most characters."
+                "{argument} must be two whole numbers: fewest and most characters.",
+                argument="ngram_range",
+                value=self.ngram_range,
             ) from None
         lo, hi = check_count("ngram_range[0]", lo), check_count("ngram_range[1]", hi)
         if not lo <= hi <= MAX_LENGTH:
             raise InvalidInputError(
-                f"ngram_range={self.ngram_range!r} must not fall, and must end at {MAX_LENGTH} or less."
+                f"{{argument}} must not fall, and must end at {MAX_LENGTH} or less.",
+                argument="ngram_range",
+                value=self.ngram_range,
             )
-        if check_count("n_buckets", self.n_buckets) > MAX_BUCKETS:
-            raise InvalidInputError(f"n_buckets={self.n_buckets!r} must be at most {MAX_BUCKETS}.")
+        check_count("n_buckets", self.n_buckets, at_most=MAX_BUCKETS)
         for name in ("dim", "max_iter", "batch_size", "max_chars"):
             check_count(name, getattr(self, name))
         check_number("lr", self.lr, above=0)
-        if check_number("dropout", self.dropout, at_least=0) >= 1:
-            raise InvalidInputError(f"dropout={self.dropout!r} must be below 1.")
+        check_number("dropout", self.dropout, at_least=0, below=1)
         check_choice("lowercase", self.lowercase, (True, False))
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
@@ -330,9 +332,11 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                 progress("training", epoch + 1, epochs)
         if self.losses_[-1] > 2 * np.log(L) + 1:
             warnings.warn(
-                f"Training ended at a loss of {self.losses_[-1]:.4g}, but a guess has {np.log(L):.4g}; "
-                f"lower lr={self.lr!r}.",
-                ConvergenceWarning,
+                ConvergenceWarning(
+                    f"Training ended at a loss of {self.losses_[-1]:.4g}, but a guess has {np.log(L):.4g}; "
+                    "lower {remedy}.",
+                    remedy=("lr", self.lr),
+                ),
                 stacklevel=3,
             )
         self.model_ = TextModel(E, W, b, task.classes, reading)
@@ -345,7 +349,8 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
             before = f", after {self.losses_[-2]:.4g}" if len(self.losses_) > 1 else ""
             raise InvalidInputError(
                 f"Training diverged in epoch {len(self.losses_)} (loss {self.losses_[-1]}{before}); lower "
-                f"lr={self.lr!r}."
+                "{remedy}.",
+                remedy=("lr", self.lr),
             )
 
     def _ngrams(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +13,7 @@ from scipy.special import softmax
 from consilience._validation import as_random_state, check_choice, n_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
-from consilience.kernels.transport.centres import centre_distances, class_means, nearest_other_mean, unit_rows
+from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.labels import class_list, read_labels
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.scoring.engine import Observed, observe
@@ -25,11 +24,10 @@ Centres = Literal["auto", "card", "weights", "predictions"]
 KINDS = ("embedding", "constant", "random", "superclass")
 CENTRES = ("auto", "card", "weights", "predictions")
 
-# The weights are trustworthy if they lose at most this much accuracy against the whole model, or, without
-# labels, if they agree with it on at least this share of the rows. Weights fail on rows far from the origin.
-# When rows are moved away step by step, teachers lose the classes that they share with the student at about
-# the point where agreement falls below a half (python -m benchmarks.papers.centres).
-TRUSTED_LOSS = 0.1
+# Without labels, the weights are trustworthy if they agree with the whole model on at least this share of the
+# rows. Weights fail on rows far from the origin. When rows are moved away step by step, teachers lose the
+# classes that they share with the student at about the point where agreement falls below a half
+# (python -m benchmarks.papers.centres).
 TRUSTED_AGREEMENT = 0.5
 _CHECKED_ROWS = 2000
 
@@ -64,7 +62,7 @@ def class_centres(
     [[0.0, 2.0], [4.0, 0.0]]
     """
     names, codes = read_labels(y, n_rows(X), classes=classes)
-    seen = _observed(as_teacher(teacher), X, observed)
+    seen = observed_rows(as_teacher(teacher), X, observed)
     return _means(seen, names, codes)
 
 
@@ -156,7 +154,7 @@ def cost_matrix(
     if kind == "random":
         return _random_cost(source, X, names, codes, normalize, observed, random_state)
     used = source if other is None else as_teacher(other)
-    seen = _observed(used, X, observed)
+    seen = observed_rows(used, X, observed)
     rows = None if other is None else _rows_of(used, source)
     own = teacher_centres(used, X, centres=centres, observed=seen)
     return centre_distances(own if rows is None else own[rows], _means(seen, names, codes), normalize)
@@ -184,147 +182,33 @@ def teacher_centres(
     unit vectors.
     """
     check_choice("centres", centres, CENTRES)
-    seen = _observed(teacher, X, observed)
+    seen = observed_rows(teacher, X, observed)
     width = features(seen).shape[1]
     card = teacher.class_centres
     if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
         return _fitting(teacher, card, width, "centres on its card")
     if centres == "card":
-        raise TeacherError(teacher.name, "has no centres on its card. Use centres='auto'.")
+        raise TeacherError(
+            teacher.name, "has no centres on its card. Use {remedy}.", remedy=("centres", "auto")
+        )
     if seen.embeddings is None:
         return np.eye(len(teacher.classes))
-    weights = _weights(teacher, X) if centres in ("auto", "weights") else None
+    weights = layer_weights(teacher, X) if centres in ("auto", "weights") else None
     if weights is not None:
         unit = unit_rows(_fitting(teacher, weights, width, "weights"))
         if centres == "weights" or _weights_agree(teacher, unit, seen.logits, seen.embeddings):
             return unit
     elif centres == "weights":
         raise TeacherError(
-            teacher.name, "has no last layer whose weights act on its embedding. Use centres='auto'."
+            teacher.name,
+            "has no last layer whose weights act on its embedding. Use {remedy}.",
+            remedy=("centres", "auto"),
         )
     return _predicted_centres(teacher, seen.logits, seen.embeddings)
 
 
-@dataclass(frozen=True)
-class NcmAccuracy:
-    """Accuracy of nearest-class-mean classifiers in a teacher's embedding: SCTD, Table 2.
-
-    Attributes
-    ----------
-    model : float
-        Accuracy of the whole model. Without labels it is 1: the model agrees with itself.
-    true_centres : float
-        Accuracy of the nearest class mean, where each row is left out of its own class's mean. Without
-        labels, the predicted class counts as the class.
-    weight_centres : float or None
-        Accuracy of the nearest row of weights, eq. (8). None if the teacher has no weights.
-    n_rows : int
-        Number of rows compared.
-    labelled : bool
-        Whether y was given. Otherwise the model's own predictions take the place of labels.
-    """
-
-    model: float
-    true_centres: float
-    weight_centres: float | None
-    n_rows: int
-    labelled: bool
-
-    @property
-    def trustworthy(self) -> bool:
-        """Whether the weights can replace the centres.
-
-        With labels, they may be at most `TRUSTED_LOSS` worse than the model. Without, they must agree with it
-        on at least `TRUSTED_AGREEMENT` of the rows; these rows need not belong to its classes.
-        """
-        if self.weight_centres is None:
-            return False
-        if self.labelled:
-            return self.model - self.weight_centres <= TRUSTED_LOSS
-        return self.weight_centres >= TRUSTED_AGREEMENT
-
-    def __str__(self) -> str:
-        if self.weight_centres is None:
-            verdict = "The teacher has no weights on its embedding; its centres come from elsewhere."
-        elif self.trustworthy:
-            verdict = "The weights can replace the class centres."
-        else:
-            verdict = (
-                "The weights cannot replace the class centres; put true centres on the card, "
-                "or use centres='predictions'."
-            )
-        what = "accuracy" if self.labelled else "agreement with the model's own predictions"
-        weights = "-" if self.weight_centres is None else f"{self.weight_centres:.1%}"
-        return (
-            f"{what} on {self.n_rows} rows: model {self.model:.1%}, nearest true centre "
-            f"{self.true_centres:.1%}, nearest weights {weights}. {verdict}"
-        )
-
-
-def ncm_accuracy(
-    teacher: Any, X: Any, y: Any = None, *, normalize: bool = True, observed: Observed | None = None
-) -> NcmAccuracy:
-    """Check whether the weights of a teacher's last layer can replace its class centres: SCTD, Table 2.
-
-    Parameters
-    ----------
-    teacher : teacher
-        Or anything that `as_teacher` accepts.
-    X : (n, ...) rows
-    y : (n,) sequence, optional
-        Labels. Rows without one, or of classes that the teacher does not know, are left out. Without y, the
-        nearest-mean classifiers are compared with the model's own predictions, and X may be any rows.
-    normalize : bool
-        Whether to scale rows and centres to unit length, as in `cost_matrix`.
-    observed : Observed, optional
-        The result of `observe` for X.
-
-    Returns
-    -------
-    NcmAccuracy
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_digits
-    >>> from sklearn.neural_network import MLPClassifier
-    >>> X, y = load_digits(return_X_y=True)
-    >>> model = MLPClassifier(64, max_iter=60, random_state=0, tol=1).fit(X / 16, y)
-    >>> check = ncm_accuracy(model, X / 16, y)
-    >>> check.labelled, check.n_rows
-    (True, 1797)
-    """
-    source = as_teacher(teacher)
-    seen = _observed(source, X, observed)
-    known = source.classes.tolist()
-    answered = ~np.isnan(seen.logits[:, 0])
-    predicted = np.where(answered, np.argmax(np.nan_to_num(seen.logits), axis=1), -1)
-    if y is None:
-        truth = predicted
-    else:
-        names, codes = read_labels(y, n_rows(X))
-        place = {name: i for i, name in enumerate(known)}
-        own = np.array([place.get(name, -1) for name in names.tolist()])[codes]
-        truth = np.where(answered & (codes >= 0), own, -1)
-    rows = np.flatnonzero(truth >= 0)
-    if len(rows) == 0:
-        raise InvalidInputError(
-            f"No row of X belongs to a class that teacher {source.name!r} knows ({shorten(known, 5)})."
-        )
-    points, truth = np.asarray(features(seen)[rows], dtype=np.float64), truth[rows]
-    weights = _weights(source, X) if seen.embeddings is not None else None
-    unit = unit_rows(points) if normalize else points
-    near_weights = None if weights is None else (unit @ unit_rows(weights).T).argmax(axis=1)
-    near_means = nearest_other_mean(points, truth, len(known), normalize)
-    return NcmAccuracy(
-        model=float(np.mean(predicted[rows] == truth)),
-        true_centres=float(np.mean(near_means == truth)),
-        weight_centres=None if near_weights is None else float(np.mean(near_weights == truth)),
-        n_rows=len(rows),
-        labelled=y is not None,
-    )
-
-
-def _observed(teacher: Teacher, X: Any, observed: Observed | None) -> Observed:
+def observed_rows(teacher: Teacher, X: Any, observed: Observed | None) -> Observed:
+    """Return what a teacher gives for X, or `observed` after a check. Rows without features are NaN."""
     if observed is None:
         return _without_partial_rows(observe(teacher, X))
     expected = n_rows(X), len(teacher.classes)
@@ -355,12 +239,13 @@ def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDAr
     if len(missing):
         raise InvalidInputError(
             f"The centre of {shorten(missing, 5)} is unknown: y has no rows of these classes, or the teacher "
-            "abstains on them. Give rows of every class, or leave these out of classes=."
+            "abstains on them. Give rows of every class, or leave these out of {remedy}.",
+            remedy="classes",
         )
     return means
 
 
-def _weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
+def layer_weights(teacher: Teacher, X: Any) -> NDArray[Any] | None:
     """Return the weights (k, d) of a teacher's last layer, or None."""
     teacher.find_head(X)
     return teacher.class_weights
@@ -405,9 +290,11 @@ def _fits(teacher: Teacher, card: Any, width: int) -> bool:
     if np.shape(card)[1] == width:
         return True
     warnings.warn(
-        f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
-        f"embedding has {width}, so they are not used. Give embed= the layer that they were taken from.",
-        ConsilienceWarning,
+        ConsilienceWarning(
+            f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
+            f"embedding has {width}, so they are not used. Give {{remedy}} the layer they were taken from.",
+            remedy="embed",
+        ),
         stacklevel=4,
     )
     return False
@@ -419,7 +306,8 @@ def _fitting(teacher: Teacher, centres: Any, width: int, what: str) -> NDArray[n
         raise TeacherError(
             teacher.name,
             f"has {what} of shape {values.shape} and embeddings of {width} columns; expected "
-            f"({len(teacher.classes)}, {width}). Was the card written for another embed=?",
+            f"({len(teacher.classes)}, {width}). Was the card written for another {{remedy}}?",
+            remedy="embed",
         )
     return values
 
@@ -430,8 +318,10 @@ def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
     missing = [name for name in teacher.classes.tolist() if name not in place]
     if missing:
         raise InvalidInputError(
-            f"other={other.name!r} does not know the classes {shorten(missing, 5)} of teacher "
-            f"{teacher.name!r}. Give a teacher that knows them all."
+            f"{{argument}} does not know the classes {shorten(missing, 5)} of teacher {teacher.name!r}. Give "
+            "a teacher that knows them all.",
+            argument="other",
+            value=other.name,
         )
     return np.array([place[name] for name in teacher.classes.tolist()], dtype=np.intp)
 
@@ -466,11 +356,11 @@ def _random_cost(
     randomised = teacher.randomised(seed)
     if randomised is not None:
         seen = observe(randomised, X)
-        weights = _weights(randomised, X)
+        weights = layer_weights(randomised, X)
         target = _means(seen, names, codes)
     else:
         weights = None
-        target = _means(_observed(teacher, X, observed), names, codes)
+        target = _means(observed_rows(teacher, X, observed), names, codes)
         target = target @ rng.normal(size=(target.shape[1], target.shape[1]))
     own = rng.normal(size=(len(teacher.classes), target.shape[1])) if weights is None else weights
     return centre_distances(unit_rows(own), target, normalize)
@@ -478,9 +368,19 @@ def _random_cost(
 
 def _check_combination(kind: Kind, centres: Centres, other: Any, superclasses: Any) -> None:
     if kind != "embedding" and (other is not None or centres != "auto"):
-        raise InvalidInputError(f"other= and centres= work only with kind='embedding', not {kind!r}.")
+        raise InvalidInputError(
+            "other and centres are for {remedy}, not {argument}. Leave them out.",
+            argument="kind",
+            value=kind,
+            remedy=("kind", "embedding"),
+        )
     if (kind == "superclass") != (superclasses is not None):
-        raise InvalidInputError("kind='superclass' needs superclasses=, and no other kind takes it.")
+        raise InvalidInputError(
+            "kind='superclass' needs {remedy}, and no other kind takes it.",
+            argument="kind",
+            value=kind,
+            remedy="superclasses",
+        )
     if superclasses is not None and not isinstance(superclasses, Mapping):
         raise InvalidInputError(
             f"superclasses is a {type(superclasses).__name__}; give a mapping from classes to superclasses."

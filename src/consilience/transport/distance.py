@@ -71,7 +71,11 @@ class SinkhornResult:
         """Return the plan T (m, k) of one row, eq. (18): the mass moved from each class to each class."""
         n = len(self.value)
         if isinstance(row, bool) or not isinstance(row, int | np.integer) or not -n <= row < n:
-            raise InvalidInputError(f"row={row!r} is not one of the {n} rows; give a whole number below {n}.")
+            raise InvalidInputError(
+                f"{{argument}} is not one of the {n} rows; give a whole number below {n}.",
+                argument="row",
+                value=row,
+            )
         a, b, alpha, beta = (part[row] for part in (self.source, self.target, self.reduced_alpha, self.beta))
         return kernels.plan(a, b, self.cost_matrix, self.epsilon, alpha, beta)
 

@@ -59,9 +59,11 @@ def class_share_shift(proba: Floats, shares: Floats, cost: Floats, epsilon: floa
     )
     if not solved.residual[0] <= SHARE_TOL:
         warnings.warn(
-            f"Matching the class shares stopped after {int(solved.n_iter[0])} iterations with an error of "
-            f"{solved.residual[0]:.1e} (above {SHARE_TOL:g}). Raise epsilon, or set match_shares=False.",
-            ConvergenceWarning,
+            ConvergenceWarning(
+                f"Matching the class shares stopped after {int(solved.n_iter[0])} iterations with an error "
+                f"of {solved.residual[0]:.1e} (above {SHARE_TOL:g}). Raise epsilon, or set {{remedy}}.",
+                remedy=("match_shares", False),
+            ),
             stacklevel=2,
         )
     return np.asarray(solved.beta[0])

@@ -111,10 +111,10 @@ def unify(
     check_options(method, temperature, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
-    _check_outputs(out, soft_labels, train, test_data, test_labels)
+    _check_outputs(out, soft_labels, train, test_data)
+    test = read_test(test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
-    test = read_test(test_data, test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             open_teachers(teacher, classes),
@@ -155,9 +155,7 @@ def unify(
     (console.show_json if as_json else console.show_unified)(view)
 
 
-def _check_outputs(
-    out: Path | None, soft_labels: Path | None, train: str, test_data: Path | None, test_labels: Path | None
-) -> None:
+def _check_outputs(out: Path | None, soft_labels: Path | None, train: str, test_data: Path | None) -> None:
     from consilience.files import readers
 
     if out is None and soft_labels is None:
@@ -168,8 +166,8 @@ def _check_outputs(
         raise InvalidInputError(
             "--train backprop estimates no soft labels. Drop --soft-labels, or use --train estimate."
         )
-    if (test_data is None) != (test_labels is None) or (test_data is not None and out is None):
-        raise InvalidInputError("--test-data and --test-labels go together, and with --out.")
+    if test_data is not None and out is None:
+        raise InvalidInputError("--test-data measures the model that --out writes. Give --out, too.")
     if out is not None and soft_labels is not None and out.with_suffix("") == soft_labels.with_suffix(""):
         raise InvalidInputError(
             f"--out and --soft-labels would share the card {out.stem}.card.json. Give them different names."

@@ -8,7 +8,7 @@ import numpy as np
 
 from consilience.kernels.arrays import Floats
 
-# Smaller predictions count as this: their logarithm must be finite.
+# Smaller predictions are raised to this: their logarithm must be finite.
 _FLOOR = 1e-30
 _MAX_STEPS = 50  # of Newton, for each width
 _HALVINGS = 40

@@ -9,9 +9,9 @@ With r = sigma / max(sigma) and delta = A - max(sigma) / x in [0, A) it is
 
     y_k = w_ik / (A (1 - r_k) + r_k delta),
 
-which adds non-negative numbers only. The sum F(delta) of the y_k falls, and 1 / F is concave and grows: the
-steps of Newton on 1 / F = 1 climb from the left without overshooting, and from the right jump to the left.
-Appendix B is delta = 0: what is left of the row's mass goes to a class of the largest sigma.
+which adds non-negative numbers only. The sum F(delta) of the y_k falls, and 1 / F is concave and grows:
+Newton steps on 1 / F = 1 approach from the left without overshooting, and a step from the right ends on the
+left. Appendix B is delta = 0: what is left of the row's mass goes to a class of the largest sigma.
 """
 
 from __future__ import annotations
@@ -37,17 +37,9 @@ def expectation_maximisation(
 
     Parameters
     ----------
-    sigma : (M, K) array
-        Predictions; rows sum to one.
-    start : (M, K) array
-        Labels to start from; a zero can only become positive in the row's most probable class (Property 1).
-    weight : (K,) array
-        w = N lam u, not all zero.
-    offset : (K,) array
-        Column sums of pinned labels.
-    tol : float
-        Duality gap to reach, relative to N max(1, F).
-    max_iter : int
+    sigma, start, weight, offset, tol, max_iter
+        See `simplex`. A zero in `start` can only become positive in the row's most probable class
+        (Property 1).
 
     Returns
     -------

@@ -6,7 +6,7 @@ With the multipliers of `simplex` and z_ik >= 0 of y_ik >= 0, the conditions of 
 
 but for the products y_ik z_ik = 0, p_i pi_i = 1 and c_k nu_k = w_k. Each logarithm is thus a pair whose
 product is known instead of zero: the problem is a linear program whose central path ends at a weighted
-centre, and Mehrotra's predictor-corrector does for it what it does for linear programs. Points stay feasible
+centre, and Mehrotra's predictor-corrector method applies to it as to linear programs. Points stay feasible
 on both sides, so the duality gap is exact at every iteration,
 
     gap = sum y z + sum_i h(p_i pi_i) + sum_k w_k h(c_k nu_k / w_k),    h(q) = q - 1 - log q.
@@ -78,17 +78,8 @@ def interior_point(
 
     Parameters
     ----------
-    sigma : (M, K) array
-        Predictions; rows sum to one.
-    start : (M, K) array
-        Labels to start from: positive rows that sum to one.
-    weight : (K,) array
-        w = N lam u, not all zero.
-    offset : (K,) array
-        Column sums of pinned labels.
-    tol : float
-        Duality gap to reach, relative to N max(1, F).
-    max_iter : int
+    sigma, start, weight, offset, tol, max_iter
+        See `simplex`. All of `start` must be positive.
 
     Returns
     -------
@@ -115,7 +106,7 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
     """Improve `rows` in place; return the prices nu (K,) and the number of iterations."""
     M, K = rows.Y.shape
     nu = weight / column_sums(rows.Y, offset)
-    _set_out(rows, nu)
+    _start_multipliers(rows, nu)
     dnu, dc = np.zeros(K), np.zeros(K)
     S = np.empty((K, K))
     n_iter = 0
@@ -128,14 +119,14 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
         _couple(S, c, nu, weight)
         _factorise(S)
         # predictor: straight at the solution; corrector: with the predictor's second-order terms
-        _forget(rows, dnu, dc)
+        _clear_direction(rows, dnu, dc)
         primal, dual, left = _direction(rows, S, c, nu, weight, 0.0, dnu, dc)
         target = products / (M * K) * (left / products) ** 3
         primal, dual, left = _direction(rows, S, c, nu, weight, target, dnu, dc)
         # stuck at the boundary, where second-order terms mislead: go along the path, or else back towards it
         for share in _ALONG:
             if min(primal, dual) < _SHORT:
-                _forget(rows, dnu, dc)
+                _clear_direction(rows, dnu, dc)
                 primal, dual, left = _direction(rows, S, c, nu, weight, share * products / (M * K), dnu, dc)
         if not min(primal, dual) > _SHORTEST:
             break
@@ -148,7 +139,7 @@ def _iterate(rows: _Rows, weight: Floats, offset: Floats, tol: float, max_iter: 
 
 
 @part(fastmath=_FAST)
-def _set_out(rows: _Rows, nu: Floats) -> None:
+def _start_multipliers(rows: _Rows, nu: Floats) -> None:
     """Give pi and z values that are feasible and near the path."""
     sigma, Y, Z = rows.sigma, rows.Y, rows.Z
     for i in range(len(Y)):
@@ -262,7 +253,7 @@ def _couple(S: Floats, c: Floats, nu: Floats, weight: Floats) -> None:
 def _factorise(S: Floats) -> None:
     """Replace the lower triangle of S (K, K), in place, by its Cholesky factor.
 
-    A pivot that rounding made non-positive becomes huge: its price then stands still for this step.
+    A pivot that rounding made non-positive becomes huge, so that its price does not change in this step.
     """
     K = len(S)
     column = np.empty(K)
@@ -407,7 +398,7 @@ def _spread(rows: _Rows, dnu: Floats, dc: Floats) -> tuple[float, float, float, 
 
 
 @part()
-def _forget(rows: _Rows, dnu: Floats, dc: Floats) -> None:
+def _clear_direction(rows: _Rows, dnu: Floats, dc: Floats) -> None:
     """Clear the last direction."""
     for i in range(len(rows.Y)):
         rows.of[_DPI, i] = 0.0

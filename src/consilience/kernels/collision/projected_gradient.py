@@ -16,7 +16,7 @@ from consilience.kernels.compiled import kernel, part
 
 # Iterations between two checks of the gap.
 _LOOK = 10
-# Collision probabilities and column sums below this count as this: the gradient has a pole at zero.
+# Smaller collision probabilities and column sums are raised to this: the gradient has a pole at zero.
 _LEAST = 1e-100
 
 
@@ -34,21 +34,12 @@ def projected_gradient(
 
     Parameters
     ----------
-    sigma : (M, K) array
-        Predictions; rows sum to one.
-    start : (M, K) array
-        Labels to start from.
-    weight : (K,) array
-        w = N lam u, not all zero; positive if `reverse`.
-    offset : (K,) array
-        Column sums of pinned labels.
+    sigma, start, weight, offset, tol, max_iter
+        See `simplex`. If `reverse`, all weights must be positive.
     reverse : bool
         Whether the divergence is KL(ybar || u) instead of KL(u || ybar).
     step : float
         Step size; multiplies the gradient of the mean-form loss, as in the paper.
-    tol : float
-        Gap to reach, relative to N max(1, F).
-    max_iter : int
 
     Returns
     -------

@@ -1,12 +1,19 @@
 """Labels on the simplex: the fair collision objective, a lower bound of its minimum, and the projection.
 
-The M free rows have predictions sigma (M, K) and labels Y (M, K). A problem of N = M + pinned rows is kept in
-total form, N times the mean form of eq. (11),
+A problem has N rows. M of them are free, the others have pinned labels. The free rows have predictions sigma
+(M, K) and labels Y (M, K). The objective is in total form, which is N times the mean form of eq. (11),
 
     N F(Y) = sum_i -log(sigma_i . y_i) + sum_k w_k log(u_k N / c_k),    c = sum_i y_i + offset,
 
-with w = N lam u, so that u = w / sum(w), and offset (K,) the column sums of the pinned labels, so that
-N = M + sum(offset). Multipliers: pi_i of p_i = sigma_i . y_i, nu_k (prices) of c_k, gamma_i of row sums.
+with w = N lam u, so that u = w / sum(w). The multipliers are pi_i of p_i = sigma_i . y_i, nu_k (prices) of
+c_k, and gamma_i of row sums. The three solvers share these parameters:
+
+    sigma : (M, K) array       predictions of the free rows; rows sum to one
+    start : (M, K) array       labels to start from; rows sum to one
+    weight : (K,) array        w, not all zero
+    offset : (K,) array        column sums of the pinned labels, so that N = M + sum(offset)
+    tol : float                duality gap to reach, relative to N max(1, F)
+    max_iter : int             most iterations
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Arrays in, arrays out: how much a teacher tells about held-out labels."""
+"""Arithmetic of the check of teachers: how much a teacher tells about held-out labels."""

@@ -1,1 +1,1 @@
-"""Ask teachers about rows: in batches, in processes, with a store that remembers."""
+"""Run teachers on rows: in batches, in several processes, with a store of outputs."""

@@ -142,7 +142,8 @@ def _in_processes(
             teacher.name,
             f"cannot be asked in {n_jobs} processes: one of them ended. Its function must be importable from "
             "a file, a script must make its calls under if __name__ == '__main__':, and each process needs "
-            "memory for the model. Otherwise make the teacher with n_jobs=1.",
+            "memory for the model. Otherwise make the teacher with {remedy}.",
+            remedy=("n_jobs", 1),
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -195,13 +196,15 @@ def _check_sendable(teacher: Teacher, n_jobs: int) -> None:
         raise TeacherError(
             teacher.name,
             f"cannot be sent to {n_jobs} processes ({type(error).__name__}: {error}). Give a function that "
-            "can be imported, not a lambda or one inside another, or n_jobs=1.",
+            "can be imported, not a lambda or one inside another, or {remedy}.",
+            remedy=("n_jobs", 1),
         ) from error
     if b"__main__" in sent and not hasattr(sys.modules["__main__"], "__file__"):
         raise TeacherError(
             teacher.name,
             f"cannot be sent to {n_jobs} processes: its function has to be importable from a file, and "
-            "belongs to a notebook or a session. Move it into a module, or give n_jobs=1.",
+            "belongs to a notebook or a session. Move it into a module, or give {remedy}.",
+            remedy=("n_jobs", 1),
         )
 
 

@@ -1,4 +1,4 @@
-"""Digests of rows, by which a store knows a row again."""
+"""Digests of rows, by which a store recognises a row."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _CELLS = (str, bytes, int, float, complex, bool, type(None), datetime.date, date
 def row_digests(X: Any) -> NDArray[np.uint64] | None:
     """Return a digest (n, 2) of 128 bits of each row's content, or None where rows have no plain content.
 
-    Two rows of one digest are the same to every model: the same values in the same type and shape (arrays,
-    tensors), the same text, the same stored entries (sparse matrices), or the same cells under the same
-    columns (data frames; their index does not count). The same values in another type are another row.
+    Two rows with the same digest are the same to every model: the same values in the same type and shape
+    (arrays, tensors), the same text, the same stored entries (sparse matrices), or the same cells under the
+    same columns (data frames; their index does not count). The same values in another type are another row.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _of_frame(X: Any) -> NDArray[np.uint64] | None:
 
 
 def _of_columns(X: Any) -> NDArray[np.uint64] | None:
-    """Digest a frame like those of polars, by its columns: as one array, all would have one type."""
+    """Digest a polars-like frame column by column, since one array would give all columns one type."""
     head = f"columns {list(map(str, X.columns))} {list(map(str, X.dtypes))}"
     columns = [X[name].to_list() for name in X.columns]
     return _of_cells(list(zip(*columns, strict=True)), head)
@@ -129,7 +129,7 @@ def _as_array(X: Any) -> NDArray[Any] | None:
         texts = np.empty(len(X), dtype=object)
         texts[:] = X
         return texts
-    # an array of cells of several types would make text of numbers, and numbers of truth values
+    # one array for cells of several types would turn numbers into text, and booleans into numbers
     kinds = {getattr(cell, "dtype", type(cell)) for cell in _flat(X)}
     try:
         return np.asarray(X) if len(kinds) <= 1 or np.asarray(X).dtype.kind == "O" else np.array(X, object)

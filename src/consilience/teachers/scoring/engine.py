@@ -1,4 +1,4 @@
-"""Where scoring runs: every teacher looks at every row, batch by batch."""
+"""Score every row with every teacher, batch by batch."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class _Unique:
 
 
 def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
-    """Return where a teacher's outputs are stored, or None if they cannot be, or need not be."""
+    """Return the shelf of a teacher's outputs, or None if they cannot or need not be stored."""
     if store is None or not teacher.batched:
         return None
     # the rows that would decide without a store

@@ -5,7 +5,8 @@ segments: files of up to a batch of rows, where each row is found by a digest of
 teacher has another fingerprint and a changed row another digest, so nothing ever goes out of date.
 
 A segment is an .npz file. Each array has a checksum that is bound to the teacher, the array's name, type and
-shape; `contents` tells whether there must be embeddings. So a damaged directory shows like a damaged number.
+shape; `contents` tells whether there must be embeddings. So damage to the file's directory is detected, like
+damage to its numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ STALE = 3600.0
 _SEGMENT = re.compile(r"[0-9a-f]{32}\.npz")
 _SHELF = re.compile(r"[0-9a-f]{40}")
 _TEMPORARY = re.compile(rf"\.({re.escape(README)}|{_SEGMENT.pattern})\.[0-9a-f]{{16}}\.tmp")
-# what a segment holds besides digests and logits: nobody asked for embeddings; there are none; there are some
+# the embeddings of a segment: not asked for, none, or some
 _UNASKED, _WITHOUT, _WITH = range(3)
 _TEXT = """Scores and embeddings that consilience computed: a folder per model, files of rows inside.
 Nothing here is needed: delete the folder, or parts of it, whenever you like; it is computed again.
@@ -98,9 +99,9 @@ class ScoreStore:
         return sum(_bytes(path) for path in self._segments())
 
     def clear(self) -> None:
-        """Delete what is kept, what killed runs left, and nothing else that may lie in the folder.
+        """Delete all stored outputs and what killed runs left, but no other files.
 
-        Another process that writes at this moment starts its file again.
+        A process that is writing at this moment starts its file again.
         """
         for path in list(self._segments()):
             with contextlib.suppress(OSError):
@@ -111,7 +112,7 @@ class ScoreStore:
                 shelf.rmdir()
 
     def shelf(self, fingerprint: str, n_classes: int) -> Shelf:
-        """Return what is kept of one teacher."""
+        """Return the part of the store that belongs to one teacher."""
         key = blake2b(f"{FORMAT}\0{fingerprint}".encode(), digest_size=20).hexdigest()
         return Shelf(self, key, n_classes)
 
@@ -152,7 +153,7 @@ class ScoreStore:
 
 
 class Shelf:
-    """What a store keeps of one teacher.
+    """The part of a store that belongs to one teacher.
 
     Parameters
     ----------
@@ -211,15 +212,14 @@ class Shelf:
             ConsilienceWarning,
             stacklevel=5,
         )
-        if not isinstance(error.__cause__, OSError | MemoryError):  # what cannot be read may be sound
+        if not isinstance(error.__cause__, OSError | MemoryError):  # unreadable is not damaged
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
 
     def add(self, segment: Segment, *, embeddings: bool) -> None:
         """Store some rows; `embeddings` tells whether they were asked for, since a teacher may have none.
 
-        A store that cannot be written (a full disk, a folder of someone else) only warns: the scores are
-        still there to be used.
+        If the store cannot be written (full disk, no permission), only warn: the caller still has the scores.
         """
         try:
             try:
@@ -262,7 +262,7 @@ class Shelf:
         self, path: Path, digests: NDArray[np.uint64], embeddings: bool
     ) -> tuple[NDArray[np.intp], Segment] | None:
         """Return the wanted rows of one segment, or None where it has none of them."""
-        # never compressed: we do not, and nobody knows to what size others' files inflate
+        # refuse compressed files: we write none, and those of others may inflate to any size
         with NpzFile(path, compressed=False) as archive:
             contents = int(self._checked(archive, "contents", np.uint8, ()))
             kept = self._checked(archive, "digests", np.uint64, (None, 2))
@@ -306,18 +306,20 @@ class Shelf:
         return values
 
     def _sum(self, name: str, values: NDArray[Any]) -> NDArray[np.uint8]:
-        """Return the checksum of an array: of this teacher, under this name, with this type and shape."""
+        """Return the checksum of an array, bound to the teacher and to the array's name, type and shape."""
         digest = blake2b(f"{self._key} {name} {values.dtype.str} {values.shape}".encode(), digest_size=16)
         digest.update(np.ascontiguousarray(values).reshape(-1).view(np.uint8).data)
         return np.frombuffer(digest.digest(), dtype=np.uint8)
 
 
 def as_store(cache: ScoreStore | str | os.PathLike[str] | None) -> ScoreStore | None:
-    """Return a store for what users give as cache=: a folder, a store, or None."""
+    """Return a store for what users give as `cache`: a folder, a store, or None."""
     if cache is None or isinstance(cache, ScoreStore):
         return cache
     if not isinstance(cache, str | os.PathLike) or not os.fspath(cache):
-        raise InvalidInputError(f"cache={cache!r} must be a folder, a ScoreStore or None.")
+        raise InvalidInputError(
+            "{argument} must be a folder, a ScoreStore or None.", argument="cache", value=cache
+        )
     return ScoreStore(cache)
 
 
@@ -328,12 +330,12 @@ def _holds_others(folder: Path) -> bool:
 
 
 def _segments(shelf: Path) -> list[Path]:
-    """Return the segments in a folder; what only has the name of one (a link, a pipe) is none."""
+    """Return the segments in a folder. Links and pipes do not count, whatever their name."""
     return [path for path in sorted(shelf.iterdir()) if _SEGMENT.fullmatch(path.name) and _is_file(path)]
 
 
 def _mode(path: Path) -> int:
-    """Return what kind of file lies under a path itself, not where it leads; 0 where there is none."""
+    """Return the file type of a path without following links; 0 if nothing is there."""
     try:
         return path.lstat().st_mode
     except OSError:

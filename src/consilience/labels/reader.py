@@ -1,0 +1,247 @@
+"""Read labels by the rules in the package's docstring."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._words import counted, shorten
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, LabelSpaceError, shown
+from consilience.labels.names import check_exact, class_list, kind_of
+
+_EXACT = 2.0**53  # beyond, floats skip whole numbers
+
+
+class LabelCodes(NamedTuple):
+    """Labels as positions in a list of classes.
+
+    Attributes
+    ----------
+    classes : (K,) array
+        The classes.
+    codes : (n,) array of int
+        The position of each label in `classes`; -1 where a row has no label.
+    """
+
+    classes: NDArray[Any]
+    codes: NDArray[np.intp]
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which rows (n,) have a label."""
+        return self.codes >= 0
+
+
+def read_labels(
+    y: Any,
+    rows: int | None = None,
+    *,
+    where: str = "y",
+    classes: ArrayLike | None = None,
+    aliases: Mapping[Any, Any] | None = None,
+    at_least: int = 1,
+) -> LabelCodes:
+    """Return labels as positions in a list of classes, or say what is wrong with them.
+
+    The rules are in the docstring of `consilience.labels`.
+
+    Parameters
+    ----------
+    y : (n,) sequence, array, tensor or series
+        A label for each row, or None, NaN, pandas.NA, a masked entry or -1 for no label.
+    rows : int, optional
+        n, the rows of X.
+    where : str
+        What to call y in an error.
+    classes : (K,) sequence, optional
+        The classes in the order wanted; by default those that occur, sorted.
+    aliases : mapping, optional
+        Other names of these classes.
+    at_least : int
+        How many different classes y must have.
+
+    Examples
+    --------
+    >>> names, codes = read_labels(["dog", None, "cat"])
+    >>> names.tolist(), codes.tolist()
+    (['cat', 'dog'], [1, -1, 0])
+    >>> read_labels([-1, 3, 5]).codes.tolist()
+    [-1, 0, 1]
+    """
+    values, places = _distinct(y, where)
+    if rows is not None and len(places) != rows:
+        raise InvalidInputError(f"{where} has {len(places)} labels and X has {rows} rows.")
+    listed = None if classes is None else class_list(classes)
+    place = {name: i for i, name in enumerate(listed or ())}
+    for alias, name in (aliases or {}).items():
+        if name in place:
+            place.setdefault(alias, place[name])
+    no_class = [i for i, value in enumerate(values) if not _is_missing(value) and value == -1]
+    minus_one = bool(no_class) and -1 not in place
+    known = [i for i, v in enumerate(values) if not _is_missing(v) and (i not in no_class or not minus_one)]
+    _check_known(values, places, known, where)
+    _check_enough([values[i] for i in known], at_least, where, minus_one)
+    if listed is None:
+        n_labelled = int(np.bincount(places, minlength=len(values))[known].sum())
+        listed = _sorted_names([values[i] for i in known], n_labelled, where, minus_one)
+        place = {name: i for i, name in enumerate(listed)}
+    unknown = [i for i in known if values[i] not in place]
+    if unknown:
+        raise _unknown_label(values, places, unknown, listed, where)
+    table = np.full(len(values), -1, dtype=np.intp)
+    table[known] = [place[values[i]] for i in known]
+    return LabelCodes(np.asarray(listed), table[places])
+
+
+def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:
+    """Return the distinct entries of y as Python values, and which of them (n,) each row has."""
+    entries = _entries(y, where)
+    if isinstance(entries, np.ndarray) and entries.dtype.kind in "biufU":
+        found, inverse = np.unique(entries, return_inverse=True)
+        return found.tolist(), inverse.astype(np.intp, copy=False)
+    values = [_plain(value) for value in entries]
+    if bool in (types := set(map(type, values))) and types & {int, float}:  # since True == 1
+        raise InvalidInputError(f"{where} mixes booleans and numbers; make the labels one kind, such as str.")
+    index: dict[Any, int] = {}
+    places = np.empty(len(values), dtype=np.intp)
+    for row, value in enumerate(values):
+        try:
+            places[row] = index.setdefault(value, len(index))
+        except TypeError:  # lists and other things that are no label
+            raise _no_label(value, row, where) from None
+    return list(index), places
+
+
+def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
+    """Return labels as an array or a list, from whatever holds them. Raise unless there is one per row."""
+    if y is None or isinstance(y, str | bytes | Mapping | set | frozenset):
+        hint = " A set has no order: give a list." if isinstance(y, set | frozenset) else ""
+        raise InvalidInputError(f"{where} is a {type(y).__name__}; expected one label per row, (n,).{hint}")
+    if hasattr(y, "detach"):  # a tensor; its own tolist knows types that numpy does not
+        y = y.detach().cpu()
+    if hasattr(y, "__array__") and not hasattr(y, "shape"):
+        y = np.asarray(y)
+    shape = getattr(y, "shape", None)
+    if shape is not None and len(shape) == 2 and shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
+        warnings.warn(
+            f"A column-vector y was passed when a 1d array was expected: {where} has shape {tuple(shape)}.",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        y = y.reshape(-1) if hasattr(y, "reshape") else np.asarray(y).reshape(-1)
+    elif shape is not None and len(shape) != 1:
+        raise InvalidInputError(f"{where} has shape {tuple(shape)}; expected one label per row, (n,).")
+    if isinstance(y, np.ndarray):  # tolist of a masked array gives None for masked entries
+        return y if y.dtype.kind in "biufU" and not np.ma.isMaskedArray(y) else list(y.tolist())
+    for name in ("to_list", "to_pylist", "tolist"):  # of pandas and polars, pyarrow, torch
+        if hasattr(y, name):
+            return list(getattr(y, name)())
+    try:
+        return list(y)
+    except TypeError:
+        raise InvalidInputError(
+            f"{where} is a {type(y).__name__}; expected one label per row, (n,)."
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Return a scalar of numpy or torch as a Python value."""
+    if value is np.ma.masked:
+        return None
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+def _is_missing(value: Any) -> bool:
+    try:
+        return value is None or bool(value != value)
+    except (TypeError, ValueError):  # pandas.NA is neither true nor false; nor is an array
+        return type(value).__name__ == "NAType"
+
+
+def _check_known(values: list[Any], places: NDArray[np.intp], known: list[int], where: str) -> None:
+    for i in known:
+        value = values[i]
+        if not isinstance(value, str | int | float):
+            raise _no_label(value, _first_row(places, i), where)
+        if isinstance(value, float) and abs(value) > _EXACT:
+            raise InvalidInputError(
+                f"{where} has {value!r} in row {{row}}; labels are text, or finite numbers (as floats, up to "
+                "2^53). Give None for no label.",
+                row=_first_row(places, i),
+            )
+    kinds = {kind_of(values[i]) for i in known}
+    if len(kinds) > 1:
+        raise InvalidInputError(
+            f"{where} mixes {' and '.join(sorted(kinds))}; make the labels one kind, such as str."
+        )
+
+
+def _first_row(places: NDArray[np.intp], place: int) -> int:
+    return int(np.argmax(places == place))
+
+
+def _no_label(value: Any, row: int, where: str) -> InvalidInputError:
+    head = "Complex data not supported: " if isinstance(value, complex) else ""  # scikit-learn's words
+    return InvalidInputError(
+        f"{head}{where} has {shown(value)} in row {{row}}; labels are text or numbers, or None for none.",
+        row=row,
+    )
+
+
+def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) -> None:
+    hint = " -1 means no label: where it is a class of yours, give the classes names." if minus_one else ""
+    if not found and at_least > 0:
+        raise InvalidInputError(
+            f"{where} has no labels; give some, and None, NaN or -1 for rows without one.{hint}"
+        )
+    if len(found) < at_least:
+        raise InvalidInputError(
+            f"{where} has one class, {found[0]!r}; give labels of {at_least} classes or more.{hint}"
+        )
+    if minus_one and found == [1]:
+        warnings.warn(
+            f"{where} has only the labels -1 and 1, and -1 means no label. If -1 is a class of yours, give "
+            "the classes names, such as 'no' and 'yes'. If not, give None where there is no label.",
+            ConsilienceWarning,
+            stacklevel=3,
+        )
+
+
+def _sorted_names(found: list[Any], n: int, where: str, minus_one: bool) -> list[Any]:
+    """Return the classes that occur, sorted. Raise if they look like measurements or misuse -1."""
+    if minus_one and min(found, default=0) < 0:
+        raise InvalidInputError(
+            f"{where} has the label -1, which means no label, and {min(found)!r}. Give the classes names if "
+            "-1 is one of them, or None for rows without a label."
+        )
+    fractions = [value for value in found if isinstance(value, float) and not value.is_integer()]
+    if fractions and len(found) > max(n / 2, 2):
+        raise InvalidInputError(
+            f"Unknown label type: continuous. {where} has {len(found)} different numbers in {n} rows, as "
+            "measurements have; give classes."
+        )
+    if not fractions:
+        found = [int(value) if isinstance(value, float) else value for value in found]
+    check_exact(found, where)
+    return sorted(found)
+
+
+def _unknown_label(
+    values: list[Any], places: NDArray[np.intp], unknown: list[int], listed: list[Any], where: str
+) -> LabelSpaceError:
+    bad = np.isin(places, unknown)
+    row = int(np.argmax(bad))
+    value = values[places[row]]
+    kinds = kind_of(value), kind_of(listed[0])
+    hint = "" if kinds[0] == kinds[1] else f" The labels are {kinds[0]} and the classes are {kinds[1]}."
+    return LabelSpaceError(
+        f"{where} has {shown(value)} in row {{row}} ({counted(int(bad.sum()), 'such row')}), which is none "
+        f"of the classes {shorten(listed)}.{hint} None, NaN or -1 stands for no label.",
+        row=row,
+    )
