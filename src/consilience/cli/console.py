@@ -20,11 +20,12 @@ from rich.markup import escape as escape_markup
 
 from consilience._progress import Progress, silent
 from consilience._words import counted, shorten, visible
-from consilience.labels import TIE_BREAK, LabelSpace, read_labels
+from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
-    from consilience.unify.unifier import Estimate, Unifier
+    from consilience.unify.scored import Estimate
+    from consilience.unify.unifier import Unifier
 
 WIDTH = 110
 """Width of a table, in columns, if it goes to a file or a pipe."""
@@ -152,7 +153,8 @@ def show_space(view: Mapping[str, Any]) -> None:
     for group in groups:
         out.print(f"  {escape(shorten(group))}", soft_wrap=True)
     out.print(
-        f"The teachers do not determine how mass splits between them; tie-break: {TIE_BREAK}.", soft_wrap=True
+        f"Their outputs for a row do not determine how mass splits between them. {BETWEEN_GROUPS}",
+        soft_wrap=True,
     )
 
 
@@ -212,7 +214,8 @@ def unifier_view(
         "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
         "method": unifier.method,
         "train": unifier.train,
-        "temperature": unifier.temperature,
+        "temperature": unifier.resolved_temperature,
+        "pool_weights": estimate.pool_weights,
         "calibrated": unifier.calibrate is not None,
         "off_set": unifier.off_set,
         "seed": unifier.random_state,
@@ -222,6 +225,14 @@ def unifier_view(
         "n_test": len(right),
         "seconds": estimate.seconds,
     }
+
+
+def _method(view: Mapping[str, Any]) -> str:
+    """Return the method, with what it pools."""
+    if view["pool_weights"] is None:
+        return str(view["method"])
+    shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in view["pool_weights"].items())
+    return f"{view['method']} ({shares})"
 
 
 def student_name(student: Any) -> str:
@@ -245,7 +256,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
     facts = {
         "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
         "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
-        "method": ", ".join([view["method"], *(note for note, holds in notes.items() if holds)]),
+        "method": ", ".join([_method(view), *(note for note, holds in notes.items() if holds)]),
         "student": view["student"] or "none: only soft labels were asked for",
         "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
         "accuracy": None

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from consilience.labels.names import apply_aliases, class_list
 from consilience.labels.reader import LabelCodes, read_labels
-from consilience.labels.space import TIE_BREAK, Disconnected, LabelSpace
+from consilience.labels.space import BETWEEN_GROUPS, Disconnected, LabelSpace
 
 __all__ = [
-    "TIE_BREAK",
+    "BETWEEN_GROUPS",
     "Disconnected",
     "LabelCodes",
     "LabelSpace",

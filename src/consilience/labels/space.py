@@ -17,7 +17,10 @@ from consilience.labels.reader import read_labels
 
 Disconnected = Literal["warn", "error", "ignore"]
 
-TIE_BREAK = "each group gets mass in proportion to its number of classes (equal prior mass per class)"
+BETWEEN_GROUPS = (
+    "The methods 'auto' and 'ranks' compare the groups by ranks, if every class occurs in X. "
+    "The other methods give each group mass in proportion to its number of classes."
+)
 
 
 class LabelSpace:
@@ -35,9 +38,10 @@ class LabelSpace:
     names : sequence of str, optional
         The teachers' names, for messages; ``teacher 1``, ``teacher 2``... by default.
     disconnected : {"warn", "error", "ignore"}
-        What to do when the teachers fall into groups that share no class. The teachers then do not
-        determine how the mass splits between the groups; the tie-break is that each group gets mass
-        in proportion to its number of classes (equal prior mass per class).
+        What to do when the teachers fall into groups that share no class. Their outputs for a row then do
+        not determine how the mass splits between the groups. The methods ``"auto"`` and ``"ranks"`` compare
+        the groups by ranks over all rows. The other methods give each group mass in proportion to its number
+        of classes.
 
     Attributes
     ----------
@@ -207,17 +211,17 @@ class LabelSpace:
         more = f"; and {len(groups) - 6} more" if len(groups) > 6 else ""
         message = (
             f"The teachers fall into {len(groups)} groups of classes that share no class: {listing}{more}. "
-            "They do not determine how mass splits between the groups"
+            "Their outputs for a row do not determine how mass splits between the groups"
         )
         if disconnected == "error":
             raise LabelSpaceError(
-                f"{message}. Add a teacher that knows classes of both, join names with {{remedy}}, or accept "
-                "the tie-break with disconnected='warn'.",
+                f"{message}. Add a teacher that knows classes of both, join names with {{remedy}}, or set "
+                "disconnected='warn' to go on.",
                 argument="disconnected",
                 value=disconnected,
                 remedy="aliases",
             )
-        warnings.warn(f"{message}; tie-break: {TIE_BREAK}.", DisconnectedWarning, stacklevel=3)
+        warnings.warn(f"{message}. {BETWEEN_GROUPS}", DisconnectedWarning, stacklevel=3)
 
 
 def _is_listing(values: Any) -> bool:

@@ -249,7 +249,7 @@ class Unifier(StudentClassifier):
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
-        self._temperature = self._resolved_temperature()
+        self._temperature = self.resolved_temperature
         self._about = self._describe()
         self._keep_student(student, X)
         return self
@@ -441,7 +441,7 @@ class Unifier(StudentClassifier):
             n_classes=Q.shape[1],
             criterion=make(
                 class_weights=class_weights,
-                temperature=self._resolved_temperature(),
+                temperature=self.resolved_temperature,
                 weighted=row_weights is not None,
             ),
             progress=self.progress or silent,
@@ -457,7 +457,7 @@ class Unifier(StudentClassifier):
         n_classes = Q.shape[1]
         labels, mass = weigh(Q, class_weights)
         if student.scores == "logits":
-            proba = np.asarray(softmax(student.predict_logits(X) / self._resolved_temperature(), axis=1))
+            proba = np.asarray(softmax(student.predict_logits(X) / self.resolved_temperature, axis=1))
         else:
             proba = student.predict_all(X, n_classes)
         share = (Q * class_weights).mean(axis=0)  # with balancing, equal for all classes that have mass
@@ -475,7 +475,7 @@ class Unifier(StudentClassifier):
         space, logits = scored.with_labels_as_teacher()
         if not scored.covered.all():
             logits, X = logits[scored.covered], take_rows(X, scored.covered)
-        criterion = BACKPROP_LOSSES[self._backprop_method()](space, temperature=self._resolved_temperature())
+        criterion = BACKPROP_LOSSES[self._backprop_method()](space, temperature=self.resolved_temperature)
         student.fit(
             X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
         )
@@ -484,8 +484,9 @@ class Unifier(StudentClassifier):
         """Return the method whose loss a student is trained on."""
         return "mf-lf" if self.method == "auto" else method_name(self.method)
 
-    def _resolved_temperature(self) -> float:
-        """Return the temperature as a number."""
+    @property
+    def resolved_temperature(self) -> float:
+        """The temperature as a number."""
         if self.temperature != "auto":
             return float(self.temperature)
         return default_temperature("mf-lf" if self.train == "backprop" else self.method)
@@ -495,7 +496,7 @@ class Unifier(StudentClassifier):
         about = {
             "method": self._backprop_method() if self.train == "backprop" else method_name(self.method),
             "train": self.train,
-            "temperature": f"{self._resolved_temperature():g}",
+            "temperature": f"{self.resolved_temperature:g}",
         }
         if self.calibrate is not None:
             about["calibrate"] = self.calibrate

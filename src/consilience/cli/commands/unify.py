@@ -58,9 +58,9 @@ def unify(
     train: Annotated[str, typer.Option(help="estimate, or backprop (torch student).")] = "estimate",
     balance: Annotated[str, typer.Option(help="Balance the soft labels: auto, yes, sqrt or no.")] = "auto",
     temperature: Annotated[
-        str,
-        typer.Option(help="Softens the teachers' outputs; auto: 1 for auto and ranks, 3 for the others."),
-    ] = "auto",
+        float | None,
+        typer.Option(help="Softens the teachers' outputs; by default 1 for auto and ranks, else 3."),
+    ] = None,
     calibrate: Annotated[
         bool,
         typer.Option("--calibrate", help="Divide each teacher's logits by a temperature of its own."),
@@ -100,15 +100,16 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.unify.soft_labels import METHOD_NAMES, check_options
     from consilience.unify.scored import Estimate
+    from consilience.unify.soft_labels import METHOD_NAMES, check_options
     from consilience.unify.unifier import Unifier
 
     check_choice("student", student, STUDENTS)
     check_choice("balance", balance, _BALANCE)
     check_choice("method", method, METHOD_NAMES)
     check_choice("train", train, ("estimate", "backprop"))
-    check_options(method, temperature, tol, max_iter, off_set)  # type: ignore[arg-type]
+    heat: Any = "auto" if temperature is None else temperature
+    check_options(method, heat, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data)
@@ -122,7 +123,7 @@ def unify(
             method,  # type: ignore[arg-type]
             train,  # type: ignore[arg-type]
             _BALANCE[balance],
-            temperature,
+            heat,
             calibrate="agreement" if calibrate else None,
             off_set=off_set,
             tol=tol,
