@@ -18,7 +18,7 @@ skl2onnx = pytest.importorskip("skl2onnx")
 
 from typer.testing import CliRunner  # noqa: E402
 
-from consilience import Unifier, as_teacher  # noqa: E402
+from consilience import as_teacher  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
 
@@ -352,44 +352,6 @@ def test_without_typer_one_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "The command line needs typer: pip install 'consilience[cli]'.\n"
-
-
-OPTIONS = {
-    "--method ce": ("method", "ce"),
-    "--train backprop": ("train", "backprop"),
-    "--balance no": ("balance", False),
-    "--balance yes": ("balance", True),
-    "--balance sqrt": ("balance", "sqrt"),
-    "--temperature 1.5": ("temperature", 1.5),
-    "--threshold 0.2": ("threshold", 0.2),
-    "--batch-size 7": ("batch_size", 7),
-    "--seed 5": ("random_state", 5),
-    "--student forest": ("student", "forest"),
-    "--student auto": ("student", None),
-    "--calibrate": ("calibrate", "agreement"),
-    "--method ce --off-set": ("off_set", True),
-}
-
-
-class StopError(Exception):
-    """Raised where the work would begin."""
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_options_reach_the_unifier(options: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def stop(self: Unifier, *_: object, **__: object) -> None:
-        made.append(self)
-        raise StopError
-
-    monkeypatch.setattr(Unifier, "fit", stop)
-    files = ("-t", folder / "early.onnx", "--data", folder / "X.npy", "--out", folder / "never.onnx")
-    result = run("unify", *files, *options.split(), "--cache", folder / "kept")
-    assert isinstance(result.exception, StopError), result.output
-    name, value = OPTIONS[options]
-    assert getattr(made[0], name) == value
-    assert made[0].cache == folder / "kept"
 
 
 EVIL = "cat\x1b]0;owned\x07\x1b[2J\x9b31m"

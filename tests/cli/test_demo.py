@@ -93,9 +93,14 @@ def test_progress_is_told(result: DemoResult, reports: list[tuple[str, int, int]
     assert reports[-1] == ("methods", 5, 5)
 
 
-def test_best_model_can_be_saved(result: DemoResult, tmp_path: Path) -> None:
+def test_the_model_of_the_best_variant_is_kept_and_can_be_saved(
+    result: DemoResult, tmp_path: Path
+) -> None:
     pytest.importorskip("skl2onnx")
     assert result.best_model is not None
+    X, y = _digits()
+    test = _split(y, result.seed).test
+    assert (result.best_model.predict(X[test]) == y[test]).mean() == result.best.accuracy
     teacher = as_teacher(result.best_model.save(tmp_path / "digits.onnx"))
     assert sorted(teacher.classes) == sorted(NAMES)
 
