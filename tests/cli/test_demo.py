@@ -93,9 +93,7 @@ def test_progress_is_told(result: DemoResult, reports: list[tuple[str, int, int]
     assert reports[-1] == ("methods", 5, 5)
 
 
-def test_the_model_of_the_best_variant_is_kept_and_can_be_saved(
-    result: DemoResult, tmp_path: Path
-) -> None:
+def test_the_model_of_the_best_variant_is_kept_and_can_be_saved(result: DemoResult, tmp_path: Path) -> None:
     pytest.importorskip("skl2onnx")
     assert result.best_model is not None
     X, y = _digits()
