@@ -195,6 +195,12 @@ def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: P
     assert [teacher["name"] for teacher in view["teachers"]] == ["a/model", "b/model"]
 
 
+def test_the_kind_of_a_file_is_its_ending_however_it_is_written(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "LATE.ONNX").write_bytes((folder / "late.onnx").read_bytes())
+    (view,) = json.loads(run("inspect", tmp_path / "LATE.ONNX", "--json").stdout)["teachers"]
+    assert (view["name"], view["kind"], view["n_classes"]) == ("LATE", "onnx", 2)
+
+
 BAD = {
     "missing teacher": (["inspect", "no.onnx"], "No such file"),
     "wrong teacher": (["inspect", "X.csv"], "a teacher's file ends in"),
