@@ -20,5 +20,3 @@ def test_the_same_seed_draws_the_same_rows() -> None:
     first = resampled_means(rows, 100, 3)
     np.testing.assert_allclose(resampled_means(rows + 1.0, 100, 3), first + 1.0)
     assert not np.array_equal(resampled_means(rows, 100, 4), first)
-    assert len(np.unique(first)) == 100
-    np.testing.assert_allclose(first.std(), rows.std() / np.sqrt(30), rtol=0.25)  # 4 standard errors
