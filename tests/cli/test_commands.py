@@ -86,6 +86,21 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert view["components"] == [NAMES.tolist()]
 
 
+def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
+    y = np.load(folder / "y.npy").astype(object)
+    y[::3] = ""
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(f'"{label}"' for label in y) + "\n")
+    files = ("-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy")
+    test = ("--test-data", folder / "X.npy", "--test-labels", tmp_path / "y.csv")
+    options = ("--out", tmp_path / "u.onnx", "--student", "logistic")
+    view = json.loads(run("unify", *files, *test, *options, "--json").stdout)
+    teacher = as_teacher(tmp_path / "u.onnx")
+    guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
+    known = y != ""
+    assert view["n_test"] == known.sum() == 100
+    assert view["accuracy"] == pytest.approx((guesses == y)[known].mean())
+
+
 def test_unify_keeps_what_teachers_say(folder: Path, tmp_path: Path) -> None:
     store = tmp_path / "scores"
     for method in ("ce", "sd"):
@@ -252,6 +267,13 @@ BAD = {
     "half a test": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--test-data", "X.npy"],
         "go together",
+    ),
+    "a test without a model": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy"),
+            *("--test-data", "X.npy", "--test-labels", "y.npy"),
+        ],
+        "and with --out",
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
     "large cell": (
