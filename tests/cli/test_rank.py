@@ -83,7 +83,12 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     shown = run(*options)
     assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant comes last")
     assert "█" * 16 in shown.stdout
-    assert f"{best['score']:.4g}" in shown.stdout
+    (line,) = (line for line in shown.stdout.splitlines() if line.split()[:2] == ["1", "all"])
+    low, high = best["interval"]
+    for figure in (best["score"], best["scores"]["leep"]):
+        assert f"{figure:.4g}" in line
+    assert f"{low:.3g} to {high:.3g}" in line
+    assert "100%" in line  # of the resamples that it wins
     assert shown.stderr == ""
 
 
