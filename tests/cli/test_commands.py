@@ -76,6 +76,7 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert summary["classes"] == NAMES.tolist()
     assert summary["accuracy"] > 0.8
     assert summary["n_rows"] == 150
+    assert summary["balanced"]  # since the teachers know different classes
     assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
     teacher = as_teacher(out)
     assert teacher.classes.tolist() == NAMES.tolist()
@@ -200,6 +201,10 @@ def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
     assert len(view["components"]) == 1
     assert view["overlaps"][0][1] == 1
     assert result.stderr.startswith("Warning: No teacher has the classes that these aliases rename: moon.")
+    files = ("--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npz", "--aliases", path)
+    unified = run("unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", *files, "--json")
+    assert json.loads(unified.stdout)["classes"] == view["classes"]
+    assert unified.stderr == result.stderr
 
 
 def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: Path) -> None:
