@@ -45,6 +45,8 @@ def test_clusters_are_written_and_described(folder: Path, tmp_path: Path) -> Non
     view = json.loads(result.stdout)
     labels = np.load(out, allow_pickle=False)
     assert [cluster["rows"] for cluster in view["clusters"]] == np.bincount(labels).tolist()
+    shares = [cluster["share"] for cluster in view["clusters"]]
+    np.testing.assert_allclose(shares, np.bincount(labels) / 150)
     assert all(1 / 3 < cluster["confidence"] <= 1 for cluster in view["clusters"])
     assert view["agreement"]["accuracy"] == clustering_accuracy(np.load(folder / "y.npy"), labels) > 0.85
     assert 0.5 < view["agreement"]["ari"] < 1
@@ -52,8 +54,20 @@ def test_clusters_are_written_and_described(folder: Path, tmp_path: Path) -> Non
     shown = run(*options, "--truth", folder / "y.npy")
     assert f"{100 * view['agreement']['accuracy']:.1f}% of 150 rows" in shown.stdout
     assert "mean confidence" in shown.stdout
+    assert all(f"{100 * share:.1f}%" in shown.stdout for share in shares)
     assert shown.stderr == ""
     assert "accuracy" not in run(*options).stdout
+
+
+def test_images_are_clustered_as_rows_of_pixels(folder: Path, tmp_path: Path) -> None:
+    X = np.load(folder / "X.npy")
+    np.save(tmp_path / "images.npy", X.reshape(150, 2, 2))
+    found = []
+    for data in (folder / "X.npy", tmp_path / "images.npy"):
+        result = run("--data", data, "--clusters", 3, "--out", tmp_path / "labels.npy", "--n-init", 1)
+        assert result.exit_code == 0, result.output
+        found.append(np.load(tmp_path / "labels.npy").tolist())
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("labels", ["some.npy", "some.csv"])

@@ -18,7 +18,7 @@ skl2onnx = pytest.importorskip("skl2onnx")
 
 from typer.testing import CliRunner  # noqa: E402
 
-from consilience import Unifier, as_teacher  # noqa: E402
+from consilience import as_teacher  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
 
@@ -76,6 +76,7 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert summary["classes"] == NAMES.tolist()
     assert summary["accuracy"] > 0.8
     assert summary["n_rows"] == 150
+    assert summary["balanced"]  # since the teachers know different classes
     assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
     teacher = as_teacher(out)
     assert teacher.classes.tolist() == NAMES.tolist()
@@ -84,6 +85,21 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     view = json.loads(run("inspect", out, soft, "--json").stdout)
     assert view["overlaps"] == [[3, 3], [3, 3]]
     assert view["components"] == [NAMES.tolist()]
+
+
+def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
+    y = np.load(folder / "y.npy").astype(object)
+    y[::3] = ""
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(f'"{label}"' for label in y) + "\n")
+    files = ("-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy")
+    test = ("--test-data", folder / "X.npy", "--test-labels", tmp_path / "y.csv")
+    options = ("--out", tmp_path / "u.onnx", "--student", "logistic")
+    view = json.loads(run("unify", *files, *test, *options, "--json").stdout)
+    teacher = as_teacher(tmp_path / "u.onnx")
+    guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
+    known = y != ""
+    assert view["n_test"] == known.sum() == 100
+    assert view["accuracy"] == pytest.approx((guesses == y)[known].mean())
 
 
 def test_unify_keeps_what_teachers_say(folder: Path, tmp_path: Path) -> None:
@@ -185,6 +201,10 @@ def test_aliases_join_classes(folder: Path, tmp_path: Path) -> None:
     assert len(view["components"]) == 1
     assert view["overlaps"][0][1] == 1
     assert result.stderr.startswith("Warning: No teacher has the classes that these aliases rename: moon.")
+    files = ("--data", folder / "X.npy", "--soft-labels", tmp_path / "q.npz", "--aliases", path)
+    unified = run("unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", *files, "--json")
+    assert json.loads(unified.stdout)["classes"] == view["classes"]
+    assert unified.stderr == result.stderr
 
 
 def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: Path) -> None:
@@ -193,6 +213,12 @@ def test_teachers_of_one_stem_are_told_apart_by_folder(folder: Path, tmp_path: P
         (tmp_path / site / "model.onnx").write_bytes((folder / f"{source}.onnx").read_bytes())
     view = json.loads(run("inspect", tmp_path / "a/model.onnx", tmp_path / "b/model.onnx", "--json").stdout)
     assert [teacher["name"] for teacher in view["teachers"]] == ["a/model", "b/model"]
+
+
+def test_the_kind_of_a_file_is_its_ending_however_it_is_written(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "LATE.ONNX").write_bytes((folder / "late.onnx").read_bytes())
+    (view,) = json.loads(run("inspect", tmp_path / "LATE.ONNX", "--json").stdout)["teachers"]
+    assert (view["name"], view["kind"], view["n_classes"]) == ("LATE", "onnx", 2)
 
 
 BAD = {
@@ -250,6 +276,13 @@ BAD = {
     "no model to test": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--test-data", "X.npy"],
         "Give --out, too",
+    ),
+    "a test without a model": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy"),
+            *("--test-data", "X.npy", "--test-labels", "y.npy"),
+        ],
+        "and with --out",
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
     "large cell": (
@@ -356,44 +389,6 @@ def test_without_typer_one_sentence() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
     assert done.stderr == "The command line needs typer: pip install 'consilience[cli]'.\n"
-
-
-OPTIONS = {
-    "--method ce": ("method", "ce"),
-    "--train backprop": ("train", "backprop"),
-    "--balance no": ("balance", False),
-    "--balance yes": ("balance", True),
-    "--balance sqrt": ("balance", "sqrt"),
-    "--temperature 1.5": ("temperature", 1.5),
-    "--threshold 0.2": ("threshold", 0.2),
-    "--batch-size 7": ("batch_size", 7),
-    "--seed 5": ("random_state", 5),
-    "--student forest": ("student", "forest"),
-    "--student auto": ("student", None),
-    "--calibrate": ("calibrate", "agreement"),
-    "--method ce --off-set": ("off_set", True),
-}
-
-
-class StopError(Exception):
-    """Raised where the work would begin."""
-
-
-@pytest.mark.parametrize("options", OPTIONS)
-def test_options_reach_the_unifier(options: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = []
-
-    def stop(self: Unifier, *_: object, **__: object) -> None:
-        made.append(self)
-        raise StopError
-
-    monkeypatch.setattr(Unifier, "fit", stop)
-    files = ("-t", folder / "early.onnx", "--data", folder / "X.npy", "--out", folder / "never.onnx")
-    result = run("unify", *files, *options.split(), "--cache", folder / "kept")
-    assert isinstance(result.exception, StopError), result.output
-    name, value = OPTIONS[options]
-    assert getattr(made[0], name) == value
-    assert made[0].cache == folder / "kept"
 
 
 EVIL = "cat\x1b]0;owned\x07\x1b[2J\x9b31m"

@@ -77,6 +77,14 @@ def test_space_view_counts_shared_classes() -> None:
     assert view["components"] == [["a", "b", "c", "d"], ["e", "f"]]
 
 
+def test_one_teacher_shares_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    console.show_space(console.space_view(LabelSpace([["a", "b"]], names=["x"]), ["npy"]))
+    out = capsys.readouterr().out
+    assert "2 classes from 1 teacher" in out
+    assert "Shared classes" not in out
+    assert "Only x knows" not in out
+
+
 def test_many_teachers_have_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
     space = LabelSpace([["a", "b"]] * 13)
     console.show_space(console.space_view(space, ["npy"] * 13))

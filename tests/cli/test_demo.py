@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from consilience.cli.demo import (
     TEST_ROWS,
     DemoResult,
     _digits,
+    _sentences,
     _split,
     run_demo,
 )
@@ -81,6 +83,26 @@ def test_sentences_say_what_the_figures_say(result: DemoResult) -> None:
     assert "need torch" in text
 
 
+@pytest.mark.parametrize(
+    ("unified", "says"),
+    [
+        (0.7, "MF-LF-BS closes 50% of the gap between SD and SPV."),
+        (0.4, "MF-LF-BS does not close the gap between SD and SPV."),
+    ],
+)
+def test_sentences_say_how_much_of_the_gap_is_closed(unified: float, says: str, result: DemoResult) -> None:
+    variants = tuple(
+        replace(variant, accuracy={"SD": 0.5, "MF-LF-BS": unified}[variant.name])
+        for variant in result.variants
+        if variant.name in ("SD", "MF-LF-BS")
+    )
+    sentences = list(_sentences(replace(result, variants=variants, supervised=0.9, n_test=400)))
+    assert any(sentence.endswith(says) for sentence in sentences)
+    best = max(unified, 0.5)
+    margin = 196 * np.sqrt(best * (1 - best) / 400)
+    assert any(f"{100 * best:.1f}% is uncertain by about ±{margin:.1f} points" in text for text in sentences)
+
+
 def test_result_is_json(result: DemoResult) -> None:
     values = json.loads(json.dumps(result.to_dict()))
     assert values["best"] == result.best.name
@@ -93,9 +115,12 @@ def test_progress_is_told(result: DemoResult, reports: list[tuple[str, int, int]
     assert reports[-1] == ("methods", 5, 5)
 
 
-def test_best_model_can_be_saved(result: DemoResult, tmp_path: Path) -> None:
+def test_the_model_of_the_best_variant_is_kept_and_can_be_saved(result: DemoResult, tmp_path: Path) -> None:
     pytest.importorskip("skl2onnx")
     assert result.best_model is not None
+    X, y = _digits()
+    test = _split(y, result.seed).test
+    assert (result.best_model.predict(X[test]) == y[test]).mean() == result.best.accuracy
     teacher = as_teacher(result.best_model.save(tmp_path / "digits.onnx"))
     assert sorted(teacher.classes) == sorted(NAMES)
 

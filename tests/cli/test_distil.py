@@ -17,7 +17,7 @@ pytest.importorskip("onnx")
 from skl2onnx import to_onnx
 from typer.testing import CliRunner
 
-from consilience import as_teacher
+from consilience import CrossTaskDistiller, as_teacher
 from consilience.cli.commands import app
 
 
@@ -99,6 +99,38 @@ def test_labels_may_be_missing_and_options_reach_the_distiller(folder: Path, tmp
     assert (view["teacher_weight"], view["temperature"], view["loss"]) == (3.0, 2.0, "sinkhorn")
     assert view["teachers"][0]["reliability"] is None
     assert view["accuracy"] is None
+
+
+def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) -> None:
+    y = np.load(folder / "y_test.npy").astype(float)
+    y[::2] = np.nan
+    np.save(tmp_path / "y_test.npy", y)
+    test = ("--test-data", folder / "X_test.npy", "--test-labels", tmp_path / "y_test.npy")
+    options = [*files(folder, tmp_path / "s.onnx"), "--student", "logistic", "--no-check", *test]
+    view = json.loads(run(*options, "--json").stdout)
+    teacher = as_teacher(tmp_path / "s.onnx")
+    guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X_test.npy")).argmax(axis=1)]
+    assert view["n_test"] == len(y) // 2
+    assert view["accuracy"] == pytest.approx((guesses == y)[1::2].mean())
+
+
+def test_the_student_that_is_compared_is_the_same(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitted = []
+    fit = CrossTaskDistiller.fit
+
+    def watched(self: CrossTaskDistiller, *rows: object) -> CrossTaskDistiller:
+        fitted.append(self)
+        return fit(self, *rows)
+
+    monkeypatch.setattr(CrossTaskDistiller, "fit", watched)
+    test = ("--test-data", folder / "X_test.npy", "--test-labels", folder / "y_test.npy")
+    arguments = files(folder, tmp_path / "s.onnx")
+    run(*arguments, "--student", "logistic", "--no-check", "--seed", 4, "--compare", *test)
+    taught, alone = fitted
+    assert (alone.student, alone.random_state, alone.loss) == ("logistic", 4, "none")
+    assert (taught.student, taught.random_state, taught.loss) == ("logistic", 4, "sinkhorn")
 
 
 @pytest.mark.parametrize(

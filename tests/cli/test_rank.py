@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from consilience.cli.commands import app
+from consilience.exceptions import InvalidInputError
+from consilience.rank import rank as ranks
 
 
 def run(*arguments: object):
@@ -74,10 +77,18 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert [line["teacher"] for line in lines] == ["all", "two", "constant"]
     assert float(lines[1]["leep"]) == second["scores"]["leep"]
     assert float(lines[0]["transport"]) == best["score"]
+    assert [float(lines[0][end]) for end in ("low", "high")] == best["interval"]
+    assert [line["rank"] for line in lines] == ["1", "2", "3"]
+    assert lines[2]["error"] == last["error"]
     shown = run(*options)
     assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant comes last")
     assert "█" * 16 in shown.stdout
-    assert f"{best['score']:.4g}" in shown.stdout
+    (line,) = (line for line in shown.stdout.splitlines() if line.split()[:2] == ["1", "all"])
+    low, high = best["interval"]
+    for figure in (best["score"], best["scores"]["leep"]):
+        assert f"{figure:.4g}" in line
+    assert f"{low:.3g} to {high:.3g}" in line
+    assert "100%" in line  # of the resamples that it wins
     assert shown.stderr == ""
 
 
@@ -93,6 +104,29 @@ def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for
     other = json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 4).stdout)
     assert other["teachers"][0]["interval"] != views[0]["teachers"][0]["interval"]
     assert "best in" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
+
+
+def test_the_layer_that_is_named_is_the_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    graph = "zoo (float[n, 2] X) => (float[n, 2] out) { first = Relu (X) second = Neg (first) out = Abs (X) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 15]> {graph}')
+    (tmp_path / "zoo.onnx").write_bytes(model.SerializeToString())
+    X = np.array([[-3.0, 1.0], [2.0, -5.0], [0.5, 4.0], [1.0, 1.5]], dtype=np.float32)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", ["a", "b", "a", "b"])
+    asked: dict[str, Any] = {}
+
+    def stop(teachers: dict[str, Any], *_: object, **__: object) -> None:
+        asked.update(teachers)
+        raise InvalidInputError("Enough.")
+
+    monkeypatch.setattr(ranks, "rank_teachers", stop)
+    files = ("--data", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--teacher", tmp_path / "zoo.onnx")
+    for layer, expected in (("first", np.maximum(X, 0)), ("second", -np.maximum(X, 0))):
+        run(*files, "--classes", "zoo=cat,dog", "--embed", f"zoo={layer}")
+        np.testing.assert_array_equal(asked["zoo"].embed(X), expected)
+        assert asked["zoo"].classes.tolist() == ["cat", "dog"]
 
 
 @pytest.mark.parametrize(("labels", "left_out"), [("gap.csv", 1), ("minus.npy", 9)])

@@ -97,6 +97,9 @@ def test_a_file_that_changes_after_it_was_opened(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(ArrayFileError, match="No such file"):
         opened.read()
+    np.save(path, np.zeros((3, 4), dtype=np.float32))
+    with pytest.raises(ArrayFileError, match=r"now holds float32 of shape \(3, 4\), and held float64"):
+        opened.read()
 
 
 def archive(path: Path, members: dict[str, bytes], **options: Any) -> Path:

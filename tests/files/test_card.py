@@ -127,8 +127,10 @@ def test_only_regular_files_are_cards(tmp_path: Path) -> None:
     for name in ("link", "dir", "pipe"):
         with pytest.raises(UnsafeFileError, match="not a regular file"):
             read_card(tmp_path / f"{name}.card.json")
-    with pytest.raises(UnsafeFileError):
-        find_card(tmp_path / "link.onnx")
+    (tmp_path / "lost.card.json").symlink_to(tmp_path / "gone.json")
+    for name in ("link", "lost"):  # a link that leads nowhere is no missing card
+        with pytest.raises(UnsafeFileError):
+            find_card(tmp_path / f"{name}.onnx")
     with pytest.raises(InvalidInputError, match="No such file"):
         read_card(tmp_path / "none.card.json")
 

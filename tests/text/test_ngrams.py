@@ -350,6 +350,9 @@ def test_a_saved_model_may_be_sharper_and_have_other_names(fitted: NgramClassifi
     np.testing.assert_allclose(
         loaded.predict_logits(["kato"]), 2 * fitted.predict_logits(["kato"]), rtol=1e-2, atol=1e-2
     )
+    bias = fitted.predict_logits([""])
+    assert bias.all()
+    np.testing.assert_allclose(loaded.predict_logits([""]), 2 * bias)
     with pytest.raises(InvalidInputError, match="classes has 2 names for 3 classes"):
         fitted.save(tmp_path / "model.npz", classes=[1, 2])
 

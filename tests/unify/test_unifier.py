@@ -20,6 +20,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.naive_bayes import GaussianNB
 from sklearn.preprocessing import StandardScaler
 
 from consilience import (
@@ -134,6 +135,19 @@ def test_balance_auto_follows_the_label_sets(digits: Any) -> None:
     assert Unifier(same, "logistic").fit(digits["X"]).class_weights_ is None
     assert Unifier(same, "logistic", balance=True).fit(digits["X"]).class_weights_ is not None
     assert Unifier(digits["teachers"], "logistic", balance=False).fit(digits["X"]).class_weights_ is None
+
+
+def test_balancing_leaves_the_mean_weight_of_a_row_at_one(digits: Any) -> None:
+    masses = []
+
+    class Weighed(GaussianNB):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> GaussianNB:
+            masses.append(sample_weight.sum())
+            return super().fit(X, y, sample_weight)
+
+    for balance in (True, "sqrt", False):
+        Unifier(digits["teachers"], Weighed(), balance=balance, threshold=0).fit(digits["X"])
+    np.testing.assert_allclose(masses, len(digits["X"]))
 
 
 def test_balancing_changes_the_student(digits: Any) -> None:

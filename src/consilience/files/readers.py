@@ -151,7 +151,7 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
 
 def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
     readers = {
-        ".npy": lambda path, key: read_npy(path),
+        ".npy": _read_npy,
         ".npz": _read_npz,
         ".csv": _read_csv,
         ".parquet": _read_parquet,

@@ -1,0 +1,188 @@
+"""Every option of a command reaches the argument that it stands for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+typer = pytest.importorskip("typer")
+pytest.importorskip("onnx")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa: E402
+from consilience._progress import silent  # noqa: E402
+from consilience.cli import demo  # noqa: E402
+from consilience.cli.commands import app  # noqa: E402
+from consilience.rank import rank as ranks  # noqa: E402
+
+TEACHER = "--teacher t.npz --data X.npy"
+# for each command: what it calls, the options it cannot do without, and for each other option the argument
+# and its value
+COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] = {
+    "unify": (
+        Unifier,
+        f"{TEACHER} --out u.onnx",
+        {
+            "--method ce": ("method", "ce"),
+            "--train backprop": ("train", "backprop"),
+            "--balance no": ("balance", False),
+            "--balance yes": ("balance", True),
+            "--balance sqrt": ("balance", "sqrt"),
+            "--temperature 1.5": ("temperature", 1.5),
+            "--threshold 0.2": ("threshold", 0.2),
+            "--batch-size 7": ("batch_size", 7),
+            "--seed 5": ("random_state", 5),
+            "--student forest": ("student", "forest"),
+            "--calibrate": ("calibrate", "agreement"),
+            "--method ce --off-set": ("off_set", True),
+            "--method ce --tol 1e-4": ("tol", 1e-4),
+            "--method ce --max-iter 9": ("max_iter", 9),
+            "--aliases aliases.json": ("aliases", {"a": "b"}),
+            "--cache kept": ("cache", Path("kept")),
+            "--quiet": ("progress", silent),
+        },
+    ),
+    "distil": (
+        CrossTaskDistiller,
+        f"{TEACHER} --labels y.npy --out s.onnx",
+        {
+            "--student forest": ("student", "forest"),
+            "--loss kd": ("loss", "kd"),
+            "--teacher-weight 3": ("teacher_weight", 3.0),
+            "--temperature 2": ("temperature", 2.0),
+            "--epsilon 0.5": ("epsilon", 0.5),
+            "--cost constant": ("cost", "constant"),
+            "--no-check": ("check", False),
+            "--batch-size 7": ("batch_size", 7),
+            "--seed 5": ("random_state", 5),
+            "--cache kept": ("cache", Path("kept")),
+            "--quiet": ("progress", silent),
+        },
+    ),
+    "rank": (
+        ranks.rank_teachers,
+        f"{TEACHER} --labels y.npy",
+        {
+            "--metric leep --metric nce": ("metric", ["leep", "nce"]),
+            "--score cost": ("score", "cost"),
+            "--temperature 3": ("temperature", 3.0),
+            "--bootstrap 7": ("n_bootstrap", 7),
+            "--seed 5": ("random_state", 5),
+            "--cache kept": ("cache", Path("kept")),
+            "--quiet": ("progress", silent),
+        },
+    ),
+    "cluster": (
+        CollisionClustering,
+        "--data X.npy --out c.npy --clusters 3",
+        {
+            "--clusters 4": ("n_clusters", 4),
+            "--loss mi": ("loss", "mi"),
+            "--lam 1.5": ("lam", 1.5),
+            "--n-neighbors 3": ("n_neighbors", 3),
+            "--n-init 2": ("n_init", 2),
+            "--max-iter 9": ("max_iter", 9),
+            "--jobs 2": ("n_jobs", 2),
+            "--seed 5": ("random_state", 5),
+            "--quiet": ("progress", silent),
+        },
+    ),
+    "demo": (
+        demo.run_demo,
+        "",
+        {
+            "--seed 5": ("seed", 5),
+            "--all": ("variants", tuple(demo.ALL)),
+            "--quiet": ("progress", silent),
+        },
+    ),
+}
+CASES = [(name, options) for name, (_, _, table) in COMMANDS.items() for options in table]
+# what these options do is seen in what a command reads, writes or shows: the other files test them
+SEEN_ELSEWHERE = {
+    *("--teacher", "--data", "--labels", "--truth", "--test-data", "--test-labels", "--classes", "--embed"),
+    *("--out", "--soft-labels", "--csv", "--plot", "--save", "--json", "--compare"),
+}
+# the command shows progress, seeds itself, and writes out what None means for the last two
+LEFT_OPEN = ("n_clusters", "progress", "random_state", "n_jobs", "max_iter")
+
+
+class StopError(Exception):
+    """Raised where the work would begin."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A teacher, twelve rows and their labels, in the present folder."""
+    random = np.random.RandomState(0)
+    np.savez(tmp_path / "t.npz", proba=np.tile([0.25, 0.75], (12, 1)), classes=["a", "b"])
+    np.save(tmp_path / "X.npy", random.normal(size=(12, 2)))
+    np.save(tmp_path / "y.npy", np.arange(12) % 2)
+    (tmp_path / "aliases.json").write_text('{"a": "b"}')
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The arguments of each call, which ends there."""
+    made: list[dict[str, Any]] = []
+
+    def fit(self: Any, *_: object, **__: object) -> None:
+        made.append(self.get_params(deep=False))
+        raise StopError
+
+    def watched(function: Callable[..., Any]) -> Callable[..., None]:
+        def call(*given: Any, **named: Any) -> None:
+            made.append(inspect.signature(function).bind(*given, **named).arguments)
+            raise StopError
+
+        return call
+
+    for estimator in (Unifier, CrossTaskDistiller, CollisionClustering):
+        monkeypatch.setattr(estimator, "fit", fit)
+    monkeypatch.setattr(ranks, "rank_teachers", watched(ranks.rank_teachers))
+    monkeypatch.setattr(demo, "run_demo", watched(demo.run_demo))
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as on a terminal, where progress is shown unless --quiet
+    return made
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_an_option_reaches_its_argument(
+    name: str, options: str, folder: Path, calls: list[dict[str, Any]]
+) -> None:
+    _, needed, table = COMMANDS[name]
+    argument, value = table[options]
+    for words in (needed, f"{needed} {options}"):
+        result = CliRunner().invoke(app, [name, *words.split()])
+        assert isinstance(result.exception, StopError), result.output
+    without, given = (call.get(argument) for call in calls)
+    assert given == value
+    assert without != value  # or the test could not fail
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_without_options_a_command_does_what_the_library_does(
+    name: str, folder: Path, calls: list[dict[str, Any]]
+) -> None:
+    called, needed, table = COMMANDS[name]
+    CliRunner().invoke(app, [name, *needed.split()])
+    parameters = inspect.signature(called).parameters
+    for argument, _ in table.values():
+        default = parameters[argument].default
+        if argument not in LEFT_OPEN:
+            assert calls[0].get(argument, default) == default, argument
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_option_is_forgotten_here(name: str) -> None:
+    tested = {word for options in COMMANDS[name][2] for word in options.split()}
+    for option in typer.main.get_group(app).commands[name].params:
+        words = {*option.opts, *option.secondary_opts}
+        assert words & (tested | SEEN_ELSEWHERE), option.opts
