@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from consilience import CollisionClassifier, CollisionClustering, CrossTaskDistiller, Unifier, as_teacher
+from consilience import (
+    CollisionClassifier,
+    CollisionClustering,
+    CrossTaskDistiller,
+    SoftLabelClassifier,
+    Unifier,
+    as_teacher,
+)
 
 
 def halves(X: Any) -> np.ndarray:
@@ -69,7 +76,7 @@ class Unlabelled(CollisionClustering):
 def expected(estimator: Any) -> dict[str, str]:
     if isinstance(estimator, CollisionClustering):
         return {} if isinstance(estimator, Unlabelled) else EXPECTED_OF_CLUSTERING
-    if isinstance(estimator, CrossTaskDistiller):
+    if isinstance(estimator, CrossTaskDistiller | SoftLabelClassifier):
         return EXPECTED_OF_DISTILLER
     return EXPECTED if isinstance(estimator, Unifier) else EXPECTED_OF_CLASSIFIER
 
@@ -84,6 +91,7 @@ def expected(estimator: Any) -> dict[str, str]:
     [
         Unifier(TEACHERS, "logistic", random_state=0),
         CrossTaskDistiller(TEACHERS[0], "logistic", random_state=0),
+        SoftLabelClassifier("logistic", random_state=0),
         CollisionClassifier(),
         CollisionClassifier("generalised-collision", noise_rate=0.1),
         CollisionClustering(n_init=2),

@@ -55,7 +55,7 @@ class ForestStudent(ExpansionStudent):
         estimator = self._seeded_clone(random)
         columns = np.flatnonzero(T.any(axis=0))
         X, shares, mass = _shares(X, T, columns)
-        fit_foreign(estimator, X, shares, sample_weight=mass)
+        fit_foreign(estimator, X, shares[:, 0] if len(columns) == 1 else shares, sample_weight=mass)
         self._keep(estimator, columns)
 
 
