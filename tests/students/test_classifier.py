@@ -12,7 +12,8 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import Card, InvalidInputError, SoftLabelClassifier, as_teacher
+from consilience import InvalidInputError, SoftLabelClassifier, as_teacher
+from consilience.files.card import read_card
 
 NAMES = ["bird", "cat", "ant"]  # not sorted: the user's order counts
 
@@ -56,7 +57,7 @@ def test_a_saved_model_is_a_teacher_with_the_same_probabilities(student: str, tm
     teacher = as_teacher(path, floor=1e-12)
     assert teacher.classes.tolist() == NAMES
     np.testing.assert_allclose(softmax(teacher.predict_logits(X), axis=1), model.predict_proba(X), atol=1e-5)
-    card = Card.read(tmp_path / "votes.card.json")
+    card = read_card(tmp_path / "votes.card.json")
     assert card.details == {"temperature": "2"}
     assert "3 classes" in card.description
 
@@ -88,7 +89,9 @@ def test_the_temperature_of_soft_labels_is_undone() -> None:
     p = softmax(X @ np.diag([1.0, 2.0, 3.0]), axis=1)
     soft = p ** (1 / 3) / (p ** (1 / 3)).sum(axis=1, keepdims=True)
     model = SoftLabelClassifier("logistic", temperature=3, threshold=0).fit(X, soft)
-    np.testing.assert_allclose(model.predict_proba(X), p, atol=0.03)
+    np.testing.assert_allclose(model.predict_proba(X), p, atol=0.06)
+    plain = SoftLabelClassifier("logistic", threshold=0).fit(X, soft)
+    assert np.abs(plain.predict_proba(X) - p).max() > 0.3
 
 
 @pytest.mark.parametrize(
