@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.special import softmax
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from tests.students.test_logistic import soft_problem
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.expansion import targets
+from consilience.students.expansion import ExpansionStudent
 from consilience.students.make import make_student
 from consilience.students.trees import BoostingStudent, ForestStudent
 
@@ -95,6 +96,17 @@ def test_rows_of_weight_zero_and_classes_without_labels(name: str) -> None:
             warnings.simplefilter("ignore", CoverageWarning)
             half = make_student(name, threshold=0.01, random_state=0).fit(X[1::2], Q[1::2], np.ones(4))
         np.testing.assert_allclose(proba, half.predict_all(X, 4))
+
+
+@pytest.mark.parametrize("rest", [0.0, 0.04])
+def test_boosting_learns_nearly_hard_labels_in_one_softmax(rest: float) -> None:
+    X, Q = soft_problem(150, 3, 5, 0)
+    nearly = (1 - rest) * np.eye(5)[Q.argmax(axis=1)] + rest * Q
+    student = BoostingStudent(random_state=0).fit(X, nearly, np.ones(5))
+    copies = ExpansionStudent(HistGradientBoostingClassifier(), random_state=0).fit(X, nearly, np.ones(5))
+    np.testing.assert_allclose(student.predict_all(X, 5), copies.predict_all(X, 5))
+    softer = BoostingStudent(random_state=0).fit(X, Q, np.ones(5)).predict_all(X, 5)
+    assert np.abs(softer - copies.fit(X, Q, np.ones(5)).predict_all(X, 5)).max() > 1e-3
 
 
 def test_boosting_with_fewer_rows_than_classes_or_one_class() -> None:

@@ -17,6 +17,10 @@ from consilience._validation import check_fitted, take_rows
 from consilience.students.estimator import Loss
 from consilience.students.expansion import ExpansionStudent, fit_foreign, learnt_columns
 
+# Labels are nearly hard if the two largest weights of the rows hold at least this share of all. Classes that
+# compete in one softmax then learn better than separate regressions; below, separate regressions are as good.
+NEARLY_HARD = 0.95
+
 
 def forest() -> RandomForestClassifier:
     """Return an unfitted forest for hard labels."""
@@ -70,8 +74,8 @@ class BoostingStudent(ExpansionStudent):
     by their sum they are the softmax of f. So the trees of all classes together make up a classifier as
     scikit-learn fits it to hard labels, with as many trees.
 
-    Two classes, and fewer rows than classes, are learnt from copies as in `ExpansionStudent`. The parameters
-    are those of `ExpansionStudent`, without an estimator.
+    Where few copies are enough, `ExpansionStudent` makes them: for labels that are nearly hard, two classes,
+    or fewer rows than classes. The parameters are those of `ExpansionStudent`, without an estimator.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class BoostingStudent(ExpansionStudent):
 
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         columns = learnt_columns(T)
-        if len(columns) == 2 or len(columns) > len(T):
+        if len(columns) == 2 or len(columns) > len(T) or _two_largest(T) >= NEARLY_HARD:
             super()._fit_targets(X, T, random)
             return
         X, shares, mass = _shares(X, T, columns)
@@ -100,6 +104,11 @@ class BoostingStudent(ExpansionStudent):
             regressions.append(regression)
         _take_trees(classifier, regressions)
         self._keep(classifier, columns)
+
+
+def _two_largest(T: NDArray[np.float64]) -> float:
+    """Return the share of all weights (n, L) that the two largest of each row hold."""
+    return float(np.partition(T, -2, axis=1)[:, -2:].sum() / T.sum())
 
 
 def _shares(
