@@ -192,7 +192,9 @@ def learnt_columns(T: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the classes that have weights in T (n, L), or raise if there is only one."""
     columns = np.flatnonzero(T.any(axis=0))
     if len(columns) < 2:
-        raise InvalidInputError("The student cannot learn from X: every row has the same class.")
+        raise InvalidInputError(
+            "The student cannot learn from X: every row has the same class, and one class is too few."
+        )
     return columns
 
 
