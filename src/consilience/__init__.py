@@ -26,6 +26,7 @@ _EXPORTS = {
     "LabelSpace": "labels",
     "LabelSpaceError": "exceptions",
     "MissingDependencyError": "exceptions",
+    "SoftLabelClassifier": "students.classifier",
     "Teacher": "teachers",
     "TeacherError": "exceptions",
     "Unifier": "unify.unifier",
@@ -54,6 +55,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "sinkhorn",
     "Unifier",
     "CrossTaskDistiller",
+    "SoftLabelClassifier",
     "CollisionClassifier",
     "CollisionClustering",
     "collision_cross_entropy",
@@ -96,6 +98,7 @@ if TYPE_CHECKING:
     from consilience.files.card import Card
     from consilience.labels import LabelSpace
     from consilience.rank.rank import rank_teachers
+    from consilience.students.classifier import SoftLabelClassifier
     from consilience.teachers import Teacher, as_teacher
     from consilience.transport.centres import class_centres, cost_matrix
     from consilience.transport.distance import sinkhorn

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from consilience import CollisionClassifier, CollisionClustering, CrossTaskDistiller, Unifier, as_teacher
+from consilience import (
+    CollisionClassifier,
+    CollisionClustering,
+    CrossTaskDistiller,
+    SoftLabelClassifier,
+    Unifier,
+    as_teacher,
+)
 
 
 def halves(X: Any) -> np.ndarray:
@@ -43,6 +50,11 @@ EXPECTED_OF_DISTILLER = {
     "check_classifier_data_not_an_array": _PASSED_ON,
 }
 
+EXPECTED_OF_SOFT_LABELS = {
+    "check_classifiers_classes": "-1 in y stands for an unknown label",
+    "check_classifier_data_not_an_array": _PASSED_ON,
+}
+
 EXPECTED_OF_CLASSIFIER = {"check_classifiers_classes": "-1 in y stands for an unknown label"}
 
 _TOO_MANY = "y has labels beyond n_clusters - 1, since the check sets n_clusters to 1 or 2: an error here"
@@ -71,6 +83,8 @@ def expected(estimator: Any) -> dict[str, str]:
         return {} if isinstance(estimator, Unlabelled) else EXPECTED_OF_CLUSTERING
     if isinstance(estimator, CrossTaskDistiller):
         return EXPECTED_OF_DISTILLER
+    if isinstance(estimator, SoftLabelClassifier):
+        return EXPECTED_OF_SOFT_LABELS
     return EXPECTED if isinstance(estimator, Unifier) else EXPECTED_OF_CLASSIFIER
 
 
@@ -84,6 +98,7 @@ def expected(estimator: Any) -> dict[str, str]:
     [
         Unifier(TEACHERS, "logistic", random_state=0),
         CrossTaskDistiller(TEACHERS[0], "logistic", random_state=0),
+        SoftLabelClassifier("logistic", random_state=0),
         CollisionClassifier(),
         CollisionClassifier("generalised-collision", noise_rate=0.1),
         CollisionClustering(n_init=2),

@@ -64,6 +64,7 @@ def test_every_option_is_documented() -> None:
         "collision_pseudo_labels",
         "CollisionClustering",
         "CrossTaskDistiller",
+        "SoftLabelClassifier",
         "class_centres",
         "cost_matrix",
     )

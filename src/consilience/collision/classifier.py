@@ -15,7 +15,6 @@ from consilience._progress import Progress, silent
 from consilience._validation import (
     check_choice,
     check_count,
-    check_distributions,
     check_fitted,
     check_number,
     check_transition,
@@ -31,8 +30,8 @@ from consilience.kernels.collision.entropy import (
 )
 from consilience.kernels.columns import column_moments
 from consilience.kernels.linear_model import minimise_linear
-from consilience.labels import class_list, read_labels
 from consilience.students.make import check_model
+from consilience.students.training import read_soft_labels
 
 Loss = Literal["collision", "generalised-collision", "cross-entropy", "gce"]
 
@@ -233,13 +232,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
 
     def _targets(self, y: Any) -> Floats:
         """Return the labels as observed, (n, K), and set `classes_` and `transition_`."""
-        if _is_table(y):
-            observed = check_distributions("y", y)
-            self.classes_ = _names(self.classes, observed.shape[1])
-        else:
-            self.classes_, codes = read_labels(y, classes=self.classes)
-            observed = np.eye(len(self.classes_))[codes]
-            observed[codes < 0] = np.nan
+        self.classes_, observed = read_soft_labels(y, self.classes)
         n_classes = len(self.classes_)
         self.transition_: Floats | None = None
         if self.transition is not None:
@@ -314,22 +307,3 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         )
         self.student_, self.n_iter_ = student, student.n_iter_
         self.objective_ = float(student.history_[-1]["train_loss"])
-
-
-def _is_table(y: Any) -> bool:
-    """Tell whether y has several columns, as soft labels do."""
-    try:
-        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
-    except ValueError:  # rows of different lengths, which are no soft labels either
-        return True
-    return len(shape) == 2 and shape[1] > 1
-
-
-def _names(classes: Any, n_classes: int) -> NDArray[Any]:
-    """Return the names of the columns of soft labels."""
-    if classes is None:
-        return np.arange(n_classes)
-    names = class_list(classes)
-    if len(names) != n_classes:
-        raise InvalidInputError(f"There are {len(names)} classes for {n_classes} columns of soft labels.")
-    return np.asarray(names)

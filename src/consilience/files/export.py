@@ -48,15 +48,15 @@ def exportable() -> str:
 
 
 def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
-    """Convert a fitted scikit-learn classifier or pipeline to ONNX, and check the result on example rows.
+    """Convert a fitted scikit-learn model that predicts probabilities to ONNX, and check it on example rows.
 
     The input has the type of `X_example` (float32, float64 or int64). Inside, the arithmetic is double, as in
     scikit-learn, or float if a converter does not support double.
 
     Parameters
     ----------
-    model : classifier
-        A fitted classifier or pipeline with `predict_proba`.
+    model : classifier or regressor
+        A fitted classifier or pipeline with `predict_proba`, or a regressor of probabilities (n, k).
     X_example : (n, d) array or data frame of numbers
         Rows that define the input type and on which the two models are compared. At most 256 are used.
 
@@ -64,7 +64,7 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
     -------
     onnx.ModelProto
         One input ``X`` (n, d) and one output ``probabilities`` (n, k), float32, with one column for each of
-        ``model.classes_``.
+        ``model.classes_``, or each output of the regressor.
 
     Examples
     --------
@@ -74,14 +74,17 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
     >>> [output.name for output in onnx_model.graph.output]
     ['probabilities']
     """
-    if not hasattr(model, "predict_proba"):
+    from sklearn.base import is_regressor
+
+    if not (hasattr(model, "predict_proba") or is_regressor(model)):
         raise InvalidInputError(
             f"{_describe(model)} has no predict_proba, but an export needs it. {exportable()}"
         )
     require("skl2onnx", extra="onnx", purpose=PURPOSE)
     X_example = X_example[:256]
     rows = _numbers(X_example)
-    expected = np.asarray(model.predict_proba(X_example))
+    expected = np.asarray((model.predict if is_regressor(model) else model.predict_proba)(X_example))
+    expected = expected.reshape(len(rows), -1)  # a regressor of one output gives (n,)
     failures = []
     for kind in (np.float64, np.float32):
         try:
@@ -356,6 +359,7 @@ def _convert(model: Any, rows: NDArray[Any], n_classes: int, kind: type[np.float
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     tensor = DoubleTensorType if kind is np.float64 else FloatTensorType
+    classifies = hasattr(model, "predict_proba")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"skl2onnx(\.|$)")
         # skl2onnx reads attributes that scikit-learn has deprecated; the warning names scikit-learn's file
@@ -363,12 +367,13 @@ def _convert(model: Any, rows: NDArray[Any], n_classes: int, kind: type[np.float
         converted = convert_sklearn(
             model,
             initial_types=[("X", tensor([None, rows.shape[1]]))],
-            options={id(model): {"zipmap": False}},
+            options={id(model): {"zipmap": False}} if classifies else None,
             target_opset={"": OPSET, "ai.onnx.ml": ML_OPSET},
             custom_conversion_functions={HistGradientBoostingClassifier: _convert_hist_boosting},
         )
     graph = converted.graph
-    del graph.output[0]  # the label
+    if classifies:
+        del graph.output[0]  # the label
     (score,) = graph.output
     _rename(graph, {"probabilities": "scores"})
     _prune(graph)

@@ -1,4 +1,4 @@
-"""Prepare soft labels for a student, draw weighted rows, and sharpen probabilities."""
+"""Prepare soft labels for a student, pick or draw weighted rows, and sharpen probabilities."""
 
 from __future__ import annotations
 
@@ -46,6 +46,45 @@ def resample(weights: Floats, jitter: Floats) -> Ints:
     points = (np.arange(len(jitter)) + jitter) / len(jitter) * borders[-1]
     drawn: Ints = np.minimum(np.searchsorted(borders, points, side="right"), len(weights) - 1)
     return drawn
+
+
+def thin(weights: Floats, size: int, jitter: Floats) -> tuple[Ints, Floats]:
+    """Pick at most `size` of m weights so that every sum of weights stays the same on average.
+
+    Weights above some c are kept as they are. The others are drawn in proportion, and count c each time. This
+    c makes the variance of the sums as small as independent draws allow (threshold sampling).
+
+    Parameters
+    ----------
+    weights : (m,) array
+        Not negative. Zeros are never picked.
+    size : int
+        At least 1.
+    jitter : (size,) array
+        Random numbers in [0, 1).
+
+    Returns
+    -------
+    indices : (k,) array of int, ascending, k <= size
+    picked : (k,) array
+        The new weights.
+    """
+    falling = np.sort(weights)[::-1]
+    below = np.cumsum(falling[::-1])[::-1]  # the sum of each weight and those after it
+    # keeping the j largest leaves draws of below[j] / (size - j) each, which no weight left may exceed
+    most = min(size, len(falling))
+    large = int(np.argmax(np.append(falling[:most] * (size - np.arange(most)) <= below[:most], True)))
+    if large == len(falling) or below[large] == 0.0:
+        kept = np.flatnonzero(weights)
+        return kept, weights[kept]
+    cut = falling[large]
+    rest = np.where(weights <= cut, weights, 0.0)
+    n_draws = size - int(np.count_nonzero(weights > cut))
+    times = np.bincount(resample(rest, jitter[:n_draws]), minlength=len(weights))
+    share = float(rest.sum()) / n_draws
+    picked = np.where(weights > cut, weights, share * times)
+    kept = np.flatnonzero(picked)
+    return kept, picked[kept]
 
 
 def sharpen(proba: Floats, power: float) -> Floats:

@@ -46,6 +46,7 @@ def fit_softmax_regression(
     weight_decay: float,
     tol: float = 1e-4,
     max_iter: int = 200,
+    overwrite: bool = False,
 ) -> LinearFit:
     r"""Minimise the regularised cross-entropy of a linear softmax model with an intercept.
 
@@ -69,6 +70,8 @@ def fit_softmax_regression(
         almost repeat others may keep even that out of reach: then `converged` is False.
     max_iter : int
         The most steps, of L-BFGS and Newton together.
+    overwrite : bool
+        Whether X and soft labels may be changed, which saves a copy of them.
 
     Returns
     -------
@@ -77,12 +80,14 @@ def fit_softmax_regression(
     """
     with threads_for(X.size * n_classes):
         mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-        targets = _Hard(labels, n_classes) if labels.ndim == 1 else _Soft.of(labels)
-        problem = _prepare(X - mean, targets, weight_decay)
+        targets = _Hard(labels, n_classes) if labels.ndim == 1 else _Soft.of(labels, overwrite)
+        Z = np.subtract(X, mean, out=X if overwrite else None)
+        problem = _prepare(Z, targets, weight_decay)
         # Newton steps are few. Keep some of the budget for them, since rounding can stall L-BFGS.
         fit = _descend(problem, max(tol, problem.rounding(np.zeros((X.shape[1], 1)))), (max_iter + 1) // 2)
         if not fit.converged or tol < problem.rounding(fit.W[:-1]):
-            fit = _polish(X - mean.astype(np.float64), problem, fit, tol, max_iter)
+            exact = Z.astype(np.float64) if overwrite else X - mean.astype(np.float64)
+            fit = _polish(exact, problem, fit, tol, max_iter)
         fit.W[-1] -= mean @ fit.W[:-1]
         return fit
 
@@ -127,17 +132,19 @@ class _Hard(NamedTuple):
 class _Soft(NamedTuple):
     """Soft labels as a target of the logits. Rows count by their mass, of mean one."""
 
-    labels: Floats  # (n, K)
+    labels: NDArray[Any]  # (n, K)
     rough: Features  # the same
     mass: Floats  # (n,): their sums
 
     @classmethod
-    def of(cls, labels: Floats) -> _Soft:
-        labels = labels / labels.sum(axis=1).mean()
-        return cls(labels, labels.astype(np.float32), labels.sum(axis=1))
+    def of(cls, labels: NDArray[Any], overwrite: bool) -> _Soft:
+        mean = labels.sum(axis=1, dtype=np.float64).mean().astype(labels.dtype)
+        labels = np.divide(labels, mean, out=labels if overwrite else None)
+        mass = labels.sum(axis=1, dtype=np.float64)
+        return cls(labels, labels.astype(np.float32, copy=False), mass)
 
     def shares(self) -> Floats:
-        return np.asarray(self.labels.mean(axis=0))
+        return np.asarray(self.labels.mean(axis=0, dtype=np.float64))
 
     def dense(self) -> Features:
         return self.rough
@@ -283,7 +290,8 @@ def _descend(problem: Problem, tol: float, max_iter: int) -> LinearFit:
         value = targets.softmax_in_place(proba)
         targets.slope_in_place(proba)
         gradient[-1] = proba.sum(axis=0, dtype=np.float64) / (n * root)
-        spread = float(np.square(scores, dtype=np.float64).sum()) / n  # float64: a difference is to come
+        # float64: a difference is to come
+        spread = float(np.einsum("ik,ik->", scores, scores, dtype=np.float64)) / n
         norm = float(np.vdot(U[:-1], U[:-1])) - at.curvature * spread
         scores *= np.float32(decay * at.curvature)
         proba -= scores

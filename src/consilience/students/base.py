@@ -1,4 +1,4 @@
-"""The base of Unifier and CrossTaskDistiller: predict with the trained student, and save it."""
+"""The base of classifiers that are made from a student: predict with it once trained, and save it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         own = isinstance(self.student_, SoftLabelStudent)
         self._check_target(target, ".npz" if own else ".onnx")
         origin = self._origin()
-        details = {**origin.about, "teachers": [teacher.name for teacher in self.teachers_]}
+        details: dict[str, Any] = dict(origin.about)
+        if hasattr(self, "teachers_"):
+            details["teachers"] = [teacher.name for teacher in self.teachers_]
         if own:
             self.student_.estimator_.save(
                 target,

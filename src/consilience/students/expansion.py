@@ -15,11 +15,14 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
-from consilience.kernels.expansion import resample, targets
+from consilience.kernels.expansion import resample, targets, thin
 from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
 
 # How many rows a classifier without sample_weight gets for each row of the transfer set.
 COPIES = 10
+# The most copies per row if all copies together would have more numbers than SMALL (64 MB).
+FEW_COPIES = 2
+SMALL = 2**23
 # The most refits that minimise the collision cross-entropy, and the least relative fall worth another one.
 REFITS = 4
 LEAST_FALL = 1e-3
@@ -32,6 +35,9 @@ class ExpansionStudent(EstimatorStudent):
     probable class. The class is its label. Its sample weight is the probability, renormalised over the
     classes kept, times the class weight. A classifier whose `fit` takes no ``sample_weight`` gets ten rows
     per row instead, drawn in proportion to these weights.
+
+    If all copies together had more than 2^23 numbers, there are at most two per row, and one more per class.
+    Copies with large weights stay. The others are drawn, and the weights of those drawn make up for the rest.
 
     Parameters
     ----------
@@ -82,9 +88,8 @@ class ExpansionStudent(EstimatorStudent):
         check_choice("loss", self.loss, LOSSES)
         random = as_random_state(self.random_state)
         of_row = np.ones(len(Q)) if row_weights is None else row_weights
-        T = targets(Q, class_weights, threshold) * of_row[:, None]
-        _warn_of_missing(T)
-        self._fit_targets(X, T, random)
+        # no name holds the targets here, so that a student can free them
+        self._fit_targets(X, _weighted_targets(Q, class_weights, of_row, threshold), random)
         if self.loss == "collision":
             target, mass = weigh(Q, class_weights)
             self._lower_collision(X, target, mass * of_row, random)
@@ -99,12 +104,13 @@ class ExpansionStudent(EstimatorStudent):
         """Fit a clone of the estimator to weights T (n, L) of the classes of each row, and keep it."""
         estimator = self._seeded_clone(random)
         weight_name = _sample_weight_name(estimator)
-        rows, labels = np.nonzero(T)
-        weights = T[rows, labels]
+        most = max(FEW_COPIES * len(T), int(SMALL / _numbers_per_row(X, len(T))))
         if weight_name is None:
-            drawn = resample(weights, random.uniform(size=COPIES * len(T)))
-            fit_foreign(estimator, take_rows(X, rows[drawn]), labels[drawn])
+            drawn = resample(T.ravel(), random.uniform(size=min(COPIES * len(T), most)))
+            rows, labels = np.divmod(drawn, T.shape[1])
+            fit_foreign(estimator, take_rows(X, rows), labels)
         else:
+            rows, labels, weights = _copies(T, most, random)
             fit_foreign(estimator, take_rows(X, rows), labels, **{weight_name: weights})
         self._keep(estimator, np.asarray(estimator.classes_, dtype=np.intp))
 
@@ -131,6 +137,28 @@ class ExpansionStudent(EstimatorStudent):
                 self._keep(best, columns)
             if not after < before - LEAST_FALL * abs(before):
                 break
+
+
+def _numbers_per_row(X: Any, n: int) -> float:
+    """Estimate how many numbers a row has; sparse matrices count what they store."""
+    return max(float(getattr(X, "size", 0)) / n, 32.0)  # texts have no columns, but become numbers later
+
+
+def _copies(
+    T: NDArray[np.float64], most: int, random: np.random.RandomState
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+    """Return rows, labels and weights of at most `most` copies for weights T (n, L), and one per class."""
+    n_classes = T.shape[1]
+    if np.count_nonzero(T) <= most:
+        rows, labels = np.nonzero(T)
+        return rows, labels, T[rows, labels]
+    sure = np.flatnonzero(T.any(axis=0))  # a draw must not lose a class, so each keeps its best row
+    best = T[:, sure].argmax(axis=0)
+    rest = T.copy()
+    rest[best, sure] = 0.0
+    drawn, weights = thin(rest.ravel(), most, random.uniform(size=most))
+    rows, labels = np.divmod(drawn, n_classes)
+    return np.append(rows, best), np.append(labels, sure), np.append(weights, T[best, sure])
 
 
 def _mean_collision(
@@ -160,7 +188,25 @@ def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **op
         raise InvalidInputError(f"The student cannot learn from X: {' '.join(str(error).split())}") from error
 
 
-def _warn_of_missing(T: NDArray[np.float64]) -> None:
+def learnt_columns(T: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the classes that have weights in T (n, L), or raise if there is only one."""
+    columns = np.flatnonzero(T.any(axis=0))
+    if len(columns) < 2:
+        raise InvalidInputError(
+            "The student cannot learn from X: every row has the same class, and one class is too few."
+        )
+    return columns
+
+
+def _weighted_targets(
+    Q: NDArray[np.float64],
+    class_weights: NDArray[np.float64],
+    row_weights: NDArray[np.float64],
+    threshold: float,
+) -> NDArray[np.float64]:
+    """Return the weights (n, L) of the classes of each row; warn of classes without any."""
+    T = targets(Q, class_weights, threshold)
+    T *= row_weights[:, None]
     missing, n_classes = np.flatnonzero(~T.any(axis=0)), T.shape[1]
     if len(missing):
         warnings.warn(
@@ -172,3 +218,4 @@ def _warn_of_missing(T: NDArray[np.float64]) -> None:
             ),
             stacklevel=4,
         )
+    return T

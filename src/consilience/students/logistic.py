@@ -11,13 +11,15 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from consilience._validation import take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.students.estimator import Loss
-from consilience.students.expansion import ExpansionStudent, fit_foreign
+from consilience.students.expansion import ExpansionStudent, fit_foreign, learnt_columns
 
-TOLERANCE = 1e-4
+TOLERANCE = 3e-5
 MAX_ITER = 1000
+CHUNK_ROWS = 1024
 
 
 def logistic() -> Pipeline:
@@ -40,27 +42,20 @@ class LogisticStudent(ExpansionStudent):
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         scaler, model = self._seeded_clone(random)
         fit_foreign(scaler, X)
-        rows = np.asarray(scaler.transform(X), dtype=np.float32)
-        if not np.isfinite(rows).all():  # the scaler lets NaN pass
-            raise InvalidInputError("The student cannot learn from X: it contains NaN.")
-        columns = np.flatnonzero(T.any(axis=0))
-        if len(columns) < 2:
-            raise InvalidInputError("The student cannot learn from X: every row has the same one class.")
-        T = T[:, columns]
+        columns = learnt_columns(T)
+        rows = _scaled(scaler, X, len(T))
         n_classes, total = len(columns), float(T.sum())
+        labels = np.asarray(T if n_classes == T.shape[1] else T[:, columns], dtype=np.float32)
+        del T  # twice the memory of `labels`
         # scikit-learn has one column of weights for two classes: twice the decay gives the same model
         decay = (2.0 if n_classes == 2 else 1.0) / (model.C * total)
         fit = fit_softmax_regression(
-            rows,
-            T,
-            n_classes,
-            weight_decay=decay,
-            tol=TOLERANCE,
-            max_iter=MAX_ITER,
+            rows, labels, n_classes, weight_decay=decay, tol=TOLERANCE, max_iter=MAX_ITER, overwrite=True
         )
         if not fit.converged:
             warnings.warn(
-                f"The logistic student stopped at a gradient of {fit.gradient:.1e} after {fit.n_iter} steps.",
+                f"The logistic student stopped at a gradient of {fit.gradient:.1e} after {fit.n_iter} steps "
+                f"(tolerance {TOLERANCE:g}). Columns with a few huge values make it slow: transform them.",
                 ConvergenceWarning,
                 stacklevel=6,
             )
@@ -69,3 +64,16 @@ class LogisticStudent(ExpansionStudent):
         model.coef_, model.intercept_ = np.ascontiguousarray(W[:-1].T), W[-1].copy()
         model.n_iter_, model.n_features_in_ = np.array([fit.n_iter]), len(W) - 1
         self._keep(make_pipeline(scaler, model), columns)
+
+
+def _scaled(scaler: StandardScaler, X: Any, n: int) -> NDArray[np.float32]:
+    """Return the standardized rows, or raise; a chunk at a time, since the scaler works in X's precision."""
+    parts = np.empty((n, scaler.n_features_in_), dtype=np.float32)
+    for start in range(0, n, CHUNK_ROWS):
+        chunk = slice(start, start + CHUNK_ROWS)
+        parts[chunk] = scaler.transform(take_rows(X, chunk))
+        if not np.isfinite(parts[chunk]).all():  # the scaler lets NaN pass
+            raise InvalidInputError(
+                "The student cannot learn from X: it contains NaN, or numbers too large to be squared."
+            )
+    return parts

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -18,14 +17,22 @@ from consilience.students.estimator import Loss
 from consilience.students.expansion import ExpansionStudent
 from consilience.students.logistic import LogisticStudent, logistic
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
+from consilience.students.trees import BoostingStudent, ForestStudent, boosting, forest
 
 STUDENTS: dict[str, Callable[[], Any]] = {
     "logistic": logistic,
-    "forest": lambda: RandomForestClassifier(n_estimators=200, min_samples_leaf=2, n_jobs=-1),
-    "boosting": lambda: HistGradientBoostingClassifier(),
+    "forest": forest,
+    "boosting": boosting,
     "mlp": lambda: make_pipeline(StandardScaler(), MLPClassifier((256,), max_iter=60, n_iter_no_change=5)),
 }
-"""scikit-learn students by name."""
+"""scikit-learn classifiers by name."""
+
+DIRECT: dict[str, Callable[..., ExpansionStudent]] = {
+    "logistic": LogisticStudent,
+    "forest": ForestStudent,
+    "boosting": BoostingStudent,
+}
+"""Students that learn soft labels without copies of rows; the same model as the classifier of that name."""
 
 
 def make_student(
@@ -56,8 +63,8 @@ def make_student(
         from consilience.text.ngrams import NgramClassifier
 
         student = NgramClassifier()
-    elif isinstance(student, str) and student == "logistic":
-        return LogisticStudent(threshold=threshold, loss=loss, random_state=random_state)
+    elif isinstance(student, str) and student in DIRECT:
+        return DIRECT[student](threshold=threshold, loss=loss, random_state=random_state)
     elif isinstance(student, str) and student != "torch":
         check_choice("student", student, ("torch", "ngrams", *STUDENTS))
         student = named_student(student)

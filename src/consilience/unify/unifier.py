@@ -27,6 +27,7 @@ from consilience.labels import Disconnected, LabelSpace
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import LOSSES, Loss
 from consilience.students.make import make_student
+from consilience.students.training import fit_student
 from consilience.teachers import Teacher
 from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
@@ -428,23 +429,15 @@ class Unifier(StudentClassifier):
         self, student: Any, X: Any, Q: Floats, class_weights: Floats, row_weights: Floats | None = None
     ) -> None:
         """Fit the student to soft labels Q (n, L)."""
-        if student.scores == "probabilities":
-            student.fit(X, Q, class_weights, row_weights)
-            return
-        from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
-
-        make = CollisionCrossEntropy if self.loss == "collision" else SoftCrossEntropy
-        student.fit(
+        fit_student(
+            student,
             X,
-            # Shannon's cross-entropy is linear in the label, so a row's weight can be part of the label.
-            Q if row_weights is None else Q * row_weights[:, None],
-            n_classes=Q.shape[1],
-            criterion=make(
-                class_weights=class_weights,
-                temperature=self.resolved_temperature,
-                weighted=row_weights is not None,
-            ),
-            progress=self.progress or silent,
+            Q,
+            class_weights,
+            row_weights,
+            loss=self.loss,
+            temperature=self.resolved_temperature,
+            progress=self.progress,
         )
 
     def _fit_again(

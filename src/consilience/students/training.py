@@ -1,0 +1,88 @@
+"""What every classifier that learns soft labels does: read them, and fit the student to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._progress import Progress, silent
+from consilience._validation import check_distributions
+from consilience.exceptions import InvalidInputError
+from consilience.labels import class_list, read_labels
+from consilience.students.estimator import Loss
+
+Floats = NDArray[np.float64]
+
+
+def read_soft_labels(y: Any, classes: Any) -> tuple[NDArray[Any], Floats]:
+    """Return class names (L,) and soft labels (n, L), with NaN in rows without a label.
+
+    Parameters
+    ----------
+    y : (n, L) array of soft labels, or (n,) sequence of labels
+        Soft labels are checked: not negative, and rows sum to 1. Labels become rows of zeros and a one.
+    classes : (L,) sequence, optional
+        The names of the columns; by default 0 to L - 1, or the labels that occur.
+
+    Examples
+    --------
+    >>> read_soft_labels([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"])[0].tolist()
+    ['cat', 'dog']
+    >>> read_soft_labels(["dog", "cat", None], None)[1].tolist()
+    [[0.0, 1.0], [1.0, 0.0], [nan, nan]]
+    """
+    if not _is_table(y):
+        names, codes = read_labels(y, classes=classes)
+        hard = np.eye(len(names))[codes]
+        hard[codes < 0] = np.nan
+        return names, hard
+    soft = check_distributions("y", y)
+    if classes is None:
+        return np.arange(soft.shape[1]), soft
+    listed = class_list(classes)
+    if len(listed) != soft.shape[1]:
+        raise InvalidInputError(
+            f"There are {len(listed)} classes for {soft.shape[1]} columns of soft labels."
+        )
+    return np.asarray(listed), soft
+
+
+def fit_student(
+    student: Any,
+    X: Any,
+    Q: Floats,
+    class_weights: Floats,
+    row_weights: Floats | None = None,
+    *,
+    loss: Loss,
+    temperature: float,
+    progress: Progress | None,
+) -> None:
+    """Fit a student of `make_student` to soft labels Q (n, L) at a temperature, weighted by class and row."""
+    if student.scores == "probabilities":
+        student.fit(X, Q, class_weights, row_weights)
+        return
+    from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
+
+    make = CollisionCrossEntropy if loss == "collision" else SoftCrossEntropy
+    student.fit(
+        X,
+        # Shannon's cross-entropy is linear in the label, so a row's weight can be part of the label.
+        Q if row_weights is None else Q * row_weights[:, None],
+        n_classes=Q.shape[1],
+        criterion=make(
+            class_weights=class_weights, temperature=temperature, weighted=row_weights is not None
+        ),
+        progress=progress or silent,
+    )
+
+
+def _is_table(y: Any) -> bool:
+    """Tell whether y has several columns, as soft labels do."""
+    try:
+        shape = y.shape if hasattr(y, "shape") else np.asarray(y).shape
+    except ValueError:  # rows of different lengths, which are no soft labels either
+        return True
+    return len(shape) == 2 and shape[1] > 1

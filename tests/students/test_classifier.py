@@ -1,0 +1,126 @@
+"""SoftLabelClassifier: any student on the user's own soft labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+
+from consilience import InvalidInputError, SoftLabelClassifier, as_teacher
+from consilience.files.card import read_card
+
+NAMES = ["bird", "cat", "ant"]  # not sorted: the user's order counts
+
+
+def votes(n: int = 240, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of three groups, and the shares of nine votes that are right seven times out of ten."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 3
+    X = rng.normal(size=(n, 3)) * 0.5 + np.eye(3)[y] * 3
+    shares = 0.7 * np.eye(3)[y] + 0.1
+    return X, np.array([rng.multinomial(9, p / p.sum()) / 9 for p in shares]), y
+
+
+@pytest.mark.parametrize(
+    "student", ["logistic", "forest", "boosting", "mlp", LogisticRegression(), GaussianNB()]
+)
+def test_students_learn_named_soft_labels(student: Any) -> None:
+    X, Q, y = votes()
+    model = SoftLabelClassifier(student, classes=NAMES, random_state=0).fit(X, Q)
+    assert model.classes_.tolist() == NAMES
+    assert model.score(X, np.array(NAMES)[y]) > 0.9
+    proba = model.predict_proba(X)
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0)
+    np.testing.assert_allclose(proba.mean(axis=0), Q.mean(axis=0), atol=0.05)
+    assert model.n_features_in_ == 3
+
+
+def test_a_torch_student_learns_them_too() -> None:
+    pytest.importorskip("torch")
+    X, Q, y = votes()
+    model = SoftLabelClassifier("torch", classes=NAMES, random_state=0).fit(X, Q)
+    assert model.score(X, np.array(NAMES)[y]) > 0.9
+
+
+@pytest.mark.parametrize("student", ["logistic", "forest", "boosting"])
+def test_a_saved_model_is_a_teacher_with_the_same_probabilities(student: str, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    X, Q, _ = votes()
+    model = SoftLabelClassifier(student, classes=NAMES, temperature=2, random_state=0).fit(X, Q)
+    path = model.save(tmp_path / "votes.onnx")
+    teacher = as_teacher(path, floor=1e-12)
+    assert teacher.classes.tolist() == NAMES
+    np.testing.assert_allclose(softmax(teacher.predict_logits(X), axis=1), model.predict_proba(X), atol=1e-5)
+    card = read_card(tmp_path / "votes.card.json")
+    assert card.details == {"temperature": "2"}
+    assert "3 classes" in card.description
+
+
+def test_hard_labels_are_soft_labels_too() -> None:
+    X, _, y = votes()
+    hot = SoftLabelClassifier("logistic").fit(X, np.eye(3)[y])
+    labels = SoftLabelClassifier("logistic").fit(X, y)
+    np.testing.assert_allclose(labels.predict_proba(X), hot.predict_proba(X))
+    some: list[Any] = [None if i % 2 else NAMES[k] for i, k in enumerate(y)]
+    half = SoftLabelClassifier("logistic", classes=NAMES).fit(X, some)
+    np.testing.assert_allclose(
+        half.predict_proba(X), SoftLabelClassifier("logistic").fit(X[::2], y[::2]).predict_proba(X)
+    )
+
+
+def test_balance_makes_up_for_a_frequent_class() -> None:
+    X, Q, _ = votes()
+    Q = (Q + np.array([0.6, 0.0, 0.0])) / 1.6
+    models = {b: SoftLabelClassifier("logistic", balance=b).fit(X, Q) for b in (False, "sqrt", True)}
+    shares = [models[b].predict_proba(X)[:, 0].mean() for b in (False, "sqrt", True)]
+    assert shares[0] > shares[1] + 0.03 > shares[2] + 0.06
+    assert models[False].class_weights_ is None
+    np.testing.assert_allclose(models[True].class_weights_, 1 / Q.mean(axis=0))
+
+
+def test_the_temperature_of_soft_labels_is_undone() -> None:
+    X, _, _ = votes()
+    p = softmax(X @ np.diag([1.0, 2.0, 3.0]), axis=1)
+    soft = p ** (1 / 3) / (p ** (1 / 3)).sum(axis=1, keepdims=True)
+    model = SoftLabelClassifier("logistic", temperature=3, threshold=0).fit(X, soft)
+    np.testing.assert_allclose(model.predict_proba(X), p, atol=0.06)
+    plain = SoftLabelClassifier("logistic", threshold=0).fit(X, soft)
+    assert np.abs(plain.predict_proba(X) - p).max() > 0.3
+
+
+@pytest.mark.parametrize(
+    ("options", "Q", "message"),
+    [
+        ({}, [[0.5, 0.6], [1, 0]], "sums to 1.1 in row 0"),
+        ({}, [[-0.5, 1.5], [1, 0]], "expected probabilities"),
+        ({}, [[np.nan, 1], [1, 0]], "expected probabilities"),
+        ({}, [[0.5, 0.5]], "y has 1 rows and X has 2"),
+        ({}, None, "give soft labels or labels"),
+        ({"classes": ["a"]}, [[0.5, 0.5], [1, 0]], "1 classes for 2 columns"),
+        ({"classes": ["a", "a"]}, [[0.5, 0.5], [1, 0]], "a"),
+        ({"balance": "auto"}, [[0.5, 0.5], [1, 0]], "balance"),
+        ({"temperature": 0}, [[0.5, 0.5], [1, 0]], "temperature"),
+        ({"loss": "colision"}, [[0.5, 0.5], [1, 0]], "Did you mean 'collision'"),
+        ({"student": "forrest"}, [[0.5, 0.5], [1, 0]], "Did you mean 'forest'"),
+    ],
+)
+def test_what_is_wrong_is_said(options: Any, Q: Any, message: str) -> None:
+    model = SoftLabelClassifier(**{"student": "logistic", **options})
+    with pytest.raises(InvalidInputError, match=message):
+        model.fit(np.array([[0.0], [1.0]]), Q)
+    with pytest.raises(InvalidInputError, match="no rows"):
+        SoftLabelClassifier("logistic").fit(np.empty((0, 2)), np.empty((0, 2)))
+
+
+def test_a_clone_is_unfitted_and_keeps_the_options() -> None:
+    X, Q, _ = votes()
+    model = SoftLabelClassifier("forest", classes=NAMES, balance=True).fit(X, Q)
+    again = clone(model)
+    assert again.get_params() == model.get_params()
+    assert not hasattr(again, "student_")

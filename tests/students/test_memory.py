@@ -1,0 +1,134 @@
+"""Students do not copy rows for every class: at most two copies, and none for students with a name."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import (
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+from sklearn.preprocessing import StandardScaler
+
+from consilience.kernels.expansion import targets, thin
+from consilience.students import expansion
+from consilience.students.expansion import ExpansionStudent
+from consilience.students.make import make_student
+
+N, D, L = 2000, 100, 25
+
+
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    """Soft labels that keep nearly every class above the threshold."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(N, D))
+    Q = np.exp(rng.normal(size=(N, L)) / 3)
+    Q /= Q.sum(axis=1, keepdims=True)
+    assert (targets(Q, np.ones(L), 0.01) > 0).sum() > 22 * N
+    return X, Q
+
+
+@pytest.mark.parametrize("name", ["logistic", "forest", "boosting"])
+def test_named_students_get_each_row_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    kinds = (
+        StandardScaler,
+        ExtraTreesRegressor,
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
+    )
+    for kind in kinds:
+        plain = kind.fit
+
+        def fit(self: Any, X: Any, *args: Any, plain: Any = plain, **options: Any) -> Any:
+            seen.append(len(X))
+            return plain(self, X, *args, **options)
+
+        monkeypatch.setattr(kind, "fit", fit)
+    X, Q = problem()
+    make_student(name, threshold=0.01, random_state=0).fit(X[:200, :5], Q[:200], np.ones(L))
+    assert seen
+    assert max(seen) == 200
+
+
+def test_logistic_regression_takes_at_most_twice_the_memory_of_the_data() -> None:
+    X, Q = problem()
+    student = make_student("logistic", threshold=0.01, random_state=0)
+    tracemalloc.start()
+    student.fit(X, Q, np.ones(L))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * (X.nbytes + Q.nbytes)
+
+
+class Counter(ClassifierMixin, BaseEstimator):
+    """Remembers what it was given."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any) -> Counter:
+        self.classes_ = np.unique(y)
+        self.rows_, self.mass_ = len(X), np.bincount(y, sample_weight)
+        self.by_row_ = np.bincount(X[:, 0].astype(int), sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        return np.tile(self.mass_ / self.mass_.sum(), (len(X), 1))
+
+
+class Unweighted(Counter):
+    def fit(self, X: Any, y: Any) -> Any:  # type: ignore[override]
+        return super().fit(X, y, np.ones(len(y)))
+
+
+@pytest.mark.parametrize("kind", [Counter, Unweighted])
+def test_a_large_transfer_set_is_copied_at_most_twice(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Q = problem()
+    X[:, 0] = np.arange(N)
+    small = ExpansionStudent(kind(), random_state=0).fit(X, Q, np.ones(L)).estimator_
+    assert small.rows_ > 9 * N  # this set is small, so every copy is there
+    monkeypatch.setattr(expansion, "SMALL", 1)
+    large = ExpansionStudent(kind(), random_state=0).fit(X, Q, np.ones(L)).estimator_
+    assert 2 * N <= large.rows_ <= 2 * N + L
+    np.testing.assert_allclose(large.mass_ / large.mass_.sum(), small.mass_ / small.mass_.sum(), atol=0.01)
+    off = np.abs(large.by_row_ / large.by_row_.mean() - 1)
+    assert off.max() < 1.1  # no row has lost all its weight, or got twice its share and more
+    assert off.mean() < 0.3
+
+
+def test_a_rare_class_survives_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Q = problem()
+    X[:, 0] = np.arange(N)
+    Q[:, 0] = 0.0
+    Q[7, 0] = 0.02
+    monkeypatch.setattr(expansion, "SMALL", 1)
+    for seed in range(5):
+        student = ExpansionStudent(Counter(), random_state=seed).fit(X, Q, np.ones(L))
+        assert student.columns_.tolist() == list(range(L))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_thinning_keeps_sums_and_what_fits(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(100):
+        weights = rng.dirichlet(np.ones(20)) ** rng.integers(1, 4) * (rng.random(20) < 0.8)
+        size = int(rng.integers(1, 25))
+        kept, picked = thin(weights, size, rng.random(size))
+        assert len(kept) <= size
+        assert (weights[kept] > 0).all()
+        np.testing.assert_allclose(picked.sum(), weights.sum())
+        if np.count_nonzero(weights) <= size:
+            np.testing.assert_allclose(picked, weights[kept])
+
+
+def test_thinning_is_right_on_average() -> None:
+    rng = np.random.default_rng(0)
+    weights = rng.dirichlet(np.full(12, 0.5))
+    total = np.zeros(12)
+    for _ in range(4000):
+        kept, picked = thin(weights, 5, rng.random(5))
+        total[kept] += picked
+    np.testing.assert_allclose(total / 4000, weights, atol=0.01)
