@@ -12,6 +12,7 @@ from benchmarks.papers import records
 
 RESULTS = records.FOLDER / "assess.jsonl"
 COARSE_RESULTS = records.FOLDER / "coarse.jsonl"
+RANDOM_RESULTS = records.FOLDER / "random_teachers.jsonl"
 OLD_NAMES = {"likelihood, l2 0.01": "likelihood, weight decay 0.01"}  # in older result files
 TITLES = {"digits": "digits", "cub": "CUB-200", "cifar100": "CIFAR-100"}
 # the three ways to compute eq. (24): (score, source of p_S) -> name of our trial
