@@ -189,8 +189,8 @@ def h_score(
         Ibrahim et al., "Newer is not always better" (2021), eq. (3). For folds=1.
     folds : int
         1 is the paper's form. With 2 or more, the class centres for a row come from the other folds, and the
-        score is the variance of the labels that they explain there. It is from 0 to the number of classes
-        minus one, and about 0 for features without information.
+        score is the variance of the labels that they explain: about 0 for features without information, and
+        at most about the number of classes minus one.
     random_state : int, optional
         Seeds the folds.
     spectrum : from `feature_spectrum`, optional

@@ -38,7 +38,7 @@ def problem(seed: int, n: int = 60, d: int = 6, m: int = 5, K: int = 4, signal: 
 
 
 def plain_shares(weights: np.ndarray, codes: np.ndarray, folds: np.ndarray, fold: int, K: int) -> np.ndarray:
-    """Count P(y | z) (K, m) row by row outside a fold, with one more row that has the shares of the labels."""
+    """Count P(y | z) (K, m) row by row outside a fold, with one more row of the labels' shares."""
     others = [i for i in range(len(codes)) if folds[i] != fold]
     joint, labels = np.zeros((K, weights.shape[1])), np.zeros(K)
     for i in others:
@@ -178,9 +178,7 @@ def test_names_and_order_do_not_matter_and_neither_does_the_basis(seed: int, dat
     value, _ = held_out_h_score(F, codes, 4, feature_spectrum(F, centred=True), folds)
     rotation, _ = np.linalg.qr(rng.normal(size=(6, 6)))
     G = 100.0 * (F @ rotation)[rows] - 7.0
-    turned, _ = held_out_h_score(
-        G, renamed[codes][rows], 4, feature_spectrum(G, centred=True), folds[rows]
-    )
+    turned, _ = held_out_h_score(G, renamed[codes][rows], 4, feature_spectrum(G, centred=True), folds[rows])
     assert turned == pytest.approx(value, abs=1e-6)
     rate = transrate_above_chance(F, codes, 4, 1e-3, 2, np.random.RandomState(0))
     assert transrate_above_chance(
@@ -193,5 +191,5 @@ def test_names_and_order_do_not_matter_and_neither_does_the_basis(seed: int, dat
 def test_scores_stay_in_their_range(seed: int) -> None:
     F, theta, codes, folds = problem(seed, n=20, d=40)
     value, _ = held_out_h_score(F, codes, 4, feature_spectrum(F, centred=True), folds)
-    assert 0 <= value
+    assert value >= 0
     assert (held_out_leep_rows(theta, codes, 4, folds) < 0).all()
