@@ -220,9 +220,9 @@ def render_random(found: Iterable[Mapping[str, Any]]) -> str:
     data = dict.fromkeys(TITLES[trial["setting"]["data"]] for trial in trials)
     legend = (
         "Each cell has the metric as published (`folds=1`), then as `rank_teachers` computes it (`folds=2`). "
-        f"The first four columns count, of {len(trials)} rankings, those in which no real teacher scores above "
-        "a random one of this kind. The other columns have the mean correlation of scores and true answers "
-        f"over the real teachers. Data: {', '.join(data)}."
+        f"The first four columns count, of {len(trials)} rankings, those in which no real teacher scores "
+        "above a random one of this kind. The other columns have the mean correlation of scores and true "
+        f"answers over the real teachers. Data: {', '.join(data)}."
     )
     return f"{_table(head, rows)}\n\n{legend}\n\n{_source(trials)}"
 
