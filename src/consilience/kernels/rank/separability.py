@@ -58,30 +58,26 @@ def held_out_h_score(
     folds : (n,) array of int
         The fold of each row, from 0. Rows of fold -1 are never held out and contribute 0.
     """
-    found = [_explained(F, codes, n_classes, spectrum, folds, share) for share in SHRINKAGES]
-    rows = max(found, key=lambda one: float(one.mean()))
-    return float(rows.mean()), rows
-
-
-def _explained(
-    F: NDArray[np.floating], codes: Codes, n_classes: int, spectrum: Spectrum, folds: Codes, shrinkage: float
-) -> Floats:
-    """Return the variance (n,) that the model of the other folds explains, at its best scale."""
     V, variances = spectrum.vectors, spectrum.values / spectrum.n
-    inverse = 1.0 / ((1.0 - shrinkage) * variances + shrinkage * variances.sum() / F.shape[1])
-    along, square = np.zeros(len(codes)), np.zeros(len(codes))
+    inverses = [1.0 / ((1.0 - a) * variances + a * variances.sum() / F.shape[1]) for a in SHRINKAGES]
+    along, square = np.zeros(
+        (2, len(inverses), len(codes))
+    )  # sums over k of t_k times its fit, and of the squared fit
     for fold in range(int(folds.max()) + 1):
         own, others = folds == fold, folds != fold
         sums, counts = label_sums(F[others], codes[others], n_classes)
         mean = sums.sum(axis=0) / counts.sum()
-        centres = sums / np.maximum(counts, 1.0)[:, None] - mean
-        weights = V @ (inverse[:, None] * (V.T @ centres.T))  # (d, K)
-        fitted = ((F[own] - mean.astype(F.dtype)) @ weights.astype(F.dtype)).astype(np.float64)
-        along[own] = fitted[np.arange(len(fitted)), codes[own]]
-        square[own] = fitted**2 @ (counts / counts.sum())
-    total = square.sum()
-    scale = float(np.clip(along.sum() / total, 0.0, 1.0)) if total > 0 else 0.0
-    return np.asarray(2.0 * scale * along - scale**2 * square)
+        projections = V.T @ (sums / np.maximum(counts, 1.0)[:, None] - mean).T  # (r, K)
+        rows, places = F[own] - mean.astype(F.dtype), np.arange(own.sum())
+        for inverse, one, other in zip(inverses, along, square, strict=True):
+            fitted = rows @ (V @ (inverse[:, None] * projections)).astype(F.dtype)
+            one[own] = fitted[places, codes[own]]
+            other[own] = np.square(fitted) @ (counts / counts.sum()).astype(F.dtype)
+    total = square.sum(axis=1)
+    scale = np.clip(along.sum(axis=1) / np.where(total > 0, total, 1.0), 0.0, 1.0)[:, None]
+    gains = 2.0 * scale * along - scale**2 * square
+    best = gains[gains.mean(axis=1).argmax()]
+    return float(best.mean()), best
 
 
 def gaussian_overlap(means: Floats, variances: Floats) -> float:
