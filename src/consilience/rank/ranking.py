@@ -161,7 +161,7 @@ class Ranking:
 
     def _repr_html_(self) -> str:
         columns = _columns(self)
-        names = ["", "teacher", *columns, "", "remarks"]
+        names = ["", "teacher", *(title for title, _ in columns), "", "remarks"]
         head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = []
         for place, (row, share) in enumerate(zip(self.rows, bars(self), strict=True)):
@@ -170,7 +170,7 @@ class Ranking:
             cells = (
                 str(place + 1),
                 html.escape(row.name),
-                *(html.escape(cells[place]) for cells in columns.values()),
+                *(html.escape(column[place]) for _, column in columns),
                 "" if row.error is not None else bar,
                 html.escape("; ".join([*remarks, *row.warnings])),
             )
@@ -183,17 +183,18 @@ class Ranking:
         return f"{counted(len(self.rows), 'teacher')} by {self.metric}, best first ({over})"
 
 
-def _columns(ranking: Ranking) -> dict[str, list[str]]:
-    """Return the cells of each column by its title: score, interval, wins, and the further metrics."""
-    rows, good = ranking.rows, [row.error is None for row in ranking.rows]
-    columns = {ranking.metric: [_number(row.score) for row in rows]}
+def _columns(ranking: Ranking) -> list[tuple[str, list[str]]]:
+    """Return the title and the cells of each column: score, interval, wins, and the further metrics."""
+    rows = ranking.rows
+    columns = [(ranking.metric, [_number(row.score) for row in rows])]
     if any(math.isfinite(row.wins) for row in rows):
-        columns["interval"] = [interval_text(row) for row in rows]
-        columns["wins"] = [
-            f"{100 * row.wins:.0f}%" if one else "" for row, one in zip(rows, good, strict=True)
-        ]
+        columns.append(("interval", [interval_text(row) for row in rows]))
+        columns.append(
+            ("wins", [f"{100 * row.wins:.0f}%" if math.isfinite(row.wins) else "" for row in rows])
+        )
     others = dict.fromkeys(name for row in rows for name in row.scores if name != ranking.metric)
-    return columns | {name: [_number(row.scores.get(name, math.nan)) for row in rows] for name in others}
+    scores = [(name, [_number(row.scores.get(name, math.nan)) for row in rows]) for name in others]
+    return columns + scores
 
 
 def _printed(ranking: Ranking) -> list[str]:
@@ -202,7 +203,7 @@ def _printed(ranking: Ranking) -> list[str]:
     width = max(map(len, ["teacher", *names]))
     first = [f"     {'teacher':<{width}}", *(f"{i:>3}  {name:<{width}}" for i, name in enumerate(names, 1))]
     blocks = [list(first)]
-    for title, cells in _columns(ranking).items():
+    for title, cells in _columns(ranking):
         wide = max(map(len, [title, *cells]))
         if len(blocks[-1][0]) + 2 + wide > WIDTH and len(blocks[-1][0]) > len(first[0]):
             blocks.append(list(first))

@@ -60,9 +60,8 @@ def held_out_h_score(
     """
     V, variances = spectrum.vectors, spectrum.values / spectrum.n
     inverses = [1.0 / ((1.0 - a) * variances + a * variances.sum() / F.shape[1]) for a in SHRINKAGES]
-    along, square = np.zeros(
-        (2, len(inverses), len(codes))
-    )  # sums over k of t_k times its fit, and of the squared fit
+    # sums over k: t_k times its fit, where p_k drops out because the p_k g_k add up to 0; and the squared fit
+    along, square = np.zeros((2, len(inverses), len(codes)))
     for fold in range(int(folds.max()) + 1):
         own, others = folds == fold, folds != fold
         sums, counts = label_sums(F[others], codes[others], n_classes)
