@@ -126,7 +126,7 @@ def rank_teachers(
     metric : str, callable, or sequence of these
         ``"transport"`` (SCTD), ``"nce"``, ``"leep"``, ``"logme"``, ``"h_score"``, ``"n_leep"``, ``"gbc"``,
         ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. "transport" answers which
-        teacher to distil, "logme" whose embedding to reuse; see docs/rank.md. A function gets a
+        teacher to distil, "logme" and "h_score" whose embedding to reuse: see docs/rank.md. A function gets a
         `consilience.rank.metrics.Case` and returns a score, or a number for each row whose mean is the
         score; higher is better. Of several metrics, the first ranks.
     approximation : {"fictitious", "student", "exact"}
