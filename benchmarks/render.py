@@ -203,6 +203,11 @@ def coarse_table() -> str:
     return render_assess.render_coarse(records.read(render_assess.COARSE_RESULTS))
 
 
+def random_table() -> str:
+    """Return how often random teachers come first, and which question each metric answers."""
+    return render_assess.render_random(records.read(render_assess.RANDOM_RESULTS))
+
+
 def languages_table() -> str:
     """Return how the example's language identifier compares with its teachers."""
     return languages.render(list(records.read(languages.RESULTS)))
@@ -219,6 +224,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "forms": forms_table,
         "gap": gap_table,
         "coarse": coarse_table,
+        "random": random_table,
     },
     "docs/benchmarks.md": {
         "speed": speed_table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,8 +13,13 @@ from benchmarks.papers import records
 
 RESULTS = records.FOLDER / "assess.jsonl"
 COARSE_RESULTS = records.FOLDER / "coarse.jsonl"
+RANDOM_RESULTS = records.FOLDER / "random_teachers.jsonl"
 OLD_NAMES = {"likelihood, l2 0.01": "likelihood, weight decay 0.01"}  # in older result files
-TITLES = {"digits": "digits", "cub": "CUB-200", "cifar100": "CIFAR-100"}
+TITLES = {"digits": "digits", "cub": "CUB-200", "cifar100": "CIFAR-100", "clinc": "CLINC150"}
+# of the random teachers: the order of their columns, the two forms of each metric, and equal scores
+KINDS = ["1,000 classes, sure", "1,000 classes, unsure", "200 classes, sure", "width 2,048"]
+FORMS_OF = ("folds=1", "folds=2")
+SAME = 1e-6
 # the three ways to compute eq. (24): (score, source of p_S) -> name of our trial
 FORMS = {
     ("eq. (24)", "exact"): "eq. (24), exact",
@@ -24,16 +30,25 @@ FORMS = {
     ("likelihood", "Approximation II"): "transport",
 }
 
+BY_METRIC = ("scores", "pearson", "seconds")  # what a task has for each metric
+PUBLISHED_FORM = ", as published"
+
 Tasks = list[Mapping[str, Any]]
 
 
 def latest_tasks(found: Iterable[Mapping[str, Any]]) -> dict[str, Tasks]:
-    """Return the tasks of each data set, with their origin. If a task was run twice, the last run counts."""
-    latest: dict[str, dict[tuple[int, int], Mapping[str, Any]]] = defaultdict(dict)
+    """Return the tasks of each data set, with their origins.
+
+    If a task was run twice, the last run counts for each metric. A run may have only some of them.
+    """
+    latest: dict[str, dict[tuple[int, int], dict[str, Any]]] = defaultdict(dict)
     for record in found:
-        about = {name: record[name] for name in ("command", "commit", "seed")}
+        origin = (record["command"], record["commit"])
         for task in record["tasks"]:
-            latest[record["setting"]["data"]][record["seed"], task["task"]] = {**task, **about}
+            tasks, key = latest[record["setting"]["data"]], (record["seed"], task["task"])
+            before = tasks.get(key, {"origins": []})
+            by_metric = {name: before.get(name, {}) | task[name] for name in BY_METRIC if name in task}
+            tasks[key] = before | task | by_metric | {"origins": [*before["origins"], origin]}
     return {data: [tasks[key] for key in sorted(tasks)] for data, tasks in latest.items()}
 
 
@@ -51,13 +66,18 @@ def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> 
     if not trials:
         return "Not measured yet."
     first = next(iter(trials.values()))
-    names = dict.fromkeys(name for tasks in trials.values() for task in tasks for name in task["pearson"])
+    found_names = dict.fromkeys(
+        name for tasks in trials.values() for task in tasks for name in task["pearson"]
+    )
+    # the published form stands below its cross-fitted one
+    names = sorted(found_names, key=lambda name: list(found_names).index(name.removesuffix(PUBLISHED_FORM)))
     heads = [f"{TITLES[data]} ({len(tasks)} tasks)" for data, tasks in trials.items()]
     rows = []
     for name in names:
         cells = [_mean(tasks, name) for tasks in trials.values()]
         seconds = [task["seconds"][name] for task in first if name in task["seconds"]]
-        table_11, table_13 = (published[table].get(name) for table in ("table_11", "table_13"))
+        own = None if name + PUBLISHED_FORM in names else name.removesuffix(PUBLISHED_FORM)
+        table_11, table_13 = (published[table].get(own) for table in ("table_11", "table_13"))
         rows.append(
             [
                 OLD_NAMES.get(name, name),
@@ -181,6 +201,61 @@ def _coarse_legend(tasks: Tasks, n_trials: int) -> str:
     )
 
 
+def render_random(found: Iterable[Mapping[str, Any]]) -> str:
+    """Return how often random teachers come first, and which question each metric answers."""
+    latest = {(json.dumps(record["setting"]), record["seed"]): record for record in found}
+    if not latest:
+        return "Not measured yet."
+    trials = list(latest.values())
+    first = next(iter(trials[0]["scores"].values()))
+    kinds = [name for name in next(iter(first.values())) if name not in trials[0]["truth"]["distil"]]
+    kinds.sort(key=KINDS.index)
+    questions = [("distil", "shared"), ("distil", "other"), ("reuse", "shared"), ("reuse", "other")]
+    rows = []
+    for metric in first:
+        counts = [_both(str(_times_first(trials, form, metric, kind)) for form in FORMS_OF) for kind in kinds]
+        means = [_both(_answers(trials, form, metric, *one) for form in FORMS_OF) for one in questions]
+        rows.append([f"`{metric}`", *counts, *means])
+    head = ["metric", *kinds, *(f"{question}, {classes} classes" for question, classes in questions)]
+    data = dict.fromkeys(TITLES[trial["setting"]["data"]] for trial in trials)
+    legend = (
+        "Each cell has the metric as published (`folds=1`), then as `rank_teachers` computes it (`folds=2`). "
+        f"The first four columns count, of {len(trials)} rankings, those in which no real teacher scores "
+        "above a random one of this kind. The other columns have the mean correlation of scores and true "
+        f"answers over the real teachers. Data: {', '.join(data)}."
+    )
+    return f"{_table(head, rows)}\n\n{legend}\n\n{_source(trials)}"
+
+
+def _both(cells: Iterable[str]) -> str:
+    """Return what the published and the cross-fitted form give, once if both are the same."""
+    published, cross_fitted = cells
+    return published if published == cross_fitted else f"{published} → {cross_fitted}"
+
+
+def _times_first(trials: Tasks, form: str, metric: str, kind: str) -> int:
+    """Return in how many rankings no real teacher scores above the random one."""
+    times = 0
+    for trial in trials:
+        scores = trial["scores"][form][metric]
+        real = [scores[name] for name in trial["truth"]["distil"] if scores[name] is not None]
+        times += scores[kind] is not None and scores[kind] >= max(real) - SAME
+    return times
+
+
+def _answers(trials: Tasks, form: str, metric: str, question: str, classes: str) -> str:
+    """Return the mean correlation with one question's answers; a constant score or answer counts as 0."""
+    found = []
+    for trial in trials:
+        if trial["setting"]["classes"] == classes:
+            truth = trial["truth"][question]
+            pairs = np.array([(trial["scores"][form][metric][name], truth[name]) for name in truth], float)
+            pairs = pairs[np.isfinite(pairs).all(axis=1)]
+            varied = len(pairs) > 2 and (np.ptp(pairs, axis=0) > SAME).all()
+            found.append(np.corrcoef(pairs.T)[0, 1] if varied else 0.0)
+    return f"{np.mean(found):.2f}" if found else ""
+
+
 def _mean(tasks: Tasks, name: str) -> str:
     values = np.array([task["pearson"][name] for task in tasks if name in task["pearson"]])
     if not len(values):
@@ -212,6 +287,11 @@ def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:
 
 
 def _source(found: Sequence[Mapping[str, Any]]) -> str:
-    commits = sorted({record["commit"][:12] + record["commit"][40:] for record in found})
-    commands = sorted({record["command"] for record in found})
+    origins = [
+        origin
+        for record in found
+        for origin in record.get("origins", [(record.get("command"), record.get("commit"))])
+    ]
+    commits = sorted({commit[:12] + commit[40:] for _, commit in origins})
+    commands = sorted({command for command, _ in origins})
     return f"Commit {', '.join(commits)}:\n\n" + "\n".join(f"- `{command}`" for command in commands)

@@ -119,6 +119,14 @@ def _cub(folder: Path) -> Source:
     return Source(X, y, X_test, y_test, (slice(0, X.shape[1]),), "imagenet", transfer=0.2, test=0.0)
 
 
+def _clinc(folder: Path) -> Source:
+    """Sentence embeddings of CLINC150, and the test set that comes with it."""
+    with np.load(_path(folder, "clinc150_minilm.npz"), allow_pickle=False) as data:
+        X, X_test = (data[f"x_{part}"].astype(np.float32) for part in ("train", "test"))
+        y, y_test = (data[f"y_{part}"].astype(np.intp) for part in ("train", "test"))
+    return Source(X, y, X_test, y_test, (slice(0, X.shape[1]),), "imagenet", transfer=0.2, test=0.0)
+
+
 def _without_test(X: Floats, y: NDArray[np.intp]) -> Source:
     return Source(X, y, None, None, (slice(0, X.shape[1]),), "lsun", transfer=0.35, test=0.25)
 
@@ -136,6 +144,7 @@ LOADERS: dict[str, Callable[[Path], Source]] = {
     "mnist": _mnist,
     "cifar100": _cifar100,
     "cub": _cub,
+    "clinc": _clinc,
 }
 
 # The superclass of each of the 100 classes, as the data set defines them. Both are in alphabetical order.

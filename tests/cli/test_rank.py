@@ -82,14 +82,25 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert lines[2]["error"] == last["error"]
     shown = run(*options)
     assert shown.stdout.index("all") < shown.stdout.index("two") < shown.stdout.index("constant comes last")
-    assert "█" * 16 in shown.stdout
-    (line,) = (line for line in shown.stdout.splitlines() if line.split()[:2] == ["1", "all"])
-    low, high = best["interval"]
-    for figure in (best["score"], best["scores"]["leep"]):
-        assert f"{figure:.4g}" in line
-    assert f"{low:.3g} to {high:.3g}" in line
-    assert "100%" in line  # of the resamples that it wins
+    assert "█" * 10 in shown.stdout
+    lines = shown.stdout.splitlines()
+    (head,) = (line.split() for line in lines if line.split()[:1] == ["teacher"])
+    assert head == ["teacher", "transport", "interval", "wins", "leep"]
+    (line,) = (line.split() for line in lines if " all " in line)
+    assert line[-3:] == ["100%", f"{best['scores']['leep']:.4g}", "█" * 10]
+    assert f"{best['score']:.4g}" in shown.stdout
     assert shown.stderr == ""
+
+
+def test_many_metrics_go_on_in_tables_below(folder: Path) -> None:
+    metrics = ["transport", "leep", "nce", "logme", "h_score", "n_leep", "gbc", "otce", "transrate"]
+    options = [option for metric in metrics for option in ("--metric", metric)]
+    shown = run(*files(folder, "all", "two"), *options).stdout.splitlines()
+    heads = [line.split() for line in shown if line.split()[:1] == ["teacher"]]
+    assert heads == [["teacher", "transport", "interval", "wins", "leep", "nce"], ["teacher", *metrics[3:]]]
+    assert [line.split()[0] for line in shown if " all " in line] == ["1", "1"]
+    assert max(map(len, shown[:-1])) <= 100
+    assert not any("…" in line for line in shown)
 
 
 def test_a_teacher_that_speaks_on_two_rows_is_shown_behind(folder: Path) -> None:
@@ -103,7 +114,7 @@ def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for
     assert views[0]["teachers"][0]["interval"] == views[1]["teachers"][0]["interval"]
     other = json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 4).stdout)
     assert other["teachers"][0]["interval"] != views[0]["teachers"][0]["interval"]
-    assert "best in" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
+    assert "wins" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
 
 
 def test_the_layer_that_is_named_is_the_embedding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

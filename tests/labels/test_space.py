@@ -110,7 +110,7 @@ def test_errors_say_what_is_wrong(lists: list, options: dict, message: str) -> N
 def test_groups_without_a_shared_class_warn_or_raise_or_pass() -> None:
     lists = [["a", "b"], ["c", "d"]]
     with pytest.warns(
-        DisconnectedWarning, match=r"2 groups .*\{a, b\}; \{c, d\}.*equal prior mass per class"
+        DisconnectedWarning, match=r"2 groups .*\{a, b\}; \{c, d\}.*compare the groups by ranks"
     ):
         LabelSpace(lists)
     with pytest.raises(LabelSpaceError, match=r"Add a teacher that knows classes of both.*aliases="):
@@ -121,7 +121,7 @@ def test_groups_without_a_shared_class_warn_or_raise_or_pass() -> None:
 
 
 def test_a_long_list_of_groups_is_cut() -> None:
-    with pytest.warns(DisconnectedWarning, match=r"9 groups .*\{5\}; and 3 more\. They"):
+    with pytest.warns(DisconnectedWarning, match=r"9 groups .*\{5\}; and 3 more\. Their"):
         LabelSpace([[i] for i in range(9)])
 
 

@@ -211,7 +211,7 @@ def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> No
     ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], "leep")
     spoken = ~np.isnan(gaps[:, 0])
     (row,) = [row for row in ranking if row.name == "gaps"]
-    told = transferability.leep(gaps[spoken], Y[ROWS][spoken])
+    told = transferability.leep(gaps[spoken], Y[ROWS][spoken], folds=2)
     assert row.score == pytest.approx(spoken.mean() * told + (~spoken).mean() * -np.log(5))
     assert f"Abstains on {(~spoken).sum()} of {len(ROWS)} rows" in row.warnings[0]
     assert "1 class" in row.warnings[0]
@@ -413,12 +413,48 @@ def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
     assert table["teacher"].tolist() == [row.name for row in ranking]
     assert table["leep"].tolist() == [row.scores["leep"] for row in ranking]
     assert json.loads(json.dumps(ranking.to_dict()))["teachers"][0]["name"] == "same"
-    lines = repr(ranking).splitlines()
-    assert lines[0] == f"3 teachers by transport, best first ({len(ROWS)} rows of 5 classes)"
-    assert lines[1].endswith("█" * 20)
     assert "<td>same</td>" in ranking._repr_html_()
+    for cell in (
+        "<th>leep</th>",
+        "<th>wins</th>",
+        f"<td>{ranking[0].scores['leep']:.4g}</td>",
+        "<td>100%</td>",
+    ):
+        assert cell in ranking._repr_html_()
     assert isinstance(ranking, Ranking)
     assert rank_teachers(list(models.values()), frame, names, "nce").rows[0].error is None
+
+
+def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]) -> None:
+    teachers = {**models, "a/very/long/path/to/a/folder/and/more/model.onnx": models["same"], "bad": 7}
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], ["transport", "leep", "logme"])
+    title, head, *lines = repr(ranking).splitlines()
+    assert title == f"5 teachers by transport, best first ({len(ROWS)} rows of 5 classes)"
+    assert head.split() == ["teacher", "transport", "interval", "wins", "leep", "logme"]
+    assert max(map(len, (title, head, *lines[:4]))) <= 100
+    for place, (row, line) in enumerate(zip(ranking.rows[:4], lines, strict=False), 1):
+        low, high = row.interval
+        name = row.name if len(row.name) < 40 else f"{row.name[:19]}…{row.name[-20:]}"
+        figures = [f"{row.score:.4g}", f"[{low:.4g},", f"{high:.4g}]", f"{100 * row.wins:.0f}%"]
+        figures += [f"{row.scores[metric]:.4g}" for metric in ("leep", "logme")]
+        assert line.split()[: 7 + len(figures)] == [str(place), name, *figures]
+    assert "5  bad " in lines[4]
+    assert "failed: " in lines[4]
+    assert "wins: the share of resamples" in lines[-1]
+    short = repr(rank_teachers(models, X[ROWS], Y[ROWS], n_bootstrap=0)).splitlines()
+    assert short[1].split() == ["teacher", "transport"]
+    assert short[2].endswith("█" * 20)
+    assert "wins" not in "".join(short)
+
+
+def test_a_wide_ranking_goes_on_below(models: dict[str, Any]) -> None:
+    ranking = rank_teachers(models, X[ROWS], Y[ROWS], sorted(METRICS))
+    lines = repr(ranking).splitlines()[1:]
+    heads = [line.split()[1:] for line in lines if line.split()[0] == "teacher"]
+    assert len(heads) == 2
+    assert [name for head in heads for name in head if name in METRICS] == sorted(METRICS)
+    assert max(map(len, lines)) <= 100
+    assert [line.split()[1] for line in lines if line.split()[0] == "1"] == [ranking[0].name] * 2
 
 
 def test_an_mlp_s_hidden_layer_is_its_embedding() -> None:

@@ -15,6 +15,7 @@ from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.rank.evidence import evidence_rows, label_sums, maximum_evidence
 from consilience.kernels.rank.separability import h_score_rows
 from consilience.rank import transferability
+from consilience.rank.mixture import principal_components
 
 FEATURE_METRICS = ("logme", "h_score", "transrate", "gbc")
 
@@ -175,7 +176,7 @@ def test_n_leep_keeps_the_components_that_hold_the_energy(energy: float, kept: i
     if wide:  # more columns than rows: the other ones hold nothing
         F = np.hstack([F, np.zeros((16, 20))])
         kept = 16 if energy == 1.0 else kept
-    found = transferability._principal(F, energy)
+    found = principal_components(F, energy)
     assert found.shape == (16, kept)
     assert found.var(axis=0)[: min(kept, 4)] == pytest.approx([60.0, 25.0, 10.0, 5.0][:kept])
 

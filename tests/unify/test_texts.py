@@ -150,7 +150,7 @@ def test_a_file_that_is_a_teacher_again(unified: Unifier, tmp_path: Path) -> Non
     card = read_card(card_path(path))
     assert card.description == "Unified from 2 teachers."
     assert card.details["teachers"] == ["not a", "not c"]
-    assert card.details["temperature"] == "3"
+    assert card.details["temperature"] == "1"
     loaded = NgramClassifier.load(path)
     assert loaded.score(*TEST) == pytest.approx(unified.score(*TEST), abs=0.01)
 

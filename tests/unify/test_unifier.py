@@ -508,7 +508,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"calibrate": True}, "calibrate=True is unknown; use None or 'agreement'"),
     ({"calibrate": "agreament"}, "Did you mean 'agreement'"),
     ({"off_set": 1}, "off_set=1 is unknown"),
-    ({"off_set": True}, "off_set=True weights the terms of method='ce'; method is 'mf-lf'"),
+    ({"off_set": True}, "off_set=True weights the terms of method='ce'; method is 'auto'"),
     ({"off_set": True, "method": "ce", "train": "backprop"}, "off_set=True needs soft labels"),
     ({"off_set": True, "method": len}, "method is 'len'"),
     ({"train": "backprop", "method": len}, "'len' has no backprop form"),
@@ -549,7 +549,7 @@ def test_bad_data_gets_one_sentence(digits: Any) -> None:
 def test_groups_that_share_no_class_warn_or_stop(digits: Any) -> None:
     a = as_teacher(lambda X: np.zeros((len(X), 2)), ["a", "b"], "A", output="logits")
     b = as_teacher(lambda X: np.zeros((len(X), 2)), ["c", "d"], "B", output="logits")
-    with pytest.warns(DisconnectedWarning, match=r"2 groups.*\{a, b\}; \{c, d\}.*equal prior mass"):
+    with pytest.warns(DisconnectedWarning, match=r"2 groups.*\{a, b\}; \{c, d\}.*by ranks"):
         Unifier([a, b], "logistic").fit(digits["X"])
     with pytest.raises(LabelSpaceError, match="share no class"):
         Unifier([a, b], "logistic", disconnected="error").fit(digits["X"])

@@ -1,9 +1,13 @@
 """The metrics that rank teachers. Each maps one teacher's outputs on the task to a score.
 
 A metric also gives each row a number. The mean of these numbers is the score, and they resample as the score
-does. For `transport`, `nce`, `leep` and `n_leep` they are the terms of a mean; for `logme` and `h_score`
-derivatives by the weight of a row; for the others the spread of a jackknife. Equation numbers are those of
-SCTD.
+does. They are the terms of a mean for `transport`, `nce`, `leep`, `n_leep`, `otce` and the cross-fitted
+`h_score`; derivatives by the weight of a row for `logme` and the published `h_score`; and the spread of a
+jackknife for the others.
+
+With two folds or more, metrics that would learn from the rows they judge learn from the other folds. `logme`
+averages over all linear models instead of fitting one, and `gbc` is left as published. Equation numbers are
+those of SCTD.
 """
 
 from __future__ import annotations
@@ -30,17 +34,23 @@ from consilience.kernels.rank.evidence import (
     label_sums,
     maximum_evidence,
 )
-from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
+from consilience.kernels.rank.label_evidence import (
+    held_out_leep_rows,
+    held_out_nce_rows,
+    leep_rows,
+    nce_rows,
+)
 from consilience.kernels.rank.probe import (
     probe_logits,
     spread_jackknife,
     tempered_likelihood,
 )
-from consilience.kernels.rank.separability import h_score_rows
-from consilience.kernels.transport.centres import centre_distances, class_means
+from consilience.kernels.rank.separability import h_score_rows, held_out_h_score
+from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.rank import transferability
-from consilience.rank.transferability import cluster_posterior, unit_scale
+from consilience.rank.mixture import cluster_posterior
+from consilience.rank.transferability import unit_scale
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import Observed
 from consilience.transport.centres import features, teacher_centres
@@ -49,6 +59,7 @@ from consilience.transport.plan import conditional_plan
 
 SCORES = ("likelihood", "distance", "cost")
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
+SHUFFLES = 5  # of the labels, for what transrate finds by chance
 SINKHORN_TOL = 1e-5
 FLOOR = 1e-12  # of a student's probabilities
 
@@ -274,19 +285,29 @@ def fitted_logits(student: Any, X: Any, y: NDArray[Any], classes: NDArray[Any]) 
 
 
 def _nce(case: Case) -> Scored:
-    rows = nce_rows(case.proba.argmax(axis=1), case.codes, case.n_classes, case.proba.shape[1])
+    guesses, n_guesses = case.proba.argmax(axis=1), case.proba.shape[1]
+    if case.settings.folds == 1:
+        rows = nce_rows(guesses, case.codes, case.n_classes, n_guesses)
+    else:
+        rows = held_out_nce_rows(guesses, case.codes, case.n_classes, n_guesses, case.folds)
     return float(rows.mean()), rows
 
 
 def _leep(case: Case) -> Scored:
-    rows = leep_rows(case.proba, case.codes, case.n_classes)
-    return float(rows.mean()), rows
+    return _leep_of(case.proba, case)
 
 
 def _n_leep(case: Case) -> Scored:
     F = case.embeddings.astype(np.float64)
-    posterior = cluster_posterior(F, case.n_classes, 0.8, case.settings.seed)
-    rows = leep_rows(posterior, case.codes, case.n_classes)
+    return _leep_of(cluster_posterior(F, case.n_classes, 0.8, case.settings.seed), case)
+
+
+def _leep_of(theta: Floats, case: Case) -> Scored:
+    """Return LEEP for given probabilities (n, m)."""
+    if case.settings.folds == 1:
+        rows = leep_rows(theta, case.codes, case.n_classes)
+    else:
+        rows = held_out_leep_rows(theta, case.codes, case.n_classes, case.folds)
     return float(rows.mean()), rows
 
 
@@ -300,12 +321,17 @@ def _logme(case: Case) -> Scored:
 
 
 def _h_score(case: Case) -> Scored:
-    return h_score_rows(case.embeddings, case.codes, case.centred_spectrum, *case.sums)
+    if case.settings.folds == 1:
+        return h_score_rows(case.embeddings, case.codes, case.centred_spectrum, *case.sums)
+    return held_out_h_score(case.embeddings, case.codes, case.n_classes, case.centred_spectrum, case.folds)
 
 
 def _transrate(case: Case) -> Scored:
     def value(part: Case) -> float:
-        return transferability.transrate(part.embeddings, part.codes, spectrum=part.centred_spectrum)
+        if part.settings.folds == 1:
+            return transferability.transrate(part.embeddings, part.codes, spectrum=part.centred_spectrum)
+        seed = part.settings.seed
+        return transferability.transrate(part.embeddings, part.codes, n_shuffles=SHUFFLES, random_state=seed)
 
     return _jackknifed(case, value)
 
@@ -320,14 +346,14 @@ def _otce(case: Case) -> Scored:
     A centre counts as often as its class is predicted. Both sides have unit length.
     """
 
-    def value(part: Case) -> float:
-        F = part.embeddings / np.maximum(np.linalg.norm(part.embeddings, axis=1, keepdims=True), 1e-12)
-        own = teacher_centres(part.teacher, part.X, observed=part.observed)
-        own = own / np.maximum(np.linalg.norm(own, axis=1, keepdims=True), 1e-12)
-        share = part.proba.mean(axis=0)
-        return transferability.otce(own, np.arange(len(own)), F, part.codes, source_weight=share)
-
-    return _jackknifed(case, value)
+    S = unit_rows(teacher_centres(case.teacher, case.X, observed=case.observed))
+    folds = None if case.settings.folds == 1 else case.folds
+    classes = (np.arange(len(S)), len(S))
+    share = case.proba.mean(axis=0)
+    rows = transferability.otce_rows(
+        S, classes, share / share.sum(), unit_rows(case.embeddings), case.codes, folds
+    )
+    return float(rows.mean()), rows
 
 
 def _jackknifed(case: Case, value: Callable[[Case], float]) -> Scored:

@@ -125,7 +125,8 @@ def rank_teachers(
         out.
     metric : str, callable, or sequence of these
         ``"transport"`` (SCTD), ``"nce"``, ``"leep"``, ``"logme"``, ``"h_score"``, ``"n_leep"``, ``"gbc"``,
-        ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. A function gets a
+        ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. "transport" answers which
+        teacher to distil, "logme" and "h_score" whose embedding to reuse: see docs/rank.md. A function gets a
         `consilience.rank.metrics.Case` and returns a score, or a number for each row whose mean is the
         score; higher is better. Of several metrics, the first ranks.
     approximation : {"fictitious", "student", "exact"}
@@ -150,9 +151,11 @@ def rank_teachers(
     weight_decay : float
         Weight decay of the probe, on features scaled to a mean squared length of d.
     folds : int
-        With 2 or more, each row meets a probe of its own fold and class centres of the other folds, so
-        chance agreement gains nothing. 1 makes both from all rows, as the paper does; with few rows per
-        class, teachers of many classes then win by chance.
+        With 2 or more, every metric but "logme" and "gbc" is cross-fitted: what it learns from the labels of
+        some rows is tested on others, so teachers that know nothing gain nothing by chance. "transport"
+        gives each row a probe of its own fold and class centres of the other folds. "transrate" has nothing
+        to hold out; the score of shuffled labels is subtracted instead. 1 gives the metrics as published;
+        with few rows per class, random teachers of many classes or features then often come first.
     n_bootstrap : int
         Resamples of the rows for the intervals; 0 for none.
     confidence : float

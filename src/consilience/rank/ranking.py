@@ -15,7 +15,9 @@ from consilience.exceptions import InvalidInputError
 if TYPE_CHECKING:
     from consilience.teachers import Teacher
 
-BAR = 20  # characters of the longest bar
+BAR, SHORTEST_BAR = 20, 5  # characters of the longest bar, and the shortest one worth drawing
+WIDTH = 100  # columns of a printed ranking
+LONGEST_NAME = 40  # of a teacher, when printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,30 +153,24 @@ class Ranking:
         return pandas.DataFrame(records, index=pandas.RangeIndex(1, len(records) + 1, name="rank"))
 
     def __repr__(self) -> str:
-        lines = [self._title()]
-        names = [visible(row.name) for row in self.rows]
-        width = max(map(len, names))
-        for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1):
-            name = f"{rank:>3}  {names[rank - 1]:<{width}}"
-            if row.error is not None:
-                lines.append(f"{name}  failed: {row.error}")
-                continue
-            bar = "█" * max(1, round(BAR * share))
-            lines.append(f"{name}  {row.score:>10.4g}  {interval_text(row):<22} {bar}".rstrip())
+        lines = [self._title(), *_printed(self)]
         lines += [f"     {visible(row.name)}: {text}" for row in self.rows for text in row.warnings]
+        if any(math.isfinite(row.wins) for row in self.rows):
+            lines.append("     wins: the share of resamples of the rows in which a teacher is the best")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{cell}</th>" for cell in ("", "teacher", "score", "interval", "", "remarks"))
+        columns = _columns(self)
+        names = ["", "teacher", *(title for title, _ in columns), "", "remarks"]
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
         body = []
-        for rank, (row, share) in enumerate(zip(self.rows, bars(self), strict=True), 1):
+        for place, (row, share) in enumerate(zip(self.rows, bars(self), strict=True)):
             remarks = [] if row.error is None else [f"failed: {row.error}"]
             bar = f"<div style='background:#4c78a8;height:0.8em;width:{max(1, round(100 * share))}px'></div>"
             cells = (
-                str(rank),
+                str(place + 1),
                 html.escape(row.name),
-                "" if row.error is not None else f"{row.score:.4g}",
-                html.escape(interval_text(row)),
+                *(html.escape(column[place]) for _, column in columns),
                 "" if row.error is not None else bar,
                 html.escape("; ".join([*remarks, *row.warnings])),
             )
@@ -185,6 +181,54 @@ class Ranking:
     def _title(self) -> str:
         over = f"{counted(self.n_rows, 'row')} of {counted(self.n_classes, 'class')}"
         return f"{counted(len(self.rows), 'teacher')} by {self.metric}, best first ({over})"
+
+
+def _columns(ranking: Ranking) -> list[tuple[str, list[str]]]:
+    """Return the title and the cells of each column: score, interval, wins, and the further metrics."""
+    rows = ranking.rows
+    columns = [(ranking.metric, [_number(row.score) for row in rows])]
+    if any(math.isfinite(row.wins) for row in rows):
+        columns.append(("interval", [interval_text(row) for row in rows]))
+        columns.append(
+            ("wins", [f"{100 * row.wins:.0f}%" if math.isfinite(row.wins) else "" for row in rows])
+        )
+    others = dict.fromkeys(name for row in rows for name in row.scores if name != ranking.metric)
+    scores = [(name, [_number(row.scores.get(name, math.nan)) for row in rows]) for name in others]
+    return columns + scores
+
+
+def _printed(ranking: Ranking) -> list[str]:
+    """Return the lines of the table. Columns beyond its width continue below, with the names again."""
+    names = [_shortened(visible(row.name)) for row in ranking.rows]
+    width = max(map(len, ["teacher", *names]))
+    first = [f"     {'teacher':<{width}}", *(f"{i:>3}  {name:<{width}}" for i, name in enumerate(names, 1))]
+    blocks = [list(first)]
+    for title, cells in _columns(ranking):
+        wide = max(map(len, [title, *cells]))
+        if len(blocks[-1][0]) + 2 + wide > WIDTH and len(blocks[-1][0]) > len(first[0]):
+            blocks.append(list(first))
+        blocks[-1] = [
+            f"{line}  {cell:>{wide}}" for line, cell in zip(blocks[-1], [title, *cells], strict=True)
+        ]
+    longest = min(BAR, WIDTH - 2 - len(blocks[0][0]))
+    for place, (row, share) in enumerate(zip(ranking.rows, bars(ranking), strict=True), 1):
+        if row.error is not None:
+            blocks[0][place] = f"{first[place]}  failed: {row.error}"
+        elif longest >= SHORTEST_BAR:
+            blocks[0][place] += "  " + "█" * max(1, round(longest * share))
+    return [line.rstrip() for block in blocks for line in block]
+
+
+def _shortened(name: str) -> str:
+    """Return a name without its middle if it is long; its ends tell files apart."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    half = LONGEST_NAME // 2
+    return f"{name[: half - 1]}…{name[-half:]}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}" if math.isfinite(value) else ""
 
 
 def bars(ranking: Ranking) -> list[float]:

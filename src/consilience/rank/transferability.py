@@ -2,6 +2,10 @@
 
 Higher is better for all of them. `consilience.rank_teachers` computes them for many teachers. It also offers
 the metric of "Selective Cross-Task Distillation" (SCTD), which needs a cost matrix and a probe.
+
+The defaults are the papers' definitions, which judge rows by what they learnt from the same rows. With few
+rows, teachers that know nothing then score well by chance. `folds=2` judges each row by the other fold
+instead, and `n_shuffles` does the same for `transrate`. `rank_teachers` uses these forms.
 """
 
 from __future__ import annotations
@@ -23,12 +27,27 @@ from consilience._validation import (
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
+from consilience.kernels.folds import held_out_folds
 from consilience.kernels.rank import evidence
 from consilience.kernels.rank.evidence import Evidence, Spectrum, label_sums, maximum_evidence
-from consilience.kernels.rank.label_evidence import leep_rows, nce_rows
-from consilience.kernels.rank.separability import gaussian_overlap, h_score_rows, transrate_value
+from consilience.kernels.rank.label_evidence import (
+    class_sums,
+    entropy_rows,
+    held_out_leep_rows,
+    held_out_nce_rows,
+    leep_rows,
+    nce_rows,
+)
+from consilience.kernels.rank.separability import (
+    gaussian_overlap,
+    h_score_rows,
+    held_out_h_score,
+    transrate_above_chance,
+    transrate_value,
+)
 from consilience.kernels.transport import sinkhorn as transport
 from consilience.labels import read_labels
+from consilience.rank.mixture import cluster_posterior, principal_components
 
 __all__ = [
     "feature_spectrum",
@@ -62,7 +81,7 @@ def feature_spectrum(embeddings: ArrayLike, *, centred: bool = False) -> Spectru
     return evidence.feature_spectrum(_matrix("embeddings", embeddings), centred)
 
 
-def nce(proba: ArrayLike, y: ArrayLike) -> float:
+def nce(proba: ArrayLike, y: ArrayLike, *, folds: int = 1, random_state: int | None = 0) -> float:
     r"""Return the negative conditional entropy of the labels given the teacher's most probable class.
 
     .. math:: -H(Y | Z) = \frac{1}{n} \sum_i \ln \hat P(y_i | z_i), \qquad z_i = \arg\max_z \theta(x_i)_z
@@ -75,6 +94,11 @@ def nce(proba: ArrayLike, y: ArrayLike) -> float:
         The teacher's probabilities, or any scores: only the largest of each row counts.
     y : (n,) array
         Labels, numbers or names. Rows without one are left out, here and in all metrics below.
+    folds : int
+        1 is the paper's form. With 2 or more, P for a row is counted in the other folds, with one more row
+        of their labels for each z. The only row of a class counts as a guess.
+    random_state : int, optional
+        Seeds the folds.
 
     Examples
     --------
@@ -82,10 +106,13 @@ def nce(proba: ArrayLike, y: ArrayLike) -> float:
     0.0
     """
     scores, codes, n_classes = _labelled(_matrix("proba", proba), y)
-    return float(nce_rows(scores.argmax(axis=1), codes, n_classes, scores.shape[1]).mean())
+    guesses, held_out = scores.argmax(axis=1), _folds(codes, folds, random_state)
+    if held_out is None:
+        return float(nce_rows(guesses, codes, n_classes, scores.shape[1]).mean())
+    return float(held_out_nce_rows(guesses, codes, n_classes, scores.shape[1], held_out).mean())
 
 
-def leep(proba: ArrayLike, y: ArrayLike) -> float:
+def leep(proba: ArrayLike, y: ArrayLike, *, folds: int = 1, random_state: int | None = 0) -> float:
     r"""Return the log expected empirical prediction.
 
     .. math:: \frac{1}{n} \sum_i \ln \sum_z \hat P(y_i | z) \, \theta(x_i)_z, \qquad
@@ -99,6 +126,8 @@ def leep(proba: ArrayLike, y: ArrayLike) -> float:
     proba : (n, m) array
         The teacher's probabilities.
     y : (n,) array
+    folds, random_state
+        As in `nce`.
 
     Examples
     --------
@@ -109,7 +138,7 @@ def leep(proba: ArrayLike, y: ArrayLike) -> float:
     if theta.ndim != 2:
         raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), one column per class.")
     theta, codes, n_classes = _labelled(theta, y)
-    return float(leep_rows(theta, codes, n_classes).mean())
+    return float(_leep_rows(theta, codes, n_classes, _folds(codes, folds, random_state)).mean())
 
 
 def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = None) -> float:
@@ -136,7 +165,13 @@ def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = No
 
 
 def h_score(
-    embeddings: ArrayLike, y: ArrayLike, *, shrinkage: bool = False, spectrum: Spectrum | None = None
+    embeddings: ArrayLike,
+    y: ArrayLike,
+    *,
+    shrinkage: bool = False,
+    folds: int = 1,
+    random_state: int | None = 0,
+    spectrum: Spectrum | None = None,
 ) -> float:
     r"""Return the H-score: how much of the features' variance lies between the classes.
 
@@ -151,11 +186,24 @@ def h_score(
     y : (n,) array
     shrinkage : bool
         Use Ledoit and Wolf's estimate C of the covariance, and (1 - a) times the covariance between classes:
-        Ibrahim et al., "Newer is not always better" (2021), eq. (3).
+        Ibrahim et al., "Newer is not always better" (2021), eq. (3). For folds=1.
+    folds : int
+        1 is the paper's form. With 2 or more, the class centres for a row come from the other folds, and the
+        score is the variance of the labels that they explain: about 0 for features without information, and
+        at most about the number of classes minus one.
+    random_state : int, optional
+        Seeds the folds.
     spectrum : from `feature_spectrum`, optional
         Of the same features, centred. Ignored with shrinkage.
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y, spectrum=spectrum)
+    held_out = _folds(codes, folds, random_state)
+    if held_out is not None:
+        if shrinkage:
+            raise InvalidInputError(
+                "shrinkage=True is for folds=1; with folds, the covariance is always shrunk."
+            )
+        return held_out_h_score(F, codes, n_classes, _spectrum(F, spectrum, True), held_out)[0]
     sums, counts = label_sums(F, codes, n_classes)
     if not shrinkage:
         return h_score_rows(F, codes, _spectrum(F, spectrum, True), sums, counts)[0]
@@ -168,7 +216,13 @@ def h_score(
 
 
 def transrate(
-    embeddings: ArrayLike, y: ArrayLike, *, epsilon: float = 1e-4, spectrum: Spectrum | None = None
+    embeddings: ArrayLike,
+    y: ArrayLike,
+    *,
+    epsilon: float = 1e-4,
+    n_shuffles: int = 0,
+    random_state: int | None = 0,
+    spectrum: Spectrum | None = None,
 ) -> float:
     r"""Return the coding rate of the features minus their coding rate given the labels.
 
@@ -185,11 +239,19 @@ def transrate(
     y : (n,) array
     epsilon : float
         The distortion allowed when features are coded.
+    n_shuffles : int
+        0 is the paper's form. Otherwise subtract the mean score of this many shuffles of the labels (ours):
+        features without information then score 0 on average.
+    random_state : int, optional
+        Seeds the shuffles.
     spectrum : from `feature_spectrum`, optional
         Of the same features, centred.
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y, spectrum=spectrum)
     check_number("epsilon", epsilon, above=0)
+    if check_count("n_shuffles", n_shuffles, at_least=0):
+        rng = as_random_state(random_state)
+        return transrate_above_chance(F, codes, n_classes, epsilon, n_shuffles, rng)
     return transrate_value(F, codes, n_classes, _spectrum(F, spectrum, True), epsilon)
 
 
@@ -212,7 +274,7 @@ def gbc(
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
     check_choice("covariance", covariance, COVARIANCES)
     if n_components is not None:
-        F = _principal(F, min(check_count("n_components", n_components), *F.shape))
+        F = principal_components(F, min(check_count("n_components", n_components), *F.shape))
     counts = np.bincount(codes)[:, None]
     means = label_sums(F, codes, n_classes)[0] / counts
     variances = label_sums((F - means[codes]) ** 2, codes, n_classes)[0] / counts
@@ -229,6 +291,7 @@ def n_leep(
     *,
     n_clusters: int | None = None,
     energy: float = 0.8,
+    folds: int = 1,
     random_state: int | None = 0,
 ) -> float:
     """Return LEEP with clusters of the features instead of the teacher's classes.
@@ -244,12 +307,14 @@ def n_leep(
         Default: the number of classes (theirs: five times as many). At most a fifth of the rows.
     energy : float
         From 0 to 1.
+    folds : int
+        As in `nce`. The mixture sees no labels and comes from all rows.
     random_state : int, optional
-        Seeds the start of the mixture.
+        Seeds the start of the mixture, and the folds.
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
     posterior = cluster_posterior(F, n_classes if n_clusters is None else n_clusters, energy, random_state)
-    return float(leep_rows(posterior, codes, n_classes).mean())
+    return float(_leep_rows(posterior, codes, n_classes, _folds(codes, folds, random_state)).mean())
 
 
 def otce(
@@ -261,6 +326,8 @@ def otce(
     source_weight: ArrayLike | None = None,
     epsilon: float | str = "auto",
     weights: tuple[float, float] = (0.5, 0.5),
+    folds: int = 1,
+    random_state: int | None = 0,
 ) -> float:
     r"""Return the transferability by optimal transport between the teacher's data and yours.
 
@@ -283,9 +350,11 @@ def otce(
         The smoothness of the plan. "auto" follows the spread of M.
     weights : pair of float
         The two lambdas. The paper fits them to tasks with a known outcome.
+    folds, random_state
+        As in `nce`, for the entropy. The plan sees no labels of yours and comes from all rows.
     """
     S, F = _matrix("source_embeddings", source_embeddings), _matrix("embeddings", embeddings)
-    F, codes, n_classes = _labelled(F, y)
+    F, codes, _ = _labelled(F, y)
     source_classes, source_codes = read_labels(source_y, len(S), where="source_y")
     if (source_codes < 0).any():
         raise InvalidInputError("source_y has rows without a label; leave these rows out of the source.")
@@ -304,14 +373,43 @@ def otce(
         raise InvalidInputError(
             f"source_weight must be {len(S)} numbers of at least 0, not all 0; it has shape {mass.shape}."
         )
-    distances = (S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T)
-    plan = _plan(mass / mass.sum(), np.full(len(F), 1 / len(F)), np.maximum(distances, 0.0), epsilon)
-    joint = np.zeros((len(source_classes), n_classes))
-    np.add.at(joint, (source_codes[:, None], codes), plan)
-    margin = joint.sum(axis=1, keepdims=True)
-    seen = joint > 0
-    entropy = -float((joint[seen] * np.log((joint / np.where(margin > 0, margin, 1.0))[seen])).sum())
-    return -first * float(np.vdot(plan, distances)) - second * entropy
+    mass = mass / mass.sum()
+    held_out = _folds(codes, folds, random_state)
+    classes = (source_codes, len(source_classes))
+    return float(otce_rows(S, classes, mass, F, codes, held_out, epsilon, (first, second)).mean())
+
+
+def otce_rows(
+    S: Floats,
+    source: tuple[Codes, int],
+    mass: Floats,
+    F: Floats,
+    codes: Codes,
+    folds: Codes | None,
+    epsilon: float | str = "auto",
+    weights: tuple[float, float] = (0.5, 0.5),
+) -> Floats:
+    """Return each row's contribution (n,) to `otce`; `source` has the codes of S, and their number."""
+    distances = np.maximum((S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T), 0.0)
+    plan = _plan(mass, np.full(len(F), 1 / len(F)), distances, epsilon) * len(F)
+    entropy = entropy_rows(class_sums(plan, *source), codes, int(codes.max()) + 1, folds)
+    return np.asarray(weights[1] * entropy - weights[0] * np.einsum("zi,zi->i", plan, distances))
+
+
+def _folds(codes: Codes, folds: int, random_state: int | None) -> Codes | None:
+    """Return the fold of each row, or None for one fold: all rows at once."""
+    if check_count("folds", folds) == 1:
+        return None
+    found = held_out_folds(codes, folds, as_random_state(random_state))
+    if (found < 0).all():
+        raise InvalidInputError("y has one row of each class, so no row can be held out. Use folds=1.")
+    return found
+
+
+def _leep_rows(theta: Floats, codes: Codes, n_classes: int, folds: Codes | None) -> Floats:
+    if folds is None:
+        return leep_rows(theta, codes, n_classes)
+    return held_out_leep_rows(theta, codes, n_classes, folds)
 
 
 def _labelled(
@@ -333,52 +431,6 @@ def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
     Z = F - F.mean(axis=0, dtype=np.float64).astype(F.dtype)
     length = float(np.sqrt(np.square(Z, dtype=np.float64).sum() / max(len(Z), 1)))
     return np.asarray(Z / Z.dtype.type(length)) if length > 0 else Z
-
-
-def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: int | None) -> Floats:
-    """Return the posterior (n, n_clusters) of a Gaussian mixture in the first principal components."""
-    from sklearn.exceptions import ConvergenceWarning as NotConverged
-    from sklearn.mixture import GaussianMixture
-
-    if check_number("energy", energy, above=0) > 1:
-        raise InvalidInputError(f"energy={energy!r} must be a share of the variance, at most 1.")
-    check_count("n_clusters", n_clusters)
-    Z = _unit_variance(_principal(F, energy))
-    mixture = GaussianMixture(
-        max(1, min(n_clusters, len(Z) // 5)),
-        covariance_type="diag",
-        reg_covar=1e-4,
-        random_state=as_random_state(random_state),
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NotConverged)  # our own warning below has figures
-        posterior: Floats = mixture.fit(Z).predict_proba(Z)
-    if not mixture.converged_:
-        warnings.warn(
-            f"The Gaussian mixture stopped after {mixture.n_iter_} steps. Use fewer clusters.",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
-    return posterior
-
-
-def _principal(F: Floats, energy: float) -> Floats:
-    """Return the first principal components (n, c) that hold a share `energy` of the variance."""
-    from sklearn.decomposition import PCA
-
-    if not np.ptp(F, axis=0).any():
-        return np.zeros((len(F), 1))
-    if energy == 1.0:
-        return np.asarray(PCA(svd_solver="full").fit_transform(F))
-    # with more rows than columns, the eigenvectors of the covariance are faster than an SVD
-    solver = "covariance_eigh" if F.shape[1] <= len(F) else "full"
-    return np.asarray(PCA(energy, svd_solver=solver).fit_transform(F))
-
-
-def _unit_variance(Z: Floats) -> Floats:
-    """Scale all columns by one number. The floor of the variances then means the same for all features."""
-    spread = float(Z.std())
-    return Z / spread if spread > 0 else Z
 
 
 def _plan(a: Floats, b: Floats, cost: Floats, epsilon: float | str) -> Floats:

@@ -19,7 +19,7 @@ from scipy.special import log_softmax
 from consilience._components import connected_classes
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.factorisation import mf_lf_logits
-from consilience.kernels.unify.packed import Layout, softmax_by_component
+from consilience.kernels.unify.packed import Indices, Layout, softmax_by_component
 from consilience.unify.methods import METHODS, Groups, Options
 from consilience.unify.ranks import rank_logits
 
@@ -48,8 +48,9 @@ class Pool:
     ----------
     weights : (3,) array
         The share of each of `ESTIMATES`; they sum to one.
-    scales : (3,) array
+    scales : (3, L) array
         What unified logits are multiplied by before they are added: the weights, on the scale of the ranks.
+        Groups of classes that share no teacher have scales of their own.
     sharpness : float
         What their sum is multiplied by.
     """
@@ -61,10 +62,10 @@ class Pool:
     def logits(self, z: Floats, logits: Floats, layout: Layout, options: Options) -> Pooled:
         """Return pooled logits (k, L) from scores by rank and logits, (k, m) each."""
         estimates, groups, reached = estimate_all(z, logits, layout, options)
-        U = np.tensordot(self.scales, np.stack(estimates), 1)
+        U = sum(scale * u for scale, u in zip(self.scales, estimates, strict=True))
         if not _is_connected(groups):
             U = _share_by_ranks(U, estimates[0], groups)
-        return Pooled(self.sharpness * U, groups, reached)
+        return Pooled(self.sharpness * np.asarray(U), groups, reached)
 
 
 def _share_by_ranks(U: Floats, ranks: Floats, groups: Groups) -> Floats:
@@ -109,12 +110,15 @@ def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> 
     z, logits = z[rows], logits[rows]
     options = replace(options, temperature=1.0, tol=TOLERANCE, off_set=False)
     estimates, groups, _ = estimate_all(z, logits, layout, options)
-    units = np.array([_deviation(u, groups) for u in estimates])
-    useful = units > 0
-    unit = units[0] or units[1] / PAPER_TEMPERATURE  # a single row has no ranks
-    scales = np.divide(unit, units, out=np.zeros(len(units)), where=useful)
+    component = connected_classes(
+        layout.columns.astype(np.intp), layout.offsets, len(layout.class_offsets) - 1
+    )
+    units = np.stack([_deviations(u, groups, component) for u in estimates])
+    unit = np.where(units[0] > 0, units[0], units[1] / PAPER_TEMPERATURE)  # a single row has no ranks
+    scales = np.divide(unit, units, out=np.zeros(units.shape), where=units > 0)
+    useful = units.max(axis=1) > 0
     weights = _agreement_weights(_decisions(z, logits, layout, options, scales), useful)
-    pool = Pool(weights, weights * scales)
+    pool = Pool(weights, weights[:, None] * scales)
     sharpness = _sharpness(pool.logits(z, logits, layout, options), estimates, groups)
     return replace(pool, sharpness=sharpness)
 
@@ -154,7 +158,7 @@ def _decisions(
             continue
         sizes = np.delete(np.diff(layout.offsets), i)
         borders = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        component = connected_classes(layout.columns[others].astype(np.intp), borders, n_classes)[own]
+        component = _connected(layout.columns[others], borders, n_classes)[own]
         shared = [np.flatnonzero(known & (component == group)) for group in np.unique(component[known])]
         shared = [classes for classes in shared if len(classes) > 1]
         if not shared:
@@ -201,17 +205,19 @@ def _agreement_weights(decisions: Sequence[_Decisions], useful: NDArray[np.bool_
     return weights
 
 
-def _deviation(U: Floats, groups: Groups) -> float:
-    """Return the root mean square of logits (k, L) about their means over each group in each row."""
-    square, count = 0.0, 0
-    for i, component in enumerate(groups.component):
-        rows = U[groups.pattern == i]
-        for group in np.unique(component[groups.answered[i]]):
-            part = rows[:, component == group]
-            square += float(((part - part.mean(axis=1, keepdims=True)) ** 2).sum())
-            count += part.size
-    deviation = float(np.sqrt(square / count)) if count else 0.0
-    return deviation if deviation > 1e-9 else 0.0
+def _deviations(U: Floats, groups: Groups, component: Ints) -> Floats:
+    """Return the root mean square (L,) of logits (k, L) about their row means over the group of each class."""
+    answered = groups.answered[groups.pattern]
+    largest = float(np.abs(U).max(initial=0.0)) or 1.0  # squares of huge logits overflow
+    deviations = np.zeros(len(component))
+    for group in np.unique(component):
+        own = component == group
+        part, there = U[:, own] / largest, answered[:, own]
+        count = np.maximum(there.sum(axis=1, keepdims=True), 1)
+        centred = there * (part - (there * part).sum(axis=1, keepdims=True) / count)
+        deviations[own] = np.sqrt((centred**2).sum() / max(int(there.sum()), 1))
+    # what is left of rounding says nothing
+    return np.where(deviations > 1e-12, deviations * largest, 0.0)
 
 
 def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> float:
@@ -230,6 +236,10 @@ def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> f
         middle = float(np.sqrt(low * high))
         low, high = (middle, high) if certainty(middle * pooled.U) < goal else (low, middle)
     return low
+
+
+def _connected(columns: Indices, offsets: Ints, n_classes: int) -> Ints:
+    return connected_classes(columns.astype(np.intp), offsets, n_classes)
 
 
 def _is_connected(groups: Groups) -> bool:

@@ -131,7 +131,8 @@ def estimate_soft_labels(
 
     ``"auto"`` adds up the unified logits of ``"ranks"``, ``"mf-lf"`` and ``"ce"`` (at T = 1), each divided by
     its standard deviation, with weights that best predict the decisions of each teacher from the others. It
-    is as sure as ``"ranks"`` on average. Between groups of teachers without a common class, ranks decide.
+    is as sure as ``"ranks"`` on average. Between groups of teachers without a common class, ranks decide. A
+    single teacher is taken at its word.
 
     With `off_set`, q minimises eq. (9) with each teacher's term weighted by w_i = q(L_i), where the weights
     are held fixed: it is the fixed point of solving for q and weighting anew. There ``N_l q(l) = sum over the
@@ -216,6 +217,10 @@ def _prepare(
     the weights of a pool.
     """
     layout = make_layout(space.columns, space.offsets, space.n_classes)
+    answering = (~np.isnan(packed[:, layout.offsets[:-1]])).any(axis=0)
+    if method == "auto" and answering.sum() <= 1:  # nobody to compare it with: take its word
+        weights = {name: float(name == "mf-lf") for name in ESTIMATES}
+        return lambda rows: estimate_rows(packed[rows], layout, METHODS["mf-lf"], options), weights
     if method in METHODS:
         return lambda rows: estimate_rows(packed[rows], layout, METHODS[method], options), None
     z = rank_scores(packed, layout.offsets, reference)

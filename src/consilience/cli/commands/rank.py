@@ -12,7 +12,8 @@ import typer
 from consilience.cli.app import Cache, Classes, Json, Quiet, Teachers, app, open_teachers
 from consilience.exceptions import InvalidInputError
 
-BAR = 16  # characters of the longest bar
+BAR = 10  # characters of the longest bar
+BESIDE, BELOW = 2, 6  # further metrics in the first table, and in each of those below
 
 
 @app.command()
@@ -159,23 +160,30 @@ def show_ranking(view: Mapping[str, Any]) -> None:
 
     rows = view["teachers"]
     good = [row for row in rows if row["error"] is None]
-    others = [name for name in rows[0]["scores"] if name != view["metric"]]
+    others = [name for name in good[0]["scores"] if name != view["metric"]]
     interval = any(row["interval"][0] is not None for row in good)
-    headers = ["teacher", f">{view['metric']}", *(["interval", ">best in"] if interval else []), ""]
-    table = console.plain_table(">", *headers, *(f">{name}" for name in others))
+    headers = [f">{view['metric']}", *(["interval", ">wins"] if interval else [])]
+    beside = others[:BESIDE]
+    tables = [console.plain_table(">", "teacher", *headers, *(f">{name}" for name in beside), "")]
     for row in good:
         low, high = row["interval"]
         shown = "" if low is None else f"{low:.3g} to {high:.3g}"
         figures = [shown, f"{100 * row['wins']:.0f}%"] if interval else []
         cells = [str(row["rank"]), escape(row["name"]), f"{row['score']:.4g}", *figures]
-        more = ["" if row["scores"][name] is None else f"{row['scores'][name]:.4g}" for name in others]
-        table.add_row(
-            *cells, "█" * max(1, round(BAR * row["bar"])), *more, style="bold" if row is rows[0] else None
-        )
+        bar = "█" * max(1, round(BAR * row["bar"]))
+        style = "bold" if row is rows[0] else None
+        tables[0].add_row(*cells, *(_score(row, name) for name in beside), bar, style=style)
+    # a table of all metrics would be too wide
+    for start in range(BESIDE, len(others), BELOW):
+        part = others[start : start + BELOW]
+        tables.append(console.plain_table(">", "teacher", *(f">{name}" for name in part)))
+        for row in good:
+            tables[-1].add_row(str(row["rank"]), escape(row["name"]), *(_score(row, name) for name in part))
     out = console.console()
     over = f"{counted(view['n_rows'], 'row')} of {counted(view['n_classes'], 'class')}"
     out.print(f"[bold]{counted(len(rows), 'teacher')} on {over}[/]")
-    out.print(table)
+    for table in tables:
+        out.print(table)
     for row in rows:
         if row["error"] is not None:
             out.print(f"{escape(row['name'])} comes last: it {escape(row['error'])}", soft_wrap=True)
@@ -184,6 +192,11 @@ def show_ranking(view: Mapping[str, Any]) -> None:
     if interval:
         out.print(
             f"(Intervals cover {100 * view['confidence']:g}% of the resamples of the rows. "
-            "Best in: the share of resamples that a teacher wins.)",
+            "Wins: the share of resamples in which a teacher is the best.)",
             soft_wrap=not out.is_terminal,
         )
+
+
+def _score(row: Mapping[str, Any], metric: str) -> str:
+    value = row["scores"][metric]
+    return "" if value is None else f"{value:.4g}"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.threads import kernel_threads
 from consilience.kernels.unify.packed import Layout, in_turns
+
+Odds = NDArray[np.float32]
 
 
 def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) -> Floats:
@@ -52,18 +55,18 @@ def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) 
     return z
 
 
-def log_odds(logits: Floats, offsets: Ints) -> Floats:
+def log_odds(logits: Floats, offsets: Ints) -> Odds:
     """Return log p / (1 - p) for each column, p by the softmax over its block; NaN where a teacher abstains.
 
     p itself would not do: a p of 1 - 1e-20 and one of 1 - 1e-30 are the same number. A teacher with a single
-    class has log-odds of zero.
+    class has log-odds of zero. Single precision makes ties of what differs by rounding only.
     """
-    odds = np.empty(logits.shape)
+    odds = np.empty(logits.shape, dtype=np.float32)
     in_turns(lambda rows: _log_odds_rows(logits[rows], offsets, odds[rows]), len(logits))
     return odds
 
 
-def _ranks(values: Floats, reference: Floats | None) -> Floats:
+def _ranks(values: Odds, reference: Odds | None) -> Floats:
     """Return ranks from the top among a reference (or the values themselves), over its length plus one."""
     ranks, order = np.empty(len(values)), np.argsort(values)
     _fill_ranks(values, order, values[order] if reference is None else np.sort(reference), ranks)

@@ -1,0 +1,101 @@
+"""Ranks against scipy's `rankdata`, and their least squares against a dense pseudo-inverse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
+from scipy.stats import rankdata
+
+from consilience.kernels.unify.ranks import log_odds, rank_scores
+from consilience.labels import LabelSpace
+from consilience.unify.soft_labels import estimate_soft_labels
+
+Floats = NDArray[np.float64]
+
+LISTS = {
+    "connected": [["a", "b", "c"], ["c", "d"], ["d", "a", "e"]],
+    "groups": [["a", "b", "c"], ["d", "e"], ["e", "f", "g"]],
+    "one class": [["a", "b"], ["c"], ["b", "c"]],
+}
+
+
+def make(name: str, rows: int, seed: int) -> tuple[LabelSpace, Floats]:
+    space = LabelSpace(LISTS[name], disconnected="ignore")
+    logits = 3.0 * np.random.default_rng(seed).normal(size=(rows, space.n_columns))
+    return space, logits.round(1)  # rounding makes ties
+
+
+def plain_scores(space: LabelSpace, logits: Floats) -> Floats:
+    z = np.empty(logits.shape)
+    for i in range(space.n_teachers):
+        own = logits[:, space.block(i)]
+        k = own.shape[1]
+        others = [logsumexp(np.delete(own, j, axis=1), axis=1) if k > 1 else own[:, j] for j in range(k)]
+        odds = (own - np.stack(others, axis=1)).astype(
+            np.float32
+        )  # as in `log_odds`, ties in spite of rounding
+        column = rankdata(-odds, axis=0) / (len(own) + 1)
+        pooled = rankdata(-odds.ravel()).reshape(odds.shape) / (odds.size + 1)
+        z[:, space.block(i)] = -0.5 * np.log(column) - 0.5 * np.log(pooled)
+    return z
+
+
+def plain_soft_labels(space: LabelSpace, z: Floats) -> Floats:
+    """Minimise the sum of (u + c - z)^2 for each row, with the smallest c: eliminate u, then pinv."""
+    of_class = np.eye(space.n_classes)[space.columns]
+    of_teacher = np.eye(space.n_teachers)[np.repeat(np.arange(space.n_teachers), np.diff(space.offsets))]
+    mean = (of_class / of_class.sum(axis=0)).T
+    rest = np.eye(space.n_columns) - of_class @ mean
+    c = np.linalg.pinv(rest @ of_teacher) @ rest @ z.T
+    return np.asarray(softmax((mean @ (z.T - of_teacher @ c)).T, axis=1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", LISTS)
+def test_scores_are_those_of_rankdata(name: str, seed: int) -> None:
+    space, logits = make(name, 60, seed)
+    np.testing.assert_allclose(rank_scores(logits, space.offsets), plain_scores(space, logits), atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", LISTS)
+def test_soft_labels_have_the_smallest_shifts(name: str, seed: int) -> None:
+    space, logits = make(name, 40, seed)
+    expected = plain_soft_labels(space, plain_scores(space, logits))
+    np.testing.assert_allclose(estimate_soft_labels(logits, space, "ranks"), expected, atol=1e-10)
+
+
+def test_many_unconnected_teachers_have_the_smallest_shifts() -> None:
+    """With many teachers and few rows the least squares are solved in another way."""
+    lists = [[f"{i // 2}", f"{i // 2} {i}", f"only {i}"] for i in range(80)]
+    space = LabelSpace(lists, disconnected="ignore")
+    logits = np.random.default_rng(0).normal(size=(5, space.n_columns))
+    expected = plain_soft_labels(space, plain_scores(space, logits))
+    np.testing.assert_allclose(estimate_soft_labels(logits, space, "ranks"), expected, atol=1e-8)
+
+
+def test_log_odds_tell_certainties_apart_that_probabilities_cannot() -> None:
+    odds = log_odds(np.array([[100.0, 0.0, 1.0], [200.0, 0.0, 1.0]]), np.array([0, 3]))
+    assert odds[0, 0] == pytest.approx(100 - np.log(1 + np.e), rel=1e-7)
+    assert odds[1, 0] == pytest.approx(200 - np.log(1 + np.e), rel=1e-7)
+    assert odds[0, 1] == pytest.approx(-100.0, rel=1e-7)
+
+
+def test_rows_that_are_their_own_reference_have_the_same_ranks() -> None:
+    space, logits = make("connected", 50, 3)
+    own = rank_scores(logits, space.offsets)
+    np.testing.assert_array_equal(rank_scores(logits, space.offsets, logits), own)
+    np.testing.assert_array_equal(rank_scores(logits[:7], space.offsets, logits), own[:7])
+
+
+def test_who_abstains_has_no_rank_and_changes_no_other() -> None:
+    space, logits = make("connected", 50, 4)
+    logits[10:, space.block(1)] = np.nan
+    z = rank_scores(logits, space.offsets)
+    assert np.isnan(z[10:, space.block(1)]).all()
+    few = rank_scores(logits[:10], space.offsets)
+    np.testing.assert_array_equal(z[:10, space.block(1)], few[:, space.block(1)])
+    full = rank_scores(np.nan_to_num(logits), space.offsets)
+    np.testing.assert_array_equal(z[:, space.block(0)], full[:, space.block(0)])

@@ -1,0 +1,160 @@
+"""The default: ranks, mf-lf and ce pooled by how well they predict each teacher from the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.optimize import approx_fprime
+
+from consilience.exceptions import InvalidInputError
+from consilience.kernels.unify.packed import make_layout
+from consilience.kernels.unify.ranks import rank_scores
+from consilience.labels import LabelSpace
+from consilience.unify import pool as pooling
+from consilience.unify.methods import Options
+from consilience.unify.soft_labels import check_options, estimate_soft_labels, solve_soft_labels
+
+Floats = NDArray[np.float64]
+
+SETS = [[0, 1, 2, 3], [2, 3, 4, 5], [4, 5, 0, 1], [1, 3, 5, 0]]
+DISJOINT = [[0, 1, 2], [3, 4, 5]]
+OPTIONS = Options(temperature=1.0, tol=1e-8, max_iter=200, ridge=0.01, off_set=False)
+
+
+def crowd(
+    sets: list[list[int]],
+    seed: int,
+    *,
+    scales: tuple[float, ...] = (1.0,),
+    shift: float = 0.0,
+    rows: int = 600,
+) -> tuple[LabelSpace, Floats, NDArray[np.intp]]:
+    """Teachers that see the true class through noise; `shift` draws a bias for each column of theirs."""
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(6, size=rows)
+    blocks = []
+    for i, own in enumerate(sets):
+        seen = 4.0 * np.eye(6)[truth][:, own] + 1.5 * rng.normal(size=(rows, len(own)))
+        blocks.append(scales[i % len(scales)] * (seen + shift * rng.normal(size=len(own))))
+    return LabelSpace(sets, disconnected="ignore"), np.hstack(blocks), truth
+
+
+def accuracy(Q: Floats, truth: NDArray[np.intp]) -> float:
+    return float((Q.argmax(axis=1) == truth).mean())
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_teachers_of_other_scale_and_bias_are_made_comparable(seed: int) -> None:
+    space, logits, truth = crowd(SETS, seed, scales=(0.3, 1.0, 6.0), shift=2.0)
+    own = max(accuracy(estimate_soft_labels(logits, space, m), truth) for m in ("ce", "mf-lf", "sd"))
+    assert accuracy(estimate_soft_labels(logits, space, "ranks"), truth) > own + 0.04
+    assert accuracy(estimate_soft_labels(logits, space, "auto"), truth) > own + 0.04
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_teachers_without_a_common_class_are_put_together(seed: int) -> None:
+    space, logits, truth = crowd(DISJOINT, seed, scales=(0.3, 3.0))
+    own = max(accuracy(estimate_soft_labels(logits, space, m), truth) for m in ("ce", "mf-lf", "sd"))
+    for method in ("ranks", "auto"):
+        assert accuracy(estimate_soft_labels(logits, space, method), truth) > max(own + 0.2, 0.75)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_pool_leans_to_what_predicts_the_others(seed: int) -> None:
+    alike, unlike = crowd(SETS, seed), crowd(SETS, seed, scales=(0.3, 1.0, 6.0), shift=2.0)
+    weights = [
+        solve_soft_labels(logits, space, "auto", check_options("auto")).weights
+        for space, logits, _ in (alike, unlike)
+    ]
+    assert weights[0] is not None
+    assert weights[1] is not None
+    assert weights[1]["ranks"] > weights[0]["ranks"] + 0.2
+    assert sum(weights[0].values()) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_alike_teachers_lose_nothing_to_the_pool(seed: int) -> None:
+    space, logits, truth = crowd(SETS, seed)
+    own = max(accuracy(estimate_soft_labels(logits, space, m), truth) for m in ("ce", "mf-lf", "mf-p"))
+    assert accuracy(estimate_soft_labels(logits, space, "auto"), truth) > own - 0.01
+
+
+def test_the_pool_is_as_sure_as_the_ranks() -> None:
+    space, logits, _ = crowd(SETS, 0)
+    ranks = estimate_soft_labels(logits, space, "ranks").max(axis=1).mean()
+    assert estimate_soft_labels(logits, space, "auto").max(axis=1).mean() == pytest.approx(ranks, abs=1e-6)
+
+
+def test_a_temperature_softens_the_pool() -> None:
+    space, logits, _ = crowd(SETS, 0)
+    plain = estimate_soft_labels(logits, space, "auto")
+    soft = estimate_soft_labels(logits, space, "auto", temperature=2.0)
+    expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(soft, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("sets", [SETS, DISJOINT])
+def test_new_rows_are_labelled_as_among_the_reference(sets: list[list[int]]) -> None:
+    space, logits, _ = crowd(sets, 1, scales=(0.5, 2.0), rows=2000)
+    whole = estimate_soft_labels(logits, space, "auto")
+    few = estimate_soft_labels(logits[:9], space, "auto", reference=logits)
+    np.testing.assert_allclose(few, whole[:9], atol=1e-9)
+    part = estimate_soft_labels(logits[:500], space, "auto", reference=logits[1000:])
+    assert np.abs(part - whole[:500]).mean() < 0.02
+
+
+def test_only_methods_that_rank_take_a_reference() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=10)
+    with pytest.raises(InvalidInputError, match=r"reference= is for methods that rank rows.*method is 'ce'"):
+        estimate_soft_labels(logits, space, "ce", reference=logits)
+    with pytest.raises(InvalidInputError, match="logits have shape"):
+        estimate_soft_labels(logits, space, "ranks", reference=logits[:, 1:])
+
+
+def test_between_groups_the_ranks_decide() -> None:
+    space, logits, _ = crowd(DISJOINT, 2)
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    z = rank_scores(logits, layout.offsets)
+    pool = pooling.Pool(np.array([0.2, 0.3, 0.5]), np.outer([0.2, 0.3, 0.5], np.ones(6)))
+    Q = pool.logits(z, logits, layout, OPTIONS).soft_labels(1.0)
+    ranks = estimate_soft_labels(logits, space, "ranks")
+    np.testing.assert_allclose(Q[:, :3].sum(axis=1), ranks[:, :3].sum(axis=1), atol=1e-9)
+    U = np.stack(pooling.estimate_all(z, logits, layout, OPTIONS)[0])
+    within = np.exp(np.tensordot([0.2, 0.3, 0.5], U[:, :, :3], 1))
+    np.testing.assert_allclose(
+        Q[:, :3] / Q[:, :3].sum(axis=1, keepdims=True), within / within.sum(axis=1, keepdims=True), atol=1e-9
+    )
+
+
+def test_the_weights_are_where_the_likelihood_is_flat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The slope that the minimiser gets is that of finite differences, and it ends at zero or a bound."""
+    space, logits, _ = crowd(SETS, 3, scales=(0.5, 2.0))
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    z = rank_scores(logits, layout.offsets)
+    minimised = []
+    inner = pooling.minimize
+
+    def spy(loss, start, **options):  # type: ignore[no-untyped-def]
+        found = inner(loss, start, **options)
+        minimised.append((loss, found.x))
+        return found
+
+    monkeypatch.setattr(pooling, "minimize", spy)
+    pooling.choose_pool(z, logits, layout, OPTIONS)
+    ((loss, x),) = minimised
+    for point in (x, np.array([0.4, 1.1, 0.2])):
+        slope = approx_fprime(point, lambda w: loss(w)[0], 1e-6)
+        np.testing.assert_allclose(loss(point)[1], slope, atol=1e-5)
+    slope = loss(x)[1]
+    assert (np.abs(slope[x > 1e-6]) < 1e-3).all()
+    assert (slope[x <= 1e-6] > -1e-3).all()
+
+
+def test_a_class_about_which_nobody_answers_has_its_share() -> None:
+    space, logits, _ = crowd(SETS[:2], 4)
+    logits[0, space.block(1)] = np.nan  # nobody is left who knows 4 and 5
+    for method in ("ranks", "auto"):
+        Q = estimate_soft_labels(logits, space, method)
+        np.testing.assert_allclose(Q[0, 4:], 1 / 6)
+        np.testing.assert_allclose(Q.sum(axis=1), 1.0)
