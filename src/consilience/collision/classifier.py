@@ -66,8 +66,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     noise_rate : float or "auto", optional
         Share of labels that were replaced by one drawn from all classes with equal probability: eta of Fig.
         2. An observed label becomes the soft label eta / K + (1 - eta) * onehot. "auto" estimates it by
-        threefold cross-validation on the labels as they are. It needs a linear model, and 10 to 20 times as
-        long.
+        cross-validation on the labels as they are. It needs a linear model, and about ten times as long.
     transition : (K, K) array, optional
         For noise of any kind, instead of `noise_rate`: ``transition[l, k]`` is the probability to observe
         label l if class k is true, in the order of `classes_` (Sec. 3: the forward correction).
@@ -127,6 +126,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     >>> losses = ("cross-entropy", "collision", "generalised-collision")
     >>> scores = [CollisionClassifier(loss, noise_rate=0.7).fit(X, noisy).score(X, y) for loss in losses]
     >>> scores == sorted(scores), scores[2] > 0.88
+    (True, True)
+    >>> model = CollisionClassifier("generalised-collision", noise_rate="auto", random_state=0).fit(X, noisy)
+    >>> abs(model.noise_rate_ - 0.7) < 0.05, model.score(X, y) > 0.88
     (True, True)
     """
 

@@ -25,7 +25,10 @@ DEFAULT_DECAY = 0.01
 _FOLDS = 3
 _FIRST_RATE = 0.5
 _CLOSE = 0.1  # rates that differ by less train almost the same model
+_FIRST_DECAYS = 0.1, 0.01
 _FACTOR = 10**0.5
+# fits of the search may stop earlier than the last one
+_MAX_ITER, _LOOSER = 100, 5.0
 _LEAST_DECAY, _MOST_DECAY = 1e-5, 10.0
 
 
@@ -65,9 +68,12 @@ def choose_noise(
     """Return the settings whose models make held-out labels likeliest; None if no row can be held out.
 
     Each model is trained on two thirds of the rows and predicts the others. Their labels give a noise rate
-    and a likelihood. Models first assume a rate of 0.5, and then the last estimate. At a fixed decay this
-    decides how to scale features. Then decay goes down, or else up, by factors of sqrt(10), as long as the
-    held-out labels gain a nat.
+    and a likelihood. The first models assume a rate of 0.5, and all others the best estimate so far. Two
+    decays are tried, then the other ways to scale features. From the best, decay goes down, or else up, by
+    factors of sqrt(10), as long as the held-out labels gain a nat.
+
+    The decay returned is for a fit to all rows: with more rows it is weaker, so that decay and the sum of the
+    losses keep their balance.
 
     Parameters
     ----------
@@ -79,7 +85,7 @@ def choose_noise(
     weight_decay : float or None
         None to choose it.
     max_iter, tol
-        For each fit.
+        Of the fit to all rows. Those of the search stop a little earlier.
     rng : RandomState
         Deals rows to folds.
     """
@@ -93,19 +99,21 @@ def choose_noise(
         logits = np.empty(observed.shape)
         for fold in range(_FOLDS):
             out = folds == fold
-            fit = fit_linear(Z[~out], target[~out], loss, weight_decay=decay, max_iter=max_iter, tol=tol)
+            fit = fit_linear(Z[~out], target[~out], loss, weight_decay=decay, **stop)
             logits[out] = linear_logits(Z[out], fit.W)
         return Choice(standardize, decay, rate, estimate_noise(logits[held_out], observed[held_out]))
 
+    stop: dict[str, Any] = {"max_iter": min(max_iter, _MAX_ITER), "tol": _LOOSER * tol}
     first, *others = views
-    decay = DEFAULT_DECAY if weight_decay is None else weight_decay
-    best = tried(first, decay, _FIRST_RATE)
-    if abs(best.estimate.rate - _FIRST_RATE) > _CLOSE:
-        best = _better(best, tried(first, decay, best.estimate.rate))
+    strong, weak = _FIRST_DECAYS if weight_decay is None else (weight_decay, weight_decay)
+    best = tried(first, strong, _FIRST_RATE)
+    if strong != weak or abs(best.estimate.rate - _FIRST_RATE) > _CLOSE:
+        best = _better(best, tried(first, weak, best.estimate.rate))
     for other in others:
-        best = _better(best, tried(other, decay, best.estimate.rate))
+        best = _better(best, tried(other, best.weight_decay, best.estimate.rate))
     if weight_decay is None:
         best = _with_best_decay(best, tried, least_gain=1.0 / len(held_out))
+        best = best._replace(weight_decay=best.weight_decay * (_FOLDS - 1) / _FOLDS)
     return best
 
 
