@@ -98,6 +98,17 @@ def test_the_last_fit_uses_what_was_chosen(iris: Any) -> None:
     assert same.noise_rate_ == model.noise_rate_
 
 
+def test_decay_is_weak_for_clean_labels_and_strong_for_many_noisy_columns(iris: Any) -> None:
+    X, y = iris
+    for seed in range(3):
+        assert auto(random_state=seed).fit(X, y).weight_decay_ < 0.004
+        rng = np.random.RandomState(seed)
+        classes = rng.randint(3, size=300)
+        wide = rng.normal(size=(300, 150)) + 0.3 * rng.normal(size=(3, 150))[classes]
+        strong = auto("collision", random_state=seed).fit(wide, corrupted(classes, 0.5, seed))
+        assert strong.weight_decay_ > 0.1, seed
+
+
 def test_what_you_give_is_not_chosen(iris: Any) -> None:
     X, y = iris
     model = auto(weight_decay=0.2, standardize=False).fit(X, y)
