@@ -37,7 +37,6 @@ class Choice(NamedTuple):
 
     standardize: bool | str
     weight_decay: float
-    noise_rate: float  # that models were trained with
     estimate: NoiseEstimate
 
 
@@ -101,7 +100,7 @@ def choose_noise(
             out = folds == fold
             fit = fit_linear(Z[~out], target[~out], loss, weight_decay=decay, **stop)
             logits[out] = linear_logits(Z[out], fit.W)
-        return Choice(standardize, decay, rate, estimate_noise(logits[held_out], observed[held_out]))
+        return Choice(standardize, decay, estimate_noise(logits[held_out], observed[held_out]))
 
     stop: dict[str, Any] = {"max_iter": min(max_iter, _MAX_ITER), "tol": _LOOSER * tol}
     first, *others = views
