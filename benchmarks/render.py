@@ -27,6 +27,7 @@ from benchmarks.papers import (
     self_label,
 )
 from benchmarks.papers import render as papers
+from benchmarks.papers.noise_rate import RESULTS as NOISE_RATE_RESULTS
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
 from consilience.cli import console
@@ -149,6 +150,11 @@ def noisy_table() -> str:
     return papers.render_noisy(list(records.read(NOISY_RESULTS)))
 
 
+def noise_rate_tables() -> str:
+    """Return how classifiers do that are not told how many labels are wrong."""
+    return papers.render_noise_rate(list(records.read(NOISE_RATE_RESULTS)))
+
+
 def cluster_tables() -> str:
     """Return the comparison of clustering losses."""
     return cluster.render(list(records.read(cluster.RESULTS)))
@@ -218,6 +224,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
     "docs/unify.md": {"calibration": calibration_tables},
+    "docs/collision.md": {"noise-rate": noise_rate_tables},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
     "docs/rank.md": {
         "assess": assess_table,

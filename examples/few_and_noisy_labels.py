@@ -2,7 +2,7 @@
 
 1. Without labels, the clusters match the digits for most rows.
 2. With a label for one row in twenty, the clusters get names, and more rows are right.
-3. With more than half of the labels wrong, a classifier that knows their share still learns.
+3. With more than half of the labels wrong, a classifier still learns. It need not know their share.
 
 Run: python examples/few_and_noisy_labels.py
 """
@@ -47,3 +47,6 @@ print(f"With {np.sum(noisy != y)} labels of {len(y)} wrong")
 for loss in ("cross-entropy", "collision", "generalised-collision"):
     model = CollisionClassifier(loss, noise_rate=0.7).fit(X, noisy)
     print(f"  {loss:<22}{model.score(X_new, y_new):.0%} of new rows")
+blind = CollisionClassifier("generalised-collision", noise_rate="auto", random_state=0).fit(X, noisy)
+print(f"  the share unknown     {blind.score(X_new, y_new):.0%} of new rows")
+print(f"  the share estimated   {blind.noise_rate_:.0%}, and 70% is true")

@@ -107,6 +107,38 @@ def render_noisy(trials: Sequence[Mapping[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
+def render_noise_rate(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return a Markdown table for each data set: a row per method, a column per noise rate.
+
+    Parameters
+    ----------
+    trials : sequence of records
+        As `benchmarks.papers.noise_rate` wrote them.
+    """
+    groups: dict[tuple[str, int], dict[float, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for trial in trials:
+        setting = trial["setting"]
+        groups[setting["data"], setting["rows"]][setting["noise_rate"]].append(trial)
+    tables = []
+    for (data, rows), by_rate in groups.items():
+        columns = [make_column(f"eta {rate:g}", by_rate[rate]) for rate in sorted(by_rate)]
+        cells = [
+            _with_spread(column) | {'estimate of eta, "auto"': _estimate(by_rate[rate])}
+            for column, rate in zip(columns, sorted(by_rate), strict=True)
+        ]
+        members = [trial for some in by_rate.values() for trial in some]
+        title = f"**{data}**, at most {rows:,} rows, {columns[0].n_trials} trials"
+        table = _markdown([column.title for column in columns], cells, "method")
+        tables.append(f"{title}\n\n{table}\n\n{_provenance(members)}")
+    return "\n\n".join(tables)
+
+
+def _estimate(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return mean and standard deviation of the estimates with the generalised loss."""
+    values = np.array([trial["estimates"]['generalised-collision, "auto"'] for trial in trials])
+    return f"{values.mean():.2f} ± {values.std():.2f}"
+
+
 def _with_spread(column: Column) -> dict[str, str]:
     """Return mean and standard deviation of each method's accuracy in per cent, the best in bold."""
     best = max(column.accuracy, key=lambda name: float(column.accuracy[name].mean()))

@@ -216,7 +216,10 @@ def test_it_works_with_scikit_learns_tools(iris: Any) -> None:
         ({"transition": np.eye(2)}, r"expected \(3, 3\)"),
         ({"classes": ["a"]}, "The labels are numbers and the classes are text"),
         ({"weight_decay": -1}, "weight_decay=-1"),
-        ({"standardize": None}, "standardize=None"),
+        ({"standardize": 1}, "standardize=1"),
+        ({"standardize": "comon"}, "Did you mean 'common'"),
+        ({"noise_rate": "atuo"}, "Did you mean 'auto'"),
+        ({"noise_rate": "auto", "random_state": "x"}, "random_state='x' must be"),
     ],
 )
 def test_wrong_options_are_refused(options: Any, problem: str, iris: Any) -> None:

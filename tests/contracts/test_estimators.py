@@ -101,6 +101,7 @@ def expected(estimator: Any) -> dict[str, str]:
         SoftLabelClassifier("logistic", random_state=0),
         CollisionClassifier(),
         CollisionClassifier("generalised-collision", noise_rate=0.1),
+        CollisionClassifier(noise_rate="auto"),
         CollisionClustering(n_init=2),
         Unlabelled(n_init=2),
         Unlabelled(loss="sela", n_init=2),

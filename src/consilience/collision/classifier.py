@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from consilience._progress import Progress, silent
 from consilience._validation import (
+    as_random_state,
     check_choice,
     check_count,
     check_fitted,
@@ -20,6 +21,7 @@ from consilience._validation import (
     check_transition,
     validated_rows,
 )
+from consilience.collision.noise import DEFAULT_DECAY, choose_noise, fit_linear
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import (
@@ -29,7 +31,6 @@ from consilience.kernels.collision.entropy import (
     uniform_transition,
 )
 from consilience.kernels.columns import column_moments
-from consilience.kernels.linear_model import minimise_linear
 from consilience.students.make import check_model
 from consilience.students.training import read_soft_labels
 
@@ -61,20 +62,24 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         `consilience.nn.TorchStudent`; give one to set epochs, learning rate and so on.
     q : float, optional
         Power of ``"generalised-collision"`` (0.5 by default) and of ``"gce"`` (0.7).
-    noise_rate : float, optional
+    noise_rate : float or "auto", optional
         Share of labels that were replaced by one drawn from all classes with equal probability: eta of Fig.
-        2. An observed label becomes the soft label eta / K + (1 - eta) * onehot.
+        2. An observed label becomes the soft label eta / K + (1 - eta) * onehot. "auto" estimates it by
+        cross-validation on the labels as they are. It needs a linear model, and about ten times as long.
     transition : (K, K) array, optional
         For noise of any kind, instead of `noise_rate`: ``transition[l, k]`` is the probability to observe
         label l if class k is true, in the order of `classes_` (Sec. 3: the forward correction).
     classes : sequence, optional
         Names of the columns of soft labels; 0 to K - 1 by default. For hard labels they are the labels that
         occur. Give `classes` if some never occur, in the order of `transition`.
-    weight_decay : float
+    weight_decay : float, optional
         Half of it times the squared weights, without biases, is added to the mean loss of the linear model.
-    standardize : bool
-        Whether to train the linear model on features of mean 0 and variance 1. `coef_` and `intercept_` are
-        for X as you give it in either case.
+        By default 0.01, or chosen by cross-validation if `noise_rate` is "auto".
+    standardize : bool or "common", optional
+        True trains the linear model on features of mean 0 and variance 1. "common" divides all features by
+        one number, so that their variance is 1 on average: for features in the same unit, such as pixels.
+        False leaves them alone. `coef_` and `intercept_` are for X as you give it in any case. By default
+        True, or, if `noise_rate` is "auto", True or "common" by cross-validation.
     max_iter : int
         Most steps of L-BFGS.
     tol : float
@@ -82,7 +87,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     progress : callable, optional
         Called with (task, done, total) while a network is trained.
     random_state : int, RandomState or None
-        Makes the training of a network reproducible; the linear model draws nothing.
+        Makes the training of a network reproducible, and cross-validation for ``noise_rate="auto"``. Nothing
+        else is random.
 
     Attributes
     ----------
@@ -90,6 +96,10 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         The class of each column of `predict_proba`.
     transition_ : (K, K) array or None
         Turns observed labels into soft labels.
+    noise_rate_ : float or None
+        The noise rate that you gave, or the estimate.
+    weight_decay_, standardize_ : float; bool or "common"
+        As you gave them, or as chosen. Only for linear models.
     coef_, intercept_ : (K, d) and (K,) arrays
         The linear model: logits are ``X @ coef_.T + intercept_``.
     student_ : TorchStudent
@@ -116,6 +126,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     >>> scores = [CollisionClassifier(loss, noise_rate=0.7).fit(X, noisy).score(X, y) for loss in losses]
     >>> scores == sorted(scores), scores[2] > 0.88
     (True, True)
+    >>> model = CollisionClassifier("generalised-collision", noise_rate="auto", random_state=0).fit(X, noisy)
+    >>> abs(model.noise_rate_ - 0.7) < 0.05, model.score(X, y) > 0.88
+    (True, True)
     """
 
     def __init__(
@@ -124,11 +137,11 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         model: Any = "linear",
         *,
         q: float | None = None,
-        noise_rate: float | None = None,
+        noise_rate: float | Literal["auto"] | None = None,
         transition: ArrayLike | None = None,
         classes: Any = None,
-        weight_decay: float = 0.01,
-        standardize: bool = True,
+        weight_decay: float | None = None,
+        standardize: bool | Literal["common"] | None = None,
         max_iter: int = 500,
         tol: float = 1e-4,
         progress: Progress | None = None,
@@ -169,7 +182,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if not known.all():
             X, observed = X[known], observed[known]
         if self._is_linear:
-            self._fit_linear(X, observed if self.transition_ is None else observed @ self.transition_)
+            self._fit_linear(X, observed)
         else:
             self._fit_network(X, observed)
         return self
@@ -214,14 +227,26 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         if self.noise_rate is not None:
             if self.transition is not None:
                 raise InvalidInputError("Give noise_rate or transition, not both.")
-            if check_number("noise_rate", self.noise_rate, at_least=0) > 1:
-                raise InvalidInputError(
-                    "{argument} must be at most 1.", argument="noise_rate", value=self.noise_rate
-                )
-        check_number("weight_decay", self.weight_decay, at_least=0)
+            self._check_noise_rate()
+        if self.weight_decay is not None:
+            check_number("weight_decay", self.weight_decay, at_least=0)
         check_number("tol", self.tol, above=0)
         check_count("max_iter", self.max_iter)
-        check_choice("standardize", self.standardize, (True, False))
+        if self.standardize is not None:
+            check_choice("standardize", self.standardize, (True, False, "common"))
+
+    def _check_noise_rate(self) -> None:
+        if not isinstance(self.noise_rate, str):
+            check_number("noise_rate", self.noise_rate, at_least=0, at_most=1)
+            return
+        check_choice("noise_rate", self.noise_rate, ("auto",))
+        if not self._is_linear:
+            raise InvalidInputError(
+                "{argument} needs model='linear'. Estimate the rate with a linear model, and give its "
+                "noise_rate_ to the network.",
+                argument="noise_rate",
+                value=self.noise_rate,
+            )
 
     def _check_rows(self, X: Any, *, reset: bool) -> NDArray[Any]:
         if self._is_linear:
@@ -237,8 +262,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         self.transition_: Floats | None = None
         if self.transition is not None:
             self.transition_ = check_transition(self.transition, n_classes)
-        elif self.noise_rate is not None:
-            self.transition_ = uniform_transition(n_classes, float(self.noise_rate))
+        self.noise_rate_: float | None = None
+        if self.noise_rate is not None and self.noise_rate != "auto":
+            self._set_noise_rate(float(self.noise_rate))
         never: Any = ()
         if self.transition_ is not None:
             never = np.flatnonzero((observed @ self.transition_).sum(axis=1) == 0)
@@ -251,28 +277,17 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             )
         return observed
 
-    def _fit_linear(self, X: NDArray[Any], target: Floats) -> None:
-        mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.standardize:
-            mean, scale = column_moments(X)
-        constant = scale == 0
-        scale[constant] = 1.0
-        Z = ((X - mean) / scale).astype(X.dtype)
-        Z[:, constant] = 0.0  # without rounding, a constant column has no coefficient
-        from_logits, n = _FROM_LOGITS[self.loss], len(X)
+    def _set_noise_rate(self, rate: float) -> None:
+        self.noise_rate_, self.transition_ = rate, uniform_transition(len(self.classes_), rate)
 
-        def mean_loss(logits: Floats) -> tuple[float, Floats]:
-            losses, gradient = from_logits(logits, target, self._power)
-            return float(losses.mean()), gradient / n
-
-        fit = minimise_linear(
-            Z,
-            np.zeros((X.shape[1] + 1, target.shape[1])),
-            mean_loss,
-            weight_decay=float(self.weight_decay),
-            max_iter=int(self.max_iter),
-            tol=float(self.tol),
-        )
+    def _fit_linear(self, X: NDArray[Any], observed: Floats) -> None:
+        self.weight_decay_ = DEFAULT_DECAY if self.weight_decay is None else float(self.weight_decay)
+        self.standardize_: bool | str = True if self.standardize is None else self.standardize
+        if self.noise_rate == "auto":
+            self._estimate_noise(X, observed)
+        Z, mean, scale = _scaled(X, self.standardize_)
+        target = observed if self.transition_ is None else observed @ self.transition_
+        fit = fit_linear(Z, target, self._row_loss, **self._stop, weight_decay=self.weight_decay_)
         if not fit.converged:
             warnings.warn(
                 f"L-BFGS stopped after {fit.n_iter} steps with a gradient of up to {fit.gradient:.1e} "
@@ -283,6 +298,28 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         weights = fit.W[:-1] / scale[:, None]
         self.coef_, self.intercept_ = weights.T, fit.W[-1] - mean @ weights
         self.objective_, self.n_iter_ = fit.objective, fit.n_iter
+
+    def _estimate_noise(self, X: NDArray[Any], observed: Floats) -> None:
+        """Set the noise rate, and weight decay and scale of features where they are left open."""
+        kinds = (True, "common") if self.standardize is None else (self.standardize,)
+        chosen = choose_noise(
+            {kind: _scaled(X, kind)[0].astype(np.float32) for kind in kinds},
+            observed,
+            self._row_loss,
+            weight_decay=None if self.weight_decay is None else float(self.weight_decay),
+            rng=as_random_state(self.random_state),
+            **self._stop,
+        )
+        self._set_noise_rate(0.0 if chosen is None else chosen.estimate.rate)
+        if chosen is not None:
+            self.weight_decay_, self.standardize_ = chosen.weight_decay, chosen.standardize
+
+    def _row_loss(self, logits: Floats, target: Floats) -> tuple[Floats, Floats]:
+        return _FROM_LOGITS[self.loss](logits, target, self._power)
+
+    @property
+    def _stop(self) -> dict[str, Any]:
+        return {"max_iter": int(self.max_iter), "tol": float(self.tol)}
 
     def _fit_network(self, X: NDArray[Any], observed: Floats) -> None:
         from consilience.nn import (
@@ -307,3 +344,17 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         )
         self.student_, self.n_iter_ = student, student.n_iter_
         self.objective_ = float(student.history_[-1]["train_loss"])
+
+
+def _scaled(X: NDArray[Any], standardize: bool | str) -> tuple[NDArray[Any], Floats, Floats]:
+    """Return Z = (X - mean) / scale (n, d) in X's precision, with mean and scale (d,)."""
+    mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    if standardize:
+        mean, scale = column_moments(X)
+    constant = scale == 0
+    if standardize == "common" and not constant.all():
+        scale[:] = np.sqrt(np.mean(scale**2))
+    scale[constant] = 1.0
+    Z = ((X - mean) / scale).astype(X.dtype)
+    Z[:, constant] = 0.0  # without rounding, a constant column has no coefficient
+    return Z, mean, scale

@@ -206,7 +206,7 @@ def _agreement_weights(decisions: Sequence[_Decisions], useful: NDArray[np.bool_
 
 
 def _deviations(U: Floats, groups: Groups, component: Ints) -> Floats:
-    """Return the root mean square (L,) of logits (k, L) about their row means over the group of each class."""
+    """Return the root mean square (L,) of logits (k, L) about row means over the group of each class."""
     answered = groups.answered[groups.pattern]
     largest = float(np.abs(U).max(initial=0.0)) or 1.0  # squares of huge logits overflow
     deviations = np.zeros(len(component))
