@@ -69,7 +69,7 @@ def run_trial(seed: int) -> dict[str, float]:
     for name, student in STUDENTS.items():
         for balance in (True, False):
             for way, changes in WAYS.items():
-                unified = Unifier(teachers, student, balance=balance, random_state=seed, **changes)
+                unified = Unifier(teachers, student, "mf-lf", balance=balance, random_state=seed, **changes)
                 score = unified.fit(rows.X_transfer).score(rows.X_test[known], rows.y_test[known])
                 accuracy[_key(name, balance, way)] = round(float(score), 5)
     return accuracy
