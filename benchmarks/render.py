@@ -20,6 +20,7 @@ from benchmarks.papers import (
     calibration,
     centres,
     cluster,
+    default,
     distil,
     languages,
     records,
@@ -165,6 +166,11 @@ def self_label_table() -> str:
     return self_label.render(list(records.read(self_label.RESULTS)))
 
 
+def default_tables() -> str:
+    """Return what the default of `Unifier` gains over the paper's methods."""
+    return default.render(list(records.read(default.RESULTS)))
+
+
 def calibration_tables() -> str:
     """Return what calibration by agreement and off-set weighting gain."""
     return calibration.render(list(records.read(calibration.RESULTS)))
@@ -223,7 +229,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
-    "docs/unify.md": {"calibration": calibration_tables},
+    "docs/unify.md": {"default": default_tables, "calibration": calibration_tables},
     "docs/collision.md": {"noise-rate": noise_rate_tables},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
     "docs/rank.md": {
