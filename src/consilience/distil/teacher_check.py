@@ -49,7 +49,7 @@ class TeacherCheck:
         first sharpened or flattened as suits them best.
     added : float
         Nats that this regression gains over all held-out rows when it learns from the teacher, too, with the
-        weight that the teacher has earned. NaN if that was not tried.
+        weight that the teacher has earned. NaN if that was not tried, 0 if no weight made it better.
     accuracy : float
         How often the most probable class of the transported label is the label.
     labels_only_accuracy : float
@@ -82,9 +82,13 @@ class TeacherCheck:
 
     @property
     def knows_more(self) -> bool:
-        """Whether the teacher knows more than the labels, by more than one standard error."""
+        """Whether the teacher knows more than the labels, by more than one standard error.
+
+        It must not be less accurate, either: being unsure where one is wrong saves nats, and no mistakes.
+        """
         # 1e-9: two predictions that are the same differ by rounding only
-        return self.n_rows > 0 and self.gain > max(CONFIDENCE * self.error, 1e-9)
+        surer = self.n_rows > 0 and self.gain > max(CONFIDENCE * self.error, 1e-9)
+        return surer and self.accuracy >= self.labels_only_accuracy
 
     @property
     def reason(self) -> str:
@@ -96,7 +100,10 @@ class TeacherCheck:
                 f"could not be checked: it answered fewer than {MIN_ROWS} labelled rows that can be held "
                 "out (for which a class needs two)"
             )
-        figures = f"{self.gain:+.2f} +- {self.error:.2f} nats per row"
+        figures = (
+            f"{self.gain:+.2f} +- {self.error:.2f} nats per row, "
+            f"{self.accuracy:.0%} right instead of {self.labels_only_accuracy:.0%}"
+        )
         if not self.knows_more:
             return f"knows no more about {self.n_rows} held-out labels than the other labels do: {figures}"
         if not self.used:
@@ -171,14 +178,14 @@ def check_teacher(
     if folds.table is None:  # nothing to try, and to know more than the shares of classes is not much
         return replace(check, reliability=weights[0] / weights[-1])
     held_out = ~np.isnan(labels[:, 0])
-    before = calibrated_losses(folds.labels_only_log_proba[held_out], codes[held_out]).sum()
-    gains = []
+    log_p, truth = folds.labels_only_log_proba[held_out], codes[held_out]
+    best, added = 0.0, 0.0
     for weight in weights:
-        log_proba = student_log_proba(signal, task, folds, plans, weight, labelled_share)
-        gains.append(float(before - calibrated_losses(log_proba[held_out], codes[held_out]).sum()))
-    best = int(np.argmax(gains))
-    earned = weights[best] / weights[-1] if gains[best] > 0 else 0.0
-    return replace(check, reliability=earned, added=gains[best])
+        log_s = student_log_proba(signal, task, folds, plans, weight, labelled_share)[held_out]
+        gain = float((calibrated_losses(log_p, truth) - calibrated_losses(log_s, truth)).sum())
+        if gain > added and n_right(log_s, truth) >= n_right(log_p, truth):
+            best, added = weight, gain
+    return replace(check, reliability=best / weights[-1], added=added)
 
 
 def compare_labels(
@@ -210,8 +217,8 @@ def compare_labels(
         gain=float(gains.mean()),
         error=float(gains.std(ddof=1) / np.sqrt(len(gains))),
         added=np.nan,
-        accuracy=float((log_q.argmax(axis=1) == codes).mean()),
-        labels_only_accuracy=float((log_p.argmax(axis=1) == codes).mean()),
+        accuracy=n_right(log_q, codes) / len(codes),
+        labels_only_accuracy=n_right(log_p, codes) / len(codes),
         n_rows=len(codes),
     )
 
@@ -243,6 +250,11 @@ def student_log_proba(
 
     known = np.where(np.isin(fold, list(plans)), fold, -1)
     return _predict(folds.table, codes, len(task.classes), known, soft_labels)
+
+
+def n_right(log_proba: Floats, codes: NDArray[np.intp]) -> int:
+    """Return how often the most probable class is the label."""
+    return int(np.count_nonzero(log_proba.argmax(axis=1) == codes))
 
 
 def _predict(
