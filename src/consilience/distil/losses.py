@@ -101,8 +101,8 @@ def mixed_labels(
     """Return what a scikit-learn student learns: labels (n, K) and weights of rows (n,).
 
     The Sinkhorn distance is about epsilon KL(p_S, q), with q the transported label (exactly so where the
-    teacher is sure). So eq. (11) is least about where p_S = (y + c q) / (1 + c), c = teacher_weight epsilon.
-    Both y and q are at temperature 1 here.
+    teacher is sure). So eq. (11) is least about where p_S = (y + c q) / (1 + c). Here y and q are both at
+    temperature 1, and c is `TeacherSignal.label_weight`.
     """
     sums = np.zeros((len(task.codes), len(task.classes)))
     sums[task.labelled, task.codes[task.labelled]] = 1.0
@@ -167,7 +167,8 @@ def _kd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Tar
 
 
 def _kd_label(signal: TeacherSignal, task: Task, weight: float) -> tuple[Floats, float]:
-    return np.asarray(softmax(matched_logits(signal, task.classes), axis=1)), weight
+    proba = softmax(matched_logits(signal, task.classes), axis=1)
+    return np.asarray(proba), weight / signal.options.temperature**2
 
 
 def _rkd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:

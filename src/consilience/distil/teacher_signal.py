@@ -154,8 +154,12 @@ class TeacherSignal:
         return STRENGTH / self.epsilon if self.automatic else 1.0
 
     def label_weight(self, teacher_weight: float) -> float:
-        """Return what a transported label counts next to a true label: c of `mixed_labels`."""
-        return teacher_weight * self.strength * self.epsilon
+        """Return c: what a transported label at temperature 1 counts next to a true label.
+
+        The distance is about epsilon KL(p_S, q) at the temperature tau. By the logits of the student, that is
+        curved as much as epsilon / tau^2 times the cross-entropy at temperature 1.
+        """
+        return teacher_weight * self.strength * self.epsilon / self.options.temperature**2
 
     def transported_labels(self) -> Floats:
         """Return the transported label (n, K) of each row; NaN where the teacher abstained."""
