@@ -77,8 +77,8 @@ class CrossTaskDistiller(StudentClassifier):
         Give a `consilience.nn.TorchStudent` to choose otherwise.
     teacher_weight : float or "auto"
         Weight of the teachers' part, lambda of eq. (11); 10 or 100 in the paper. 0 trains with the labels
-        only. With "auto" each teacher has to earn its weight, 0, 10, 30 or 100, on held-out labels (ours), and
-        a third of it counts on labelled rows; see `check`. A number is used as it is, for every teacher and
+        only. With "auto" each teacher has to earn its weight, 0, 10, 30 or 100, on held-out labels (ours).
+        A third of it counts on labelled rows; see `check`. A number is used as it is, for every teacher and
         on all rows.
     temperature : float
         tau of eq. (10), for teacher and student in the teachers' part. `predict_proba` is at temperature 1.
