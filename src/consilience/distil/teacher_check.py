@@ -179,13 +179,51 @@ def check_teacher(
         return replace(check, reliability=weights[0] / weights[-1])
     held_out = ~np.isnan(labels[:, 0])
     log_p, truth = folds.labels_only_log_proba[held_out], codes[held_out]
-    best, added = 0.0, 0.0
-    for weight in weights:
-        log_s = student_log_proba(signal, task, folds, plans, weight, labelled_share)[held_out]
-        gain = float((calibrated_losses(log_p, truth) - calibrated_losses(log_s, truth)).sum())
-        if gain > added and n_right(log_s, truth) >= n_right(log_p, truth):
-            best, added = weight, gain
-    return replace(check, reliability=best / weights[-1], added=added)
+    students = [
+        student_log_proba(signal, task, folds, plans, weight, labelled_share)[held_out] for weight in weights
+    ]
+    best, added = choose_weight(log_p, students, truth)
+    return replace(check, reliability=0.0 if best is None else weights[best] / weights[-1], added=added)
+
+
+def choose_weight(
+    log_p: Floats, students: Sequence[Floats], codes: NDArray[np.intp]
+) -> tuple[int | None, float]:
+    """Return which student to take, None for the one with labels only, and the nats that it gains.
+
+    The best student must gain over the one with labels only. Then the one with the largest weight is taken
+    that is not worse than the best by more than one standard error: its teacher knows more than the labels.
+    A student whose accuracy falls by more than one standard error is never taken.
+
+    Parameters
+    ----------
+    log_p : (n, K) array
+        Log-probabilities of held-out rows by the student with labels only.
+    students : sequence of (n, K) arrays
+        The same by students with a teacher of ascending weight.
+    codes : (n,) array of int
+        The labels.
+    """
+    before, was_right = calibrated_losses(log_p, codes), log_p.argmax(axis=1) == codes
+    losses = {}
+    for i, log_s in enumerate(students):
+        lost = was_right.astype(float) - (log_s.argmax(axis=1) == codes)
+        if lost.mean() <= standard_error(lost):
+            losses[i] = calibrated_losses(log_s, codes)
+    if not losses:
+        return None, 0.0
+    best = min(losses, key=lambda i: float(losses[i].sum()))
+    if not losses[best].sum() < before.sum():
+        return None, 0.0
+    good = [
+        i for i in losses if (losses[i] - losses[best]).mean() <= standard_error(losses[i] - losses[best])
+    ]
+    return good[-1], float((before - losses[good[-1]]).sum())
+
+
+def standard_error(values: Floats) -> float:
+    """Return the standard error of the mean of values (n,)."""
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
 
 
 def compare_labels(
@@ -215,7 +253,7 @@ def compare_labels(
         name,
         reliability=0.0,
         gain=float(gains.mean()),
-        error=float(gains.std(ddof=1) / np.sqrt(len(gains))),
+        error=standard_error(gains),
         added=np.nan,
         accuracy=n_right(log_q, codes) / len(codes),
         labels_only_accuracy=n_right(log_p, codes) / len(codes),
