@@ -21,6 +21,7 @@ from benchmarks.papers import (
     centres,
     cluster,
     distil,
+    harm,
     languages,
     records,
     render_assess,
@@ -175,6 +176,11 @@ def shift_table() -> str:
     return centres.render_shift(list(records.read(centres.RESULTS)))
 
 
+def harm_table() -> str:
+    """Return what teachers gain or cost a student with weak features."""
+    return harm.render(list(records.read(harm.RESULTS)))
+
+
 def distil_tables() -> str:
     """Return the distillation experiments of SCTD."""
     published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
@@ -220,6 +226,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "gap": gap_table,
         "coarse": coarse_table,
     },
+    "docs/distil.md": {"harm": harm_table},
     "docs/benchmarks.md": {
         "speed": speed_table,
         "papers": paper_tables,

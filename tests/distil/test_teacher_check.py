@@ -17,6 +17,7 @@ from consilience.distil.teacher_check import (
     MIN_ROWS,
     Folds,
     check_teacher,
+    choose_weight,
     compare_labels,
     student_log_proba,
 )
@@ -177,6 +178,21 @@ def test_a_weight_that_makes_the_student_worse_is_not_earned(monkeypatch: Any) -
         assert found.reliability in reliability
     assert (found.added, found.used) == (0.0, False)
     assert "made a student no better on 40 held-out rows" in found.reason
+
+
+def test_the_largest_weight_within_one_standard_error_of_the_best_is_taken() -> None:
+    labels_only = np.log(np.where(np.arange(60)[:, None] < 30, RIGHT, 0.25))
+    better = np.log(np.where(np.arange(60)[:, None] < 50, RIGHT, 0.25))
+    noise = 0.1 * np.random.RandomState(0).normal(size=(60, 4))
+    index, gain = choose_weight(labels_only, [labels_only, better, better + noise], CODES)
+    assert (index, gain > 5) == (2, True)
+    assert choose_weight(labels_only, [better, labels_only, labels_only], CODES)[0] == 0
+    assert choose_weight(labels_only, [labels_only, labels_only], CODES) == (None, 0.0)
+    # less sure and wrong more often: never, whatever it saves
+    often_wrong = np.log(np.where(np.arange(60)[:, None] < 40, RIGHT, 0.25 + 0.02 * np.eye(4)[CODES - 1]))
+    barely_right = np.log(0.25 + 1e-3 * np.eye(4)[CODES])
+    mostly = np.where(np.arange(60)[:, None] < 30, np.log(RIGHT), barely_right)
+    assert choose_weight(mostly, [often_wrong], CODES) == (None, 0.0)
 
 
 def test_the_students_stand_in_is_the_logistic_regression_of_scikit_learn(monkeypatch: Any) -> None:
