@@ -234,7 +234,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     seeds = sorted({trial["seed"] for trial in trials})
     commits = sorted({trial["commit"][:12] for trial in trials})
     about = (
-        f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10 and 20 labels per class; `python -m benchmarks.papers.harm`, "
+        f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10, 20 labels per class; `python -m benchmarks.papers.harm`, "
         f"commits {', '.join(commits)}."
     )
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", about])
