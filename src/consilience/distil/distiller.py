@@ -45,10 +45,12 @@ from consilience.transport.centres import KINDS
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
 # A network gets at least this many steps of the optimiser, however few the rows.
 MIN_STEPS = 800
-# With teacher_weight="auto": the weights that teachers can earn, the part of it that counts on labelled rows,
-# where the label is known, and the weight of teachers that are not checked. Chosen on digits, CIFAR-100 and
-# CUB, on seeds that no test and no table uses.
-WEIGHTS, LABELLED_SHARE, UNCHECKED_WEIGHT = (10.0, 30.0, 100.0), 1 / 3, 10.0
+# With teacher_weight="auto": the weights that teachers can earn, for a network and for a scikit-learn
+# student; the part of it that counts on labelled rows, where the label is known; and the weight of teachers that are not
+# checked. A network takes a limited number of steps, and larger weights slow it down. Chosen on digits,
+# CIFAR-100 and CUB, on seeds that no test and no table uses.
+WEIGHTS = {"logits": (3.0, 10.0, 30.0), "probabilities": (10.0, 30.0, 100.0)}
+LABELLED_SHARE, UNCHECKED_WEIGHT = 1 / 3, 10.0
 
 
 class Examined(NamedTuple):
@@ -77,7 +79,8 @@ class CrossTaskDistiller(StudentClassifier):
         Give a `consilience.nn.TorchStudent` to choose otherwise.
     teacher_weight : float or "auto"
         Weight of the teachers' part, lambda of eq. (11); 10 or 100 in the paper. 0 trains with the labels
-        only. With "auto" each teacher has to earn its weight, 0, 10, 30 or 100, on held-out labels (ours).
+        only. With "auto" each teacher has to earn its weight on held-out labels (ours): 0, 10, 30 or 100,
+        and for networks 0, 3, 10 or 30.
         A third of it counts on labelled rows; see `check`. A number is used as it is, for every teacher and
         on all rows.
     temperature : float
@@ -223,7 +226,8 @@ class CrossTaskDistiller(StudentClassifier):
             unneeded = labels_only and self.teachers is None
             opened = OpenedTeachers([], [], None) if unneeded else open_teachers(self.teachers)
             teachers = opened.teachers
-            examined = [] if labels_only else self._examine(task, teachers, loss)
+            choices = self._choices(loss, student)
+            examined = [] if labels_only else self._examine(task, teachers, loss, choices)
         weights = self._weigh(examined, opened.scores) if examined else np.zeros(len(teachers))
         with timed(seconds, "training"):
             self._train(student, task, examined, weights, loss)
@@ -308,7 +312,13 @@ class CrossTaskDistiller(StudentClassifier):
             )
         return student
 
-    def _examine(self, task: Task, teachers: Sequence[Teacher], loss: DistillationLoss) -> list[Examined]:
+    def _examine(
+        self,
+        task: Task,
+        teachers: Sequence[Teacher],
+        loss: DistillationLoss,
+        choices: tuple[Sequence[float], float],
+    ) -> list[Examined]:
         """Ask every teacher once, make its costs, and check it."""
         store = as_store(self.cache)
         costs = _cost_per_teacher(self.cost, len(teachers))
@@ -336,16 +346,16 @@ class CrossTaskDistiller(StudentClassifier):
                 continue
             check = None
             if folds is not None:
-                check = check_teacher(signal, task, folds, *self._choices(loss))
+                check = check_teacher(signal, task, folds, *choices)
             examined.append(Examined(teacher, signal, check))
         return examined
 
-    def _choices(self, loss: DistillationLoss) -> tuple[Sequence[float], float]:
+    def _choices(self, loss: DistillationLoss, student: Any) -> tuple[Sequence[float], float]:
         """Return the weights that a teacher can have, besides 0, and the part of it on labelled rows."""
         if not isinstance(self.teacher_weight, str):
             return (float(self.teacher_weight),), 1.0
         if self._chooses_weights and loss.checked:
-            return WEIGHTS, LABELLED_SHARE
+            return WEIGHTS[student.scores], LABELLED_SHARE
         return (UNCHECKED_WEIGHT,), 1.0
 
     def _signal_options(self, cost: Any, seed: int) -> SignalOptions:
@@ -391,7 +401,7 @@ class CrossTaskDistiller(StudentClassifier):
     ) -> None:
         """Fit the student."""
         signals, used = [], task.labelled
-        (*_, largest), share = self._choices(loss)
+        (*_, largest), share = self._choices(loss, student)
         for (_, signal, _), weight in zip(examined, weights, strict=False):
             if signal is not None and weight > 0:
                 signals += _by_rows(signal, largest * weight, share, task.labelled)
