@@ -228,9 +228,10 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
         if {"before", "now"} <= set(gains):
             groups[key[:3]].append(gains)
             groups["all", key[1], "any"].append(gains)
+    keys = sorted(groups, key=lambda key: (key[0] == "all", *map(str, key)))
     head = ["data", "student", "unlabelled rows", "pairs", "mean", "lose over 1", "mean before"]
     head += ["lose over 1 before", "gains kept"]
-    lines = [head, ["---"] * len(head), *([*map(str, key), *_figures(groups[key])] for key in groups)]
+    lines = [head, ["---"] * len(head), *([*map(str, key), *_figures(groups[key])] for key in keys)]
     seeds = sorted({trial["seed"] for trial in trials})
     commits = sorted({trial["commit"][:12] for trial in trials})
     about = (
