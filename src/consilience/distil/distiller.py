@@ -47,8 +47,8 @@ Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
 MIN_STEPS = 800
 # With teacher_weight="auto": the weights that teachers can earn, for a network and for a scikit-learn
 # student; the part of it that counts on labelled rows, where the label is known; and the weight of teachers
-# that are not checked. A network takes a limited number of steps, and larger weights slow it down. Chosen on
-# digits, CIFAR-100 and CUB, on seeds that no table uses.
+# that are not checked. A network takes a limited number of steps, and larger weights slow it down. See
+# benchmarks/papers/harm.py for the data that chose them.
 WEIGHTS = {"logits": (3.0, 10.0, 30.0), "probabilities": (10.0, 30.0, 100.0)}
 LABELLED_SHARE, UNCHECKED_WEIGHT = 1 / 3, 10.0
 
