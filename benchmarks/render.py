@@ -22,6 +22,7 @@ from benchmarks.papers import (
     cluster,
     default,
     distil,
+    harm,
     languages,
     records,
     render_assess,
@@ -187,6 +188,11 @@ def shift_table() -> str:
     return centres.render_shift(list(records.read(centres.RESULTS)))
 
 
+def harm_table() -> str:
+    """Return what teachers gain or cost a student with weak features."""
+    return harm.render(list(records.read(harm.RESULTS)))
+
+
 def distil_tables() -> str:
     """Return the distillation experiments of SCTD."""
     published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
@@ -239,6 +245,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "coarse": coarse_table,
         "random": random_table,
     },
+    "docs/distil.md": {"harm": harm_table},
     "docs/benchmarks.md": {
         "speed": speed_table,
         "papers": paper_tables,

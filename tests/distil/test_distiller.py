@@ -89,7 +89,8 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Any) -> None:
 @pytest.mark.parametrize("student", ["logistic", DecisionTreeClassifier(), MLPClassifier((16,), max_iter=5)])
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
 def test_any_scikit_learn_student_learns_transported_labels(digits: Any, student: Any) -> None:
-    model = CrossTaskDistiller(digits.first_six, student, random_state=0).fit(digits.X, digits.y)
+    model = CrossTaskDistiller(digits.first_six, student, 10.0, random_state=0).fit(digits.X, digits.y)
+    assert model.teacher_weights_.tolist() == [1.0]
     assert model.predict_proba(digits.X_test).shape == (len(digits.X_test), 10)
     assert model.student_.columns_.tolist() == list(range(10))
 
@@ -212,7 +213,7 @@ def test_a_poisoned_teacher_is_dropped(digits: Any, kind: str, student: str) -> 
         return quick(10) if student == "network" else student
 
     teacher = poisoned(kind, digits)
-    with pytest.warns(ConsilienceWarning, match=r"was dropped because it (tells nothing|adds only) .* nats"):
+    with pytest.warns(ConsilienceWarning, match=r"was dropped because it knows no more about .* nats"):
         model = CrossTaskDistiller(teacher, make(), random_state=0).fit(digits.X, digits.y)
     labels_only = CrossTaskDistiller(teacher, make(), loss="none", random_state=0).fit(digits.X, digits.y)
     assert model.teacher_weights_.tolist() == [0.0]
@@ -246,18 +247,20 @@ def test_a_poisoned_teacher_does_no_harm_where_labels_are_too_few_to_check_it(di
 
 
 def test_among_several_teachers_the_good_one_counts_and_the_nasty_one_does_not(digits: Any) -> None:
-    teachers = {"six": digits.first_six, "nasty": poisoned("nasty", digits), "ten": digits.all_ten}
+    teacher = as_teacher(digits.all_ten)
+    softer = as_teacher(lambda X: 0.3 * teacher.predict_logits(X), range(10), "softer", output="logits")
+    teachers = {"softer": softer, "nasty": poisoned("nasty", digits), "ten": digits.all_ten}
     with pytest.warns(ConsilienceWarning, match="'nasty' was dropped"):
         model = CrossTaskDistiller(teachers, quick(), random_state=0).fit(digits.X, digits.y)
-    six, nasty, ten = model.teacher_weights_
+    softer_weight, nasty, ten = model.teacher_weights_
     assert nasty == 0
-    assert 0 < six < ten <= 1
-    assert [check.name for check in model.checks_] == ["six", "nasty", "ten"]
+    assert 0 < softer_weight < 1
+    assert 0 < ten < 1
+    assert [check.name for check in model.checks_] == ["softer", "nasty", "ten"]
     reliability = np.array([check.reliability for check in model.checks_])
-    assert 0 < reliability[0] < 1
-    added = [check.added if check.used else np.nan for check in model.checks_]
-    np.testing.assert_allclose(model.teacher_weights_, reliability * score_weights(added, 1.0))
-    assert [cost.shape for cost in model.costs_] == [(6, 10), (10, 10), (10, 10)]
+    gains = [check.gain if check.used else np.nan for check in model.checks_]
+    np.testing.assert_allclose(model.teacher_weights_, reliability * score_weights(gains, 1.0))
+    assert [cost.shape for cost in model.costs_] == [(10, 10), (10, 10), (10, 10)]
     assert model.score(digits.X_test, digits.y_test) > 0.6
 
 
@@ -270,7 +273,8 @@ def test_a_teacher_that_fails_is_dropped_while_another_is_left(digits: Any, chec
     teachers = [bad, digits.all_ten]
     with pytest.warns(ConsilienceWarning, match=r"'bad' was dropped because it .*out of memory"):
         model = CrossTaskDistiller(teachers, "logistic", check=check, random_state=0).fit(digits.X, digits.y)
-    assert model.teacher_weights_.tolist() == [0.0, 1.0]
+    assert model.teacher_weights_[0] == 0
+    assert model.teacher_weights_[1] > 0
     assert "out of memory" in model.checks_[0].reason
     assert [cost.shape for cost in model.costs_] == [(4, 10), (10, 10)]
     only = CrossTaskDistiller(digits.all_ten, "logistic", check=check, random_state=0)
@@ -322,14 +326,42 @@ def test_scores_that_differ_by_rounding_weigh_the_same() -> None:
     np.testing.assert_allclose(score_weights([0.1 + 0.2, 0.3, 0.3], 1.0), 1 / 3, rtol=1e-12)
 
 
+def test_a_number_is_used_as_it_is_on_all_rows_and_for_every_teacher(digits: Any) -> None:
+    seen: list[Any] = []
+
+    class Watching(LogisticRegression):
+        def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+            seen.append(np.asarray(sample_weight))
+            return super().fit(X, y, sample_weight)
+
+    X = np.concatenate([digits.X, digits.X_test[:30]])
+    y = np.concatenate([digits.y, np.full(30, -1)])
+    nasty = poisoned("nasty", digits)
+    model = CrossTaskDistiller(nasty, Watching(), 30.0, threshold=0.0, random_state=0).fit(X, y)
+    assert (model.teacher_weights_.tolist(), model.checks_) == ([1.0], [])
+    # c = 30 * 0.3 / 9 = 1: labelled rows weigh two, unlabelled ones one, in units of the largest
+    assert seen[0].sum() == pytest.approx(50 + 30 / 2)
+    model = CrossTaskDistiller(nasty, Watching(), 30.0, check=True, random_state=0)
+    with pytest.warns(ConsilienceWarning) as told:
+        model.fit(X, y)
+    assert "'nasty' was dropped" in str(told[0].message)
+    # earned: a third of the weight on labelled rows
+    model = CrossTaskDistiller(digits.all_ten, Watching(), threshold=0.0, random_state=0).fit(X, y)
+    c = 100 * model.checks_[0].reliability * 0.3 / 9
+    assert c > 0
+    assert seen[-1].sum() == pytest.approx((50 * (1 + c / 3) + 30 * c) / max(1 + c / 3, c))
+
+
 def test_unlabelled_rows_are_left_to_teachers_who_know_more_than_the_labels(digits: Any) -> None:
     X = np.concatenate([digits.X, digits.X_test[:50]])
     y = np.concatenate([digits.y, np.full(50, -1)])
-    with pytest.warns(CoverageWarning, match="50 rows without a label are not used"):
+    with pytest.warns(ConsilienceWarning) as told:
         partial = CrossTaskDistiller(digits.first_six, quick(2), random_state=0).fit(X, y)
-    assert not partial.checks_[0].beats_labels
+    assert [warning.category for warning in told] == [ConsilienceWarning, CoverageWarning]
+    assert "50 rows without a label are not used" in str(told[1].message)
+    assert not partial.checks_[0].knows_more
     whole = CrossTaskDistiller(digits.all_ten, quick(2), random_state=0).fit(X, y)
-    assert whole.checks_[0].beats_labels
+    assert whole.checks_[0].used
     assert (partial.n_labels_, whole.n_labels_) == (50, 50)
 
 
@@ -434,7 +466,7 @@ def test_progress_is_reported(digits: Any) -> None:
         seen[task] = (done, total)
 
     teachers = [digits.all_ten, digits.first_six]
-    CrossTaskDistiller(teachers, quick(3), progress=progress, random_state=0).fit(digits.X, digits.y)
+    CrossTaskDistiller(teachers, quick(3), 10.0, progress=progress, random_state=0).fit(digits.X, digits.y)
     assert seen == {"scoring": (100, 100), "training": (3, 3)}
 
 
@@ -449,6 +481,7 @@ def test_few_rows_are_trained_on_in_small_batches() -> None:
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"loss": "sinkhron"}, "loss='sinkhron' is unknown.*Did you mean 'sinkhorn'"),
     ({"teacher_weight": -1}, "teacher_weight=-1 must be a finite number of at least 0"),
+    ({"teacher_weight": "much"}, "teacher_weight='much' is unknown; use 'auto'"),
     ({"temperature": 0}, "temperature=0 must be"),
     ({"epsilon": 0.0}, "epsilon=0.0 must be"),
     ({"epsilon": "small"}, "epsilon='small' is unknown; use 'auto'"),
@@ -509,7 +542,7 @@ def test_infinite_labels_are_told_without_a_warning(digits: Any) -> None:
 def test_kd_wants_the_same_classes(digits: Any) -> None:
     for student in (quick(2), "logistic"):
         with pytest.raises(InvalidInputError, match=r"do not share 6, 7, 8, 9\. Use loss='sinkhorn'"):
-            CrossTaskDistiller(digits.first_six, student, loss="kd").fit(digits.X, digits.y)
+            CrossTaskDistiller(digits.first_six, student, 10.0, loss="kd").fit(digits.X, digits.y)
 
 
 def test_kd_matches_classes_by_name(digits: Any) -> None:

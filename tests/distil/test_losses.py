@@ -25,18 +25,39 @@ def signal(epsilon: Any = "auto") -> Any:
 
 def test_mixed_labels_follow_a_teacher_in_its_rows_only() -> None:
     own = signal()
-    labels, weights, power = mixed_labels(TASK, [WeightedSignal(own, 5.0, FOLLOWED)], LOSSES["sinkhorn"], 2.0)
-    c = 5.0 * 0.3  # with an automatic epsilon, teacher_weight counts 0.3
-    q, onehot = own.transported_labels(), np.vstack([np.eye(3), np.eye(3), np.zeros((2, 3))])
+    labels, weights = mixed_labels(TASK, [WeightedSignal(own, 5.0, FOLLOWED)], LOSSES["sinkhorn"])
+    c = 5.0 * 0.3 / 2.0**2  # with an automatic epsilon, teacher_weight counts 0.3; the temperature is 2
+    q, onehot = own.transported_labels() ** 2, np.vstack([np.eye(3), np.eye(3), np.zeros((2, 3))])
+    q /= q.sum(axis=1, keepdims=True)
     mass = np.array([1.0] * 6 + [0.0] * 2) + c * FOLLOWED
     expected = (onehot + c * FOLLOWED[:, None] * q)[mass > 0] / mass[mass > 0, None]
     np.testing.assert_allclose(labels[mass > 0], expected)
     np.testing.assert_allclose(weights, mass / mass.max())
-    assert power == pytest.approx(1 + c * 6 / (6 + c * 6))
     # a given epsilon is taken as it is
     given = signal(0.4)
-    _, weights, _ = mixed_labels(TASK, [WeightedSignal(given, 5.0, FOLLOWED)], LOSSES["sinkhorn"], 2.0)
-    np.testing.assert_allclose(weights[2], 1 / (1 + 5.0 * 0.4))
+    _, weights = mixed_labels(TASK, [WeightedSignal(given, 5.0, FOLLOWED)], LOSSES["sinkhorn"])
+    np.testing.assert_allclose(weights[2], 1 / (1 + 5.0 * 0.4 / 2.0**2))
+
+
+def test_the_weight_of_a_transported_label_is_the_curvature_of_the_term_of_eq_11() -> None:
+    """By finite differences of the logits, around a student that matches the teacher."""
+    torch = pytest.importorskip("torch")
+    from consilience.nn import SinkhornLoss
+
+    own = signal(0.4)
+    q = own.student_labels(own.transported_labels()[:1])
+    z, step = np.log(q), 1e-2 * np.array([[1.0, -2.0, 1.0]])
+    distance = SinkhornLoss(own.shifted_cost(), 0.4, 2.0, tol=1e-12, max_iter=100_000).double()
+
+    def term(logits: Any) -> float:
+        return float(distance(torch.tensor(logits), torch.tensor(own.observed.logits[:1])))
+
+    def cross_entropy(logits: Any) -> float:
+        return float(-(q * (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))).sum())
+
+    term_curve, label_curve = (f(z + step) - 2 * f(z) + f(z - step) for f in (term, cross_entropy))
+    assert 5.0 * term_curve == pytest.approx(own.label_weight(5.0) * label_curve, rel=0.5)
+    assert abs(term(z + step) - term(z - step)) < 0.1 * term_curve  # the least value is at q
 
 
 def test_stacked_targets_hide_a_teacher_outside_its_rows() -> None:

@@ -31,8 +31,12 @@ def scaled_kd(
 def test_an_own_loss_trains_as_the_same_loss_of_ours(digits: Any) -> None:
     X = np.concatenate([digits.X, digits.X_test[:30]])
     y = np.concatenate([digits.y, np.full(30, -1)])
-    own = CrossTaskDistiller(digits.all_ten, network(5), 2.0, 3.0, loss=scaled_kd, random_state=0).fit(X, y)
-    ours = CrossTaskDistiller(digits.all_ten, network(5), 18.0, 3.0, loss="kd", random_state=0).fit(X, y)
+    own, ours = (
+        CrossTaskDistiller(
+            digits.all_ten, network(5), weight, 3.0, loss=loss, check=True, random_state=0
+        ).fit(X, y)
+        for weight, loss in ((2.0, scaled_kd), (18.0, "kd"))
+    )
     np.testing.assert_allclose(own.predict_proba(digits.X_test), ours.predict_proba(digits.X_test), atol=1e-4)
     assert own.checks_[0].reliability == ours.checks_[0].reliability > 0
     assert own.teacher_weights_.tolist() == ours.teacher_weights_.tolist()
@@ -67,7 +71,7 @@ def test_a_module_may_be_an_own_loss_and_stays_as_it_was(digits: Any) -> None:
 
     bridge = Bridge()
     before = bridge.map.weight.detach().clone()
-    model = CrossTaskDistiller(digits.first_six, network(5), loss=bridge, random_state=0)
+    model = CrossTaskDistiller(digits.first_six, network(5), 10.0, loss=bridge, random_state=0)
     model.fit(digits.X, digits.y)
     assert torch.equal(bridge.map.weight, before)
     assert model.history_[-1]["train_loss"] < model.history_[0]["train_loss"]

@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from sklearn.linear_model import LogisticRegression
 
-from consilience.distil import teacher_check
-from consilience.distil.teacher_check import MAX_COLUMNS, MAX_ROWS, MIN_ROWS, Folds, check_teacher
+from consilience import as_teacher
+from consilience.distil.teacher_check import (
+    MAX_COLUMNS,
+    MAX_ROWS,
+    MIN_ROWS,
+    Folds,
+    check_teacher,
+    choose_weight,
+    compare_labels,
+    student_log_proba,
+)
+from consilience.distil.teacher_signal import SignalOptions, Task, make_signal, plans_by_fold
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.distil import labels_only as kernel
 from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.teachers.scoring.engine import observe
 
 
-def check(labels: np.ndarray, codes: np.ndarray, labels_only: np.ndarray | None = None) -> Any:
-    """Check a teacher with these transported labels; without `labels_only`, the labels tell nothing."""
-    return check_teacher("t", labels, codes, np.zeros(labels.shape) if labels_only is None else labels_only)
+def compare(labels: np.ndarray, codes: np.ndarray, labels_only: np.ndarray | None = None) -> Any:
+    """Compare transported labels with what labels tell; without `labels_only`, they tell their shares."""
+    if labels_only is None:
+        shares = np.bincount(codes, minlength=labels.shape[1]) / len(codes)
+        labels_only = np.tile(np.log(shares), (len(codes), 1))
+    return compare_labels("t", labels, codes, labels_only)
 
 
 def labels_only_log_proba(X: Any, codes: np.ndarray, seed: int = 0) -> np.ndarray:
-    return Folds.draw(X, codes, int(codes.max()) + 1, seed).labels_only_log_proba
+    return Folds.draw(Task(X, np.arange(int(codes.max()) + 1), codes), seed).labels_only_log_proba
 
 
 CODES = np.arange(60) % 4
@@ -30,65 +46,58 @@ SURE = np.log(0.996 * np.eye(4)[CODES] + 0.001)
 
 
 def test_teachers_are_told_apart() -> None:
-    assert check(RIGHT, CODES).reliability == 1
+    assert compare(RIGHT, CODES).knows_more
     wrong, mixed = RIGHT[:, [1, 2, 3, 0]], RIGHT[np.random.RandomState(0).permutation(60)]
     for labels in (wrong, mixed, np.full((60, 4), 0.25)):
-        found = check(labels, CODES)
-        assert not found.used
+        found = compare(labels, CODES)
+        assert not found.knows_more
         assert "nats" in found.reason
-    assert check(wrong, CODES).gain == pytest.approx(0, abs=1e-6)
+    assert compare(wrong, CODES).gain == pytest.approx(0, abs=1e-6)
 
 
-def test_a_teacher_who_says_what_the_labels_say_adds_nothing() -> None:
-    found = check(RIGHT, CODES, SURE)
-    assert found.gain > 0.5
-    assert not found.used
-    assert "no more than chance would" in found.reason
+def test_a_teacher_who_says_what_the_labels_say_knows_no_more() -> None:
+    assert not compare(RIGHT, CODES, SURE).knows_more
+    assert not compare(RIGHT, CODES, np.log(RIGHT)).knows_more
     half = np.where(np.arange(60)[:, None] % 2, SURE, 0.0)
-    assert check(RIGHT, CODES, half).reliability == 1
+    found = compare(RIGHT, CODES, half)
+    assert found.knows_more
+    assert "knows more about 60 held-out labels" in replace(found, reliability=1.0).reason
 
 
-def test_overconfident_teachers_count_less() -> None:
+def test_how_sure_a_teacher_is_does_not_matter() -> None:
     flips = np.arange(60) % 3 == 0
     guess = np.where(flips, (CODES + 1) % 4, CODES)
-    found = check(0.98 * np.eye(4)[guess] + 0.005, CODES)
-    assert 0 < found.reliability < 0.6
-    assert found.accuracy == pytest.approx(2 / 3)
+    sure, unsure = (compare((1 - 4 * e) * np.eye(4)[guess] + e, CODES) for e in (0.005, 0.1))
+    assert sure.gain == pytest.approx(unsure.gain, abs=1e-3)
+    assert sure.accuracy == unsure.accuracy == pytest.approx(2 / 3)
 
 
-def test_a_teacher_less_accurate_than_the_labels_counts_by_the_square_of_the_ratio() -> None:
-    """It knows half of the classes; the labels know all, and are not sure of any."""
-    known = CODES < 2
-    labels = np.where(known[:, None], 0.8 * np.eye(4)[CODES] + 0.05, [0.3, 0.2, 0.25, 0.25])
-    weak = np.log(0.1 * np.eye(4)[CODES] + 0.225)
-    found = check(labels, CODES, weak)
-    assert (found.accuracy, found.labels_only_accuracy) == (0.5, 1.0)
-    assert not found.beats_labels
-    # the power before the discount
-    floored = np.log((1 - teacher_check.FLOOR) * labels + teacher_check.FLOOR / 4)
-    power = teacher_check.best_power(weak, floored, CODES, teacher_check.PRICE)
-    assert power > 0.5
-    assert found.reliability == pytest.approx(0.25 * power)
+def test_a_teacher_less_accurate_than_the_labels_knows_no_more() -> None:
+    """It saves nats where it is sure and right; the labels are right more often, and sure of nothing."""
+    half = np.arange(60) % 2 == 0
+    labels = np.where(half[:, None], 0.97 * np.eye(4)[CODES] + 0.0075, 0.25 + 0.01 * np.eye(4)[CODES - 1])
+    weak = np.log(0.25 + 0.02 * np.eye(4)[np.where(np.arange(60) < 40, CODES, CODES - 1)])
+    found = compare(labels, CODES, weak)
+    assert found.gain > 2 * found.error
+    assert found.accuracy < found.labels_only_accuracy
+    assert not found.knows_more
 
 
-def test_a_teacher_more_accurate_than_the_labels_is_not_raised_above_its_power() -> None:
-    poor = np.log(np.where(np.arange(60)[:, None] % 4 < 2, 0.1 * np.eye(4)[CODES] + 0.225, 0.25))
-    found = check(RIGHT, CODES, poor)
-    assert found.accuracy > found.labels_only_accuracy
-    assert found.beats_labels
-    assert found.reliability == 1
-
-
-def test_a_teacher_as_accurate_as_the_labels_is_used_on_unlabelled_rows() -> None:
-    found = check(RIGHT, CODES, np.where(np.arange(60)[:, None] % 2, SURE, 0.01 * np.eye(4)[CODES]))
-    assert found.accuracy == found.labels_only_accuracy == 1.0
-    assert found.beats_labels
+def test_a_gain_within_one_standard_error_is_none() -> None:
+    gains = {}
+    for right in (31, 34, 45):
+        guess = np.where(np.random.RandomState(1).permutation(60) < right, CODES, (CODES + 1) % 4)
+        weak = np.where(np.random.RandomState(2).permutation(60) < 30, CODES, (CODES + 1) % 4)
+        found = compare(0.6 * np.eye(4)[guess] + 0.1, CODES, np.log(0.6 * np.eye(4)[weak] + 0.1))
+        assert found.gain > 0
+        gains[right] = found.knows_more
+        assert found.knows_more == (found.gain > found.error)
+    assert gains == {31: False, 34: False, 45: True}
 
 
 def test_a_few_rows_on_which_a_teacher_is_sure_and_wrong_do_not_decide() -> None:
     guess = np.where(np.arange(60) < 2, (CODES + 1) % 4, CODES)
-    found = check(np.eye(4)[guess], CODES)
-    assert found.reliability > 0.5
+    assert compare(np.eye(4)[guess], CODES).gain > 1
 
 
 @pytest.mark.parametrize("shares", [(50, 10), (30, 20, 10), (7, 7, 7, 39), (1, 2, 57), (20, 20, 20)])
@@ -96,28 +105,125 @@ def test_a_constant_teacher_tells_nothing_even_where_it_names_the_most_frequent_
     shares: tuple[int, ...],
 ) -> None:
     codes = np.repeat(np.arange(len(shares)), shares)
-    found = check(np.tile(np.array(shares) / 60, (60, 1)), codes)
-    assert found.gain == pytest.approx(0, abs=1e-9)
-    assert not found.used
-
-
-def test_a_teacher_of_very_low_reliability_is_dropped() -> None:
-    """It is hard to tell from chance in each row, and a thousand rows tell it from chance."""
-    codes = np.arange(1000) % 4
-    for right, used in ((310, False), (500, True)):
-        guess = np.where(np.random.RandomState(0).permutation(1000) < right, codes, (codes + 1) % 4)
-        found = check(np.eye(4)[guess], codes)
-        assert found.gain > 1.645 * found.error
-        assert found.added > 0
-        assert found.used == used
+    texts = Folds.draw(Task(["text"] * 60, np.arange(len(shares)), codes), 0).labels_only_log_proba
+    found = compare(np.tile(np.array(shares) / 60, (60, 1)), codes, texts)
+    assert found.gain == pytest.approx(0, abs=1e-4)
+    assert not found.knows_more
 
 
 def test_only_held_out_rows_are_judged() -> None:
     labels = RIGHT.copy()
     labels[30:] = np.nan
-    found = check(labels, CODES)
+    found = compare(labels, CODES, 0.5 * SURE)
     assert found.n_rows == 30
-    assert found.added == pytest.approx(check(RIGHT[:30], CODES[:30]).added)
+    assert found.gain == pytest.approx(compare(RIGHT[:30], CODES[:30], 0.5 * SURE[:30]).gain)
+
+
+class Repository(NamedTuple):
+    """A task in which rows tell their class badly and hidden columns tell it well, and its teachers."""
+
+    task: Task
+    hidden: np.ndarray
+
+    def signal(self, kind: str) -> Any:
+        random = np.random.RandomState(1)
+        logits = 3.0 * self.hidden
+        if kind == "junk":
+            logits = random.permutation(logits)
+        elif kind == "silent":
+            logits = np.where(np.arange(len(logits))[:, None] % 4 == 0, np.nan, logits)
+        teacher = as_teacher(logits, list("abcd"), kind, output="logits", embed=np.nan_to_num(logits))
+        options = SignalOptions("embedding", 3.0, "auto", True, True, None, 0)
+        return make_signal(teacher, observe(teacher, self.task.X), self.task, options)
+
+
+def repository(seed: int, unlabelled: int = 150, texts: bool = False) -> Repository:
+    random = np.random.RandomState(seed)
+    truth = np.arange(40 + unlabelled) % 4
+    hidden = np.eye(4)[truth] + 0.2 * random.normal(size=(len(truth), 4))
+    X = (0.4 * hidden @ random.normal(size=(4, 30)) + random.normal(size=(len(truth), 30))).astype(np.float32)
+    codes = np.where(np.arange(len(truth)) < 40, truth, -1)
+    return Repository(Task([f"{row}" for row in X] if texts else X, np.arange(4), codes), hidden)
+
+
+def earned(repository: Repository, kind: str, weights: tuple[float, ...] = (10.0, 30.0, 100.0)) -> Any:
+    folds = Folds.draw(repository.task, 0)
+    return check_teacher(repository.signal(kind), repository.task, folds, weights, 1 / 3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_good_teacher_earns_a_weight_and_junk_none(seed: int) -> None:
+    here = repository(seed)
+    good, junk, silent = (earned(here, kind) for kind in ("good", "junk", "silent"))
+    assert good.reliability in (0.1, 0.3, 1.0)
+    assert good.added > 1
+    assert (junk.reliability, junk.used) == (0.0, False)
+    assert np.isnan(junk.added)
+    assert "knows no more about 40 held-out labels than the other labels do" in junk.reason
+    assert (silent.used, silent.n_rows) == (True, 30)
+
+
+def test_a_weight_that_makes_the_student_worse_is_not_earned(monkeypatch: Any) -> None:
+    """The teacher knows more; but the student with it is replaced by one that knows nothing."""
+    here = repository(0)
+    for spoilt, reliability in ((100.0, (0.1, 0.3)), (0.0, (0.0,))):
+
+        def student(*args: Any, spoilt: float = spoilt) -> Any:
+            found = student_log_proba(*args)
+            return np.zeros_like(found) if args[4] >= spoilt else found
+
+        monkeypatch.setattr("consilience.distil.teacher_check.student_log_proba", student)
+        found = earned(here, "good")
+        assert found.knows_more
+        assert found.reliability in reliability
+    assert (found.added, found.used) == (0.0, False)
+    assert "made a student no better on 40 held-out rows" in found.reason
+
+
+def test_the_largest_weight_within_one_standard_error_of_the_best_is_taken() -> None:
+    labels_only = np.log(np.where(np.arange(60)[:, None] < 30, RIGHT, 0.25))
+    better = np.log(np.where(np.arange(60)[:, None] < 50, RIGHT, 0.25))
+    noise = 0.1 * np.random.RandomState(0).normal(size=(60, 4))
+    index, gain = choose_weight(labels_only, [labels_only, better, better + noise], CODES)
+    assert (index, gain > 5) == (2, True)
+    assert choose_weight(labels_only, [better, labels_only, labels_only], CODES)[0] == 0
+    assert choose_weight(labels_only, [labels_only, labels_only], CODES) == (None, 0.0)
+    # less sure and wrong more often: never, whatever it saves
+    often_wrong = np.log(np.where(np.arange(60)[:, None] < 40, RIGHT, 0.25 + 0.02 * np.eye(4)[CODES - 1]))
+    barely_right = np.log(0.25 + 1e-3 * np.eye(4)[CODES])
+    mostly = np.where(np.arange(60)[:, None] < 30, np.log(RIGHT), barely_right)
+    assert choose_weight(mostly, [often_wrong], CODES) == (None, 0.0)
+
+
+def test_the_students_stand_in_is_the_logistic_regression_of_scikit_learn(monkeypatch: Any) -> None:
+    """Weighted copies of rows for every class, as `LogisticRegression` takes them."""
+    monkeypatch.setattr(kernel, "TOLERANCE", 1e-6)
+    here = repository(0)
+    signal, folds = here.signal("good"), Folds.draw(here.task, 0)
+    plans = plans_by_fold(signal, here.task, folds.fold)
+    found = student_log_proba(signal, here.task, folds, plans, 30.0, 0.5)
+    fold, codes = folds.fold[folds.rows], here.task.codes[folds.rows]
+    q = np.exp(signal.observed.logits[folds.rows] / 3)
+    q = ((q / q.sum(axis=1, keepdims=True)) @ plans[2]) ** 3
+    c = np.where(codes >= 0, 0.5, 1.0) * 30.0 * 0.3 / 9
+    labels = c[:, None] * q / q.sum(axis=1, keepdims=True) + (codes[:, None] == np.arange(4))
+    learnt = fold != 2
+    rows = here.task.X[folds.rows]
+    mean, scale = kernel.standard_units(rows[learnt].mean(axis=0), rows[learnt].std(axis=0))
+    Z = (rows - mean) / scale
+    model = LogisticRegression(C=1 / kernel.DECAY, tol=1e-8, max_iter=10_000)
+    model.fit(
+        np.repeat(Z[learnt], 4, axis=0),
+        np.tile(np.arange(4), learnt.sum()),
+        sample_weight=(labels[learnt] / labels.sum(axis=1).max()).ravel(),
+    )
+    np.testing.assert_allclose(found[fold == 2], model.predict_log_proba(Z[fold == 2]), atol=1e-3)
+
+
+def test_where_rows_are_not_numbers_a_teacher_earns_the_least_weight() -> None:
+    here = repository(0, texts=True)
+    assert earned(here, "good").reliability == 0.1
+    assert earned(here, "junk").reliability == 0.0
 
 
 def test_too_few_rows_are_not_judged() -> None:
@@ -125,16 +231,20 @@ def test_too_few_rows_are_not_judged() -> None:
         (RIGHT[: MIN_ROWS - 1], CODES[: MIN_ROWS - 1]),
         (np.where(np.arange(60)[:, None] < MIN_ROWS - 1, RIGHT, np.nan), CODES),
     ):
-        found = check(labels, codes)
+        found = compare(labels, codes)
         assert (found.n_rows, found.reliability) == (0, 0.0)
-        assert not found.beats_labels
+        assert not found.knows_more
         assert "could not be checked: it answered fewer than 8 labelled rows" in found.reason
-    assert check(RIGHT[:MIN_ROWS], CODES[:MIN_ROWS]).n_rows == MIN_ROWS
+    assert compare(RIGHT[:MIN_ROWS], CODES[:MIN_ROWS]).n_rows == MIN_ROWS
 
 
 def test_at_most_so_many_rows_are_held_out() -> None:
     codes = np.arange(9000) % 3
-    assert np.count_nonzero(Folds.draw(["text"] * 9000, codes, 3, 0).fold >= 0) == MAX_ROWS
+    codes[:4000] = -1
+    folds = Folds.draw(Task(["text"] * 9000, np.arange(3), codes), 0)
+    assert np.count_nonzero(folds.fold >= 0) == MAX_ROWS
+    assert len(folds.rows) == 2 * MAX_ROWS
+    assert np.count_nonzero(codes[folds.rows] < 0) == MAX_ROWS
 
 
 def test_wide_and_sparse_rows_are_checked_as_well_and_never_made_dense(monkeypatch: Any) -> None:
@@ -169,12 +279,11 @@ def narrow_only(toarray: Any) -> Any:
 
 def test_with_many_rows_only_those_held_out_are_looked_at() -> None:
     codes = np.arange(5000) % 4
-    held_out = Folds.draw(["text"] * 5000, codes, 4, 0).fold >= 0
+    held_out = Folds.draw(Task(["text"] * 5000, np.arange(4), codes), 0).fold >= 0
     rows = np.eye(4, dtype=np.float32)[codes]
     rows[~held_out] = np.nan  # looked at, they would spoil all
     log_proba = labels_only_log_proba(rows, codes)
-    assert (log_proba[held_out].argmax(axis=1) == codes[held_out]).all()
-    assert (log_proba[~held_out] == 0).all()
+    assert (log_proba.argmax(axis=1) == codes[held_out]).all()
 
 
 def test_a_regression_that_stops_early_is_told(monkeypatch: Any) -> None:

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError, as_teacher, cost_matrix
-from consilience.distil.teacher_signal import SignalOptions, Task, make_signal, out_of_fold_labels
+from consilience.distil.teacher_signal import (
+    SignalOptions,
+    Task,
+    make_signal,
+    out_of_fold_labels,
+    plans_by_fold,
+)
 from consilience.teachers.scoring.engine import observe
 from consilience.transport.plan import class_share_shift, conditional_plan
 
@@ -45,7 +51,7 @@ def signal_of(**options: Any) -> Any:
 @pytest.mark.parametrize("match_shares", [True, False])
 def test_labels_of_held_out_rows_are_made_with_the_costs_of_other_folds(match_shares: bool) -> None:
     signal, task = signal_of(match_shares=match_shares)
-    found = out_of_fold_labels(signal, task, FOLD)
+    found = out_of_fold_labels(signal, FOLD, plans_by_fold(signal, task, FOLD))
     assert np.flatnonzero(np.isnan(found[:, 0])).tolist() == [0, SILENT]
     answered = np.arange(24) != SILENT
     proba = np.exp(logits(X) / 2) / np.exp(logits(X) / 2).sum(axis=1, keepdims=True)
@@ -70,7 +76,10 @@ def test_a_label_has_no_part_in_the_transported_label_of_its_own_row() -> None:
     other = Task(X, np.arange(3), flipped)
     twin = make_signal(signal.teacher, signal.observed, other, signal.options)
     twin = replace(twin, epsilon=signal.epsilon)
-    before, after = out_of_fold_labels(signal, task, FOLD), out_of_fold_labels(twin, other, FOLD)
+    before, after = (
+        out_of_fold_labels(own, FOLD, plans_by_fold(own, of, FOLD))
+        for own, of in ((signal, task), (twin, other))
+    )
     rows = FOLD[7] == FOLD
     np.testing.assert_allclose(after[rows], before[rows], atol=1e-12)
     assert np.nanmax(np.abs(after[~rows] - before[~rows])) > 1e-4

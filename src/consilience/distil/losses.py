@@ -96,28 +96,22 @@ def loss_name(loss: Any) -> str:
 
 
 def mixed_labels(
-    task: Task, signals: Sequence[WeightedSignal], loss: DistillationLoss, temperature: float
-) -> tuple[Floats, Floats, float]:
-    """Return what a scikit-learn student learns: labels (n, K), weights of rows (n,), and a power.
+    task: Task, signals: Sequence[WeightedSignal], loss: DistillationLoss
+) -> tuple[Floats, Floats]:
+    """Return what a scikit-learn student learns: labels (n, K) and weights of rows (n,).
 
     The Sinkhorn distance is about epsilon KL(p_S, q), with q the transported label (exactly so where the
-    teacher is sure). So eq. (11) is least about where p_S = (y + c q) / (1 + c), c = teacher_weight epsilon.
-    But q is at the temperature tau and y at 1. A student of both learns probabilities that have to be raised
-    to a power in between, which follows from the share of each in the weight of all rows.
+    teacher is sure). So eq. (11) is least about where p_S = (y + c q) / (1 + c). Here y and q are both at
+    temperature 1, and c is `TeacherSignal.label_weight`.
     """
-    n, K = len(task.codes), len(task.classes)
-    labels, mass = np.zeros((n, K)), np.zeros(n)
-    labels[task.labelled, task.codes[task.labelled]] = 1.0
-    mass[task.labelled] = 1.0
+    sums = np.zeros((len(task.codes), len(task.classes)))
+    sums[task.labelled, task.codes[task.labelled]] = 1.0
     for signal, weight, rows in signals:
         assert loss.soft_label is not None  # noqa: S101
         q, c = loss.soft_label(signal, task, weight)
-        labels[rows] += c * q[rows]
-        mass[rows] += c
-    tiny = np.finfo(float).tiny
-    teachers_share = 1.0 - np.count_nonzero(task.labelled) / max(float(mass.sum()), tiny)
-    power = 1.0 + teachers_share * (temperature - 1.0)
-    return labels / np.maximum(mass, tiny)[:, None], mass / max(float(mass.max()), tiny), power
+        sums[rows] += c * q[rows]
+    mass, tiny = sums.sum(axis=1), np.finfo(float).tiny
+    return sums / np.maximum(mass, tiny)[:, None], mass / max(float(mass.max()), tiny)
 
 
 def stacked_targets(
@@ -163,7 +157,7 @@ def _sinkhorn_targets(signal: TeacherSignal, task: Task, regularizer: str) -> li
 
 
 def _sinkhorn_label(signal: TeacherSignal, task: Task, weight: float) -> tuple[Floats, float]:
-    return signal.transported_labels(), weight * signal.strength * signal.epsilon
+    return signal.student_labels(signal.transported_labels()), signal.label_weight(weight)
 
 
 def _kd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:
@@ -173,8 +167,8 @@ def _kd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Tar
 
 
 def _kd_label(signal: TeacherSignal, task: Task, weight: float) -> tuple[Floats, float]:
-    logits = matched_logits(signal, task.classes) / signal.options.temperature
-    return np.asarray(softmax(logits, axis=1)), weight
+    proba = softmax(matched_logits(signal, task.classes), axis=1)
+    return np.asarray(proba), weight / signal.options.temperature**2
 
 
 def _rkd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:

@@ -1,37 +1,35 @@
-"""Check teachers on held-out labels, so that bad ones do no harm, and weigh the others."""
+"""Check teachers on held-out labels, so that bad ones do no harm, and find the weight of the others."""
 
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
-from scipy.special import log_softmax, softmax
+from scipy.special import softmax
 
 from consilience._validation import take_rows
+from consilience.distil.teacher_signal import Task, TeacherSignal, out_of_fold_labels, plans_by_fold
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.arrays import Floats
 from consilience.kernels.columns import column_moments
 from consilience.kernels.distil.labels_only import TOLERANCE, held_out_log_proba, sketch_columns
-from consilience.kernels.distil.likelihood import best_power, log_likelihood
+from consilience.kernels.distil.likelihood import calibrated_losses
 from consilience.kernels.folds import held_out_folds
 
 N_FOLDS = 5
-# A teacher used at full strength must add this many nats over all held-out rows. It is somewhat more than
-# Akaike's price of one parameter, so that chance seldom pays it.
-PRICE = 2.0
-# Drop teachers whose reliability falls below this, and those whose own gain is not this many standard errors
-# above zero (chance reaches that in one of twenty).
-MIN_RELIABILITY, CONFIDENCE = 0.05, 1.645
-# Fewer held-out rows than this prove nothing; more than this are not needed.
+# A teacher must know more than the labels by this many standard errors.
+CONFIDENCE = 1.0
+# Fewer held-out rows than this prove nothing; more than this are not needed. Nor are more unlabelled rows.
 MIN_ROWS, MAX_ROWS = 8, 2000
 # The least probability that a transported label gives a class: a single row on which a teacher is sure and
 # wrong must not decide.
 FLOOR = 1e-3
-# Columns of X that the labels-only regression sees; more are summed up in random groups.
+# Columns of X that the regressions see; more are summed up in random groups.
 MAX_COLUMNS = 1024
 
 
@@ -44,19 +42,18 @@ class TeacherCheck:
     name : str
         The teacher.
     reliability : float
-        From 0 (dropped) to 1; a factor of the teacher's weight. It is the power a for which p q^a predicts
-        held-out labels best, where q is the teacher's transported label and p what the other labels predict
-        without it. A teacher that is less accurate than the labels alone gets this times the square of
-        accuracy / labels_only_accuracy.
-    added : float
-        Nats that p q^a tells about all held-out labels beyond what p tells.
+        The weight that the teacher has earned, in units of the largest that it could: from 0 (dropped) to 1.
     gain, error : float
-        Nats per row that q tells by itself, and their standard error; q is first flattened by the power in
-        [0, 1] that suits it best. The gain is 0 for a teacher that tells nothing or misleads.
+        Nats per held-out row by which the teacher's transported labels predict the label better than a
+        softmax regression on the other labelled rows does, and their standard error. Both predictions are
+        first sharpened or flattened as suits them best.
+    added : float
+        Nats that this regression gains over all held-out rows when it learns from the teacher, too, with the
+        weight that the teacher has earned. NaN if that was not tried, 0 if no weight made it better.
     accuracy : float
-        How often the most probable class of q is the label.
+        How often the most probable class of the transported label is the label.
     labels_only_accuracy : float
-        The same for p, a softmax regression on X.
+        The same for the regression on labels only.
     n_rows : int
         Held-out rows that the teacher answered. 0 if they were too few to check anything: then it is dropped.
     failure : str
@@ -65,9 +62,9 @@ class TeacherCheck:
 
     name: str
     reliability: float
-    added: float
     gain: float
     error: float
+    added: float
     accuracy: float
     labels_only_accuracy: float
     n_rows: int
@@ -84,9 +81,14 @@ class TeacherCheck:
         return self.reliability > 0
 
     @property
-    def beats_labels(self) -> bool:
-        """Whether it is at least as accurate as the labels alone: only then is it used on unlabelled rows."""
-        return self.n_rows > 0 and self.accuracy >= self.labels_only_accuracy
+    def knows_more(self) -> bool:
+        """Whether the teacher knows more than the labels, by more than one standard error.
+
+        It must not be less accurate, either: being unsure where one is wrong saves nats, and no mistakes.
+        """
+        # 1e-9: two predictions that are the same differ by rounding only
+        surer = self.n_rows > 0 and self.gain > max(CONFIDENCE * self.error, 1e-9)
+        return surer and self.accuracy >= self.labels_only_accuracy
 
     @property
     def reason(self) -> str:
@@ -98,51 +100,147 @@ class TeacherCheck:
                 f"could not be checked: it answered fewer than {MIN_ROWS} labelled rows that can be held "
                 "out (for which a class needs two)"
             )
-        if self.gain <= CONFIDENCE * self.error:
-            figures = f"{self.gain:.2f} +- {self.error:.2f} nats per row"
-            return f"tells nothing about {self.n_rows} held-out labels: {figures}"
-        added = f"{self.added:.1f} nats to what the labels tell about {self.n_rows} held-out rows"
-        return f"adds {added}" if self.used else f"adds only {added}, no more than chance would"
+        figures = (
+            f"{self.gain:+.2f} +- {self.error:.2f} nats per row, "
+            f"{self.accuracy:.0%} right instead of {self.labels_only_accuracy:.0%}"
+        )
+        if not self.knows_more:
+            return f"knows no more about {self.n_rows} held-out labels than the other labels do: {figures}"
+        if not self.used:
+            return f"made a student no better on {self.n_rows} held-out rows, though it knows more: {figures}"
+        return f"knows more about {self.n_rows} held-out labels than the other labels do: {figures}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Folds:
     """The labelled rows that are held out, and what the other labels predict for them without a teacher.
 
     Attributes
     ----------
     fold : (n,) array of int
-        The fold in which each labelled row is held out; -1 for rows that never are.
-    labels_only_log_proba : (n, K) array
-        Log-probabilities by a softmax regression on the rows of the other folds.
+        The fold in which each row of the task is held out; -1 for rows that never are.
+    rows : (r,) array of int
+        The rows that regressions learn from, labelled and unlabelled. All that are held out are among them.
+    table : (r, d) array or None
+        These rows as numbers; None where X is not a table of numbers.
+    labels_only_log_proba : (r, K) array
+        Log-probabilities by a softmax regression on the labelled rows of the other folds; they need not be
+        normalised.
     """
 
     fold: NDArray[np.intp]
+    rows: NDArray[np.intp]
+    table: NDArray[np.float32] | None
     labels_only_log_proba: Floats
 
     @classmethod
-    def draw(cls, X: Any, codes: NDArray[np.intp], n_classes: int, seed: int) -> Folds:
-        """Draw the folds of labelled rows X with labels `codes` (n,), and predict each from the others."""
+    def draw(cls, task: Task, seed: int) -> Folds:
+        """Draw the folds of the labelled rows of a task, and predict each from the others."""
         random = np.random.RandomState(seed)
-        fold = held_out_folds(codes, N_FOLDS, random, shuffle="classes", max_rows=MAX_ROWS)
-        return cls(fold, labels_only(X, codes, n_classes, fold))
+        labelled, unlabelled = np.flatnonzero(task.labelled), np.flatnonzero(~task.labelled)
+        fold = np.full(len(task.codes), -1)
+        fold[labelled] = held_out_folds(
+            task.codes[labelled], N_FOLDS, random, shuffle="classes", max_rows=MAX_ROWS
+        )
+        # with many rows, those that are never held out are not needed to learn from either
+        learnt = labelled if len(labelled) <= MAX_ROWS else np.flatnonzero(fold >= 0)
+        rows = np.concatenate([learnt, random.permutation(unlabelled)[:MAX_ROWS]])
+        table = _as_table(take_rows(task.X, rows))
+        # without a table, labels tell their shares and no more
+        log_proba = np.tile(np.log(task.shares / task.shares.max()), (len(rows), 1))
+        if table is not None:
+            n = len(learnt)
+            log_proba[:n] = _predict(table[:n], task.codes[learnt], len(task.classes), fold[learnt])
+        return cls(fold, rows, table, log_proba)
 
 
 def check_teacher(
+    signal: TeacherSignal, task: Task, folds: Folds, weights: Sequence[float], labelled_share: float
+) -> TeacherCheck:
+    """Judge a teacher on held-out labels, and choose its weight.
+
+    Parameters
+    ----------
+    signal : TeacherSignal
+    task : Task
+    folds : Folds
+    weights : sequence of float
+        The teacher weights to choose from, besides 0; ascending.
+    labelled_share : float
+        The part of its weight that a teacher has on labelled rows.
+    """
+    plans = plans_by_fold(signal, task, folds.fold)
+    labels = signal.student_labels(out_of_fold_labels(signal, folds.fold, plans)[folds.rows])
+    codes = task.codes[folds.rows]
+    check = compare_labels(signal.teacher.name, labels, codes, folds.labels_only_log_proba)
+    if not check.knows_more:
+        return check
+    if folds.table is None:  # nothing to try, and to know more than the shares of classes is not much
+        return replace(check, reliability=weights[0] / weights[-1])
+    held_out = ~np.isnan(labels[:, 0])
+    log_p, truth = folds.labels_only_log_proba[held_out], codes[held_out]
+    students = [
+        student_log_proba(signal, task, folds, plans, weight, labelled_share)[held_out] for weight in weights
+    ]
+    best, added = choose_weight(log_p, students, truth)
+    return replace(check, reliability=0.0 if best is None else weights[best] / weights[-1], added=added)
+
+
+def choose_weight(
+    log_p: Floats, students: Sequence[Floats], codes: NDArray[np.intp]
+) -> tuple[int | None, float]:
+    """Return which student to take, None for the one with labels only, and the nats that it gains.
+
+    The best student must gain over the one with labels only. Then the one with the largest weight is taken
+    that is not worse than the best by more than one standard error: its teacher knows more than the labels.
+    A student whose accuracy falls by more than one standard error is never taken.
+
+    Parameters
+    ----------
+    log_p : (n, K) array
+        Log-probabilities of held-out rows by the student with labels only.
+    students : sequence of (n, K) arrays
+        The same by students with a teacher of ascending weight.
+    codes : (n,) array of int
+        The labels.
+    """
+    before, was_right = calibrated_losses(log_p, codes), log_p.argmax(axis=1) == codes
+    losses = {}
+    for i, log_s in enumerate(students):
+        lost = was_right.astype(float) - (log_s.argmax(axis=1) == codes)
+        if lost.mean() <= standard_error(lost):
+            losses[i] = calibrated_losses(log_s, codes)
+    if not losses:
+        return None, 0.0
+    best = min(losses, key=lambda i: float(losses[i].sum()))
+    if not losses[best].sum() < before.sum():
+        return None, 0.0
+    good = [
+        i for i in losses if (losses[i] - losses[best]).mean() <= standard_error(losses[i] - losses[best])
+    ]
+    return good[-1], float((before - losses[good[-1]]).sum())
+
+
+def standard_error(values: Floats) -> float:
+    """Return the standard error of the mean of values (n,)."""
+    return float(values.std(ddof=1) / np.sqrt(len(values)))
+
+
+def compare_labels(
     name: str, labels: Floats, codes: NDArray[np.intp], labels_only_log_proba: Floats
 ) -> TeacherCheck:
-    """Judge a teacher by the transported labels of rows that had no part in its costs.
+    """Compare a teacher's transported labels with what the labels alone predict. This chooses no weight.
 
     Parameters
     ----------
     name : str
-    labels : (n, K) array
-        Transported labels of the labelled rows, each made with the costs of other folds; NaN for rows that
-        are never held out and for those that the teacher did not answer.
-    codes : (n,) array of int
+    labels : (r, K) array
+        Transported labels, each made with the costs of other folds; NaN for rows that are never held out and
+        for those that the teacher did not answer.
+    codes : (r,) array of int
         The true labels.
-    labels_only_log_proba : (n, K) array
-        What the labels alone predict; see `Folds`.
+    labels_only_log_proba : (r, K) array
+        See `Folds`.
     """
     held_out = ~np.isnan(labels[:, 0])
     if np.count_nonzero(held_out) < MIN_ROWS:
@@ -150,45 +248,65 @@ def check_teacher(
         return TeacherCheck.unknown(name)
     log_q = np.log((1 - FLOOR) * labels[held_out] + FLOOR / labels.shape[1])
     log_p, codes = labels_only_log_proba[held_out], codes[held_out]
-    power = best_power(log_p, log_q, codes, PRICE)
-    # by itself, and flattened: hard labels of which a third is wrong still tell something
-    flattened = log_softmax(best_power(np.zeros_like(log_p), log_q, codes, 0.0) * log_q, axis=1)
-    gains = flattened[np.arange(len(codes)), codes] - np.log(np.exp(flattened).mean(axis=0))[codes]
-    gain, error = float(gains.mean()), float(gains.std(ddof=1) / np.sqrt(len(gains)))
-    accuracy = float((log_q.argmax(axis=1) == codes).mean())
-    labels_only_accuracy = float((log_p.argmax(axis=1) == codes).mean())
-    # 1e-9: the gains of a constant teacher are nothing but rounding
-    good = power >= MIN_RELIABILITY and gain > max(CONFIDENCE * error, 1e-9)
-    # a teacher that knows some of the classes adds much and is still often wrong about the others
-    discount = min(1.0, accuracy / max(labels_only_accuracy, 1e-9)) ** 2
+    gains = calibrated_losses(log_p, codes) - calibrated_losses(log_q, codes)
     return TeacherCheck(
         name,
-        reliability=power * discount if good else 0.0,
-        added=log_likelihood(log_p + (power or 1.0) * log_q, codes) - log_likelihood(log_p, codes),
-        gain=gain,
-        error=error,
-        accuracy=accuracy,
-        labels_only_accuracy=labels_only_accuracy,
+        reliability=0.0,
+        gain=float(gains.mean()),
+        error=standard_error(gains),
+        added=np.nan,
+        accuracy=n_right(log_q, codes) / len(codes),
+        labels_only_accuracy=n_right(log_p, codes) / len(codes),
         n_rows=len(codes),
     )
 
 
-def labels_only(X: Any, codes: NDArray[np.intp], n_classes: int, fold: NDArray[np.intp]) -> Floats:
-    """Return log-probabilities (n, K) of held-out rows by a softmax regression on the rows of other folds.
+def student_log_proba(
+    signal: TeacherSignal,
+    task: Task,
+    folds: Folds,
+    plans: Mapping[int, Floats],
+    weight: float,
+    labelled_share: float,
+) -> Floats:
+    """Return log-probabilities (r, K) of held-out rows by a regression that learns from the teacher, too.
 
-    They stand for what the labels tell without a teacher. All are zero where X is not a table of numbers:
-    then the labels tell nothing here.
+    It stands for the student: labels, transported labels and their weights are those that a scikit-learn
+    student learns.
     """
-    log_proba = np.zeros((len(codes), n_classes))
-    # with many rows, those that are never held out are not needed to learn from either
-    used = np.ones(len(codes), dtype=bool) if len(codes) <= MAX_ROWS else fold >= 0
-    rows = _as_table(X if used.all() else take_rows(X, used))
-    if rows is None:
-        return log_proba
-    log_proba[used], worst = held_out_log_proba(rows, codes[used], n_classes, fold[used])
+    assert folds.table is not None  # noqa: S101
+    codes, fold = task.codes[folds.rows], folds.fold[folds.rows]
+    proba = softmax(signal.observed.logits[folds.rows] / signal.options.temperature, axis=1)
+    labelled = codes >= 0
+    counts = signal.label_weight(weight) * np.where(labelled, labelled_share, 1.0)[:, None]
+
+    def soft_labels(held_out: int) -> Floats:
+        # NaN: the teacher did not answer
+        labels = np.nan_to_num(counts * signal.student_labels(proba @ plans[held_out]))
+        labels[labelled, codes[labelled]] += 1.0
+        return np.asarray(labels / labels.sum(axis=1).max())
+
+    known = np.where(np.isin(fold, list(plans)), fold, -1)
+    return _predict(folds.table, codes, len(task.classes), known, soft_labels)
+
+
+def n_right(log_proba: Floats, codes: NDArray[np.intp]) -> int:
+    """Return how often the most probable class is the label."""
+    return int(np.count_nonzero(log_proba.argmax(axis=1) == codes))
+
+
+def _predict(
+    table: NDArray[np.float32],
+    codes: NDArray[np.intp],
+    n_classes: int,
+    fold: NDArray[np.intp],
+    soft_labels: Callable[[int], Floats] | None = None,
+) -> Floats:
+    """Do `held_out_log_proba`, and warn if a regression did not converge."""
+    log_proba, worst = held_out_log_proba(table, codes, n_classes, fold, soft_labels)
     if worst is not None and not worst.converged:
         warnings.warn(
-            "The regression that teachers are compared with (labels only, no teacher) stopped after "
+            "A regression that teachers are checked with stopped after "
             f"{worst.n_iter} steps with a gradient of {worst.gradient:.2g}, above {TOLERANCE:g}. Teachers "
             "may look more reliable than they are; scale the columns of X.",
             ConvergenceWarning,

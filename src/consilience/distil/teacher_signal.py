@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from scipy.special import softmax
 from consilience._validation import check_cost, check_sharpness, take_rows
 from consilience.exceptions import TeacherError
 from consilience.kernels.arrays import Floats
+from consilience.kernels.expansion import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Teacher
@@ -151,10 +153,25 @@ class TeacherSignal:
         """
         return STRENGTH / self.epsilon if self.automatic else 1.0
 
+    def label_weight(self, teacher_weight: float) -> float:
+        """Return c: what a transported label at temperature 1 counts next to a true label.
+
+        The distance is about epsilon KL(p_S, q) at the temperature tau. By the logits of the student, that is
+        curved as much as epsilon / tau^2 times the cross-entropy at temperature 1.
+        """
+        return teacher_weight * self.strength * self.epsilon / self.options.temperature**2
+
     def transported_labels(self) -> Floats:
         """Return the transported label (n, K) of each row; NaN where the teacher abstained."""
         proba = softmax(self.observed.logits / self.options.temperature, axis=1)
         return np.asarray(proba @ conditional_plan(self.cost, self.epsilon, self.shift))
+
+    def student_labels(self, transported: Floats) -> Floats:
+        """Return what the student predicts at temperature 1 where it matches transported labels (n, K).
+
+        It matches them at the temperature tau; so this is their power tau, renormalised.
+        """
+        return sharpen(transported, self.options.temperature)
 
     def shifted_cost(self) -> Floats:
         """Return the cost (m, K) less the shift, with the same least entry as before."""
@@ -175,27 +192,38 @@ def make_signal(teacher: Teacher, observed: Observed, task: Task, options: Signa
     return TeacherSignal(teacher, observed, cost, shift, epsilon, automatic, source, options)
 
 
-def out_of_fold_labels(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> Floats:
-    """Return transported labels (l, K) of the l labelled rows, each made with the costs of other folds.
+def plans_by_fold(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> dict[int, Floats]:
+    """Return the plan (m, K) of each fold, made with the labels of all other rows.
 
     Parameters
     ----------
     signal : TeacherSignal
     task : Task
-    fold : (l,) array of int
-        The fold in which a labelled row is held out; -1 for rows that never are. Their labels are NaN, and so
-        are those of rows that the teacher did not answer.
+    fold : (n,) array of int
+        The fold in which a row is held out; -1 for rows that never are.
     """
-    options = signal.options
+    options, fold = signal.options, fold[task.labelled]
     proba, answered = _labelled_proba(signal.observed, task, options.temperature)
-    labels = np.full((len(proba), len(task.classes)), np.nan)
+    plans = {}
     for held_out in np.unique(fold[answered & (fold >= 0)]):
-        rows, others = answered & (fold == held_out), answered & (fold != held_out)
-        if not others.any():
-            continue
-        cost = signal.source.cost(others)
-        shift = _shift(proba[others], task, cost, signal.epsilon, options)
-        labels[rows] = proba[rows] @ conditional_plan(cost, signal.epsilon, shift)
+        others = answered & (fold != held_out)
+        if others.any():
+            cost = signal.source.cost(others)
+            shift = _shift(proba[others], task, cost, signal.epsilon, options)
+            plans[int(held_out)] = conditional_plan(cost, signal.epsilon, shift)
+    return plans
+
+
+def out_of_fold_labels(signal: TeacherSignal, fold: NDArray[np.intp], plans: Mapping[int, Floats]) -> Floats:
+    """Return transported labels (n, K), each by the plan of the row's own fold.
+
+    They are NaN for rows that are never held out, and for those that the teacher did not answer.
+    """
+    logits, temperature = signal.observed.logits, signal.options.temperature
+    labels = np.full((len(logits), signal.cost.shape[1]), np.nan)
+    for held_out, plan in plans.items():
+        rows = fold == held_out
+        labels[rows] = softmax(logits[rows] / temperature, axis=1) @ plan
     return labels
 
 

@@ -56,14 +56,19 @@ def distil(
     loss: Annotated[
         str, typer.Option(help="One of sinkhorn, kd (same classes), rkd, fitnet, refilled, none.")
     ] = "sinkhorn",
-    teacher_weight: Annotated[float, typer.Option(help="Weight of the teachers next to the labels.")] = 10.0,
+    teacher_weight: Annotated[
+        str,
+        typer.Option(
+            help="Weight of the teachers next to the labels: a number, or auto: each has to earn it."
+        ),
+    ] = "auto",
     temperature: Annotated[float, typer.Option(help="Softens teachers and student alike.")] = 3.0,
     epsilon: Annotated[str, typer.Option(help="Regularisation of transport: auto, or a number.")] = "auto",
     cost: Annotated[
         str, typer.Option(help="Distance between classes: embedding, constant or random.")
     ] = "embedding",
     check: Annotated[
-        bool, typer.Option(help="Drop teachers that tell nothing about held-out labels.")
+        bool, typer.Option(help="With --teacher-weight auto: drop teachers that know less than the labels.")
     ] = True,
     compare: Annotated[
         bool, typer.Option("--compare", help="Also train the student without teachers, and show both.")
@@ -99,7 +104,8 @@ def distil(
     if (test_data is None) != (test_labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
     files = teacher or []
-    if not files and loss != "none" and teacher_weight != 0:
+    weight = _number(teacher_weight)
+    if not files and loss != "none" and weight != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
@@ -110,7 +116,7 @@ def distil(
         distiller = CrossTaskDistiller(
             open_teachers(files, classes) or None,
             None if student == "auto" else student,
-            teacher_weight,
+            weight,
             temperature,
             _number(epsilon),
             loss,  # type: ignore[arg-type]
@@ -134,11 +140,11 @@ def distil(
     console.show_json(view) if as_json else show_distilled(view)
 
 
-def _number(epsilon: str) -> Any:
+def _number(value: str) -> Any:
     try:
-        return float(epsilon)
+        return float(value)
     except ValueError:
-        return epsilon  # "auto", or a word that the library complains about
+        return value  # "auto", or a word that the library complains about
 
 
 def distiller_view(
@@ -233,7 +239,7 @@ def show_distilled(view: Mapping[str, Any]) -> None:
             {
                 "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
                 "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
-                "loss": f"{view['loss']}, teacher weight {view['teacher_weight']:g}, "
+                "loss": f"{view['loss']}, teacher weight {view['teacher_weight']}, "
                 f"temperature {view['temperature']:g}",
                 "student": view["student"],
                 "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),

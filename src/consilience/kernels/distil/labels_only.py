@@ -1,7 +1,8 @@
-"""What labels alone tell about held-out rows: a softmax regression on the rows of the other folds."""
+"""What labels tell about held-out rows, alone or with a teacher: a softmax regression on the other folds."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,11 @@ class HeldOut(NamedTuple):
 
 
 def held_out_log_proba(
-    rows: NDArray[np.float32], codes: NDArray[np.intp], n_classes: int, folds: NDArray[np.intp]
+    rows: NDArray[np.float32],
+    codes: NDArray[np.intp],
+    n_classes: int,
+    folds: NDArray[np.intp],
+    soft_labels: Callable[[int], Floats] | None = None,
 ) -> HeldOut:
     """Predict the rows of each fold by a softmax regression on all other rows.
 
@@ -37,22 +42,27 @@ def held_out_log_proba(
     ----------
     rows : (n, d) array
     codes : (n,) array of int
-        The class of each row.
+        The class of each row. Not used with `soft_labels`.
     n_classes : int
         K.
     folds : (n,) array of int
         The fold in which a row is held out; -1 for rows that are only learnt from.
+    soft_labels : callable, optional
+        ``soft_labels(fold)`` returns the labels (n, K) that the other rows have while this fold is held out.
+        The weight of a row is their sum.
     """
     log_proba, worst = np.zeros((len(codes), n_classes)), None
     for fold in np.unique(folds[folds >= 0]):
         held_out = folds == fold
-        others = rows[~held_out]
+        labels = codes if soft_labels is None else soft_labels(int(fold))
+        learnt = ~held_out if labels.ndim == 1 else ~held_out & (labels.sum(axis=1) > 0)
+        others, labels = rows[learnt], labels[learnt]
         mean, scale = standard_units(*column_moments(others))
         fit = fit_softmax_regression(
             ((others - mean) / scale).astype(np.float32),
-            codes[~held_out],
+            labels,
             n_classes,
-            weight_decay=DECAY / len(others),
+            weight_decay=DECAY / (len(others) if labels.ndim == 1 else float(labels.sum())),
             tol=TOLERANCE,
         )
         standard = ((rows[held_out] - mean) / scale).astype(np.float32)

@@ -1,44 +1,44 @@
-"""How probable labels are under a product of two predictions."""
+"""How well predictions fit labels, whatever their temperature."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import log_softmax
 
 from consilience.kernels.arrays import Floats
 
-
-def log_likelihood(log_product: Floats, codes: NDArray[np.intp]) -> float:
-    """Return the log-likelihood of labels (n,) under unnormalised log-probabilities (n, K)."""
-    return float((log_product[np.arange(len(codes)), codes] - logsumexp(log_product, axis=1)).sum())
+# The most that predictions are sharpened.
+MAX_POWER = 10.0
 
 
-def best_power(log_p: Floats, log_q: Floats, codes: NDArray[np.intp], price: float) -> float:
-    """Return the a in [0, 1] for which p q^a, renormalised, predicts the labels best, less `price` times a.
+def calibrated_losses(log_proba: Floats, codes: NDArray[np.intp]) -> Floats:
+    """Return the log-loss (n,) of labels under p^a, renormalised, for the a that gives the least mean.
+
+    So predictions that are too sure or not sure enough lose nothing by that, and two predictions are compared
+    by what they know.
 
     Parameters
     ----------
-    log_p, log_q : (n, K) arrays
-        Logarithms of two predictions.
+    log_proba : (n, K) array
+        Log-probabilities; they need not be normalised.
     codes : (n,) array of int
         The labels.
-    price : float
-        In nats.
 
     Examples
     --------
-    >>> right = np.log([[0.9, 0.1], [0.1, 0.9]])
-    >>> best_power(np.zeros((2, 2)), right, np.array([0, 1]), 0.0)
-    1.0
-    >>> best_power(np.zeros((2, 2)), right, np.array([1, 0]), 0.0)
-    0.0
+    >>> unsure = np.log([[0.6, 0.4], [0.4, 0.6]])
+    >>> calibrated_losses(unsure, np.array([0, 1])).round(2).tolist()
+    [0.02, 0.02]
+    >>> calibrated_losses(unsure, np.array([1, 0])).round(2).tolist()
+    [0.69, 0.69]
     """
+    rows = np.arange(len(codes))
 
-    def worth(a: float) -> float:
-        return log_likelihood(log_p + a * log_q, codes) - price * a
+    def losses(a: float) -> Floats:
+        return np.asarray(-log_softmax(a * log_proba, axis=1)[rows, codes])
 
-    # concave in a: the search finds an optimum inside, but only comes near one at an end
-    inside = float(minimize_scalar(lambda a: -worth(a), bounds=(0.0, 1.0), method="bounded").x)
-    return max((0.0, inside, 1.0), key=worth)
+    # convex in a: the search finds an optimum inside, but only comes near one at an end
+    inside = minimize_scalar(lambda a: losses(a).mean(), bounds=(0.0, MAX_POWER), method="bounded").x
+    return min((losses(a) for a in (0.0, float(inside), MAX_POWER)), key=lambda loss: float(loss.mean()))
