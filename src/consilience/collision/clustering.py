@@ -41,9 +41,11 @@ from consilience.kernels.linear_model import LogitLoss
 from consilience.labels import read_labels
 from consilience.students.make import check_model
 
-Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
+Loss = Literal["auto", "collision", "mi", "sela", "mi-adm", "iic"]
 
 
+# The weight of shares with loss="auto", where no prior is given: that of mutual information.
+AUTO_LAM = 1.0
 # Larger weights of a part of the objective overflow.
 LARGEST_WEIGHT = 1e15
 
@@ -156,7 +158,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self,
         n_clusters: int = 8,
         lam: float | None = None,
-        loss: Loss | OwnLoss = "collision",
+        loss: Loss | OwnLoss = "auto",
         model: Any = "linear",
         n_neighbors: int = 10,
         n_init: int = 10,
@@ -264,7 +266,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                         "function needs with functools.partial."
                     )
         else:
-            check_choice("loss", self.loss, LOSSES)
+            check_choice("loss", self.loss, ("auto", *LOSSES))
         if self._is_linear:
             check_choice("model", self.model, ("linear",))
             if self.augment is not None:
@@ -300,15 +302,24 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             check_number(name, getattr(self, name), at_least=0, at_most=LARGEST_WEIGHT)
         check_number("tol", self.tol, at_least=0)
 
+    def _is_screened(self, fixed: Ints) -> bool:
+        """Return whether "auto" means mutual information from screened starts."""
+        unlabelled = not (fixed >= 0).any()
+        return self.loss == "auto" and self._is_linear and self.protocol != "paper" and unlabelled
+
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
-        lam = self.lam
-        if callable(self.loss):
+        loss, lam = self.loss, self.lam
+        if loss == "auto":
+            loss = "mi" if self._is_screened(fixed) else "collision"
+        if callable(loss):
             lam = 0.0
+        elif lam is None and self._is_screened(fixed) and self.prior is None:
+            lam = AUTO_LAM
         elif lam is None:
-            lam = LOSSES[self.loss].lam if self._is_linear else LOSSES[self.loss].network_lam
+            lam = LOSSES[loss].lam if self._is_linear else LOSSES[loss].network_lam
         wanted = 0 if self.protocol == "paper" else self.n_neighbors
         return Problem(
-            self.loss,
+            loss,
             float(lam),
             _check_prior(self.prior, self.n_clusters),
             fixed,
@@ -328,7 +339,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             W = model.W
         else:
             plan = self._schedule(len(Z), self.max_iter or 100)
-            W, run = best_linear(Z, problem, self._starts(seeds[1:], plan))
+            starts = self._starts(problem.loss, seeds[1:], plan)._replace(screened=self._is_screened(fixed))
+            W, run = best_linear(Z, problem, starts)
             _warn_unless_settled(run, plan)
         self.coef_ = W[:-1].T / scale
         self.intercept_ = W[-1] - self.coef_ @ mean
@@ -389,9 +401,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     def _linear_start(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> LogitLoss:
         """Return the collision loss towards the labels of the best linear model, for every loss alike."""
-        if self.loss != "collision":
+        if problem.loss != "collision":
             problem = problem._replace(loss="collision", lam=LOSSES["collision"].lam)
-        W, _ = best_linear(Z, problem, self._starts(seeds, self._schedule(len(Z), 100)))
+        W, _ = best_linear(Z, problem, self._starts(problem.loss, seeds, self._schedule(len(Z), 100)))
         S, _ = LinearModel(Z, W, 0.0).predict()
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
@@ -418,8 +430,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         # a single row may go back and forth for ever
         return Schedule(rounds, max(float(self.tol), 1.5 / n_rows))
 
-    def _starts(self, seeds: Ints, plan: Schedule) -> Starts:
-        steps = OWN_STEPS if callable(self.loss) else LOSSES[self.loss].steps
+    def _starts(self, loss: str | OwnLoss, seeds: Ints, plan: Schedule) -> Starts:
+        steps = OWN_STEPS if callable(loss) else LOSSES[loss].steps
         return Starts(seeds, plan, float(self.weight_decay), steps, self.n_jobs, self.progress or silent)
 
 
