@@ -46,35 +46,43 @@ Loss = Literal["auto", "collision", "mi", "sela", "mi-adm", "iic"]
 
 # The weight of shares with loss="auto", where no prior is given: that of mutual information.
 AUTO_LAM = 1.0
+# A cluster with less than this part of its share of rows has died.
+DEAD_SHARE = 0.05
 # Larger weights of a part of the objective overflow.
 LARGEST_WEIGHT = 1e15
 
 
 class CollisionClustering(ClusterMixin, BaseEstimator):
-    r"""Cluster rows with a discriminative model that labels them itself.
+    r"""Cluster rows with a discriminative model: softmax of a linear model, or a network.
 
-    A softmax model sigma and pseudo-labels y are found in turns. They should agree in every row, and every
-    cluster should get its share (eq. 11 of the paper):
+    By default a linear model maximises the mutual information of rows and clusters: predictions sigma should
+    be decisive in every row, and clusters should get their share,
+
+    .. math:: \overline{H(\sigma)} + \lambda\, KL(\bar\sigma \| u)
+
+    With ``loss="collision"``, for labelled rows and for networks, model and pseudo-labels y are found in
+    turns. They should agree in every row (eq. 11 of the paper that the class is named after):
 
     .. math:: \overline{H_2(y, \sigma)} + \lambda\, KL(u \| \bar y)
 
     Features are centred and divided by one number, their root-mean-square length, so distances keep their
-    proportions. Predictions are averaged over each row's nearest neighbours before labels are made of them.
-    The labels of all rows are solved for at once and exactly. Then the model takes a few steps of L-BFGS
-    towards them. Of several starts, the one with the least objective is kept.
+    proportions. Predictions are averaged over each row's nearest neighbours. Of several starts, the most
+    promising one is trained to the end (``loss="auto"``), or the one with the least objective is kept.
 
     Parameters
     ----------
     n_clusters : int
         K.
     lam : float, optional
-        Weight of fairness. The default of 100 asks for clusters of nearly equal size (or of the sizes in
-        `prior`); use about 1 if sizes may differ. For ``loss="iic"`` it is the exponent of the marginals, 1
-        by default. For a network with ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its
-        shares are exact.
-    loss : {"collision", "mi", "sela", "mi-adm", "iic"} or function
-        What to minimise: the collision loss above, or one that the paper compares with, with the same
-        neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
+        Weight of fairness. 100 asks for clusters of nearly equal size (or of the sizes in `prior`), about 1
+        lets sizes differ. The default for ``loss="auto"`` is 1, or 100 if you give `prior`; for other losses
+        it is 100. For ``loss="iic"`` it is the exponent of the marginals, 1 by default. For a network with
+        ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its shares are exact.
+    loss : {"auto", "collision", "mi", "sela", "mi-adm", "iic"} or function
+        What to minimise. ``"auto"`` is mutual information from screened starts for a linear model without
+        labels, and ``"collision"`` with labels, for networks and with ``protocol="paper"``. The others are
+        the collision loss, and losses that the paper compares with, with the same neighbours and starts:
+        mutual information (eq. 1; the entropies of MI-GD and IMSAT),
         equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
         Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
         returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
@@ -88,8 +96,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
         it starts from its own predictions.
     n_init : int
-        Starts. Each begins with random rows as centres, chosen as in k-means++. A network is trained once:
-        it starts from the best of this many linear models.
+        Starts. Each begins with random rows as centres, chosen as in k-means++. With ``loss="auto"`` they are
+        screened: all take a few steps, three take more, and one is trained to the end. A network is trained
+        once: it starts from the best of this many linear models.
     prior : (K,) array, optional
         u, the share of each cluster; equal by default.
     solver : str
@@ -115,7 +124,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     batch_size : int, optional
         For ``protocol="paper"`` and networks: 250 by default; for networks less with fewer than 2,500 rows.
     progress : function, optional
-        Called as ``progress(task, done, total)``.
+        Called as ``progress(task, done, total)``: for the neighbours, and in each round.
     random_state : int, RandomState or None
         Makes the result reproducible; it does not depend on `n_jobs`.
 
@@ -124,7 +133,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     labels_ : (n,) array of int
         The cluster of each row: ``predict(X)``.
     objective_ : float
-        The final objective of the best start.
+        The final objective of the best start. Compare it between runs of the same loss and `lam`.
     objective_history_ : (n_iter_ + 1,) array
         The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
         (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
@@ -150,8 +159,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     >>> from sklearn.datasets import load_iris
     >>> X, y = load_iris(return_X_y=True)
     >>> clusters = CollisionClustering(3, random_state=0).fit_predict(X)
-    >>> bool(np.abs(np.bincount(clusters) - 50).max() <= 2)  # clusters of nearly equal size
-    True
+    >>> clusters.shape, len(np.unique(clusters))
+    ((150,), 3)
     """
 
     def __init__(
@@ -317,13 +326,18 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             lam = AUTO_LAM
         elif lam is None:
             lam = LOSSES[loss].lam if self._is_linear else LOSSES[loss].network_lam
-        wanted = 0 if self.protocol == "paper" else self.n_neighbors
+        wanted, report = 0 if self.protocol == "paper" else self.n_neighbors, self.progress or silent
+        if wanted:
+            report("neighbours", 0, 1)
+        neighbours = find_neighbours(Z, wanted, self.n_clusters, seed)
+        if wanted:
+            report("neighbours", 1, 1)
         return Problem(
             loss,
             float(lam),
             _check_prior(self.prior, self.n_clusters),
             fixed,
-            find_neighbours(Z, wanted, self.n_clusters, seed),
+            neighbours,
             self.solver,
             float(self.label_weight),
         )
@@ -408,15 +422,26 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
     def _warn_of_empty(self) -> None:
-        found = len(np.unique(self.labels_))
-        if found == self.n_clusters:
+        """Warn of clusters that died: those without rows, or with next to none."""
+        sizes = np.bincount(self.labels_, minlength=self.n_clusters)
+        fair = len(self.labels_) * _check_prior(self.prior, self.n_clusters)
+        empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * fair)
+        problems = []
+        if empty.any():
+            problems.append(f"Only {np.sum(~empty)} of {self.n_clusters} clusters have rows")
+        if few.any():
+            listed = ", ".join(f"{k} ({sizes[k]})" for k in np.flatnonzero(few))
+            problems.append(
+                f"{few.sum()} of {self.n_clusters} clusters have under {DEAD_SHARE:.0%} of their share of "
+                f"{len(self.labels_)} rows: {listed}"
+            )
+        if not problems:
             return
         paper, has_lam = self.protocol == "paper", not callable(self.loss) and self.loss != "sela"
         raised = " or ".join([*(["lam"] if has_lam else []), "max_iter" if paper else "n_init"])
         lowered = ", lower n_neighbors" if self.n_neighbors and not paper else ","
         warnings.warn(
-            f"Only {found} of {self.n_clusters} clusters have rows. Raise {raised}{lowered} or ask for fewer "
-            "clusters.",
+            f"{'. '.join(problems)}. Raise {raised}{lowered} or ask for fewer clusters.",
             CoverageWarning,
             stacklevel=3,
         )

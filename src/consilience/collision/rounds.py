@@ -20,6 +20,7 @@ from consilience._progress import Progress
 from consilience.collision.losses import Problem, Round, clustering_loss
 from consilience.collision.starts import choose_centres, sample, weights_from_centres
 from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.collision.mutual_information import softmax_rows
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
 
@@ -28,11 +29,11 @@ _SAMPLE_ROWS = 8_192
 _LAST_ROUNDS = 10
 # The steps of one round need no exact optimum, since the labels change.
 _GRADIENT = 1e-6
-# Screening: all starts take the first number of steps, the best few the second. Then one of them goes on.
-_SCREENING = ((10, 3), (30, 1))
-# While starts are screened, shares weigh at least this much: clusters that die early never come back.
+# Screening: all starts take the first steps, then the best few take more, then the best one goes on.
+_FIRST_STEPS, _FEW, _MORE_STEPS = 10, 3, 20
+# While starts are screened, shares weigh at least this much: a cluster that dies early never comes back...
 _SCREENING_LAM = 10.0
-# Starts are compared with this weight. Unfair shares are the mark of two classes in one cluster.
+# ...and starts are compared with at least this weight: two classes in one cluster show in unfair shares.
 _COMPARING_LAM = 100.0
 _LEARNING_RATE = 0.1  # of the linear model in the paper's protocol
 
@@ -154,7 +155,7 @@ class LinearModel:
 
     def predict(self) -> tuple[Floats, Floats]:
         """Return the predictions (n, K), twice: the linear model has no views."""
-        S = softmax(linear_logits(self.X, self.W).astype(np.float64), axis=1)
+        S = softmax_rows(linear_logits(self.X, self.W))
         return S, S
 
     def step(self, loss: LogitLoss) -> None:
@@ -252,22 +253,20 @@ def _screened(begin: Callable[[int], LinearModel], problem: Problem, starts: Sta
     """Train all starts a little and a few of them longer, with fair shares; then the best one to the end."""
     fair = problem._replace(lam=max(problem.lam, _SCREENING_LAM))
     strict = problem._replace(lam=max(problem.lam, _COMPARING_LAM))
-    most = starts.plan.max_rounds + 1
-    n_few = min(len(starts.seeds), _SCREENING[0][1])
-    done = _Done(starts.progress, len(starts.seeds) + n_few + most)
+    seeds, most = [int(seed) for seed in starts.seeds], starts.plan.max_rounds + 1
+    done = _Done(starts.progress, len(seeds) + min(len(seeds), _FEW) + most)
 
-    def train(model: LinearModel) -> LinearModel:
+    def train(model: LinearModel) -> tuple[float, LinearModel]:
         model.step(_of(model, fair).loss)
         done.add()
-        return model
+        return _of(model, strict).value + model.penalty(), model
 
-    models = _each(begin, [int(seed) for seed in starts.seeds], starts.n_jobs)
-    for steps, n_kept in _SCREENING:
+    models = _each(begin, seeds, starts.n_jobs)
+    for steps, n_kept in ((_FIRST_STEPS, _FEW), (_MORE_STEPS, 1)):
         for model in models:
             model.steps = steps
-        models = _each(train, models, starts.n_jobs)
-        models.sort(key=lambda model: _of(model, strict).value + model.penalty())
-        models = models[:n_kept]
+        ranked = sorted(_each(train, models, starts.n_jobs), key=lambda pair: pair[0])
+        models = [model for _, model in ranked[:n_kept]]
     best = models[0]
     best.steps = starts.steps
     run = alternate(best, problem, starts.plan, done.add)
