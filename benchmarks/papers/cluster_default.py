@@ -104,7 +104,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     about = records.provenance("cluster_default")
-    compare(Rows(np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 2), 0)  # compiles
     for name in options.data:
         setting = {"data": name, "part": options.part, "rows": options.rows, "unequal": options.unequal}
         if (setting, options.seed) in done:
@@ -112,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = draw(
             DATA[name][0](options.data_dir, options.part), options.rows, options.unequal, options.seed
         )
+        METHODS["default"](2, random_state=0).fit(rows.X[:200])  # compiled before it is timed
         scores = compare(rows, options.seed)
         record = {"setting": setting, "seed": options.seed, "shape": list(rows.X.shape), "scores": scores}
         records.append(options.results, record | about)
@@ -178,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA), help="default: all")
     parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--part", type=int, default=2, help="which classes; default: %(default)s")
-    parser.add_argument("--rows", type=int, default=2_500, help="most rows of a trial; default: %(default)s")
+    parser.add_argument("--rows", type=int, default=1_500, help="most rows of a trial; default: %(default)s")
     parser.add_argument("--unequal", action="store_true", help="classes of different sizes")
     parser.add_argument("--seed", type=int, default=100, help="draws the rows; default: %(default)s")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")

@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import (
-    as_numbers,
     as_random_state,
     check_choice,
     check_count,
@@ -21,6 +20,7 @@ from consilience._validation import (
     check_number,
     validated_rows,
 )
+from consilience.collision.given import check_prior, fixed_clusters
 from consilience.collision.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
 from consilience.collision.pseudo_labels import LARGEST_LAM, SOLVERS
 from consilience.collision.rounds import (
@@ -38,7 +38,6 @@ from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidI
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
-from consilience.labels import read_labels
 from consilience.students.make import check_model
 
 Loss = Literal["auto", "collision", "mi", "sela", "mi-adm", "iic"]
@@ -222,7 +221,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 argument="n_clusters",
                 value=self.n_clusters,
             )
-        fixed = _fixed_clusters(y, len(rows), self.n_clusters)
+        fixed = fixed_clusters(y, len(rows), self.n_clusters)
         random = as_random_state(self.random_state)
         seeds = random.randint(np.iinfo(np.int32).max, size=self.n_init + 1)
         if self._is_linear:
@@ -335,7 +334,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         return Problem(
             loss,
             float(lam),
-            _check_prior(self.prior, self.n_clusters),
+            check_prior(self.prior, self.n_clusters),
             fixed,
             neighbours,
             self.solver,
@@ -424,7 +423,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _warn_of_empty(self) -> None:
         """Warn of clusters that died: those without rows, or with next to none."""
         sizes = np.bincount(self.labels_, minlength=self.n_clusters)
-        fair = len(self.labels_) * _check_prior(self.prior, self.n_clusters)
+        fair = len(self.labels_) * check_prior(self.prior, self.n_clusters)
         empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * fair)
         problems = []
         if empty.any():
@@ -481,39 +480,3 @@ def _warn_unless_settled(run: Run, plan: Schedule) -> None:
         ),
         stacklevel=4,
     )
-
-
-def _check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
-    if prior is None:
-        return np.full(n_clusters, 1.0 / n_clusters)
-    expected = f"expected numbers ({n_clusters},), a share for each cluster"
-    shares = as_numbers("prior", prior, expected)
-    if shares.shape != (n_clusters,):
-        raise InvalidInputError(f"prior has type {shares.dtype} and shape {shares.shape}; {expected}.")
-    if not np.all((shares > 0) & (shares <= 1e100)):
-        raise InvalidInputError(f"prior is {shares.tolist()}; expected a positive share for each cluster.")
-    return np.asarray(shares / shares.sum())
-
-
-def _fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
-    """Return the cluster (n,) that each label fixes, -1 for rows without a label."""
-    if y is None:
-        return np.full(n, -1, dtype=np.intp)
-    classes, codes = read_labels(y, n, at_least=0)
-    if classes.dtype.kind == "f" and len(classes):
-        raise InvalidInputError(
-            f"Unknown label type: continuous. y has the label {classes[classes != np.floor(classes)][0]}; "
-            "give numbers of clusters or names, and None or -1 for rows without a label."
-        )
-    numbers = classes if classes.dtype.kind in "iu" else np.arange(len(classes))  # names: in sorted order
-    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n_clusters:
-        hint = (
-            f" They name {len(classes)} classes: ask for as many clusters." if numbers is not classes else ""
-        )
-        raise InvalidInputError(
-            f"y has labels from {classes[0]} to {classes[-1]}; expected 0 to {n_clusters - 1}, or at most "
-            f"{n_clusters} names ({{argument}}), and None or -1 for rows without one.{hint}",
-            argument="n_clusters",
-            value=n_clusters,
-        )
-    return np.where(codes >= 0, np.append(numbers, -1)[codes], -1).astype(np.intp)
