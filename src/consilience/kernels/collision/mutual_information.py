@@ -73,5 +73,5 @@ def _below_top(logits):  # type: ignore[no-untyped-def]
         for k in range(1, logits.shape[1]):
             top = max(top, logits[i, k])
         for k in range(logits.shape[1]):
-            out[i, k] = float(logits[i, k]) - float(top)
+            out[i, k] = np.float64(logits[i, k]) - np.float64(top)
     return out
