@@ -20,6 +20,7 @@ from benchmarks.papers import (
     calibration,
     centres,
     cluster,
+    cluster_fast,
     distil,
     languages,
     records,
@@ -154,6 +155,11 @@ def cluster_tables() -> str:
     return cluster.render(list(records.read(cluster.RESULTS)))
 
 
+def cluster_fast_table() -> str:
+    """Return the comparison of the fast clustering loss with others."""
+    return cluster_fast.render(list(records.read(cluster_fast.RESULTS)))
+
+
 def self_label_table() -> str:
     """Return what self-labelling gains."""
     return self_label.render(list(records.read(self_label.RESULTS)))
@@ -213,6 +219,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
     "docs/unify.md": {"calibration": calibration_tables},
+    "docs/cluster.md": {"cluster-fast": cluster_fast_table},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
     "docs/rank.md": {
         "assess": assess_table,

@@ -30,9 +30,9 @@ def cluster(
             metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never used to learn."
         ),
     ] = None,
-    loss: Annotated[str, typer.Option(help="One of auto, collision, mi, sela, mi-adm, iic.")] = "auto",
+    loss: Annotated[str, typer.Option(help="One of collision, fast, mi, sela, mi-adm, iic.")] = "collision",
     lam: Annotated[
-        float | None, typer.Option(help="How strongly equal sizes are enforced: 100 for nearly equal ones.")
+        float | None, typer.Option(help="How strongly equal sizes are enforced; about 1 if sizes may differ.")
     ] = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
     n_init: Annotated[int, typer.Option(help="Number of starts; the best is kept.")] = 10,
