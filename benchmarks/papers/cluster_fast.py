@@ -4,8 +4,8 @@ The others run with ten full starts and lam = 100, k-means with ten starts. The 
 CIFAR-100's classes, a domain of CLINC150, 15 birds of CUB-200 or eight letters; its seed draws the rows.
 Unequal classes have sizes from 1 to 1/5 in equal ratios. Seconds are those of the processor.
 
-The fast loss was designed on parts 0, 1 (letters), 3, 4 and 5, on digits, and on MNIST's test images. The trials
-in the documents use other parts, and MNIST's training images; digits have no others.
+The fast loss was designed on parts 0, 1 (letters), 3, 4 and 5, on digits, and on MNIST's test images. The
+trials in the documents use other parts, and MNIST's training images; digits have no others.
 
 Run from the root of the repository::
 
@@ -150,7 +150,7 @@ def compare(rows: Rows, seed: int) -> dict[str, dict[str, float]]:
 
 
 def render(trials: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table as Markdown: mean accuracies in per cent, and the time of the fast loss over k-means'."""
+    """Return a table as Markdown: mean accuracies in per cent, and the fast loss's time over k-means'."""
     groups: dict[tuple[bool, str], dict[Any, Mapping[str, Any]]] = defaultdict(dict)
     for trial in trials:
         setting = trial["setting"]
