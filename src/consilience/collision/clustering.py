@@ -75,10 +75,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its shares are exact.
     loss : {"collision", "fast", "mi", "sela", "mi-adm", "iic"} or function
         What to minimise: the collision loss above, or one that the paper compares with, with the same
-        neighbours and starts. ``"fast"`` is mutual information from screened starts, for linear models: a
-        few times the time of k-means (docs/cluster.md says how good it is). The others are
-        mutual information (eq. 1; the entropies of MI-GD and IMSAT),
+        neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
         equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
+        ``"fast"`` is mutual information from screened starts, for linear models. It takes a few times as long
+        as k-means; docs/cluster.md says how good it is.
         Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
         returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
@@ -409,9 +409,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     def _linear_start(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> LogitLoss:
         """Return the collision loss towards the labels of the best linear model, for every loss alike."""
-        if problem.loss != "collision":
+        if self.loss != "collision":
             problem = problem._replace(loss="collision", lam=LOSSES["collision"].lam)
-        W, _ = best_linear(Z, problem, self._starts(problem.loss, seeds, self._schedule(len(Z), 100)))
+        W, _ = best_linear(Z, problem, self._starts(self.loss, seeds, self._schedule(len(Z), 100)))
         S, _ = LinearModel(Z, W, 0.0).predict()
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
