@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
@@ -27,7 +29,7 @@ def blobs():
     return make_blobs(300, 5, centers=4, cluster_std=1.0, random_state=0)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", [*LOSSES, "fast"])
 def test_every_loss_finds_plain_clusters(blobs, loss):
     X, y = blobs
     model = CollisionClustering(4, loss=loss, n_init=3, random_state=0).fit(X)
@@ -51,11 +53,13 @@ def test_the_paper_s_protocol_runs_and_learns(blobs):
 
 def test_more_starts_never_end_higher_and_threads_change_nothing(blobs):
     X = load_digits().data[:400]
-    one = CollisionClustering(10, n_init=1, random_state=3).fit(X)
-    some = CollisionClustering(10, n_init=4, random_state=3).fit(X)
-    threads = CollisionClustering(10, n_init=4, n_jobs=2, random_state=3).fit(X)
-    assert some.objective_ <= one.objective_
-    np.testing.assert_array_equal(some.coef_, threads.coef_)
+    one = CollisionClustering(10, loss="collision", n_init=1, random_state=3).fit(X)
+    for loss in ("collision", "fast"):
+        some = CollisionClustering(10, loss=loss, n_init=4, random_state=3).fit(X)
+        threads = CollisionClustering(10, loss=loss, n_init=4, n_jobs=2, random_state=3).fit(X)
+        np.testing.assert_array_equal(some.coef_, threads.coef_)
+        # screened starts are compared before they are trained to the end
+        assert loss == "fast" or some.objective_ <= one.objective_
 
 
 def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
@@ -66,7 +70,7 @@ def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
     tasks = []
     options = {"n_init": 3, "random_state": 0}
     model = CollisionClustering(10, **options, progress=lambda *what: tasks.append(what)).fit(X)
-    assert {task for task, _, _ in tasks} == {"clustering", "all rows"}
+    assert {task for task, _, _ in tasks} == {"neighbours", "clustering", "all rows"}
     assert model.n_iter_ <= 10
     assert model.objective_ < whole.objective_ + 0.1
     assert clustering_accuracy(y, model.labels_) > 0.8
@@ -146,21 +150,20 @@ def test_names_number_the_clusters_in_sorted_order(blobs):
     few = np.arange(len(y)) < 40
     names = np.array(["ant", "bee", "cat", "dog"], dtype=object)[y]
     expected = CollisionClustering(4, n_init=3, random_state=0).fit(X, np.where(few, y, -1)).labels_
-    for partial in (np.where(few, names, None), np.ma.array(y, mask=~few), np.where(few, y, np.nan)):
-        model = CollisionClustering(4, n_init=3, random_state=0).fit(X, partial)
+    for some in (np.where(few, names, None), np.ma.array(y, mask=~few), np.where(few, y, np.nan)):
+        model = CollisionClustering(4, n_init=3, random_state=0).fit(X, some)
         np.testing.assert_array_equal(model.labels_, expected)
 
 
 def test_there_is_one_start_if_every_class_has_a_labelled_row(blobs):
     X, y = blobs
     for known, n_starts in (([0, 1, 2, 3], 1), ([0, 1, 2], 3)):
-        totals = set()
+        calls = []
         partial = np.where((np.arange(len(y)) % 20 == 0) & np.isin(y, known), y, -1)
         assert set(partial) == {-1, *known}
         options = {"n_init": 3, "max_iter": 9, "random_state": 0, "tol": 0.5}
-        model = CollisionClustering(4, progress=lambda *what: totals.add(what[2]), **options)  # noqa: B023
-        model.fit(X, partial)
-        assert totals == {10 * n_starts}
+        CollisionClustering(4, progress=lambda *what: calls.append(what), **options).fit(X, partial)  # noqa: B023
+        assert {total for task, _, total in calls if task == "clustering"} == {10 * n_starts}
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -190,6 +193,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"prior": "uniform"}, "prior has shape"),
         ({"prior": [1, 0, 1, 1]}, r"prior is \[1, 0, 1, 1\]; expected a positive share"),
         ({"loss": "sela", "lam": 3.0}, "loss='sela' has no lam"),
+        ({"loss": "fast", "protocol": "paper"}, "loss='fast' is for linear models .*; use 'mi'"),
         ({"loss": "iic", "prior": [1, 1, 1, 2]}, "loss='iic' has no prior"),
         ({"batch_size": 7}, "batch_size is for networks"),
         ({"loss": "mi", "solver": "foo"}, "solver='foo' is unknown"),
@@ -212,13 +216,59 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
 def test_clusters_that_have_not_settled_are_reported():
     X = load_digits().data[:300]
     with pytest.warns(ConvergenceWarning, match=r"max_iter=1, with .*% of rows changing"):
-        CollisionClustering(10, n_init=1, max_iter=1, random_state=0).fit(X)
+        CollisionClustering(10, loss="collision", n_init=1, max_iter=1, random_state=0).fit(X)
 
 
 def test_fewer_clusters_than_asked_for_are_reported():
     X = np.repeat([[0.0, 0.0], [9.0, 9.0]], 30, axis=0)  # two points cannot make three clusters
     with pytest.warns(CoverageWarning, match=r"Only [12] of 3 clusters have rows. Raise lam"):
         CollisionClustering(3, n_init=1, random_state=0).fit(X)
+
+
+def test_clusters_that_died_are_reported_with_their_sizes(blobs):
+    """Two far rows with a label of their own are a cluster of 2 rows of 302, where a share is 60."""
+    X = np.concatenate([blobs[0], [[90.0] * 5, [91.0] * 5]])
+    y = np.append(np.where(np.arange(300) % 10 == 0, blobs[1], -1), [4, 4])
+    words = r"^1 of 5 clusters have under 5% of their share of 302 rows: 4 \(2\). Raise lam or n_init,"
+    with pytest.warns(CoverageWarning, match=words):
+        CollisionClustering(5, lam=0.01, random_state=0).fit(X, y)
+    # no warning: that is the share asked for
+    CollisionClustering(5, lam=0.01, prior=[75, 75, 75, 75, 2], random_state=0).fit(X, y)
+
+
+def test_fast_is_mutual_information_with_free_shares_unless_a_prior_is_given(blobs):
+    kept = (blobs[1] > 0) | (np.arange(300) < 80)  # shares differ, so their weight shows in the objective
+    X, y = blobs[0][kept], blobs[1][kept]
+
+    def objective(partial=None, **options):
+        return CollisionClustering(4, n_init=2, random_state=0, **options).fit(X, partial).objective_
+
+    few = np.where(np.arange(len(y)) % 30 == 0, y, -1)
+    assert objective(loss="fast") == pytest.approx(objective(loss="mi", lam=1.0), abs=1e-3)
+    assert objective(loss="fast", prior=[1, 1, 1, 1]) == pytest.approx(objective(loss="mi"), abs=1e-3)
+    assert objective(few, loss="fast") == pytest.approx(objective(few, loss="mi", lam=1.0), abs=1e-3)
+    assert (
+        abs(objective(loss="mi", lam=1.0) - objective(loss="mi")) > 2e-3
+    )  # so the weights can be told apart
+
+
+def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
+    for loss, total in (("fast", 4 + 3 + 101), ("collision", 4 * 101)):
+        calls = []
+        CollisionClustering(
+            4,
+            loss=loss,
+            n_init=4,
+            random_state=0,
+            progress=lambda *what: calls.append(what),  # noqa: B023
+        ).fit(blobs[0])
+        assert calls[:2] == [("neighbours", 0, 1), ("neighbours", 1, 1)]
+        assert {task for task, _, _ in calls[2:]} == {"clustering"}
+        done = [done for _, done, _ in calls[2:]]
+        assert done == sorted(done)
+        assert calls[2][1:] == (1, total)
+        assert calls[-1][1:] == (total, total)
+        assert len(calls) > 10
 
 
 @pytest.mark.parametrize("value", [0.1, 1e6 + 0.1])
@@ -242,12 +292,12 @@ def test_the_remedies_for_empty_clusters_are_options_that_there_are():
 
 
 def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator_has(blobs):
+    options = {"loss": "collision", "n_init": 1, "max_iter": 1, "random_state": 0, "tol": 1.0}
+    collision = partial(CollisionClustering, 4, **options)
     with pytest.warns(ConvergenceWarning, match="iterations of em. Use solver='interior-point', or lower"):
-        CollisionClustering(4, n_init=1, solver="em", lam=1e4, max_iter=1, random_state=0, tol=1.0).fit(
-            blobs[0][:60]
-        )
+        collision(solver="em", lam=1e4).fit(blobs[0][:60])
     with pytest.warns(ConvergenceWarning, match=r"iterations of interior-point. Lower lam.$"):
-        CollisionClustering(4, n_init=1, lam=1e12, max_iter=1, random_state=0, tol=1.0).fit(blobs[0][:60])
+        collision(lam=1e12).fit(blobs[0][:60])
 
 
 def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
@@ -257,7 +307,7 @@ def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
 
 
 @pytest.mark.filterwarnings("ignore:Clustering stopped:consilience.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore:Only .* clusters have rows:consilience.CoverageWarning")
+@pytest.mark.filterwarnings("ignore:.* clusters have:consilience.CoverageWarning")
 def test_options_reach_the_training(blobs):
     X, y = blobs[0][:120], blobs[1][:120]
     partial = np.where(np.arange(len(y)) % 20 == 0, (y + 1) % 4, -1)  # labels against the data

@@ -13,6 +13,7 @@ from consilience.kernels.collision.fair_labels import Options, fair_labels
 from consilience.kernels.collision.mutual_information import (
     invariant_information,
     mutual_information,
+    softmax_rows,
     through_softmax,
 )
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
@@ -68,6 +69,20 @@ def test_mutual_information_is_that_of_the_joint_distribution():
     expected = (xlogy(joint, joint / (joint.sum(axis=0) / len(S)))).sum()
     value, _ = mutual_information(S, np.full(4, 0.25), 1.0)
     assert value == pytest.approx(np.log(4) - expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_of_rows_is_scipy_s_in_double_precision(dtype):
+    logits = (300.0 * np.random.default_rng(0).normal(size=(30, 4))).astype(dtype)
+    ours = softmax_rows(logits)
+    assert ours.dtype == np.float64
+    np.testing.assert_allclose(ours, softmax(logits.astype(np.float64), axis=1), rtol=1e-12)
+
+
+def test_mutual_information_of_hard_predictions_is_finite():
+    value, slope = mutual_information(np.eye(3)[[0, 0, 1, 1]], np.full(3, 1 / 3), 2.0)
+    assert value == pytest.approx(2.0 * (np.log(3) - np.log(2)))  # two of three clusters have a half each
+    assert np.isfinite(slope).all()
 
 
 def test_invariant_information_of_equal_hard_views_is_the_entropy():

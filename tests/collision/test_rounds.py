@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 
 from consilience.collision import rounds
-from consilience.collision.losses import Problem, clustering_loss
+from consilience.collision.losses import Problem, Round, clustering_loss
 from consilience.collision.rounds import (
     LinearModel,
     LinearRun,
@@ -199,6 +199,41 @@ def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
     assert (part.fixed == 2).sum() == 1
     assert (made.run.n_iter, made.run.changed) == (2, 0.7)
     assert calls == [("all rows", 1, 3), ("all rows", 2, 3), ("all rows", 3, 3)]
+
+
+def test_screening_trains_all_starts_a_little_some_more_and_one_to_the_end(monkeypatch):
+    """Starts learn with fair shares and are compared with fairer ones; only the last has its own lam."""
+    taken, lams = {}, []
+
+    def step(self, loss):
+        taken.setdefault(self.start, []).append(self.steps)
+
+    def begin(seed):
+        model = LinearModel(X, np.eye(4, 3), 0.0, steps=7)
+        model.start = seed
+        return model
+
+    def of(model, problem):
+        lams.append(problem.lam)
+        # start 4 looks good at first; of the three that are left, start 2 is the best
+        late = len(taken.get(model.start, [])) > 1
+        return Round(None, {1: 5.0, 2: 2.0, 3: 3.0, 4: 9.0 if late else 1.0, 5: 6.0}[model.start])
+
+    monkeypatch.setattr(LinearModel, "step", step)
+    monkeypatch.setattr(rounds, "_of", of)
+    calls = []
+    starts = Starts(
+        np.arange(1, 6), Schedule(9, 0.0), 0.0, 7, None, lambda *what: calls.append(what), screened=True
+    )
+    whole = problem("mi")._replace(lam=1.0)
+    made = rounds._screened(begin, whole, starts)
+    assert taken == {1: [10], 2: [10, 20, 7], 3: [10, 20], 4: [10, 20], 5: [10]}
+    assert set(lams) == {10.0, 100.0}
+    assert made.run.n_iter == 1  # the model of this test never changes, so it settles at once
+    assert calls[-1] == ("clustering", 5 + 3 + 10, 5 + 3 + 10)
+    lams.clear()
+    rounds._screened(begin, whole._replace(lam=500.0), starts)
+    assert set(lams) == {500.0}  # who asks for more fairness gets it from the start
 
 
 def test_neighbours_are_never_more_than_the_others_of_a_fair_cluster():

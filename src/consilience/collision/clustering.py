@@ -13,7 +13,6 @@ from sklearn.base import BaseEstimator, ClusterMixin
 from consilience._optional import require
 from consilience._progress import Progress, silent
 from consilience._validation import (
-    as_numbers,
     as_random_state,
     check_choice,
     check_count,
@@ -21,6 +20,7 @@ from consilience._validation import (
     check_number,
     validated_rows,
 )
+from consilience.collision.given import check_prior, fixed_clusters
 from consilience.collision.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
 from consilience.collision.pseudo_labels import LARGEST_LAM, SOLVERS
 from consilience.collision.rounds import (
@@ -38,12 +38,15 @@ from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidI
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
-from consilience.labels import read_labels
 from consilience.students.make import check_model
 
-Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
+Loss = Literal["collision", "fast", "mi", "sela", "mi-adm", "iic"]
 
 
+# The weight of shares with loss="fast" if no prior is given: the objective is then mutual information itself.
+FAST_LAM = 1.0
+# A cluster with less than this part of its share of rows has died.
+DEAD_SHARE = 0.05
 # Larger weights of a part of the objective overflow.
 LARGEST_WEIGHT = 1e15
 
@@ -67,13 +70,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         K.
     lam : float, optional
         Weight of fairness. The default of 100 asks for clusters of nearly equal size (or of the sizes in
-        `prior`); use about 1 if sizes may differ. For ``loss="iic"`` it is the exponent of the marginals, 1
-        by default. For a network with ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its
-        shares are exact.
-    loss : {"collision", "mi", "sela", "mi-adm", "iic"} or function
+        `prior`); use about 1 if sizes may differ. For ``loss="fast"`` the default is 1, or 100 if you give
+        `prior`. For ``loss="iic"`` it is the exponent of the marginals, 1 by default. For a network with
+        ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its shares are exact.
+    loss : {"collision", "fast", "mi", "sela", "mi-adm", "iic"} or function
         What to minimise: the collision loss above, or one that the paper compares with, with the same
         neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
         equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
+        ``"fast"`` is mutual information from screened starts, for linear models. It takes a few times as long
+        as k-means; docs/cluster.md says how good it is.
         Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
         returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
@@ -86,8 +91,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
         it starts from its own predictions.
     n_init : int
-        Starts. Each begins with random rows as centres, chosen as in k-means++. A network is trained once:
-        it starts from the best of this many linear models.
+        Starts. Each begins with random rows as centres, chosen as in k-means++. With ``loss="fast"`` they are
+        screened: all take a few steps, three take more, and one is trained to the end. A network is trained
+        once: it starts from the best of this many linear models.
     prior : (K,) array, optional
         u, the share of each cluster; equal by default.
     solver : str
@@ -113,7 +119,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     batch_size : int, optional
         For ``protocol="paper"`` and networks: 250 by default; for networks less with fewer than 2,500 rows.
     progress : function, optional
-        Called as ``progress(task, done, total)``.
+        Called as ``progress(task, done, total)``: for the neighbours, and in each round.
     random_state : int, RandomState or None
         Makes the result reproducible; it does not depend on `n_jobs`.
 
@@ -122,7 +128,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     labels_ : (n,) array of int
         The cluster of each row: ``predict(X)``.
     objective_ : float
-        The final objective of the best start.
+        The final objective of the best start. Compare it between runs of the same loss and `lam`.
     objective_history_ : (n_iter_ + 1,) array
         The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
         (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
@@ -211,7 +217,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 argument="n_clusters",
                 value=self.n_clusters,
             )
-        fixed = _fixed_clusters(y, len(rows), self.n_clusters)
+        fixed = fixed_clusters(y, len(rows), self.n_clusters)
         random = as_random_state(self.random_state)
         seeds = random.randint(np.iinfo(np.int32).max, size=self.n_init + 1)
         if self._is_linear:
@@ -264,13 +270,19 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                         "function needs with functools.partial."
                     )
         else:
-            check_choice("loss", self.loss, LOSSES)
+            check_choice("loss", self.loss, ("fast", *LOSSES))
         if self._is_linear:
             check_choice("model", self.model, ("linear",))
             if self.augment is not None:
                 raise InvalidInputError("augment is for networks; a linear model has n_neighbors instead.")
         else:
             check_model(self.model)
+        if self.loss == "fast" and (not self._is_linear or self.protocol == "paper"):
+            raise InvalidInputError(
+                "{argument} is for linear models and protocol='full-batch'; use 'mi'.",
+                argument="loss",
+                value="fast",
+            )
         check_choice("solver", self.solver, SOLVERS)
         if self.loss == "sela" and self.lam is not None:
             raise InvalidInputError(
@@ -301,18 +313,25 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         check_number("tol", self.tol, at_least=0)
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
-        lam = self.lam
-        if callable(self.loss):
+        loss, lam = self.loss, self.lam
+        if loss == "fast":
+            loss, lam = "mi", FAST_LAM if lam is None and self.prior is None else lam
+        if callable(loss):
             lam = 0.0
         elif lam is None:
-            lam = LOSSES[self.loss].lam if self._is_linear else LOSSES[self.loss].network_lam
-        wanted = 0 if self.protocol == "paper" else self.n_neighbors
+            lam = LOSSES[loss].lam if self._is_linear else LOSSES[loss].network_lam
+        wanted, report = 0 if self.protocol == "paper" else self.n_neighbors, self.progress or silent
+        if wanted:
+            report("neighbours", 0, 1)
+        neighbours = find_neighbours(Z, wanted, self.n_clusters, seed)
+        if wanted:
+            report("neighbours", 1, 1)
         return Problem(
-            self.loss,
+            loss,
             float(lam),
-            _check_prior(self.prior, self.n_clusters),
+            check_prior(self.prior, self.n_clusters),
             fixed,
-            find_neighbours(Z, wanted, self.n_clusters, seed),
+            neighbours,
             self.solver,
             float(self.label_weight),
         )
@@ -328,7 +347,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             W = model.W
         else:
             plan = self._schedule(len(Z), self.max_iter or 100)
-            W, run = best_linear(Z, problem, self._starts(seeds[1:], plan))
+            starts = self._starts(problem.loss, seeds[1:], plan)._replace(screened=self.loss == "fast")
+            W, run = best_linear(Z, problem, starts)
             _warn_unless_settled(run, plan)
         self.coef_ = W[:-1].T / scale
         self.intercept_ = W[-1] - self.coef_ @ mean
@@ -391,20 +411,31 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         """Return the collision loss towards the labels of the best linear model, for every loss alike."""
         if self.loss != "collision":
             problem = problem._replace(loss="collision", lam=LOSSES["collision"].lam)
-        W, _ = best_linear(Z, problem, self._starts(seeds, self._schedule(len(Z), 100)))
+        W, _ = best_linear(Z, problem, self._starts(self.loss, seeds, self._schedule(len(Z), 100)))
         S, _ = LinearModel(Z, W, 0.0).predict()
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
     def _warn_of_empty(self) -> None:
-        found = len(np.unique(self.labels_))
-        if found == self.n_clusters:
+        """Warn of clusters that died: those without rows, or with next to none."""
+        sizes = np.bincount(self.labels_, minlength=self.n_clusters)
+        fair = len(self.labels_) * check_prior(self.prior, self.n_clusters)
+        empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * fair)
+        problems = []
+        if empty.any():
+            problems.append(f"Only {np.sum(~empty)} of {self.n_clusters} clusters have rows")
+        if few.any():
+            listed = ", ".join(f"{k} ({sizes[k]})" for k in np.flatnonzero(few))
+            problems.append(
+                f"{few.sum()} of {self.n_clusters} clusters have under {DEAD_SHARE:.0%} of their share of "
+                f"{len(self.labels_)} rows: {listed}"
+            )
+        if not problems:
             return
         paper, has_lam = self.protocol == "paper", not callable(self.loss) and self.loss != "sela"
         raised = " or ".join([*(["lam"] if has_lam else []), "max_iter" if paper else "n_init"])
         lowered = ", lower n_neighbors" if self.n_neighbors and not paper else ","
         warnings.warn(
-            f"Only {found} of {self.n_clusters} clusters have rows. Raise {raised}{lowered} or ask for fewer "
-            "clusters.",
+            f"{'. '.join(problems)}. Raise {raised}{lowered} or ask for fewer clusters.",
             CoverageWarning,
             stacklevel=3,
         )
@@ -418,8 +449,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         # a single row may go back and forth for ever
         return Schedule(rounds, max(float(self.tol), 1.5 / n_rows))
 
-    def _starts(self, seeds: Ints, plan: Schedule) -> Starts:
-        steps = OWN_STEPS if callable(self.loss) else LOSSES[self.loss].steps
+    def _starts(self, loss: str | OwnLoss, seeds: Ints, plan: Schedule) -> Starts:
+        steps = OWN_STEPS if callable(loss) else LOSSES[loss].steps
         return Starts(seeds, plan, float(self.weight_decay), steps, self.n_jobs, self.progress or silent)
 
 
@@ -444,39 +475,3 @@ def _warn_unless_settled(run: Run, plan: Schedule) -> None:
         ),
         stacklevel=4,
     )
-
-
-def _check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
-    if prior is None:
-        return np.full(n_clusters, 1.0 / n_clusters)
-    expected = f"expected numbers ({n_clusters},), a share for each cluster"
-    shares = as_numbers("prior", prior, expected)
-    if shares.shape != (n_clusters,):
-        raise InvalidInputError(f"prior has type {shares.dtype} and shape {shares.shape}; {expected}.")
-    if not np.all((shares > 0) & (shares <= 1e100)):
-        raise InvalidInputError(f"prior is {shares.tolist()}; expected a positive share for each cluster.")
-    return np.asarray(shares / shares.sum())
-
-
-def _fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
-    """Return the cluster (n,) that each label fixes, -1 for rows without a label."""
-    if y is None:
-        return np.full(n, -1, dtype=np.intp)
-    classes, codes = read_labels(y, n, at_least=0)
-    if classes.dtype.kind == "f" and len(classes):
-        raise InvalidInputError(
-            f"Unknown label type: continuous. y has the label {classes[classes != np.floor(classes)][0]}; "
-            "give numbers of clusters or names, and None or -1 for rows without a label."
-        )
-    numbers = classes if classes.dtype.kind in "iu" else np.arange(len(classes))  # names: in sorted order
-    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n_clusters:
-        hint = (
-            f" They name {len(classes)} classes: ask for as many clusters." if numbers is not classes else ""
-        )
-        raise InvalidInputError(
-            f"y has labels from {classes[0]} to {classes[-1]}; expected 0 to {n_clusters - 1}, or at most "
-            f"{n_clusters} names ({{argument}}), and None or -1 for rows without one.{hint}",
-            argument="n_clusters",
-            value=n_clusters,
-        )
-    return np.where(codes >= 0, np.append(numbers, -1)[codes], -1).astype(np.intp)

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import softmax
 
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
@@ -23,6 +22,7 @@ from consilience.kernels.collision.fair_labels import FairLabels, Options, fair_
 from consilience.kernels.collision.mutual_information import (
     invariant_information,
     mutual_information,
+    softmax_rows,
     through_softmax,
 )
 from consilience.kernels.collision.neighbours import (
@@ -142,7 +142,7 @@ class _OfPredictions:
         return Round(self.of_logits, self.of(S, A)[0])
 
     def of_logits(self, logits: Floats) -> tuple[float, Floats]:
-        S = softmax(logits.astype(np.float64), axis=1)
+        S = softmax_rows(logits)
         value, by_S, by_A = self.of(S, mean_of_neighbours(S, self.neighbours))
         return value, through_softmax(S, by_S + mean_of_neighbours_transposed(by_A, self.neighbours))
 

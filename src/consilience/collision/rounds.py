@@ -6,8 +6,9 @@ or a network (`consilience.collision.network`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,9 +17,10 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._progress import Progress
-from consilience.collision.losses import Problem, clustering_loss
+from consilience.collision.losses import Problem, Round, clustering_loss
 from consilience.collision.starts import choose_centres, sample, weights_from_centres
 from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.collision.mutual_information import softmax_rows
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
 
@@ -27,6 +29,12 @@ _SAMPLE_ROWS = 8_192
 _LAST_ROUNDS = 10
 # The steps of one round need no exact optimum, since the labels change.
 _GRADIENT = 1e-6
+# Screening: all starts take the first steps, then the best few take more, then the best one goes on.
+_FIRST_STEPS, _FEW, _MORE_STEPS = 10, 3, 20
+# While starts are screened, shares weigh at least this much: a cluster that dies early never comes back...
+_SCREENING_LAM = 10.0
+# ...and starts are compared with at least this weight: two classes in one cluster show in unfair shares.
+_COMPARING_LAM = 100.0
 _LEARNING_RATE = 0.1  # of the linear model in the paper's protocol
 
 
@@ -147,7 +155,7 @@ class LinearModel:
 
     def predict(self) -> tuple[Floats, Floats]:
         """Return the predictions (n, K), twice: the linear model has no views."""
-        S = softmax(linear_logits(self.X, self.W).astype(np.float64), axis=1)
+        S = softmax_rows(linear_logits(self.X, self.W))
         return S, S
 
     def step(self, loss: LogitLoss) -> None:
@@ -185,10 +193,13 @@ class Starts(NamedTuple):
     steps: int  # of L-BFGS in a round
     n_jobs: int | None
     progress: Progress
+    screened: bool = False  # whether only the most promising start is trained to the end
 
 
 def best_linear(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
-    """Train a linear model on rows Z (n, d) from every start and return the run of least objective.
+    """Train a linear model on rows Z (n, d) from several starts and return the best run.
+
+    It is the run of least objective or, if starts are screened, that of the most promising start.
 
     With many rows, starts are trained on a sample: it tells good starts from bad ones as well, in a tenth of
     the time. The best model then continues on all rows.
@@ -217,18 +228,74 @@ def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
     # if every class has a labelled row, these rows are the start, and there is only one
     determined = len(np.unique(fixed[fixed >= 0])) == n_clusters
     seeds = starts.seeds[:1] if determined else starts.seeds
-    done, total = count(1), len(seeds) * (starts.plan.max_rounds + 1)
+
+    def begin(seed: int) -> LinearModel:
+        W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
+        return LinearModel(Z, W, starts.weight_decay, starts.steps)
+
+    if starts.screened:
+        return _screened(begin, problem, starts._replace(seeds=seeds))
+    most = starts.plan.max_rounds + 1
+    done = _Done(starts.progress, len(seeds) * most)
 
     def train(seed: int) -> LinearRun:
-        W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
-        model = LinearModel(Z, W, starts.weight_decay, starts.steps)
-        run = alternate(model, problem, starts.plan, lambda: starts.progress("clustering", next(done), total))
+        model = begin(seed)
+        run = alternate(model, problem, starts.plan, done.add)
+        done.add(most - len(run.history))  # rounds that were not needed
         return LinearRun(model.W, run)
 
-    runs = Parallel(n_jobs=starts.n_jobs, require="sharedmem")(delayed(train)(int(seed)) for seed in seeds)
-    starts.progress("clustering", total, total)
+    runs = _each(train, [int(seed) for seed in seeds], starts.n_jobs)
     best: LinearRun = min(runs, key=lambda one: one.run.history[-1])
     return best
+
+
+def _screened(begin: Callable[[int], LinearModel], problem: Problem, starts: Starts) -> LinearRun:
+    """Train all starts a little and a few of them longer, with fair shares; then the best one to the end."""
+    fair = problem._replace(lam=max(problem.lam, _SCREENING_LAM))
+    strict = problem._replace(lam=max(problem.lam, _COMPARING_LAM))
+    seeds, most = [int(seed) for seed in starts.seeds], starts.plan.max_rounds + 1
+    done = _Done(starts.progress, len(seeds) + min(len(seeds), _FEW) + most)
+
+    def train(model: LinearModel) -> tuple[float, LinearModel]:
+        model.step(_of(model, fair).loss)
+        done.add()
+        return _of(model, strict).value + model.penalty(), model
+
+    models = _each(begin, seeds, starts.n_jobs)
+    for steps, n_kept in ((_FIRST_STEPS, _FEW), (_MORE_STEPS, 1)):
+        for model in models:
+            model.steps = steps
+        ranked = sorted(_each(train, models, starts.n_jobs), key=lambda pair: pair[0])
+        models = [model for _, model in ranked[:n_kept]]
+    best = models[0]
+    best.steps = starts.steps
+    run = alternate(best, problem, starts.plan, done.add)
+    done.add(most - len(run.history))
+    return LinearRun(best.W, run)
+
+
+def _of(model: Model, problem: Problem) -> Round:
+    """Return the loss of a problem at the predictions of a model."""
+    S, views = model.predict()
+    return clustering_loss(problem)(S, mean_of_neighbours(views, problem.neighbours))
+
+
+def _each(work: Callable[[Any], Any], items: Sequence[Any], n_jobs: int | None) -> list[Any]:
+    """Return what `work` makes of each item, in order, in `n_jobs` threads."""
+    return list(Parallel(n_jobs=n_jobs, require="sharedmem")(delayed(work)(item) for item in items))
+
+
+class _Done:
+    """Counts the rounds of all starts, and reports them."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+        self.lock = Lock()
+
+    def add(self, rounds: int = 1) -> None:
+        with self.lock:  # starts may run in threads
+            self.done += rounds
+            self.progress("clustering", self.done, self.total)
 
 
 def find_neighbours(Z: NDArray[Any], wanted: int, n_clusters: int, seed: int) -> NDArray[np.int32]:

@@ -12,7 +12,7 @@ from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.columns import column_moments
 
 # More numbers than this are trained on in single precision: half the time, and no label changes.
-_SINGLE_PRECISION = 1_000_000
+_SINGLE_PRECISION = 100_000
 # A start is this soft, relative to the squared distance of a typical row to its centre...
 START_WIDTH = 0.1
 # ...and at least this soft relative to the squared length of a typical row. Sharper starts have such large

@@ -30,7 +30,7 @@ def cluster(
             metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never used to learn."
         ),
     ] = None,
-    loss: Annotated[str, typer.Option(help="One of collision, mi, sela, mi-adm, iic.")] = "collision",
+    loss: Annotated[str, typer.Option(help="One of collision, fast, mi, sela, mi-adm, iic.")] = "collision",
     lam: Annotated[
         float | None, typer.Option(help="How strongly equal sizes are enforced; about 1 if sizes may differ.")
     ] = None,

@@ -6,10 +6,13 @@ neighbours; u the prior. Each function returns the loss and its gradient by the 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from scipy.special import xlogy
+from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats
+from consilience.kernels.compiled import kernel
 
 _TINY = 1e-300
 
@@ -21,10 +24,12 @@ def mutual_information(S: Floats, prior: Floats, lam: float) -> tuple[float, Flo
 
     For lambda = 1 and a uniform prior this is eq. (1), the negative mutual information, plus ln K.
     """
-    mean = S.mean(axis=0)
+    mean = np.einsum("ij->j", S) / len(S)
     log_S, log_mean = np.log(np.maximum(S, _TINY)), np.log(np.maximum(mean, _TINY) / prior)
-    value = -float(xlogy(S, S).sum()) / len(S) + lam * float(mean @ log_mean)
-    return value, (lam * (log_mean + 1.0) - log_S - 1.0) / len(S)
+    value = lam * float(mean @ log_mean) - float(np.vdot(S, log_S)) / len(S)
+    log_S *= -1.0 / len(S)
+    log_S += (lam * (log_mean + 1.0) - 1.0) / len(S)
+    return value, log_S
 
 
 def invariant_information(S: Floats, A: Floats, lam: float) -> tuple[float, Floats, Floats]:
@@ -45,7 +50,28 @@ def invariant_information(S: Floats, A: Floats, lam: float) -> tuple[float, Floa
     return value, A @ slope / len(S), S @ slope / len(S)
 
 
+def softmax_rows(logits: NDArray[Any]) -> Floats:
+    """Return the softmax of each row (n, K) in double precision; numpy is slow at maxima of short rows."""
+    out: Floats = _below_top(logits)
+    np.exp(out, out=out)
+    out /= np.einsum("ij->i", out)[:, None]
+    return out
+
+
 def through_softmax(S: Floats, gradient: Floats) -> Floats:
     """Return the gradient by the logits from that by the predictions S = softmax(logits)."""
     out: Floats = S * (gradient - np.einsum("ij,ij->i", S, gradient)[:, None])
+    return out
+
+
+@kernel()
+def _below_top(logits):  # type: ignore[no-untyped-def]
+    """Return the logits less the largest of their row."""
+    out = np.empty(logits.shape)
+    for i in range(len(logits)):
+        top = logits[i, 0]
+        for k in range(1, logits.shape[1]):
+            top = max(top, logits[i, k])
+        for k in range(logits.shape[1]):
+            out[i, k] = np.float64(logits[i, k]) - np.float64(top)
     return out

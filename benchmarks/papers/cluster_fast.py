@@ -1,0 +1,192 @@
+"""Compare CollisionClustering's fast loss with k-means and three others, on equal and unequal classes.
+
+The others run with ten full starts and lam = 100, k-means with ten starts. The part of a trial is a tenth of
+CIFAR-100's classes, a domain of CLINC150, 15 birds of CUB-200 or eight letters; its seed draws the rows.
+Unequal classes have sizes from 1 to 1/5 in equal ratios. Seconds are those of the processor.
+
+The fast loss was designed on parts 0, 1 (letters), 3, 4 and 5, on digits, and on MNIST's test images. The
+trials in the documents use other parts, and MNIST's training images; digits have no others.
+
+Run from the root of the repository::
+
+    python -m benchmarks.papers.cluster_fast --part 2 --resume
+    python -m benchmarks.papers.cluster_fast --part 2 --unequal --resume
+    python -m benchmarks.render
+
+Every trial appends a line to ``results/cluster_fast.jsonl``. With ``--resume``, trials that are there are
+skipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from sklearn.decomposition import PCA
+
+from benchmarks.papers import records
+from benchmarks.papers.cluster import Rows
+from benchmarks.papers.sources import DATA_VARIABLE, load
+from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
+
+RESULTS = records.FOLDER / "cluster_fast.jsonl"
+LEAST_SHARE = 1 / 5  # of the smallest class, relative to the largest
+METHODS: dict[str, Callable[..., Any]] = {
+    "k-means": partial(KMeans, n_init=10),
+    **{loss: partial(CollisionClustering, loss=loss) for loss in ("fast", "collision", "mi", "sela")},
+}
+
+
+def _digits(folder: str | None, part: int) -> Rows:
+    source = load("digits", folder)
+    return Rows(source.X, source.y)
+
+
+def _mnist(folder: str | None, part: int) -> Rows:
+    source = load("mnist", folder)
+    return Rows(PCA(64, random_state=0).fit_transform(source.X).astype(np.float32), source.y)
+
+
+def _letters(folder: str | None, part: int) -> Rows:
+    source = load("letter", folder)
+    return _only(Rows(source.X, source.y), np.random.default_rng(part).permutation(26)[:8])
+
+
+def _cifar100(folder: str | None, part: int) -> Rows:
+    source = load("cifar100", folder)
+    return _only(Rows(source.X[:, source.views[0]], source.y), np.arange(part, 100, 10))
+
+
+def _clinc(folder: str | None, part: int) -> Rows:
+    path = Path(folder or os.environ.get(DATA_VARIABLE, ".")) / "clinc150_minilm.npz"
+    with np.load(path, allow_pickle=False) as data:
+        rows = Rows(data["x_train"].astype(np.float32), data["y_train"].astype(np.intp))
+    return _only(rows, np.arange(15 * part, 15 * part + 15))
+
+
+def _birds(folder: str | None, part: int) -> Rows:
+    source = load("cub", folder)
+    assert source.X_test is not None
+    assert source.y_test is not None
+    rows = Rows(np.vstack([source.X, source.X_test]), np.concatenate([source.y, source.y_test]))
+    return _only(rows, np.arange(15 * part, 15 * part + 15))
+
+
+def _only(rows: Rows, classes: NDArray[np.intp]) -> Rows:
+    """Return the rows of some classes, numbered from 0."""
+    kept = np.isin(rows.y, classes)
+    return Rows(rows.X[kept], np.unique(rows.y[kept], return_inverse=True)[1])
+
+
+DATA: dict[str, tuple[Callable[[str | None, int], Rows], str]] = {
+    "digits": (_digits, "digits, 64 pixels"),
+    "mnist": (_mnist, "MNIST, 64 principal components"),
+    "letters": (_letters, "eight letters, 16 numbers"),
+    "cifar100": (_cifar100, "a tenth of CIFAR-100, 384 features"),
+    "clinc150": (_clinc, "a domain of CLINC150, 384 features"),
+    "cub200": (_birds, "15 birds of CUB-200, 1,280 features"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the trials given on the command line."""
+    options = _parser().parse_args(arguments)
+    done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
+    about = records.provenance("cluster_fast")
+    for name in options.data:
+        setting = {"data": name, "part": options.part, "rows": options.rows, "unequal": options.unequal}
+        if (setting, options.seed) in done:
+            continue
+        rows = draw(
+            DATA[name][0](options.data_dir, options.part), options.rows, options.unequal, options.seed
+        )
+        METHODS["fast"](2, random_state=0).fit(rows.X[:200])  # compiled before it is timed
+        scores = compare(rows, options.seed)
+        record = {"setting": setting, "seed": options.seed, "shape": list(rows.X.shape), "scores": scores}
+        records.append(options.results, record | about)
+        shown = " ".join(f"{m} {s['accuracy']:.3f} ({s['seconds']:.1f} s)" for m, s in scores.items())
+        print(f"{setting}, seed {options.seed}: {shown}", flush=True)
+
+
+def draw(rows: Rows, most: int, unequal: bool, seed: int) -> Rows:
+    """Return at most this many rows; classes are equal, or in equal ratios from 1 to `LEAST_SHARE`."""
+    rng = np.random.default_rng(seed)
+    counts = np.bincount(rows.y)
+    share = LEAST_SHARE ** (np.arange(len(counts)) / (len(counts) - 1)) if unequal else np.ones(len(counts))
+    share = rng.permutation(share)
+    largest = min(most / share.sum(), float((counts / share).min()))
+    sizes = np.maximum(1, (largest * share).astype(int))
+    kept = [rng.permutation(np.flatnonzero(rows.y == k))[:size] for k, size in enumerate(sizes)]
+    index = rng.permutation(np.concatenate(kept))
+    return Rows(rows.X[index], rows.y[index])
+
+
+def compare(rows: Rows, seed: int) -> dict[str, dict[str, float]]:
+    """Return the accuracy and the seconds of every method."""
+    n_clusters = len(np.unique(rows.y))
+    scores = {}
+    for name, make in METHODS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", CoverageWarning)
+            started = time.process_time()
+            labels = make(n_clusters, random_state=seed).fit_predict(rows.X)
+            seconds = time.process_time() - started
+        scores[name] = {
+            "accuracy": round(clustering_accuracy(rows.y, labels), 5),
+            "seconds": round(seconds, 3),
+        }
+    return scores
+
+
+def render(trials: Sequence[Mapping[str, Any]]) -> str:
+    """Return a table as Markdown: mean accuracies in per cent, and the fast loss's time over k-means'."""
+    groups: dict[tuple[bool, str], dict[Any, Mapping[str, Any]]] = defaultdict(dict)
+    for trial in trials:
+        setting = trial["setting"]
+        # the latest of several runs of a trial counts
+        groups[setting["unequal"], setting["data"]][setting["part"], trial["seed"]] = trial["scores"]
+    lines = [
+        ["data", "classes", "trials", *METHODS, "time of fast over k-means"],
+        ["---"] * (4 + len(METHODS)),
+    ]
+    for (unequal, data), found in sorted(groups.items(), key=lambda item: item[0][0]):
+        means = {m: float(np.mean([scores[m]["accuracy"] for scores in found.values()])) for m in METHODS}
+        best = max(means.values())
+        cells = [f"**{100 * v:.1f}**" if v == best else f"{100 * v:.1f}" for v in means.values()]
+        ratio = np.mean([s["fast"]["seconds"] / s["k-means"]["seconds"] for s in found.values()])
+        sizes = "unequal" if unequal else "equal"
+        lines.append([DATA[data][1], sizes, str(len(found)), *cells, f"{ratio:.1f} x"])
+    text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    commits = ", ".join(sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials}))
+    commands = "`, `".join(sorted({trial["command"] for trial in trials}))
+    rows = max(trial["setting"]["rows"] for trial in trials)
+    return f"{text}\n\nAt most {rows:,} rows; commit {commits}; `{commands}`."
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.cluster_fast", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA), help="default: all")
+    parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
+    parser.add_argument("--part", type=int, default=2, help="which classes; default: %(default)s")
+    parser.add_argument("--rows", type=int, default=1_500, help="most rows of a trial; default: %(default)s")
+    parser.add_argument("--unequal", action="store_true", help="classes of different sizes")
+    parser.add_argument("--seed", type=int, default=100, help="draws the rows; default: %(default)s")
+    parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    return parser
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""What users give besides rows: labels of some of them, and the share of each cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from consilience._validation import as_numbers
+from consilience.exceptions import InvalidInputError
+from consilience.kernels.arrays import Floats, Ints
+from consilience.labels import read_labels
+
+
+def check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
+    """Return the share of each cluster (K,), equal ones by default."""
+    if prior is None:
+        return np.full(n_clusters, 1.0 / n_clusters)
+    expected = f"expected numbers ({n_clusters},), a share for each cluster"
+    shares = as_numbers("prior", prior, expected)
+    if shares.shape != (n_clusters,):
+        raise InvalidInputError(f"prior has type {shares.dtype} and shape {shares.shape}; {expected}.")
+    if not np.all((shares > 0) & (shares <= 1e100)):
+        raise InvalidInputError(f"prior is {shares.tolist()}; expected a positive share for each cluster.")
+    return np.asarray(shares / shares.sum())
+
+
+def fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
+    """Return the cluster (n,) that each label fixes, -1 for rows without a label."""
+    if y is None:
+        return np.full(n, -1, dtype=np.intp)
+    classes, codes = read_labels(y, n, at_least=0)
+    if classes.dtype.kind == "f" and len(classes):
+        raise InvalidInputError(
+            f"Unknown label type: continuous. y has the label {classes[classes != np.floor(classes)][0]}; "
+            "give numbers of clusters or names, and None or -1 for rows without a label."
+        )
+    numbers = classes if classes.dtype.kind in "iu" else np.arange(len(classes))  # names: in sorted order
+    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n_clusters:
+        hint = (
+            f" They name {len(classes)} classes: ask for as many clusters." if numbers is not classes else ""
+        )
+        raise InvalidInputError(
+            f"y has labels from {classes[0]} to {classes[-1]}; expected 0 to {n_clusters - 1}, or at most "
+            f"{n_clusters} names ({{argument}}), and None or -1 for rows without one.{hint}",
+            argument="n_clusters",
+            value=n_clusters,
+        )
+    return np.where(codes >= 0, np.append(numbers, -1)[codes], -1).astype(np.intp)
