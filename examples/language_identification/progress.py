@@ -21,7 +21,7 @@ def shown(*, quiet: bool = False) -> Iterator[Progress]:
         with progress_bars(quiet=quiet) as bars:
             yield bars
     else:
-        yield Lines()
+        yield Lines(SECONDS)
 
 
 class Lines:
@@ -35,7 +35,7 @@ class Lines:
         Returns the time in seconds.
     """
 
-    def __init__(self, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
         self._start = self._last = clock()
         self._named: set[str] = set()

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("pycountry")
 
-from examples.language_identification import identifiers
+from examples.language_identification import commands, identifiers, kept, progress
 from examples.language_identification.commands import app
 from typer.testing import CliRunner
 
@@ -262,6 +262,10 @@ def test_the_folder_can_be_run_and_a_reader_may_leave(model: Path, tmp_path: Pat
         (("unify", "--no-packages", "--transfer", "own.txt", "--out", "x.onnx"), "--out"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--method", "mfp"), "Did you mean 'mf-p'?"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--epochs", "0"), "epochs"),
+        (("unify", "--cache", "own.txt"), "--cache: The store 'own.txt' is a file; give a folder."),
+        (("unify", "--cache", "own.txt/in"), "--cache: the folder 'own.txt/in' cannot be written"),
+        (("unify", "--cache", "."), "--cache: The folder '.' holds other files and is no store of scores."),
+        (("evaluate", "test.tsv", "--cache", "own.txt"), "--cache: The store 'own.txt' is a file"),
         (("texts", "--rows", "0"), "rows"),
         (("texts", "--samples", "-1"), "samples"),
         (("texts", "--out", "none/rows.txt"), "--out: the folder 'none' does not exist"),
@@ -279,6 +283,37 @@ def test_bad_input_gets_one_sentence(
     assert words in result.stderr
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
+
+
+def test_a_cache_is_refused_before_any_text_is_read(
+    folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gather(*_: object, **__: object) -> None:
+        raise AssertionError("the text is gathered")
+
+    monkeypatch.setattr(commands, "_gather", gather)
+    monkeypatch.setattr(kept.tempfile, "TemporaryFile", no_space)  # to root, every folder can be written
+    result = run("unify", "--cache", "full")
+    assert result.exit_code == 2
+    assert "--cache: the folder 'full' cannot be written (No space left on device)." in result.stderr
+    assert "Give another folder." in result.stderr
+
+
+def no_space(**_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_progress_is_printed_as_lines_without_a_terminal(
+    folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    assert run(*UNIFY, "--cache", "second", "--quiet").stderr == ""
+    result = run(*UNIFY, "--cache", "third", "--json")
+    assert json.loads(result.stdout)["n_classes"] == 3
+    tasks = [line.split(":")[0] for line in result.stderr.splitlines()]
+    assert {"scoring", "calibration", "training"} <= set(tasks)
+    rows = 2 * len(set(Path("own.txt").read_text(encoding="utf-8").splitlines()))
+    assert f"scoring: {rows} of {rows} (100%), " in result.stderr
 
 
 def test_texts_are_shown_and_written(folder: Path) -> None:
