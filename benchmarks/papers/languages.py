@@ -14,9 +14,9 @@ a text. ``--own-text`` says which of these sentences the model may read, always 
 - ``others``: it reads one half and is tested on the other half, both ways round;
 - ``same``: it reads all the sentences that it is tested on, as when a pile of text is to be sorted.
 
-If the data folder has ``lid/lingua_sentences.tsv.gz``, sentences of news from the same kind of lines, the systems
-are timed on these, too. Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps the answers of
-the seven.
+If the data folder has ``lid/lingua_sentences.tsv.gz``, lines of the same kind with sentences of news, the
+systems are timed on these, too. Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps the
+answers of the seven.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _parts(texts: Sequence[str], own_text: str, seed: int) -> list[list[str]]:
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the latest measurements as Markdown: the seven and their votes, then a line per unified model."""
+    """Return the latest measurements as Markdown: the teachers and their votes, then a line per model."""
     last = {view["own_text"]: view for view in results if "own_text" in view}
     if not last:
         return "Not measured yet."
@@ -167,16 +167,16 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
         f"{one['rows']:,} in {one['languages']} languages {_KNOWN[one['name']]}" for one in groups
     )
     speeds = " and ".join(
-        f"{min(view['faster'][kind]['times'] for view in views_shown):,.0f} times as fast on {words} (half of "
-        f"them are shorter than {base['faster'][kind]['characters']:.0f} characters)"
+        f"{min(view['faster'][kind]['times'] for view in views_shown):,.0f} times as fast on {words} (half "
+        f"of them are shorter than {base['faster'][kind]['characters']:.0f} characters)"
         for kind, words in _TIMED.items()
         if all(kind in view["faster"] for view in views_shown)
     )
     words = (
         f"The test has {base['rows']:,} sentences of Tatoeba in {base['languages']} languages ({counts}). "
         f"{base['uncovered']:,} are in languages that none of the seven knows. They count as errors for "
-        f"everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. Against the seven one after the "
-        f"other, it is at least {speeds}."
+        f"everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. Against the seven one after "
+        f"the other, it is at least {speeds}."
     )
     sources = "\n".join(
         f"- {OWN_TEXT[view['own_text']]}: {view['made']['n_rows']:,} rows of text, seed {view['seed']}, "

@@ -134,8 +134,8 @@ class Identifier:
     output : {"probabilities", "logits", "costs"}
         The kind of its scores.
     floor : float
-        The least probability of a class. Some identifiers name only the best few. Those that langdetect leaves
-        out are below 0.1, mostly far below.
+        The least probability of a class. Some identifiers name only the best few. Those that langdetect
+        leaves out are below 0.1, mostly far below.
     plain_python : bool
         Whether it is slow and small, so several processes are worth their memory.
     """

@@ -1,6 +1,6 @@
 """Keep gathered text for the next run, since reading and cleaning a million messages takes a while.
 
-The folder for the identifiers' answers is checked here, too. A kept file is named after everything that its rows depend on, including the code, so it is never out of date.
+A kept file is named after everything that its rows depend on, including the code, so it is never out of date.
 """
 
 from __future__ import annotations

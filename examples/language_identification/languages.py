@@ -80,17 +80,17 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "pycld2": {"zho": ("zh", "zh-Hant")},
 }
 
-# A code that an identifier has in addition to codes of all that it covers. Its probability is shared out among
-# them: as a class of its own it would take votes from the right one.
+# A code that an identifier has in addition to codes of all that it covers. Its probability is shared out
+# among them: as a class of its own it would take votes from the right one.
 SHARED: dict[str, dict[str, tuple[str, ...]]] = {
     "lid.176": {"sh": ("bs", "hr", "sr")},  # Serbo-Croatian
 }
 
-# What a class covers if its identifier has no class for the others in the list, but names it for their text. As
-# a class of its own it would outvote those that know better. So it is split, and they decide between the parts.
-# Other members of macro-languages, such as Cantonese ("yue") or Egyptian Arabic, are languages that some
-# identifiers do not know. These say Chinese or Arabic, but they are not asked about a class that is not theirs:
-# the soft labels of "ce" let the others decide anyway, and splitting Chinese, Arabic or Kurdish did harm.
+# What a class covers if its identifier has no class for the others in the list, but names it for their text.
+# As a class of its own it would outvote those that know better. So it is split, and they decide between the
+# parts. Other members of macro-languages, such as Cantonese ("yue") or Egyptian Arabic ("arz"), are languages
+# that some identifiers do not know. These say Chinese or Arabic. But with "ce" they have no vote on a class
+# that is not theirs, so those that know Cantonese win anyway. To split Chinese, Arabic or Kurdish did harm.
 COVERED: dict[str, tuple[str, ...]] = {
     "hbs": ("bos", "hrv", "srp"),  # heliport knows only Serbo-Croatian, not its standard forms
     "msa": ("msa", "ind"),  # heliport says Malay for Indonesian, too

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pycountry")
 
-from examples.language_identification.comparison import Sentences, compare
+from examples.language_identification.comparison import SPEED_ROWS, Sentences, compare, texts_per_second
 from examples.language_identification.identifiers import IDENTIFIERS, identifier
 from examples.language_identification.languages import before_split, check, classes_of
 from examples.language_identification.views import unified_view
@@ -72,3 +72,22 @@ def test_the_seven_know_what_the_list_of_languages_says() -> None:
     assert {name: len(one) for name, one in known.items()} == check().each
     assert len(known["heliport"]) == 222
     assert len(set.intersection(*map(set, known.values()))) == 48
+
+
+def test_speed_is_measured_on_texts_from_the_whole_file() -> None:
+    asked: list[str] = []
+
+    def ask(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return [[0.0, 1.0]] * len(texts)
+
+    known = as_teacher(ask, classes=["a", "b"], name="known", output="logits")
+    for count in (3, SPEED_ROWS + 1, 10 * SPEED_ROWS):
+        asked.clear()
+        rates = texts_per_second({"known": known}, [str(i) for i in range(count)])
+        used = [int(text) for text in asked[: len(asked) // 2]]  # it is asked twice: models are loaded first
+        assert used == [int(text) for text in asked[len(asked) // 2 :]]
+        assert len(set(used)) == len(used) == min(count, SPEED_ROWS)
+        assert used[0] == 0
+        assert used[-1] >= 0.9 * count - 1
+        assert rates["known"] > 0

@@ -118,7 +118,7 @@ def test_pycld2_names_what_a_text_is_made_of_and_refuses_what_is_too_short_or_no
 
 
 def test_a_shared_code_gives_its_probability_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    proba = {code: 0.1 / 172 for code in CODES["lid.176"]} | {"sh": 0.6, "hr": 0.2, "sr": 0.1, "bs": 0.0}
+    proba = dict.fromkeys(CODES["lid.176"], 0.1 / 172) | {"sh": 0.6, "hr": 0.2, "sr": 0.1, "bs": 0.0}
     monkeypatch.setattr(module, "_loaded", lambda name: lambda text: list(proba.items()))
     (found,) = answers("lid.176", ["text"])
     assert "sh" not in found

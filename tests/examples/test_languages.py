@@ -22,7 +22,6 @@ from examples.language_identification.languages import (
     splits_of,
 )
 
-
 # ISO 639-3's macro-languages of which some identifier names a member, and these members
 MACROLANGUAGES = {
     "aka": "twi", "ara": "ary arz", "aym": "ayr", "aze": "azb", "bik": "bcl", "bua": "bxr", "chm": "mhr mrj",
@@ -73,7 +72,21 @@ def test_every_macro_language_of_the_identifiers_is_looked_at() -> None:
     scopes = {code: pycountry.languages.get(alpha_3=code) for name in CODES for code in classes_of(name)}
     macros = {code for code, found in scopes.items() if found is not None and found.scope == "M"}
     # of these no identifier names a member
-    assert macros - set(MACROLANGUAGES) == {"est", "hmn", "iku", "ipk", "mlg", "mon", "ori", "que", "san", "srd", "swa", "yid", "zha"}
+    assert macros - set(MACROLANGUAGES) == {
+        "est",
+        "hmn",
+        "iku",
+        "ipk",
+        "mlg",
+        "mon",
+        "ori",
+        "que",
+        "san",
+        "srd",
+        "swa",
+        "yid",
+        "zha",
+    }
     assert all(pycountry.languages.get(alpha_3=macro).scope == "M" for macro in MACROLANGUAGES)
     members = {member for listed in MACROLANGUAGES.values() for member in listed.split()}
     assert members <= {iso_name(code) for name in CODES for code in CODES[name]}
