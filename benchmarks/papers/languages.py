@@ -15,8 +15,8 @@ a text. ``--own-text`` says which of these sentences the model may read, always 
 - ``same``: it reads all the sentences that it is tested on, as when a pile of text is to be sorted.
 
 If the data folder has ``lid/lingua_sentences.tsv.gz``, lines of the same kind with sentences of news, the
-systems are timed on these, too. Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps the
-answers of the seven.
+systems are timed on these, too. Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps
+the answers of the seven.
 """
 
 from __future__ import annotations
