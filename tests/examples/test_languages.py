@@ -40,7 +40,7 @@ def test_the_seven_know_302_languages_together_and_48_each() -> None:
     assert len(all_classes()) == 302
 
 
-# Members that are languages of their own here. To those that do not know them, the whole is the standard form.
+# Members that are languages of their own here. To those who do not know them, the whole is the standard form.
 OTHER_LANGUAGES = {
     "ara ary", "ara arz", "aze azb", "kur ckb", "kur sdh", "lav ltg", "msa min", "nep dty", "zho cdo",
     "zho wuu", "zho yue",
