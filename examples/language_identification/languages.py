@@ -90,7 +90,7 @@ SHARED: dict[str, dict[str, tuple[str, ...]]] = {
 # As a class of its own it would outvote those that know better. So it is split, and they decide between the
 # parts. Other members of macro-languages, such as Cantonese ("yue") or Egyptian Arabic ("arz"), are languages
 # that some identifiers do not know. These say Chinese or Arabic. But with "ce" they have no vote on a class
-# that is not theirs, so those that know Cantonese win anyway. To split Chinese, Arabic or Kurdish did harm.
+# that is not theirs, so those that know Cantonese win anyway. Splits of Chinese, Arabic and Kurdish did harm.
 COVERED: dict[str, tuple[str, ...]] = {
     "hbs": ("bos", "hrv", "srp"),  # heliport knows only Serbo-Croatian, not its standard forms
     "msa": ("msa", "ind"),  # heliport says Malay for Indonesian, too
