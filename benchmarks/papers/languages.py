@@ -30,7 +30,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from examples.language_identification import CACHE, PER_CATALOGUE, ROWS, comparison, progress, views
+from examples.language_identification import (
+    CACHE,
+    PER_CATALOGUE,
+    ROWS,
+    comparison,
+    evaluation,
+    progress,
+    views,
+)
 from examples.language_identification.identifiers import IDENTIFIERS, identifiers
 from examples.language_identification.kept import check_cache
 from examples.language_identification.model import Settings, open_model, train
@@ -191,7 +199,8 @@ def _cells(
 ) -> list[str]:
     figures = [system["accuracy"], system["macro"], *(system["by_group"][group] for group in groups)]
     rate = f"{speed[system['name']]:,.0f}" if system["name"] in speed else ""
-    return [name, str(system["languages"] or ""), *(f"{value:.3f}" for value in figures), rate]
+    count = "" if name == evaluation.CEILING else str(system["languages"] or "")  # the ceiling is no system
+    return [name, count, *(f"{value:.3f}" for value in figures), rate]
 
 
 _TIMED = {"sentences": "these sentences", "news": "sentences of news"}

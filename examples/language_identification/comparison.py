@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from examples.language_identification.evaluation import NOTHING, Evaluation, evaluate, plurality
+from examples.language_identification.evaluation import CEILING, NOTHING, Evaluation, evaluate, plurality
 from examples.language_identification.languages import before_split, canonical
 from examples.language_identification.texts import read_text
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ def compare(
         name: list(before_split(name, one.tolist()))
         for name, one in zip(space.names, space.class_lists, strict=True)
     }
-    sizes = {name: len(space.classes) for name in ("plurality vote", *consensuses)}
+    sizes = {name: len(space.classes) for name in ("plurality vote", *consensuses, CEILING)}
     if model is not None:
         sizes[UNIFIED] = len(model.classes)
     return evaluate(sentences.codes, answers, known, look_at=list(answers)[-1], n_classes=sizes)

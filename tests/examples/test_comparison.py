@@ -45,6 +45,7 @@ def test_a_macro_language_is_whole_where_its_teacher_is_judged(teachers: list[Te
     assert systems["heliport"].accuracy == pytest.approx(2 / 4)  # "deu" and "hbs", and no lucky "bos"
     assert systems["other"].accuracy == pytest.approx(2 / 4)
     assert systems["any teacher right"].accuracy == pytest.approx(3 / 4)
+    assert systems["any teacher right"].languages == 4  # bos, deu, hrv and srp, and no "hbs"
     knowing = {one.code: one.teachers for one in found.by_language}
     assert knowing == {"bos": 1, "deu": 2, "hbs": 1, "srp": 0}
 
