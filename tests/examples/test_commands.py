@@ -217,7 +217,8 @@ def test_identify_loads_little(model: Path) -> None:
     code = (
         "import sys; from examples.language_identification.commands import app\n"
         "app(['identify', '--model', sys.argv[1], 'ich und die'], standalone_mode=False)\n"
-        "heavy = {'torch', 'sklearn', 'pandas', 'langid', 'lingua', 'heliport', 'langdetect', 'pycld2'}\n"
+        "heavy = {'torch', 'sklearn', 'pandas', 'langid', 'lingua', 'heliport', 'langdetect', 'py3langid', "
+        "'pycld2'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
