@@ -1,4 +1,4 @@
-"""Measure the language identifier of examples/language_identification: six become one, without labels.
+"""Measure the language identifier of examples/language_identification: seven become one, without labels.
 
 Run from the root of the repository, with the versions of constraints.txt installed::
 
@@ -14,7 +14,9 @@ a text. ``--own-text`` says which of these sentences the model may read, always 
 - ``others``: it reads one half and is tested on the other half, both ways round;
 - ``same``: it reads all the sentences that it is tested on, as when a pile of text is to be sorted.
 
-Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps the answers of the six.
+If the data folder has ``lid/lingua_sentences.tsv.gz``, lines of the same kind with sentences of news, the
+systems are timed on these, too. Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps
+the answers of the seven.
 """
 
 from __future__ import annotations
@@ -28,19 +30,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from examples.language_identification import CACHE, PER_CATALOGUE, ROWS, comparison, views
+from examples.language_identification import (
+    CACHE,
+    PER_CATALOGUE,
+    ROWS,
+    comparison,
+    evaluation,
+    progress,
+    views,
+)
 from examples.language_identification.identifiers import IDENTIFIERS, identifiers
+from examples.language_identification.kept import check_cache
 from examples.language_identification.model import Settings, open_model, train
 from examples.language_identification.texts import gather
 from numpy.typing import NDArray
 
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
-from consilience.cli.console import progress_bars
 from consilience.teachers import Teacher
+from consilience.teachers.scoring.store import ScoreStore
 
 RESULTS = records.FOLDER / "languages.jsonl"
 SENTENCES = Path("lid") / "tatoeba.tsv.gz"
+NEWS = Path("lid") / "lingua_sentences.tsv.gz"
 OWN_TEXT = {
     "none": "unified, from packages' text only",
     "others": "unified, plus other sentences",
@@ -53,6 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     about = records.provenance("languages")
     about["versions"] |= {name: version(name) for one in IDENTIFIERS.values() for name in one.packages}
+    check_cache(options.cache)
     settings = Settings(
         method=options.method,
         self_label=options.self_label,
@@ -62,29 +75,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     folder = options.data_dir or Path(os.environ.get(DATA_VARIABLE, "."))
     sentences = comparison.read_sentences(folder / SENTENCES, options.sentences, options.seed)
-    with progress_bars() as progress, tempfile.TemporaryDirectory() as temporary:
+    timed = {"sentences": sentences.texts}
+    if (folder / NEWS).is_file():
+        timed["news"] = comparison.read_sentences(folder / NEWS, comparison.SPEED_ROWS, options.seed).texts
+    with progress.shown() as report, tempfile.TemporaryDirectory() as temporary:
         found = gather(
-            rows=options.rows, per_catalogue=options.per_catalogue, seed=options.seed, progress=progress
+            rows=options.rows, per_catalogue=options.per_catalogue, seed=options.seed, progress=report
         )
         teachers = identifiers(n_jobs=options.jobs)
         parts = _parts(sentences.texts, options.own_text, options.seed)
         models = []
         for i, part in enumerate(parts):
             rows = list(dict.fromkeys([*found.rows, *part]))
-            unifier = train(rows, teachers, settings, cache=options.cache, progress=progress)
+            unifier = train(rows, teachers, settings, cache=options.cache, progress=report)
             path = unifier.save(Path(temporary) / f"lid-{i}.npz")
             models.append(open_model(path))
         model = models[0] if len(models) == 1 else HeldOut(models, parts)
-        result = comparison.compare(sentences, teachers, model, cache=options.cache, progress=progress)
+        result = comparison.compare(sentences, teachers, model, cache=options.cache, progress=report)
         asked = {one.name: one for one in identifiers()} | {comparison.UNIFIED: models[0]}
-        speed = comparison.texts_per_second(asked, sentences.texts, progress=progress)
+        speed = {
+            name: comparison.texts_per_second(asked, texts, progress=report) for name, texts in timed.items()
+        }
         size = path.stat().st_size
-    view = views.evaluation_view(result, speed)
+    view = views.evaluation_view(result, speed["sentences"])
+    view["faster"] = {name: _times_as_fast(rates, timed[name]) for name, rates in speed.items()}
+    view["cache_bytes"] = ScoreStore(options.cache).size
     made = views.unified_view(unifier, len(rows), {})
     view |= {"made": made | {"bytes": size, "sources": [one.name for one in found.sources]}}
     about |= {"experiment": "languages", "own_text": options.own_text, "seed": options.seed}
     records.append(options.results, view | about)
     views.show_evaluation(view, per_language=False)
+
+
+def _times_as_fast(rates: Mapping[str, float], texts: Sequence[str]) -> dict[str, float]:
+    """Return how many times as fast the unified model is as its teachers together, and on what texts."""
+    teachers = sum(1 / rate for name, rate in rates.items() if name != comparison.UNIFIED)
+    return {"times": rates[comparison.UNIFIED] * teachers, "characters": float(np.median([*map(len, texts)]))}
 
 
 class HeldOut:
@@ -126,7 +152,7 @@ def _parts(texts: Sequence[str], own_text: str, seed: int) -> list[list[str]]:
 
 
 def render(results: Sequence[Mapping[str, Any]]) -> str:
-    """Return the latest measurements as Markdown: the six and their votes, then a line per unified model."""
+    """Return the latest measurements as Markdown: the teachers and their votes, then a line per model."""
     last = {view["own_text"]: view for view in results if "own_text" in view}
     if not last:
         return "Not measured yet."
@@ -148,15 +174,17 @@ def render(results: Sequence[Mapping[str, Any]]) -> str:
     counts = ", ".join(
         f"{one['rows']:,} in {one['languages']} languages {_KNOWN[one['name']]}" for one in groups
     )
-    ratios = [
-        view["texts_per_second"][comparison.UNIFIED] / view["texts_per_second_of_all_teachers"]
-        for view in views_shown
-    ]
+    speeds = " and ".join(
+        f"{min(view['faster'][kind]['times'] for view in views_shown):,.0f} times as fast on {words} (half "
+        f"of them are shorter than {base['faster'][kind]['characters']:.0f} characters)"
+        for kind, words in _TIMED.items()
+        if all(kind in view["faster"] for view in views_shown)
+    )
     words = (
         f"The test has {base['rows']:,} sentences of Tatoeba in {base['languages']} languages ({counts}). "
-        f"{base['uncovered']:,} are in languages that none of the six knows. They count as errors for "
-        f"everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. It is at least "
-        f"{min(ratios):,.0f} times as fast as the six one after the other."
+        f"{base['uncovered']:,} are in languages that none of the seven knows. They count as errors for "
+        f"everyone. A unified model has {base['made']['bytes'] / 1e6:.0f} MB. Against the seven one after "
+        f"the other, it is at least {speeds}."
     )
     sources = "\n".join(
         f"- {OWN_TEXT[view['own_text']]}: {view['made']['n_rows']:,} rows of text, seed {view['seed']}, "
@@ -171,9 +199,11 @@ def _cells(
 ) -> list[str]:
     figures = [system["accuracy"], system["macro"], *(system["by_group"][group] for group in groups)]
     rate = f"{speed[system['name']]:,.0f}" if system["name"] in speed else ""
-    return [name, str(system["languages"] or ""), *(f"{value:.3f}" for value in figures), rate]
+    count = "" if name == evaluation.CEILING else str(system["languages"] or "")  # the ceiling is no system
+    return [name, count, *(f"{value:.3f}" for value in figures), rate]
 
 
+_TIMED = {"sentences": "these sentences", "news": "sentences of news"}
 _KNOWN = {"all teachers": "known to all", "some": "to some", "one": "to one", "none": "to none"}
 
 

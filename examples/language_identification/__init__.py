@@ -1,4 +1,4 @@
-"""Unify six published language identifiers into one; see README.md.
+"""Unify seven published language identifiers into one; see README.md.
 
 The defaults of the commands are here, so reading them loads nothing else.
 """

@@ -49,7 +49,7 @@ Jobs = Annotated[int, typer.Option(help="Processes for the slow identifiers.")]
 
 @app.callback()
 def _common() -> None:
-    """Make one language identifier of 281 languages out of six.
+    """Make one language identifier of 302 languages out of seven.
 
     \b
     Example: five minutes
@@ -79,18 +79,17 @@ def texts(
     Example:
         python -m examples.language_identification texts --rows 20000 --out rows.txt
     """
-    from examples.language_identification import views
+    from examples.language_identification import progress, views
     from examples.language_identification.texts import write_text
 
     from consilience._validation import check_count
-    from consilience.cli.console import progress_bars
     from consilience.files import readers
 
     check_count("samples", samples, at_least=0)
     if out is not None:
         readers.check_target(out, (out.suffix.lower(),), "--out")  # any ending is fine
-    with progress_bars(quiet=quiet) as progress:
-        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress)
+    with progress.shown(quiet=quiet) as report:
+        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, report)
     if out is not None:
         write_text(out, found.rows)
     views.show_texts(found, samples=samples)
@@ -123,7 +122,7 @@ def unify(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Make one identifier out of six, from unlabelled text.
+    """Make one identifier out of seven, from unlabelled text.
 
     --cache keeps the identifiers' answers, and a folder next to it keeps the text. A stopped run continues
     where it was, and a run with another method does not ask the identifiers again.
@@ -134,12 +133,13 @@ def unify(
         python -m examples.language_identification unify --rows 5000 --method mf-lf --out small.npz
         python -m examples.language_identification unify --transfer mine.txt --transfer more.tsv.gz
     """
-    from examples.language_identification import views
+    from examples.language_identification import progress, views
     from examples.language_identification.identifiers import identifiers
+    from examples.language_identification.kept import check_cache
     from examples.language_identification.model import Settings, train
 
     from consilience._validation import check_choice, check_count, check_number
-    from consilience.cli.console import progress_bars, show_json
+    from consilience.cli.console import show_json
     from consilience.files import readers
     from consilience.unify.soft_labels import METHODS
 
@@ -148,6 +148,7 @@ def unify(
     for name, value in (("epochs", epochs), ("dim", dim), ("jobs", jobs)):
         check_count(name, value)
     readers.check_target(out, (".npz",), "--out")
+    check_cache(cache)
     settings = Settings(
         method,  # type: ignore[arg-type]
         calibrate,
@@ -159,11 +160,11 @@ def unify(
         seed=seed,
     )
     start = time.perf_counter()
-    with _going_on_later(cache), progress_bars(quiet=quiet) as progress:
+    with _going_on_later(cache), progress.shown(quiet=quiet) as report:
         teachers = identifiers(n_jobs=jobs)
-        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, progress, cache)
+        found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, report, cache)
         gathered = time.perf_counter() - start
-        unifier = train(found.rows, teachers, settings, cache=cache, progress=progress)
+        unifier = train(found.rows, teachers, settings, cache=cache, progress=report)
         unifier.save(out)
     view = views.unified_view(unifier, len(found.rows), {"text": gathered})
     view |= {"model": str(out), "bytes": out.stat().st_size, "cache": str(cache)}
@@ -187,32 +188,33 @@ def evaluate(
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Compare the unified model with the six, their vote and their consensus on labelled sentences.
+    """Compare the unified model with the seven, their vote and their consensus on labelled sentences.
 
     \b
     Example:
         python -m examples.language_identification evaluate tatoeba.tsv.gz --rows 3000 --per-language
     """
-    from examples.language_identification import comparison, views
+    from examples.language_identification import comparison, progress, views
     from examples.language_identification.identifiers import identifiers
+    from examples.language_identification.kept import check_cache
     from examples.language_identification.model import open_model
 
     from consilience._validation import check_count
-    from consilience.cli.console import progress_bars
     from consilience.files import readers
 
     wanted = _count_or_all(rows)
     check_count("seed", seed, at_least=0)
     readers.check_target(json_file, (".json",), "--json")
+    check_cache(cache)
     unified = open_model(model)
     sentences = comparison.read_sentences(data, wanted, seed)
-    with _going_on_later(cache), progress_bars(quiet=quiet) as progress:
+    with _going_on_later(cache), progress.shown(quiet=quiet) as report:
         teachers = identifiers(n_jobs=jobs)
-        found = comparison.compare(sentences, teachers, unified, cache=cache, progress=progress)
+        found = comparison.compare(sentences, teachers, unified, cache=cache, progress=report)
         rates: dict[str, float] = {}
         if speed:
             asked = {one.name: one for one in identifiers()} | {comparison.UNIFIED: unified}
-            rates = comparison.texts_per_second(asked, sentences.texts, progress=progress)
+            rates = comparison.texts_per_second(asked, sentences.texts, progress=report)
     view = views.evaluation_view(found, rates) | {"data": data.name, "seed": seed}
     if json_file is not None:
         json_file.write_text(json.dumps(view, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from examples.language_identification.evaluation import NOTHING, Evaluation, evaluate, plurality
+from examples.language_identification.evaluation import CEILING, NOTHING, Evaluation, evaluate, plurality
 from examples.language_identification.languages import before_split, canonical
 from examples.language_identification.texts import read_text
 from numpy.typing import NDArray
@@ -110,7 +110,7 @@ def compare(
         name: list(before_split(name, one.tolist()))
         for name, one in zip(space.names, space.class_lists, strict=True)
     }
-    sizes = {name: len(space.classes) for name in ("plurality vote", *consensuses)}
+    sizes = {name: len(space.classes) for name in ("plurality vote", *consensuses, CEILING)}
     if model is not None:
         sizes[UNIFIED] = len(model.classes)
     return evaluate(sentences.codes, answers, known, look_at=list(answers)[-1], n_classes=sizes)
@@ -145,11 +145,12 @@ def texts_per_second(
     ----------
     asked : mapping of name to Teacher
     texts : sequence of str
-        The first `SPEED_ROWS` are used.
+        `SPEED_ROWS` of them are used, evenly spaced: files are often sorted by language.
     progress : callable
         Called with ("timing", systems done, systems in all).
     """
-    sample = list(texts[:SPEED_ROWS])
+    count = min(len(texts), SPEED_ROWS)
+    sample = [texts[i * len(texts) // count] for i in range(count)]
     found = {}
     for done, (name, teacher) in enumerate(asked.items(), start=1):
         teacher.predict_logits(sample)  # loads its model; lingua loads each language when it first needs it

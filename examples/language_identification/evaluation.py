@@ -170,7 +170,7 @@ def evaluate(
     if teachers:
         right[CEILING] = np.any([right[name] for name in teachers], axis=0)
     sizes = {name: len(set(known[name])) for name in teachers} | dict(n_classes or {})
-    sizes[CEILING] = len(set().union(*(known[name] for name in teachers)))
+    sizes.setdefault(CEILING, len(set().union(*(known[name] for name in teachers))))
     return Evaluation(
         rows=len(y),
         languages=len(languages),

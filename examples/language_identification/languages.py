@@ -58,6 +58,14 @@ CODES: dict[str, tuple[str, ...]] = {
             shn sin sjd sjk sju slk slv sma sme smj smn sms sna snd som sot spa sqi srd swa swe tam tat tca
             tel tet tgk tgl tha tir tso tuk tur twi tzh udm uig ukr und ura urd uzn vie vls vol vot war wln
             xmf yid yor yrk zul zxx""",
+        # without "zzp", Pig Latin
+        "pycld2": """
+            aa ab af ak am ar as ay az ba be bg bh bi bn bo br bs ca ceb chr co crs cs cy da de dv dz el en eo
+            es et eu fa fi fj fo fr fy ga gd gl gn gu gv ha haw hi hmn hr ht hu hy ia id ie ig ik is it iu iw
+            ja jw ka kha kk kl km kn ko ks ku ky la lb lg lif ln lo lt lv mfe mg mi mk ml mn mr ms mt my na ne
+            nl nn no nr nso ny oc om or pa pl ps pt qu rm rn ro ru rw sa sco sd sg si sk sl sm sn so sq sr ss
+            st su sv sw syr ta te tg th ti tk tl tlh tn to tr ts tt ug uk ur uz ve vi vo war wo xh xx-Bugi
+            xx-Goth yi yo za zh zh-Hant zu""",
     }.items()
 }
 
@@ -69,18 +77,28 @@ VARIANTS: dict[str, dict[str, tuple[str, ...]]] = {
     "py3langid": {"uzb": ("uz", "uzs")},
     # one language in two scripts
     "langdetect": {"zho": ("zh-cn", "zh-tw")},
+    "pycld2": {"zho": ("zh", "zh-Hant")},
 }
 
-# Classes that cover several languages. Other identifiers tell these apart, and decide between them.
-MACROS: dict[str, dict[str, tuple[str, ...]]] = {
-    # heliport knows only Serbo-Croatian, not its three standard forms, and is confident about it. As a class
-    # of its own it would outvote those who know the form. lid.176 has it ("sh") in addition to the three.
-    "heliport": {"hbs": ("bos", "hrv", "srp")},
+# A code that an identifier has in addition to codes of all that it covers. Its probability is shared out
+# among them: as a class of its own it would take votes from the right one.
+SHARED: dict[str, dict[str, tuple[str, ...]]] = {
+    "lid.176": {"sh": ("bs", "hr", "sr")},  # Serbo-Croatian
+}
+
+# What a class covers if its identifier has no class for the others in the list, but names it for their text.
+# As a class of its own it would outvote those that know better. So it is split, and they decide between the
+# parts. Other members of macro-languages, such as Cantonese ("yue") or Egyptian Arabic ("arz"), are languages
+# that some identifiers do not know. These say Chinese or Arabic. But with "ce" they have no vote on a class
+# that is not theirs, so those that know Cantonese win anyway. Splits of Chinese, Arabic and Kurdish did harm.
+COVERED: dict[str, tuple[str, ...]] = {
+    "hbs": ("bos", "hrv", "srp"),  # heliport knows only Serbo-Croatian, not its standard forms
+    "msa": ("msa", "ind"),  # heliport says Malay for Indonesian, too
+    "nob": ("nob", "nno"),  # langdetect knows only Norwegian
 }
 
 # Names of the same language. A macro-language and one of its members are the same class if no identifier
-# tells that member from the others. So "gaz" is Oromo. But neither "kpv" nor "koi" is the Komi ("kv") of
-# lid.176, since heliport has both.
+# tells that member from the others, as with "gaz" and Oromo, or if the code is used for this member alone.
 ALIASES: dict[str, dict[str, str]] = {
     "langid": {},
     "py3langid": {
@@ -95,6 +113,7 @@ ALIASES: dict[str, dict[str, str]] = {
         "no": "nob",  # macro-language: trained on the Bokmål Wikipedia
         "als": "gsw",  # Wikipedia's code of Alemannic; in ISO 639-3 it is Tosk Albanian
         "bh": "bih",  # retired from ISO 639-1: Bihari, a group of languages without a code in ISO 639-3
+        "kv": "kpv",  # macro-language: trained on the Wikipedia of Komi-Zyrian; heliport also has "koi"
     },
     "heliport": {
         # the member of a macro-language, where others name the whole
@@ -105,6 +124,17 @@ ALIASES: dict[str, dict[str, str]] = {
         "pbt": "pus",  # Southern Pashto
         "uzn": "uzb",  # Northern Uzbek
         "nhn": "nah",  # Central Nahuatl; "nah" is a group of languages without a code in ISO 639-3
+        "ayr": "aym",  # Central Aymara
+        "twi": "aka",  # Twi, the Akan that is written most
+        "aii": "syr",  # Assyrian Neo-Aramaic, which is written in Syriac letters
+    },
+    "pycld2": {
+        "no": "nob",  # macro-language: "nn" is a class of its own, so "no" is Bokmål
+        "bh": "bih",  # as in lid.176
+        "iw": "heb",  # retired from ISO 639-1
+        "jw": "jav",  # retired from ISO 639-1
+        "xx-Bugi": "bug",  # Buginese, recognised by its letters
+        "xx-Goth": "got",  # Gothic, likewise
     },
 }
 
@@ -114,7 +144,8 @@ OTHER_ALIASES: dict[str, str] = {
     "nor": "nob", "cmn": "zho", "pes": "fas", "prs": "fas", "kmr": "kur", "gaz": "orm", "pbt": "pus",
     "uzn": "uzb", "uzs": "uzb", "nhn": "nah", "gug": "grn", "arb": "ara", "azj": "aze", "ekk": "est",
     "khk": "mon", "lvs": "lav", "npi": "nep", "ory": "ori", "plt": "mlg", "swh": "swa", "als": "sqi",
-    "ydd": "yid", "zsm": "msa", "fil": "tgl",
+    "ydd": "yid", "zsm": "msa", "fil": "tgl", "ayr": "aym", "ayc": "aym", "twi": "aka", "fat": "aka",
+    "aii": "syr", "kom": "kpv",
     # retired codes
     "iw": "heb", "in": "ind", "ji": "yid", "jw": "jav", "mo": "ron", "bh": "bih", "kzj": "dtp",
 }  # fmt: skip
@@ -200,6 +231,11 @@ def name_of(code: str) -> str:
     return re.sub(r" \([^)]*\)$", "", getattr(found, "common_name", found.name))
 
 
+def codes_of(name: str) -> list[str]:
+    """Return an identifier's own codes, without those that are shared out."""
+    return [code for code in CODES[name] if code not in SHARED.get(name, {})]
+
+
 def aliases_of(name: str) -> dict[str, str]:
     """Return an identifier's aliases: its own codes, mapped to the names used here.
 
@@ -207,7 +243,7 @@ def aliases_of(name: str) -> dict[str, str]:
     """
     joint = VARIANTS.get(name, {})
     members = {code for group in joint.values() for code in group}
-    renamed = {code: iso_name(code) for code in CODES[name] if code not in members}
+    renamed = {code: iso_name(code) for code in codes_of(name) if code not in members}
     renamed |= ALIASES[name]  # all of them, so `rename_classes` refuses one that is not used
     return {code: new for code, new in renamed.items() if new != code}
 
@@ -216,7 +252,34 @@ def classes_of(name: str) -> list[str]:
     """Return the sorted names of an identifier's languages. Macro-languages are not split."""
     members = {code: joint for joint, group in VARIANTS.get(name, {}).items() for code in group}
     named = aliases_of(name)
-    return sorted({members.get(code, named.get(code, code)) for code in CODES[name]})
+    return sorted({members.get(code, named.get(code, code)) for code in codes_of(name)})
+
+
+def splits_of(name: str) -> dict[str, tuple[str, ...]]:
+    """Return an identifier's classes that are split, and what each covers. A stranger has none.
+
+    Examples
+    --------
+    >>> splits_of("heliport")
+    {'hbs': ('bos', 'hrv', 'srp'), 'msa': ('msa', 'ind')}
+    """
+    own = set(classes_of(name)) if name in CODES else set()
+    found = {
+        whole: tuple(one for one in covered if one == whole or one not in own)
+        for whole, covered in COVERED.items()
+        if whole in own
+    }
+    return {whole: group for whole, group in found.items() if group != (whole,)}
+
+
+def all_classes() -> list[str]:
+    """Return the sorted names of all languages: the classes of the unified model."""
+    return sorted(set().union(*(classes_of(name) for name in CODES)) - _only_parts())
+
+
+def _only_parts() -> set[str]:
+    """Return the classes of which only the parts are left after the split."""
+    return {whole for whole, covered in COVERED.items() if whole not in covered}
 
 
 def before_split(name: str, classes: Iterable[str]) -> dict[str, int]:
@@ -225,16 +288,16 @@ def before_split(name: str, classes: Iterable[str]) -> dict[str, int]:
     Parameters
     ----------
     name : str
-        Any teacher. Without an entry in `MACROS`, its classes are returned unchanged.
+        Any teacher. If none of its classes is split, they are returned unchanged.
     classes : iterable of str
-        Its classes after `MACROS` were split. Each member has the score of the whole.
+        Its classes after the split. Each member has the score of the whole.
 
     Examples
     --------
     >>> before_split("heliport", ["bos", "deu", "hrv", "srp"])
     {'hbs': 0, 'deu': 1}
     """
-    whole = {member: macro for macro, group in MACROS.get(name, {}).items() for member in group}
+    whole = {member: macro for macro, group in splits_of(name).items() for member in group}
     columns: dict[str, int] = {}
     for column, code in enumerate(classes):
         columns.setdefault(whole.get(code, code), column)
@@ -245,8 +308,9 @@ def check(
     codes: Mapping[str, Sequence[str]] = CODES,
     aliases: Mapping[str, Mapping[str, str]] = ALIASES,
     variants: Mapping[str, Mapping[str, Sequence[str]]] = VARIANTS,
+    shared: Mapping[str, Mapping[str, Sequence[str]]] = SHARED,
 ) -> Counts:
-    """Prove that every alias and variant is used, and that only variants join classes of one identifier.
+    """Prove that every alias, variant and shared code is used, and that only variants join classes.
 
     Raises
     ------
@@ -256,12 +320,13 @@ def check(
     known: dict[str, set[str]] = {}
     for name, own in codes.items():
         joint = {code: to for to, group in variants.get(name, {}).items() for code in group}
-        table = aliases.get(name, {})
-        unused = sorted((set(table) | set(joint)) - set(own)) + sorted(set(table) & set(joint))
+        table, parts = aliases.get(name, {}), shared.get(name, {})
+        used = {*table, *joint, *parts, *(code for group in parts.values() for code in group)}
+        unused = sorted(used - set(own)) + sorted(set(table) & set(joint))
         if unused:
             raise InvalidInputError(f"{name} does not use the aliases or variants {', '.join(unused)}.")
         single: dict[str, str] = {}
-        for code in own:
+        for code in (code for code in own if code not in parts):
             language = joint.get(code) or table.get(code) or iso_name(code)
             other = single.setdefault(language, code)
             if joint.get(code) != joint.get(other) or (other != code and code not in joint):
@@ -269,6 +334,6 @@ def check(
         known[name] = set(single)
     return Counts(
         {name: len(found) for name, found in known.items()},
-        len(set.union(*known.values())),
+        len(set.union(*known.values()) - _only_parts()),
         len(set.intersection(*known.values())),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 from examples.language_identification.comparison import UNIFIED
 from examples.language_identification.evaluation import CEILING, GROUPS, Evaluation
-from examples.language_identification.languages import CODES, before_split, classes_of, name_of
+from examples.language_identification.languages import CODES, all_classes, before_split, classes_of, name_of
 from examples.language_identification.texts import Texts
 from rich.markup import escape
 
@@ -151,7 +151,7 @@ def languages_view() -> list[dict[str, Any]]:
     known = {name: set(classes_of(name)) for name in CODES}
     return [
         {"code": code, "name": name_of(code), "known_by": [name for name in known if code in known[name]]}
-        for code in sorted(set().union(*known.values()))
+        for code in all_classes()
     ]
 
 

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("pycountry")
 
-from examples.language_identification import identifiers
+from examples.language_identification import commands, identifiers, kept, progress
 from examples.language_identification.commands import app
 from typer.testing import CliRunner
 
@@ -57,7 +57,7 @@ class Counted:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
-    """Two teachers in the place of the six: of German and French, and of French and Italian."""
+    """Two teachers in the place of the seven: of German and French, and of French and Italian."""
     asked = [Counted("deu", "fra"), Counted("fra", "ita")]
 
     def both(n_jobs: int = 1) -> list[Teacher]:
@@ -217,7 +217,8 @@ def test_identify_loads_little(model: Path) -> None:
     code = (
         "import sys; from examples.language_identification.commands import app\n"
         "app(['identify', '--model', sys.argv[1], 'ich und die'], standalone_mode=False)\n"
-        "heavy = {'torch', 'sklearn', 'pandas', 'langid', 'lingua', 'heliport', 'langdetect', 'py3langid'}\n"
+        "heavy = {'torch', 'sklearn', 'pandas', 'langid', 'lingua', 'heliport', 'langdetect', 'py3langid', "
+        "'pycld2'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -262,6 +263,10 @@ def test_the_folder_can_be_run_and_a_reader_may_leave(model: Path, tmp_path: Pat
         (("unify", "--no-packages", "--transfer", "own.txt", "--out", "x.onnx"), "--out"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--method", "mfp"), "Did you mean 'mf-p'?"),
         (("unify", "--no-packages", "--transfer", "own.txt", "--epochs", "0"), "epochs"),
+        (("unify", "--cache", "own.txt"), "--cache: The store 'own.txt' is a file; give a folder."),
+        (("unify", "--cache", "own.txt/in"), "--cache: the folder 'own.txt/in' cannot be written"),
+        (("unify", "--cache", "."), "--cache: The folder '.' holds other files and is no store of scores."),
+        (("evaluate", "test.tsv", "--cache", "own.txt"), "--cache: The store 'own.txt' is a file"),
         (("texts", "--rows", "0"), "rows"),
         (("texts", "--samples", "-1"), "samples"),
         (("texts", "--out", "none/rows.txt"), "--out: the folder 'none' does not exist"),
@@ -281,6 +286,37 @@ def test_bad_input_gets_one_sentence(
     assert result.stderr.count("\n") == 1
 
 
+def test_a_cache_is_refused_before_any_text_is_read(
+    folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gather(*_: object, **__: object) -> None:
+        raise AssertionError("the text is gathered")
+
+    monkeypatch.setattr(commands, "_gather", gather)
+    monkeypatch.setattr(kept.tempfile, "TemporaryFile", no_space)  # to root, every folder can be written
+    result = run("unify", "--cache", "full")
+    assert result.exit_code == 2
+    assert "--cache: the folder 'full' cannot be written (No space left on device)." in result.stderr
+    assert "Give another folder." in result.stderr
+
+
+def no_space(**_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_progress_is_printed_as_lines_without_a_terminal(
+    folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    assert run(*UNIFY, "--cache", "second", "--quiet").stderr == ""
+    result = run(*UNIFY, "--cache", "third", "--json")
+    assert json.loads(result.stdout)["n_classes"] == 3
+    tasks = [line.split(":")[0] for line in result.stderr.splitlines()]
+    assert {"scoring", "calibration", "training"} <= set(tasks)
+    rows = 2 * len(set(Path("own.txt").read_text(encoding="utf-8").splitlines()))
+    assert f"scoring: {rows} of {rows} (100%), " in result.stderr
+
+
 def test_texts_are_shown_and_written(folder: Path) -> None:
     result = run("texts", "--no-packages", "--transfer", "own.txt", "--out", "rows.txt.gz", "--samples", "2")
     assert result.exit_code == 0, result.output
@@ -294,10 +330,10 @@ def test_texts_are_shown_and_written(folder: Path) -> None:
 def test_languages_are_listed() -> None:
     result = run("languages", "--json")
     view = json.loads(result.stdout)
-    assert len(view) == 281
+    assert len(view) == 302
     german = next(one for one in view if one["code"] == "deu")
-    assert (german["name"], len(german["known_by"])) == ("German", 6)
-    assert "281 languages; 48 of them are known to all 6 identifiers." in run("languages").stdout
+    assert (german["name"], len(german["known_by"])) == ("German", 7)
+    assert "302 languages; 48 of them are known to all 7 identifiers." in run("languages").stdout
 
 
 def test_every_command_has_help_with_an_example() -> None:

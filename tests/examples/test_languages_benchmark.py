@@ -40,18 +40,26 @@ def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.Monk
     lines = [f"{code}\t{text} nr {i}" for i in range(20) for code, text in TEXTS.items()]
     Path("lid/tatoeba.tsv").write_text("\n".join([*lines, "tlh\tnuqneH"]), encoding="utf-8")
     monkeypatch.setattr(languages, "SENTENCES", Path("lid/tatoeba.tsv"))
+    Path("lid/news.tsv").write_text("de\twir haben nicht die straße gesehen\n", encoding="utf-8")
+    monkeypatch.setattr(languages, "NEWS", Path("lid/news.tsv"))
     for own, made_of in (("none", 60), ("others", 80), ("same", 101)):
         languages.main(
             ["--data-dir", ".", "--results", "r.jsonl", "--dim", "4", "--epochs", "5", "--own-text", own]
         )
         record = json.loads(Path("r.jsonl").read_text(encoding="utf-8").splitlines()[-1])
         assert {"commit", "command", "versions", "date", "seed"} <= record.keys()
+        assert record["faster"]["news"]["characters"] == 34
+        assert record["faster"]["sentences"]["times"] == pytest.approx(
+            record["texts_per_second"]["unified model"] / record["texts_per_second_of_all_teachers"]
+        )
+        assert record["cache_bytes"] > 0
         assert abs(record["made"]["n_rows"] - made_of) <= (1 if own == "others" else 0)
     found = [json.loads(line) for line in Path("r.jsonl").read_text(encoding="utf-8").splitlines()]
     table = languages.render([{"old": True}, *found])
     assert table.count("| **unified, ") == 3
     assert "41 sentences of Tatoeba in 3 languages (40 in 2 languages known to all)" in table
-    assert "1 are in languages that none of the six knows" in table
+    assert "1 are in languages that none of the seven knows" in table
+    assert "on sentences of news (half of them are shorter than 34 characters)." in table
     assert table.count("`python -m benchmarks.papers.languages") == 3
     assert languages.render([]) == "Not measured yet."
 

@@ -20,8 +20,9 @@ from consilience._validation import (
     check_number,
     validated_rows,
 )
-from consilience.collision.given import check_prior, fixed_clusters
+from consilience.collision.given import fixed_clusters
 from consilience.collision.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
+from consilience.collision.prior import read_prior
 from consilience.collision.pseudo_labels import LARGEST_LAM, SOLVERS
 from consilience.collision.rounds import (
     LinearModel,
@@ -329,7 +330,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         return Problem(
             loss,
             float(lam),
-            check_prior(self.prior, self.n_clusters),
+            read_prior(self.prior, self.n_clusters, "cluster", positive=True),
             fixed,
             neighbours,
             self.solver,
@@ -418,7 +419,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def _warn_of_empty(self) -> None:
         """Warn of clusters that died: those without rows, or with next to none."""
         sizes = np.bincount(self.labels_, minlength=self.n_clusters)
-        fair = len(self.labels_) * check_prior(self.prior, self.n_clusters)
+        fair = len(self.labels_) * read_prior(self.prior, self.n_clusters, "cluster", positive=True)
         empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * fair)
         problems = []
         if empty.any():

@@ -1,29 +1,14 @@
-"""What users give besides rows: labels of some of them, and the share of each cluster."""
+"""Labels of some rows that a clustering is given."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from consilience._validation import as_numbers
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.arrays import Ints
 from consilience.labels import read_labels
-
-
-def check_prior(prior: ArrayLike | None, n_clusters: int) -> Floats:
-    """Return the share of each cluster (K,), equal ones by default."""
-    if prior is None:
-        return np.full(n_clusters, 1.0 / n_clusters)
-    expected = f"expected numbers ({n_clusters},), a share for each cluster"
-    shares = as_numbers("prior", prior, expected)
-    if shares.shape != (n_clusters,):
-        raise InvalidInputError(f"prior has type {shares.dtype} and shape {shares.shape}; {expected}.")
-    if not np.all((shares > 0) & (shares <= 1e100)):
-        raise InvalidInputError(f"prior is {shares.tolist()}; expected a positive share for each cluster.")
-    return np.asarray(shares / shares.sum())
 
 
 def fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
