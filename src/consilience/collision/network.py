@@ -56,7 +56,7 @@ class _Criterion(nn.Module):
     """A loss in skorch's form whose value and gradient by the logits are computed by numpy."""
 
     def _carry(self, logits: Tensor, value: float, gradient: Floats) -> Tensor:
-        """Return a scalar of this value which passes this gradient on."""
+        """Return a scalar with this value and this gradient."""
         slope = (logits * torch.as_tensor(gradient).to(logits)).sum()
         return slope - slope.detach() + value
 
@@ -85,7 +85,7 @@ class RoundLoss(_Criterion):
 
 
 class BatchLoss(_Criterion):
-    """The paper's loss: labels are made for each batch anew, from predictions averaged over its views."""
+    """The paper's loss: labels are made anew for each batch, from predictions averaged over its views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ class NetworkModel:
         self.step(loss, warm_up_epochs(len(self.data), self.net.batch_size))
 
     def epoch(self, problem: Problem) -> float:
-        """Pass over the rows once, with labels made for each batch anew; return the mean loss."""
+        """Pass over the rows once, with labels made anew for each batch; return the mean loss."""
         self.criterion.problem = problem
         self._train(1)
         return float(self.net.history[-1]["train_loss"])

@@ -50,7 +50,7 @@ class Model(Protocol):
         """Take some steps on a loss of the logits of all rows."""
 
     def epoch(self, problem: Problem) -> float:
-        """Pass over the rows with a loss made for each batch anew; return the mean loss."""
+        """Pass over the rows with a loss made anew for each batch; return the mean loss."""
 
     def penalty(self) -> float:
         """Return the part of the objective that depends on the weights alone."""
@@ -102,7 +102,7 @@ def alternate(
         if previous is not None:
             changed, fell = float((clusters != previous).mean()), history[-1] - value
         history.append(value)
-        # a young network may give all rows to one cluster for some rounds; its objective falls meanwhile
+        # a network early in training may give all rows to one cluster for some rounds; its objective falls meanwhile
         settled = settled + 1 if changed <= plan.tol and fell <= plan.most_fall else 0
         if settled >= plan.settled_rounds or n_iter == plan.max_rounds or model.stopped:
             break
@@ -111,7 +111,7 @@ def alternate(
 
 
 def descend(model: Model, problem: Problem, max_rounds: int) -> Run:
-    """Train as the paper does (Algorithm 2): labels are made for each batch anew, and rounds are epochs.
+    """Train as the paper does (Algorithm 2): labels are made anew for each batch, and rounds are epochs.
 
     `history` has the mean loss of each epoch.
     """

@@ -107,7 +107,8 @@ def mixed_labels(
     sums = np.zeros((len(task.codes), len(task.classes)))
     sums[task.labelled, task.codes[task.labelled]] = 1.0
     for signal, weight, rows in signals:
-        assert loss.soft_label is not None  # noqa: S101
+        if loss.soft_label is None:
+            raise ValueError("A scikit-learn student cannot learn by this loss.")
         q, c = loss.soft_label(signal, task, weight)
         sums[rows] += c * q[rows]
     mass, tiny = sums.sum(axis=1), np.finfo(float).tiny
@@ -133,7 +134,8 @@ def stacked_targets(
     onehot[task.labelled, task.codes[task.labelled]] = 1.0
     blocks, terms, start = [onehot], [], K
     for signal, weight, rows in signals:
-        assert loss.targets is not None  # noqa: S101
+        if loss.targets is None:
+            raise ValueError("This loss has no targets to learn from teachers.")
         for target in loss.targets(signal, task, regularizer):
             columns = slice(start, start + target.columns.shape[1])
             terms.append(Term(target.loss, columns, weight * target.scale, target.of))
@@ -152,7 +154,7 @@ def _sinkhorn_targets(signal: TeacherSignal, task: Task, regularizer: str) -> li
         regularizer=regularizer,
         tol=1e-4,
     )
-    loss.adjustable = ("epsilon",)  # the user of a distiller has no other option of it
+    loss.adjustable = ("epsilon",)  # a distiller has no other option for it
     return [Target(signal.observed.logits, loss, signal.strength)]
 
 

@@ -274,7 +274,8 @@ def student_log_proba(
     It stands for the student: labels, transported labels and their weights are those that a scikit-learn
     student learns.
     """
-    assert folds.table is not None  # noqa: S101
+    if folds.table is None:
+        raise ValueError("The stand-in of a student needs a table.")
     codes, fold = task.codes[folds.rows], folds.fold[folds.rows]
     proba = softmax(signal.observed.logits[folds.rows] / signal.options.temperature, axis=1)
     labelled = codes >= 0
@@ -338,7 +339,7 @@ def score_weights(scores: ArrayLike, sharpness: float) -> Floats:
 
 
 def _as_table(X: Any) -> NDArray[np.float32] | None:
-    """Return X as a table of finite floats with at most `MAX_COLUMNS` columns; None where X is none."""
+    """Return X as a table of finite floats with at most `MAX_COLUMNS` columns; None if X is not a table."""
     try:
         rows: Any = X.tocsr().astype(np.float32) if issparse(X) else np.asarray(X, dtype=np.float32)
     except (TypeError, ValueError):

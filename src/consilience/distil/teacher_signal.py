@@ -100,8 +100,8 @@ class CostSource:
         """Return M (m, K) of SCTD, eq. (7), from some of the labelled rows (l,)."""
         if self.fixed is not None:
             return self.fixed
-        assert self.centres is not None  # noqa: S101
-        assert self.embeddings is not None  # noqa: S101
+        if self.centres is None or self.embeddings is None:
+            raise ValueError("A cost needs centres and embeddings, or a fixed matrix.")
         means = class_means(self.embeddings[rows], self.codes[rows], self.n_classes)
         missing = np.isnan(means).any(axis=1)
         if missing.any():  # no answer on any row of a class: nothing tells it apart from the others
@@ -111,7 +111,7 @@ class CostSource:
 
 @dataclass(frozen=True, eq=False)
 class TeacherSignal:
-    """What a teacher has to say about a task.
+    """A teacher's outputs, costs and transported labels for a task.
 
     Attributes
     ----------

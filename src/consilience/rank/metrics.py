@@ -241,8 +241,7 @@ def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
 def _student_side(case: Case) -> Floats:
     """Return the logits (n, K) of the student of eq. (24); NaN for rows that cannot be held out."""
     settings = case.settings
-    if settings.approximation == "student":
-        assert case.student_logits is not None  # noqa: S101
+    if case.student_logits is not None:
         return case.student_logits
     if settings.approximation == "exact":
         return fitted_logits(_student_of(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
@@ -341,7 +340,7 @@ def _gbc(case: Case) -> Scored:
 
 
 def _otce(case: Case) -> Scored:
-    """Score with the teacher's class centres in place of its training rows, which nobody has here.
+    """Score with the teacher's class centres in place of its training rows, which are not available.
 
     A centre counts as often as its class is predicted. Both sides have unit length.
     """

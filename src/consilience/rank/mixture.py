@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from consilience._validation import as_random_state, check_count, check_number
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.arrays import Floats
 
 
@@ -16,8 +16,7 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
     from sklearn.exceptions import ConvergenceWarning as NotConverged
     from sklearn.mixture import GaussianMixture
 
-    if check_number("energy", energy, above=0) > 1:
-        raise InvalidInputError(f"energy={energy!r} must be a share of the variance, at most 1.")
+    check_number("energy", energy, above=0, at_most=1)
     check_count("n_clusters", n_clusters)
     Z = _unit_variance(principal_components(F, energy))
     mixture = GaussianMixture(

@@ -198,15 +198,12 @@ def rank_teachers(
     )
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
-    if not 0 < check_number("confidence", confidence, above=0) < 1:
-        raise InvalidInputError(
-            "{argument} must be between 0 and 1.", argument="confidence", value=confidence
-        )
+    check_number("confidence", confidence, above=0, below=1)
     classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
     labels, given, once = classes[codes], given_teachers(teachers), None
     if settings.approximation == "student" and "transport" in names:
-        once = fitted_logits(_lone(settings.student), rows_left, labels, classes)
+        once = fitted_logits(_student_without_teacher(settings.student), rows_left, labels, classes)
     task = Task(
         rows_left,
         labels,
@@ -295,8 +292,8 @@ def _settings(
     )
 
 
-def _lone(student: Any) -> Any:
-    """Return a student that nobody teaches, unfitted."""
+def _student_without_teacher(student: Any) -> Any:
+    """Return an unfitted student without a teacher."""
     if hasattr(student, "fit"):
         return clone(student, safe=False)
     if callable(student):
@@ -375,7 +372,7 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
         raise TeacherError(teacher.name, "abstains on every row.")
     # compare probabilities: a constant added to all logits of a row means nothing
     if np.ptp(softmax(logits[answered], axis=1), axis=0).max() <= SAME:
-        raise TeacherError(teacher.name, "says the same of every row.")
+        raise TeacherError(teacher.name, "gives the same answer for every row.")
     if observed.embeddings is not None:
         bad = ~np.isfinite(observed.embeddings).all(axis=1) & answered
         if bad.any():
@@ -404,7 +401,7 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
 
 
 def _reason(error: Exception) -> str:
-    """Return why a teacher failed, without its name, which stands beside."""
+    """Return why a teacher failed, without its name, which the table shows."""
     if isinstance(error, TeacherError):
         return error.problem
     text = " ".join(str(error).split()) or "no message"

@@ -82,9 +82,7 @@ class ExpansionStudent(EstimatorStudent):
         row_weights: NDArray[np.float64] | None = None,
     ) -> ExpansionStudent:
         """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
-        threshold = check_number("threshold", self.threshold, at_least=0)
-        if threshold >= 1:
-            raise InvalidInputError("{argument} must be below 1.", argument="threshold", value=self.threshold)
+        threshold = check_number("threshold", self.threshold, at_least=0, below=1)
         check_choice("loss", self.loss, LOSSES)
         random = as_random_state(self.random_state)
         of_row = np.ones(len(Q)) if row_weights is None else row_weights
@@ -179,7 +177,7 @@ def _sample_weight_name(estimator: Any) -> str | None:
 
 
 def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **options: Any) -> None:
-    """Fit a foreign classifier; what it says of bad rows becomes an error of ours."""
+    """Fit a foreign classifier, and turn its errors about bad rows into ours."""
     try:
         estimator.fit(X, labels, **options)
     except ConsilienceError:
