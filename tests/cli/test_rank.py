@@ -71,7 +71,7 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert best["wins"] == 1.0
     assert best["scores"]["leep"] > second["scores"]["leep"]
     assert last["score"] is None
-    assert last["error"] == "says the same of every row."
+    assert last["error"] == "gives the same answer for every row."
     with table.open(newline="") as file:
         lines = list(csv.DictReader(file))
     assert [line["teacher"] for line in lines] == ["all", "two", "constant"]
@@ -183,4 +183,5 @@ def test_bad_input_exits_2_with_one_sentence(
 def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(folder: Path) -> None:
     result = run(*files(folder, "constant", "short"))
     assert result.exit_code == 2
-    assert result.stderr == "Error: No teacher could be scored. constant says the same of every row.\n"
+    reason = "constant gives the same answer for every row."
+    assert result.stderr == f"Error: No teacher could be scored. {reason}\n"

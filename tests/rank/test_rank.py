@@ -177,7 +177,7 @@ def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: di
     reasons = {row.name: row.error for row in ranking.rows[1:]}
     assert list(reasons) == ["broken", "constant", "silent", "missing", "nothing", "blind"]
     assert "RuntimeError: out of memory" in str(reasons["broken"])
-    assert reasons["constant"] == "says the same of every row."
+    assert reasons["constant"] == "gives the same answer for every row."
     assert reasons["silent"] == "abstains on every row."
     assert "No such file" in str(reasons["missing"])
     assert "no classifier" in str(reasons["nothing"])
@@ -265,7 +265,7 @@ def test_constants_are_known_by_their_probabilities() -> None:
     single = as_teacher(lambda rows: rows.sum(axis=1, keepdims=True), ["x"], "single", output="logits")
     for teacher in (shifted, single):
         row = rank_teachers([teacher], X[ROWS], Y[ROWS]).rows[0]
-        assert row.error == "says the same of every row."
+        assert row.error == "gives the same answer for every row."
 
 
 def test_a_further_metric_that_fails_is_a_gap_in_its_column(models: dict[str, Any]) -> None:
@@ -518,7 +518,7 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"weight_decay": -1}, "weight_decay=-1 must be"),
         ({"folds": 0}, "folds=0 must be"),
         ({"n_bootstrap": -1}, "n_bootstrap=-1 must be"),
-        ({"confidence": 95}, "between 0 and 1"),
+        ({"confidence": 95}, "confidence=95 must be below 1"),
         ({"random_state": "x"}, "random_state='x' must be"),
         ({"cache": 7}, "cache=7 must be"),
     ],

@@ -102,7 +102,7 @@ def alternate(
         if previous is not None:
             changed, fell = float((clusters != previous).mean()), history[-1] - value
         history.append(value)
-        # a network early in training may give all rows to one cluster for some rounds; its objective falls meanwhile
+        # early in training a network may give all rows to one cluster, while its objective falls
         settled = settled + 1 if changed <= plan.tol and fell <= plan.most_fall else 0
         if settled >= plan.settled_rounds or n_iter == plan.max_rounds or model.stopped:
             break
