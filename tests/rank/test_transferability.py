@@ -335,7 +335,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
             lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], weights=(1,)),
             "must be two numbers",
         ),
-        (lambda: transferability.n_leep(np.eye(10), [0, 1] * 5, energy=80), "energy=80 must be a share"),
+        (lambda: transferability.n_leep(np.eye(10), [0, 1] * 5, energy=80), "energy=80 must be at most 1"),
         (lambda: transferability.feature_spectrum([1, 2, 3]), "expected numbers"),
     ],
 )
