@@ -51,8 +51,10 @@ METHODS: dict[str, Method] = {
     **{f"{name}-BP": Method(m, train="backprop") for name, m in _PROPOSED.items()},
     "SD-BS": Method("sd", balance=True),
     **{f"{name}-BS": Method(m, balance=True) for name, m in _PROPOSED.items()},
+    "RANKS-BS": Method("ranks", balance=True),
+    "AUTO-BS": Method("auto", balance=True),
 }
-"""The methods of Table 2 without SPV. The paper's text calls MF-LV MF-LU."""
+"""The methods of Table 2 without SPV, and ours. The paper's text calls MF-LV MF-LU."""
 
 # Fig. 3 shows SD, "SD-BP" (SD has no backprop form; SD-BS is meant) and three BP methods; MF-LF-BS is added.
 SENSITIVITY_METHODS = ("SD", "SD-BS", "MF-P-BP", "MF-LF-BP", "CE-BP", "MF-LF-BS")
@@ -242,7 +244,7 @@ def _fit_all(
             how.method,
             how.train,
             how.balance,
-            setting.temperature,
+            "auto" if how.method in ("ranks", "auto") else setting.temperature,
             smoothing=setting.smoothing,
             random_state=seed,
         )
