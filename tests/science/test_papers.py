@@ -31,7 +31,7 @@ def test_a_killed_run_continues_and_renders(tmp_path: Path) -> None:
     lines = results.read_text(encoding="utf-8").splitlines()
     first, second = json.loads(lines[0]), json.loads(lines[-1])
     assert (first["seed"], second["seed"]) == (0, 1)
-    assert len(first["accuracy"]) == 15
+    assert len(first["accuracy"]) == 17
     assert {"commit", "command", "versions", "date"} <= first.keys()
     table = run("render", "--results", str(results))
     assert "random (2 trials)" in table
