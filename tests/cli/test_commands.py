@@ -282,7 +282,7 @@ BAD = {
             *("unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy"),
             *("--test-data", "X.npy", "--test-labels", "y.npy"),
         ],
-        "and with --out",
+        "Give --out, too",
     ),
     "figure": (["demo", "--plot", "figure.gif"], "--plot writes .png"),
     "large cell": (
