@@ -12,6 +12,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from consilience import CollisionClassifier, InvalidInputError
+from consilience.collision.noise import Choice
+from consilience.kernels.collision.noise_rate import NoiseEstimate
 
 Trial = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 LOSS = "generalised-collision"
@@ -189,3 +191,9 @@ def test_networks_are_told_what_to_do_instead(iris: Any) -> None:
     model = CollisionClassifier(model=torch.nn.Linear(4, 3), noise_rate="auto")
     with pytest.raises(InvalidInputError, match=r"noise_rate='auto' needs model='linear'\. Estimate"):
         model.fit(*iris)
+
+
+@pytest.mark.parametrize(("estimated", "assumed"), [(0.55, 0.55), (0.8, 0.5)])
+def test_a_fit_assumes_no_rate_that_was_never_tried(estimated: float, assumed: float) -> None:
+    choice = Choice(True, 0.01, 0.5, NoiseEstimate(rate=estimated, sharpness=1.0, loss=1.0))
+    assert choice.rate == assumed

@@ -310,8 +310,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
             rng=as_random_state(self.random_state),
             **self._stop,
         )
-        self._set_noise_rate(0.0 if chosen is None else chosen.estimate.rate)
+        self._set_noise_rate(0.0 if chosen is None else chosen.rate)
         if chosen is not None:
+            self.noise_rate_ = chosen.estimate.rate
             self.weight_decay_, self.standardize_ = chosen.weight_decay, chosen.standardize
 
     def _row_loss(self, logits: Floats, target: Floats) -> tuple[Floats, Floats]:

@@ -27,6 +27,7 @@ _FIRST_RATE = 0.5
 _CLOSE = 0.1  # rates that differ by less train almost the same model
 _FIRST_DECAYS = 0.1, 0.01
 _FACTOR = 10**0.5
+_PATIENCE = 2  # steps in a row that gain nothing
 # fits of the search may stop earlier than the last one
 _MAX_ITER, _LOOSER = 100, 5.0
 _LEAST_DECAY, _MOST_DECAY = 1e-5, 10.0
@@ -37,7 +38,14 @@ class Choice(NamedTuple):
 
     standardize: bool | str
     weight_decay: float
+    trained_at: float  # the noise rate that the models assumed
     estimate: NoiseEstimate
+
+    @property
+    def rate(self) -> float:
+        """The noise rate to assume in a fit to all rows: never one that no model here was trained at."""
+        close = abs(self.estimate.rate - self.trained_at) <= _CLOSE
+        return self.estimate.rate if close else self.trained_at
 
 
 def fit_linear(
@@ -69,7 +77,8 @@ def choose_noise(
     Each model is trained on two thirds of the rows and predicts the others. Their labels give a noise rate
     and a likelihood. The first models assume a rate of 0.5, and all others the best estimate so far. Two
     decays are tried, then the other ways to scale features. From the best, decay goes down, or else up, by
-    factors of sqrt(10), as long as the held-out labels gain a nat.
+    factors of sqrt(10), as long as the held-out labels gain a nat. Settings whose models were trained at a
+    rate far from their own estimate are trained once more at that estimate.
 
     The decay returned is for a fit to all rows: with more rows it is weaker, so that decay and the sum of the
     losses keep their balance.
@@ -100,7 +109,7 @@ def choose_noise(
             out = folds == fold
             fit = fit_linear(Z[~out], target[~out], loss, weight_decay=decay, **stop)
             logits[out] = linear_logits(Z[out], fit.W)
-        return Choice(standardize, decay, estimate_noise(logits[held_out], observed[held_out]))
+        return Choice(standardize, decay, rate, estimate_noise(logits[held_out], observed[held_out]))
 
     stop: dict[str, Any] = {"max_iter": min(max_iter, _MAX_ITER), "tol": _LOOSER * tol}
     first, *others = views
@@ -110,8 +119,9 @@ def choose_noise(
         best = _better(best, tried(first, weak, best.estimate.rate))
     for other in others:
         best = _better(best, tried(other, best.weight_decay, best.estimate.rate))
+    best = _at_own_rate(best, tried)
     if weight_decay is None:
-        best = _with_best_decay(best, tried, least_gain=1.0 / len(held_out))
+        best = _at_own_rate(_with_best_decay(best, tried, least_gain=1.0 / len(held_out)), tried)
         best = best._replace(weight_decay=best.weight_decay * (_FOLDS - 1) / _FOLDS)
     return best
 
@@ -120,17 +130,25 @@ def _better(first: Choice, second: Choice) -> Choice:
     return second if second.estimate.loss < first.estimate.loss else first
 
 
+def _at_own_rate(best: Choice, tried: Callable[[bool | str, float, float], Choice]) -> Choice:
+    """Train once more at the rate that was estimated, if that is another one; keep what predicts better."""
+    if abs(best.estimate.rate - best.trained_at) <= _CLOSE:
+        return best
+    return _better(best, tried(best.standardize, best.weight_decay, best.estimate.rate))
+
+
 def _with_best_decay(
     best: Choice, tried: Callable[[bool | str, float, float], Choice], least_gain: float
 ) -> Choice:
-    """Go to weaker decay while that gains, or else to stronger decay."""
+    """Go to weaker decay while that gains, or else to stronger decay; look past one step that does not."""
     start = best
     for factor in (1.0 / _FACTOR, _FACTOR):
-        while _LEAST_DECAY < best.weight_decay * factor < _MOST_DECAY:
-            new = tried(best.standardize, best.weight_decay * factor, best.estimate.rate)
-            if new.estimate.loss > best.estimate.loss - least_gain:
-                break
-            best = new
+        decay, failed = best.weight_decay * factor, 0
+        while _LEAST_DECAY < decay < _MOST_DECAY and failed < _PATIENCE:
+            new = tried(best.standardize, decay, best.estimate.rate)
+            failed = failed + 1 if new.estimate.loss > best.estimate.loss - least_gain else 0
+            best = best if failed else new
+            decay *= factor
         if best is not start:
             break
     return best
