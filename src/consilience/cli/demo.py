@@ -415,9 +415,9 @@ def _benchmark(result: DemoResult, naive: Variant | None, unified: Variant) -> s
 def _disjoint_sites(disjoint: Disjoint) -> str:
     tie_break, default = disjoint.variants
     return (
-        f"Three sites that share no digit: no chain of shared digits says how sure one is beside the others. "
-        f"{tie_break.name} gives each site a fixed share of every row: {_percent(tie_break.accuracy)}. "
-        f"The default ({default.name}) compares the sites by ranks: {_percent(default.accuracy)}."
+        f"Three sites that share no digit, unified by {tie_break.name}, which cannot compare them: "
+        f"{_percent(tie_break.accuracy)}. By the default ({default.name}), which compares them by ranks: "
+        f"{_percent(default.accuracy)}."
     )
 
 
