@@ -274,7 +274,7 @@ def _compare(
 ) -> tuple[tuple[Variant, ...], list[Unifier]]:
     # only once: every method starts from the same outputs of the teachers on the transfer set
     logits = Unifier(teachers).score_teachers(data.X[data.split.transfer])
-    found = []
+    found: list[tuple[Variant, Unifier]] = []
     for name in names:
         # one extra step for the supervised benchmark that follows
         progress("methods", len(found), len(names) + 1)
