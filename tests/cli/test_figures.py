@@ -23,6 +23,7 @@ from consilience.transport.distance import convergence_curves
 @pytest.fixture
 def result() -> dict[str, Any]:
     variants = [("sd", "E", 0.8), ("sd", "BS", 0.85), ("mf-lf", "E", 0.9), ("mf-lf", "BP", 0.88)]
+    variants += [("auto", "BS", 0.92)]
     return {
         "variants": [{"method": m, "family": f, "accuracy": a} for m, f, a in variants],
         "sites": [
@@ -39,9 +40,10 @@ def result() -> dict[str, Any]:
 
 def test_figure_data(result: dict[str, Any]) -> None:
     data = demo_figure(result)
-    assert data.methods == ("SD", "MF-LF")
+    assert data.methods == ("SD", "MF-LF", "AUTO")
     assert data.points[0] == Point(0, "E", 0.8)
     assert data.points[3] == Point(1, "BP", 0.88)
+    assert data.points[4] == Point(2, "BS", 0.92)
     assert data.best_site == 0.5
     assert "knows 2 of 3" in data.best_site_label
     assert data.supervised == 0.97
@@ -52,8 +54,8 @@ def test_figure_data(result: dict[str, Any]) -> None:
 def test_methods_are_sorted_by_their_best_variant(result: dict[str, Any]) -> None:
     result["variants"][1]["accuracy"] = 0.95
     data = demo_figure(result)
-    assert data.methods == ("MF-LF", "SD")
-    assert data.points[0].row == 1
+    assert data.methods == ("MF-LF", "AUTO", "SD")
+    assert data.points[0].row == 2
 
 
 @pytest.mark.parametrize(("suffix", "magic"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])

@@ -67,7 +67,7 @@ def test_the_readmes_examples_run(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "unified.onnx").exists()
-    assert float(done.stdout.split()[-1]) > 0.7  # 0.78 to 0.80 over seeds and CPUs
+    assert float(done.stdout.split()[-1]) > 0.77  # 0.81 to 0.85 over seeds
 
 
 def test_the_torch_example_runs() -> None:

@@ -363,22 +363,19 @@ def show_demo(view: Mapping[str, Any]) -> None:
     """Draw the result of `consilience.cli.demo.DemoResult.to_dict`."""
     out = console()
     out.print("[bold]The sites: each trains on its own rows and shares only its model[/]")
-    table = plain_table("site", "model", ">rows", "digits it knows", ">right on these", ">on all ten")
-    for site in view["sites"]:
-        figures = (_percent(site["own_accuracy"]), _percent(site["accuracy"]))
-        table.add_row(site["name"], site["model"], str(site["rows"]), ", ".join(site["classes"]), *figures)
-    out.print(table)
+    out.print(_site_table(view["sites"]))
     out.print(f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]")
-    table = plain_table("method", "how", ">accuracy", ">soft labels right", ">seconds")
-    for variant in view["variants"]:
-        style = "bold" if variant["name"] == view["best"] else None
-        table.add_row(*_variant_cells(variant), style=style)
+    table = _variant_table(view["variants"], view["best"])
     table.add_section()
     table.add_row(
         "SPV", "supervised, all rows pooled", _percent(view["supervised"]), "",
         f"{view['supervised_seconds']:.1f}",
     )  # fmt: skip
     out.print(table)
+    disjoint = view["disjoint"]
+    out.print("\n[bold]Three sites that share no digit, unified on the same unlabelled rows[/]")
+    out.print(_site_table(disjoint["sites"]))
+    out.print(_variant_table(disjoint["variants"]))
     out.print("\n[bold]In plain words[/]")
     for sentence in view["sentences"]:
         out.print(f"- {escape(sentence)}", soft_wrap=not out.is_terminal)
@@ -386,6 +383,21 @@ def show_demo(view: Mapping[str, Any]) -> None:
 
 
 _FAMILIES = {"E": "estimated soft labels", "BS": "estimated and balanced", "BP": "backprop through the loss"}
+
+
+def _site_table(sites: Sequence[Mapping[str, Any]]) -> rich.table.Table:
+    table = plain_table("site", "model", ">rows", "digits it knows", ">right on these", ">on all ten")
+    for site in sites:
+        figures = (_percent(site["own_accuracy"]), _percent(site["accuracy"]))
+        table.add_row(site["name"], site["model"], str(site["rows"]), ", ".join(site["classes"]), *figures)
+    return table
+
+
+def _variant_table(variants: Sequence[Mapping[str, Any]], best: str | None = None) -> rich.table.Table:
+    table = plain_table("method", "how", ">accuracy", ">soft labels right", ">seconds")
+    for variant in variants:
+        table.add_row(*_variant_cells(variant), style="bold" if variant["name"] == best else None)
+    return table
 
 
 def _variant_cells(variant: Mapping[str, Any]) -> tuple[str, ...]:

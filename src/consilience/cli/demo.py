@@ -1,5 +1,6 @@
 """The demonstration: five sites that may not share their data, and one classifier made from their models.
 
+Then the same for three sites that do not even share a class.
 Everything comes with the package: the data are scikit-learn's handwritten digits.
 """
 
@@ -32,10 +33,18 @@ SITES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("west", "SVM", (1, 4, 7, 9)),
     ("south", "MLP", (0, 2, 6, 8, 9)),
 )
+# The sites of the second part: the first three models. They have the same labelled rows and share no digit.
+DISJOINT: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    ("low", "logistic regression", (0, 1, 2)),
+    ("middle", "random forest", (3, 4, 5)),
+    ("high", "boosting", (6, 7, 8, 9)),
+)
 ROWS_PER_CLASS = 40
 TEST_ROWS = 400
-DEFAULT = "MF-LF-BS"
-"""The default of `Unifier`, in the paper's spelling."""
+DEFAULT = "AUTO"
+"""The default of `Unifier`."""
+TIE_BREAK = "MF-LF-BS"
+"""The paper's best-known way. Groups that share no class get mass by their number of classes."""
 
 Family = Literal["E", "BS", "BP"]
 ALL: dict[str, tuple[str, Family]] = {
@@ -48,9 +57,14 @@ ALL: dict[str, tuple[str, Family]] = {
         if method != "sd"
         for family in ("E", "BS", "BP")
     },
+    # ranks have no loss of their own, and what the default does has no suffix
+    "RANKS-E": ("ranks", "E"),
+    "RANKS-BS": ("ranks", "BS"),
+    "AUTO-E": ("auto", "E"),
+    DEFAULT: ("auto", "BS"),
 }  # fmt: skip
-"""Every way to unify, by the paper's names: its method, and what is done with it."""
-SOME = ("SD", "CE-BS", DEFAULT)
+"""Every way to unify, by the paper's names and ours: its method, and what is done with it."""
+SOME = ("SD", TIE_BREAK, DEFAULT)
 """What the demonstration compares unless all is asked for: naive distillation and two methods, balanced."""
 
 
@@ -85,11 +99,20 @@ class Variant:
 
 
 @dataclass(frozen=True)
+class Disjoint:
+    """Sites that share no class, unified by `TIE_BREAK` and by `DEFAULT`."""
+
+    sites: tuple[Site, ...]
+    variants: tuple[Variant, ...]
+
+
+@dataclass(frozen=True)
 class DemoResult:
     """The results of the demonstration; `best_model` is the fitted Unifier of `best`."""
 
     sites: tuple[Site, ...]
     variants: tuple[Variant, ...]
+    disjoint: Disjoint
     supervised: float
     supervised_seconds: float
     student: str
@@ -138,6 +161,8 @@ def run_demo(
 ) -> DemoResult:
     """Train the sites' models, unify them in several ways and compare the results.
 
+    Then do so with the sites of `DISJOINT`, by `TIE_BREAK` and by `DEFAULT`.
+
     Parameters
     ----------
     seed : int
@@ -149,7 +174,7 @@ def run_demo(
         The student: a small network in torch or in scikit-learn. ``"auto"`` takes torch if it is installed.
         Without torch, the backprop variants are left out.
     progress : callable
-        Called with ("sites", done, 5) and ("methods", done, total).
+        Called with ("sites", done, 5), ("methods", done, total) and ("disjoint sites", done, 3).
     """
     check_count("seed", seed, at_least=0)
     check_choice("student", student, ("auto", "torch", "mlp"))
@@ -165,11 +190,13 @@ def run_demo(
         sites, teachers = _train_sites(data, progress)
         compared, models = _compare(teachers, data, names, student, progress)
         supervised, seconds = _supervised(data, student)
-    progress("methods", len(names) + 1, len(names) + 1)
+        progress("methods", len(names) + 1, len(names) + 1)
+        disjoint = _disjoint(data, student, progress)
     best = int(np.argmax([variant.accuracy for variant in compared]))
     result = DemoResult(
         sites=sites,
         variants=compared,
+        disjoint=disjoint,
         supervised=supervised,
         supervised_seconds=seconds,
         student=student,
@@ -223,52 +250,79 @@ def _models(seed: int) -> list[Any]:
 
 
 def _train_sites(data: _Data, progress: Progress) -> tuple[tuple[Site, ...], list[Teacher]]:
-    X, y, split, seed = data
-    sites, teachers = [], []
-    truth = y[split.test]
-    for i, ((name, kind, _), model) in enumerate(zip(SITES, _models(seed), strict=True)):
-        rows = split.sites[i]
-        teacher = as_teacher(model.fit(X[rows], y[rows]), name=name)
-        right = teacher.classes[teacher.predict_logits(X[split.test]).argmax(axis=1)] == truth
-        own = np.isin(truth, teacher.classes)
-        classes = tuple(digit for digit in NAMES if digit in teacher.classes)
-        sites.append(Site(name, kind, classes, len(rows), float(right[own].mean()), float(right.mean())))
-        teachers.append(teacher)
+    trained = []
+    for i, ((name, kind, _), model) in enumerate(zip(SITES, _models(data.seed), strict=True)):
+        trained.append(_train(name, kind, model, data.split.sites[i], data))
         progress("sites", i + 1, len(SITES))
-    return tuple(sites), teachers
+    return tuple(site for site, _ in trained), [teacher for _, teacher in trained]
+
+
+def _train(name: str, kind: str, model: Any, rows: NDArray[np.intp], data: _Data) -> tuple[Site, Teacher]:
+    """Train the model of one site on its rows, and measure it on the test rows."""
+    X, y, split, _ = data
+    teacher = as_teacher(model.fit(X[rows], y[rows]), name=name)
+    truth = y[split.test]
+    right = teacher.classes[teacher.predict_logits(X[split.test]).argmax(axis=1)] == truth
+    own = np.isin(truth, teacher.classes)
+    classes = tuple(digit for digit in NAMES if digit in teacher.classes)
+    site = Site(name, kind, classes, len(rows), float(right[own].mean()), float(right.mean()))
+    return site, teacher
 
 
 def _compare(
     teachers: Sequence[Teacher], data: _Data, names: Sequence[str], student: str, progress: Progress
 ) -> tuple[tuple[Variant, ...], list[Unifier]]:
-    X, y, split, seed = data
     # only once: every method starts from the same outputs of the teachers on the transfer set
-    logits = Unifier(teachers).score_teachers(X[split.transfer])
-    variants: list[Variant] = []
-    models: list[Unifier] = []
+    logits = Unifier(teachers).score_teachers(data.X[data.split.transfer])
+    found: list[tuple[Variant, Unifier]] = []
     for name in names:
-        method, family = ALL[name]
         # one extra step for the supervised benchmark that follows
-        progress("methods", len(variants), len(names) + 1)
-        started = time.perf_counter()
-        model = Unifier(
-            teachers,
-            student,
-            method,  # type: ignore[arg-type]
-            "backprop" if family == "BP" else "estimate",
-            family == "BS",
-            random_state=seed,
-        ).fit(X[split.transfer], logits=logits)
-        seconds = time.perf_counter() - started
-        labels = None
-        if model.soft_labels_ is not None:
-            guessed = model.classes_[model.soft_labels_.argmax(axis=1)]
-            labels = float((guessed == y[split.transfer]).mean())
-        accuracy = float((model.predict(X[split.test]) == y[split.test]).mean())
-        variants.append(Variant(name, method, family, accuracy, labels, seconds))
-        models.append(model)
+        progress("methods", len(found), len(names) + 1)
+        found.append(_unify(name, teachers, logits, data, student))
     progress("methods", len(names), len(names) + 1)
-    return tuple(variants), models
+    return tuple(variant for variant, _ in found), [model for _, model in found]
+
+
+def _unify(
+    name: str, teachers: Sequence[Teacher], logits: NDArray[np.float64], data: _Data, student: str
+) -> tuple[Variant, Unifier]:
+    """Unify the teachers in one way, and measure the result on the test rows."""
+    X, y, split, seed = data
+    method, family = ALL[name]
+    started = time.perf_counter()
+    model = Unifier(
+        teachers,
+        student,
+        method,  # type: ignore[arg-type]
+        "backprop" if family == "BP" else "estimate",
+        family == "BS",
+        disconnected="ignore",  # the demonstration itself says what disjoint label sets mean
+        random_state=seed,
+    ).fit(X[split.transfer], logits=logits)
+    seconds = time.perf_counter() - started
+    labels = None
+    if model.soft_labels_ is not None:
+        guessed = model.classes_[model.soft_labels_.argmax(axis=1)]
+        labels = float((guessed == y[split.transfer]).mean())
+    accuracy = float((model.predict(X[split.test]) == y[split.test]).mean())
+    return Variant(name, method, family, accuracy, labels, seconds), model
+
+
+def _disjoint(data: _Data, student: str, progress: Progress) -> Disjoint:
+    """Unify sites that share no class, on the same unlabelled rows and with the same student."""
+    y, labelled = data.y, np.concatenate(data.split.sites)
+    trained = []
+    for (name, kind, digits), model in zip(DISJOINT, _models(data.seed), strict=False):
+        rows = labelled[np.isin(y[labelled], [NAMES[digit] for digit in digits])]
+        trained.append(_train(name, kind, model, rows, data))
+    teachers = [teacher for _, teacher in trained]
+    progress("disjoint sites", 1, 3)
+    logits = Unifier(teachers, disconnected="ignore").score_teachers(data.X[data.split.transfer])
+    variants = []
+    for name in (TIE_BREAK, DEFAULT):
+        variants.append(_unify(name, teachers, logits, data, student)[0])
+        progress("disjoint sites", 1 + len(variants), 3)
+    return Disjoint(tuple(site for site, _ in trained), tuple(variants))
 
 
 def _supervised(data: _Data, student: str) -> tuple[float, float]:
@@ -316,6 +370,7 @@ def _sentences(result: DemoResult) -> Iterator[str]:
     else:
         yield f"Best unified, without any further labels: {best.name} with {_percent(best.accuracy)}."
     yield _benchmark(result, naive, default or best)
+    yield _disjoint_sites(result.disjoint)
     p = best.accuracy
     margin = 1.96 * float(np.sqrt(p * (1 - p) / result.n_test))
     yield (
@@ -355,6 +410,15 @@ def _benchmark(result: DemoResult, naive: Variant | None, unified: Variant) -> s
     if closed <= 0:
         return f"{sentence} {unified.name} does not close the gap between SD and SPV."
     return f"{sentence} {unified.name} closes {100 * closed:.0f}% of the gap between SD and SPV."
+
+
+def _disjoint_sites(disjoint: Disjoint) -> str:
+    tie_break, default = disjoint.variants
+    return (
+        f"Three sites that share no digit, unified by {tie_break.name}, which cannot compare them: "
+        f"{_percent(tie_break.accuracy)}. By the default ({default.name}), which compares them by ranks: "
+        f"{_percent(default.accuracy)}."
+    )
 
 
 def _percent(value: float) -> str:
