@@ -13,7 +13,7 @@ from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
 from consilience.unify import pool as pooling
 from consilience.unify.methods import Options
-from consilience.unify.soft_labels import check_options, estimate_soft_labels, solve_soft_labels
+from consilience.unify.soft_labels import Method, check_options, estimate_soft_labels, solve_soft_labels
 
 Floats = NDArray[np.float64]
 
@@ -108,8 +108,41 @@ def test_only_methods_that_rank_take_a_reference() -> None:
     space, logits, _ = crowd(SETS, 0, rows=10)
     with pytest.raises(InvalidInputError, match=r"reference= is for methods that rank rows.*method is 'ce'"):
         estimate_soft_labels(logits, space, "ce", reference=logits)
-    with pytest.raises(InvalidInputError, match="logits have shape"):
+    with pytest.raises(InvalidInputError, match=r"^reference logits have shape"):
         estimate_soft_labels(logits, space, "ranks", reference=logits[:, 1:])
+
+
+@pytest.mark.parametrize("method", ["ranks", "auto"])
+def test_a_reference_ranks_every_teacher_that_answers(method: Method) -> None:
+    space, logits, _ = crowd(SETS, 0, rows=30)
+    silent = logits.copy()
+    silent[:, space.block(2)] = np.nan
+    for reference in (silent, np.full_like(logits, np.nan)):
+        with pytest.raises(
+            InvalidInputError, match=r"answers on no row of reference=, so its answers have no"
+        ):
+            estimate_soft_labels(logits, space, method, reference=reference)
+    with pytest.raises(InvalidInputError, match=r"'teacher 1' answers on no row of reference="):
+        estimate_soft_labels(logits, space, method, reference=logits[:0])
+    # a teacher that says nothing needs no ranks
+    Q = estimate_soft_labels(silent[:5], space, method, reference=silent)
+    np.testing.assert_allclose(Q, estimate_soft_labels(silent, space, method)[:5], atol=1e-9)
+    nothing = np.full_like(logits, np.nan)
+    np.testing.assert_allclose(estimate_soft_labels(nothing, space, method, reference=nothing), 1 / 6)
+
+
+def test_a_reference_must_not_overflow_either() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=30)
+    with pytest.raises(InvalidInputError, match=r"^reference logits reach 1e"):
+        estimate_soft_labels(logits, space, "auto", reference=np.full_like(logits, 1e305))
+
+
+def test_rows_that_one_teacher_answers_are_pooled_like_their_reference() -> None:
+    """The pool is that of the reference, whoever answers on the few rows that are to be labelled."""
+    space, logits, _ = crowd(SETS, 5, scales=(0.5, 2.0))
+    logits[:4, space.offsets[1] :] = np.nan
+    few = estimate_soft_labels(logits[:4], space, "auto", reference=logits)
+    np.testing.assert_allclose(few, estimate_soft_labels(logits, space, "auto")[:4], atol=1e-9)
 
 
 def test_between_groups_the_ranks_decide() -> None:
