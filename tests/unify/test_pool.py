@@ -7,7 +7,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
 
-from consilience.exceptions import InvalidInputError
+from consilience import Unifier, as_teacher
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
@@ -182,6 +183,22 @@ def test_the_weights_are_where_the_likelihood_is_flat(monkeypatch: pytest.Monkey
     slope = loss(x)[1]
     assert (np.abs(slope[x > 1e-6]) < 1e-3).all()
     assert (slope[x <= 1e-6] > -1e-3).all()
+
+
+def test_a_warning_points_to_the_line_that_called_us() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=50)
+    teachers = [
+        as_teacher(logits[:, space.block(i)], classes=own, output="logits") for i, own in enumerate(SETS)
+    ]
+    unifier = Unifier(teachers, "logistic", max_iter=1)
+    for call in (
+        lambda: estimate_soft_labels(logits, space, "auto", max_iter=1),
+        lambda: unifier.estimate(np.zeros((50, 1))),
+        lambda: unifier.fit(np.zeros((50, 1))),
+    ):
+        with pytest.warns(ConvergenceWarning, match="ce stopped at max_iter=1 in") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__]
 
 
 def test_a_class_about_which_nobody_answers_has_its_share() -> None:

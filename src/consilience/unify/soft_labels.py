@@ -165,8 +165,12 @@ def solve_soft_labels(
     options: Options,
     reference: ArrayLike | None = None,
     progress: Progress = silent,
+    stacklevel: int = 3,
 ) -> Estimated:
-    """Do what `estimate_soft_labels` does, with checked options, and say how."""
+    """Do what `estimate_soft_labels` does, with checked options, and say how.
+
+    Warnings point `stacklevel` calls up: by default, to the caller of the function that calls this one.
+    """
     packed = check_packed_logits(logits, space)
     if reference is not None:
         reference = _check_reference(reference, packed, space, method)
@@ -179,7 +183,9 @@ def solve_soft_labels(
         _check_size("logits", packed, options.temperature)
         if reference is not None:
             _check_size("reference logits", reference, options.temperature)
-    return _solve(packed, space, method, options, reference, progress)
+    Q, weights, late = _solve(packed, space, method, options, reference, progress)
+    late.warn("ce" if method == "auto" else method, options, stacklevel + 1)
+    return Estimated(Q, weights)
 
 
 def _solve(
@@ -189,8 +195,8 @@ def _solve(
     options: Options,
     reference: Floats | None,
     progress: Progress,
-) -> Estimated:
-    """Solve one part of the rows after the other."""
+) -> tuple[Floats, dict[str, float] | None, Lateness]:
+    """Solve one part of the rows after the other; return soft labels, pool weights and late rows."""
     solve, weights = _prepare(packed, space, method, options, reference)
     Q, late = np.empty((len(packed), space.n_classes)), Lateness()
     for start in range(0, len(packed), CHUNK_ROWS):
@@ -198,8 +204,7 @@ def _solve(
         Q[rows], reached = solve(rows)
         late.count(reached, options.tol, rows.stop - rows.start)
         progress("soft labels", rows.stop, len(packed))
-    late.warn("ce" if method == "auto" else method, options, stacklevel=5)
-    return Estimated(Q, weights)
+    return Q, weights, late
 
 
 SolveRows = Callable[[slice], tuple[Floats, Floats | None]]
@@ -262,7 +267,7 @@ def check_options(
     # "auto" has the stopping rule of its ce; ranks and functions have none of ours, like sd
     solver = METHODS.get("ce" if method == "auto" else method_name(method), METHODS["sd"])
     return Options(
-        temperature=default_temperature(method) if temperature == "auto" else check_temperature(temperature),
+        temperature=resolve_temperature(method, temperature),
         tol=solver.tol if tol is None else check_number("tol", tol, above=0),
         max_iter=solver.max_iter if max_iter is None else check_count("max_iter", max_iter),
         ridge=check_number("ridge", ridge, above=0),
@@ -270,9 +275,13 @@ def check_options(
     )
 
 
-def default_temperature(method: Method | OwnMethod) -> float:
-    """Return the temperature that ``"auto"`` stands for."""
-    return OWN_TEMPERATURE if method in ("auto", "ranks") else TEMPERATURE
+def resolve_temperature(method: Method | OwnMethod, temperature: float | Literal["auto"] = "auto") -> float:
+    """Return the temperature as a number, or say what is wrong with it."""
+    if (
+        isinstance(temperature, str) and temperature == "auto"
+    ):  # an array compares with "auto" in its own ways
+        return OWN_TEMPERATURE if method in ("auto", "ranks") else TEMPERATURE
+    return check_temperature(temperature)
 
 
 def method_name(method: Method | OwnMethod) -> str:
