@@ -185,6 +185,24 @@ def test_the_weights_are_where_the_likelihood_is_flat(monkeypatch: pytest.Monkey
     assert (slope[x <= 1e-6] > -1e-3).all()
 
 
+@pytest.mark.filterwarnings("ignore::consilience.ConvergenceWarning")
+def test_one_huge_row_overflows_nothing() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=100)
+    logits[0] *= 1e200
+    with np.errstate(over="raise", invalid="raise"):
+        Q = estimate_soft_labels(logits, space, "auto")
+    np.testing.assert_allclose(Q.sum(axis=1), 1.0)
+
+
+def test_rows_without_answers_choose_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "MOST_ROWS", 100)
+    space, logits, _ = crowd(SETS, 0, scales=(0.3, 3.0), rows=80)
+    padded = np.vstack([np.full((300, space.n_columns), np.nan), logits])
+    found = [solve_soft_labels(z, space, "auto", check_options("auto")) for z in (logits, padded)]
+    np.testing.assert_allclose(found[1].soft_labels[300:], found[0].soft_labels, atol=1e-9)
+    assert found[1].weights == pytest.approx(found[0].weights)
+
+
 def test_a_warning_points_to_the_line_that_called_us() -> None:
     space, logits, _ = crowd(SETS, 0, rows=50)
     teachers = [
