@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
+from scipy.special import softmax
 
 from consilience import Unifier, as_teacher
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
@@ -87,8 +88,9 @@ def test_the_pool_is_as_sure_as_the_ranks() -> None:
     assert estimate_soft_labels(logits, space, "auto").max(axis=1).mean() == pytest.approx(ranks, abs=1e-6)
 
 
-def test_a_temperature_softens_the_pool() -> None:
-    space, logits, _ = crowd(SETS, 0)
+@pytest.mark.parametrize("rows", [10, 600])  # with few rows all estimates have weight
+def test_a_temperature_softens_the_pool(rows: int) -> None:
+    space, logits, _ = crowd(SETS, 0, rows=rows)
     plain = estimate_soft_labels(logits, space, "auto")
     soft = estimate_soft_labels(logits, space, "auto", temperature=2.0)
     expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
@@ -201,6 +203,13 @@ def test_rows_without_answers_choose_no_weights(monkeypatch: pytest.MonkeyPatch)
     found = [solve_soft_labels(z, space, "auto", check_options("auto")) for z in (logits, padded)]
     np.testing.assert_allclose(found[1].soft_labels[300:], found[0].soft_labels, atol=1e-9)
     assert found[1].weights == pytest.approx(found[0].weights)
+
+
+def test_a_single_teacher_is_taken_at_its_word() -> None:
+    space, logits, _ = crowd([[0, 1, 2]], 0, rows=50)
+    np.testing.assert_allclose(
+        estimate_soft_labels(logits, space, "auto"), softmax(logits, axis=1), atol=1e-12
+    )
 
 
 def test_a_warning_points_to_the_line_that_called_us() -> None:
