@@ -253,10 +253,11 @@ def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
     return epsilon
 
 
-def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.float64]:
+def check_packed_logits(logits: ArrayLike, space: LabelSpace, what: str = "logits") -> NDArray[np.float64]:
     """Return packed logits as a contiguous float64 array (n, m), or say what is wrong with them.
 
-    A teacher's block of a row is either finite or all NaN (the teacher abstains on that row).
+    A teacher's block of a row is either finite or all NaN (the teacher abstains on that row). Messages call
+    them `what`.
     """
     if not isinstance(space, LabelSpace):
         raise InvalidInputError(f"space is a {type(space).__name__}; give the LabelSpace of the teachers.")
@@ -265,21 +266,21 @@ def check_packed_logits(logits: ArrayLike, space: LabelSpace) -> NDArray[np.floa
         f"a column per class of each of the {space.n_teachers} teachers, teacher after teacher"
     )
     if hasattr(logits, "toarray"):
-        raise InvalidInputError(f"logits are a sparse matrix; {expected}. Give logits.toarray().")
+        raise InvalidInputError(f"{what} are a sparse matrix; {expected}. Give logits.toarray().")
     try:
         array = np.asarray(logits)
         if array.dtype.kind not in "biufO":
             raise TypeError(f"they have type {array.dtype}")
         packed = np.ascontiguousarray(array, dtype=np.float64)
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise InvalidInputError(f"logits cannot be read as numbers ({error}); {expected}.") from None
+        raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.") from None
     if packed.ndim != 2 or packed.shape[1] != space.n_columns:
-        raise InvalidInputError(f"logits have shape {packed.shape}; {expected}.")
+        raise InvalidInputError(f"{what} have shape {packed.shape}; {expected}.")
     finite = np.isfinite(packed)
     if finite.all():
         return packed
     for i in range(space.n_teachers):
-        check_block(packed[:, space.block(i)], f"logits of {space.names[i]!r}")
+        check_block(packed[:, space.block(i)], f"{what} of {space.names[i]!r}")
     return packed
 
 

@@ -56,6 +56,7 @@ X = rng.normal(size=(24, 3))
 Y = np.arange(24) % 3
 PROBA = rng.dirichlet(np.ones(3), 24)
 MODEL = LogisticRegression().fit(X, Y)
+PAIR = LogisticRegression().fit(X[Y > 0], Y[Y > 0])
 SPACE = LabelSpace([[0, 1], [1, 2]])
 LOGITS = rng.normal(size=(24, 4))
 
@@ -229,6 +230,22 @@ CALLS: dict[str, Call] = {
         estimate_soft_labels,
         {"logits": LOGITS, "space": SPACE, "temperature": 3.0},
     ),
+    "estimate_soft_labels by ranks": (
+        estimate_soft_labels,
+        {"logits": LOGITS, "space": SPACE, "method": "ranks", "temperature": "auto", "reference": LOGITS[:9]},
+    ),
+    "estimate_soft_labels by auto": (
+        estimate_soft_labels,
+        {
+            "logits": LOGITS,
+            "space": SPACE,
+            "method": "auto",
+            "temperature": "auto",
+            "tol": 1e-6,
+            "max_iter": 50,
+            "reference": None,
+        },
+    ),
     "agreement_temperatures": (
         agreement_temperatures,
         {"logits": LOGITS, "space": SPACE, "rounds": 1, "max_rows": 20},
@@ -291,6 +308,18 @@ CALLS: dict[str, Call] = {
         smoothing=0.001,
         threshold=0.01,
         batch_size=8,
+        random_state=0,
+    ),
+    "Unifier by default": _fit(
+        Unifier,
+        {"X": X, "y": None},
+        teachers=[MODEL, PAIR],
+        student="logistic",
+        method="auto",
+        temperature="auto",
+        tol=None,
+        max_iter=None,
+        smoothing=0.001,
         random_state=0,
     ),
     "CrossTaskDistiller": _fit(

@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -150,3 +151,26 @@ def test_learnt_classes_prove_a_fit() -> None:
             return np.full((len(X), 2), 0.5)
 
     assert as_teacher(Foreign()).predict_logits(X).shape == (40, 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sums_that_single_precision_spoils(seed: int) -> None:
+    """GaussianNB subtracts large logarithms: with float32 its probabilities sum to 1.006 and the like."""
+    usual = np.random.default_rng(seed).normal(size=(1000, 128)).astype(np.float32)
+    y = np.arange(1000) % 5
+    model = GaussianNB().fit(np.vstack([usual, usual]), np.concatenate([y, y + 5]))  # each class has a twin
+    rows = 100 * usual  # far away: the logarithms reach 1e6
+    proba = model.predict_proba(rows).astype(np.float64)
+    assert np.abs(proba.sum(axis=1) - 1).max() > 0.004  # or this tests nothing
+    p = np.exp(as_teacher(model).predict_logits(rows))
+    expected = np.maximum(proba / proba.sum(axis=1, keepdims=True), 1e-6)
+    np.testing.assert_allclose(p, expected, rtol=1e-9)
+
+
+def test_sums_that_rounding_does_not_explain() -> None:
+    class Deflated(LogisticRegression):
+        def predict_proba(self, X: np.ndarray) -> np.ndarray:
+            return np.asarray(0.85 * super().predict_proba(X))
+
+    with pytest.raises(TeacherError, match=r"sum to 0\.85 in row 0 \(40 such rows\)"):
+        as_teacher(Deflated().fit(X, labels(3))).predict_logits(X)

@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.optimize import approx_fprime
+from scipy.special import softmax
 
-from consilience.exceptions import InvalidInputError
+from consilience import Unifier, as_teacher
+from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
 from consilience.unify import pool as pooling
 from consilience.unify.methods import Options
-from consilience.unify.soft_labels import check_options, estimate_soft_labels, solve_soft_labels
+from consilience.unify.soft_labels import Method, check_options, estimate_soft_labels, solve_soft_labels
 
 Floats = NDArray[np.float64]
 
@@ -86,8 +88,9 @@ def test_the_pool_is_as_sure_as_the_ranks() -> None:
     assert estimate_soft_labels(logits, space, "auto").max(axis=1).mean() == pytest.approx(ranks, abs=1e-6)
 
 
-def test_a_temperature_softens_the_pool() -> None:
-    space, logits, _ = crowd(SETS, 0)
+@pytest.mark.parametrize("rows", [10, 600])  # with few rows all estimates have weight
+def test_a_temperature_softens_the_pool(rows: int) -> None:
+    space, logits, _ = crowd(SETS, 0, rows=rows)
     plain = estimate_soft_labels(logits, space, "auto")
     soft = estimate_soft_labels(logits, space, "auto", temperature=2.0)
     expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
@@ -108,8 +111,41 @@ def test_only_methods_that_rank_take_a_reference() -> None:
     space, logits, _ = crowd(SETS, 0, rows=10)
     with pytest.raises(InvalidInputError, match=r"reference= is for methods that rank rows.*method is 'ce'"):
         estimate_soft_labels(logits, space, "ce", reference=logits)
-    with pytest.raises(InvalidInputError, match="logits have shape"):
+    with pytest.raises(InvalidInputError, match=r"^reference logits have shape"):
         estimate_soft_labels(logits, space, "ranks", reference=logits[:, 1:])
+
+
+@pytest.mark.parametrize("method", ["ranks", "auto"])
+def test_a_reference_ranks_every_teacher_that_answers(method: Method) -> None:
+    space, logits, _ = crowd(SETS, 0, rows=30)
+    silent = logits.copy()
+    silent[:, space.block(2)] = np.nan
+    for reference in (silent, np.full_like(logits, np.nan)):
+        with pytest.raises(
+            InvalidInputError, match=r"answers on no row of reference=, so its answers have no"
+        ):
+            estimate_soft_labels(logits, space, method, reference=reference)
+    with pytest.raises(InvalidInputError, match=r"'teacher 1' answers on no row of reference="):
+        estimate_soft_labels(logits, space, method, reference=logits[:0])
+    # a teacher that says nothing needs no ranks
+    Q = estimate_soft_labels(silent[:5], space, method, reference=silent)
+    np.testing.assert_allclose(Q, estimate_soft_labels(silent, space, method)[:5], atol=1e-9)
+    nothing = np.full_like(logits, np.nan)
+    np.testing.assert_allclose(estimate_soft_labels(nothing, space, method, reference=nothing), 1 / 6)
+
+
+def test_a_reference_must_not_overflow_either() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=30)
+    with pytest.raises(InvalidInputError, match=r"^reference logits reach 1e"):
+        estimate_soft_labels(logits, space, "auto", reference=np.full_like(logits, 1e305))
+
+
+def test_rows_that_one_teacher_answers_are_pooled_like_their_reference() -> None:
+    """The pool is that of the reference, whoever answers on the few rows that are to be labelled."""
+    space, logits, _ = crowd(SETS, 5, scales=(0.5, 2.0))
+    logits[:4, space.offsets[1] :] = np.nan
+    few = estimate_soft_labels(logits[:4], space, "auto", reference=logits)
+    np.testing.assert_allclose(few, estimate_soft_labels(logits, space, "auto")[:4], atol=1e-9)
 
 
 def test_between_groups_the_ranks_decide() -> None:
@@ -151,6 +187,47 @@ def test_the_weights_are_where_the_likelihood_is_flat(monkeypatch: pytest.Monkey
     assert (slope[x <= 1e-6] > -1e-3).all()
 
 
+@pytest.mark.filterwarnings("ignore::consilience.ConvergenceWarning")
+def test_one_huge_row_overflows_nothing() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=100)
+    logits[0] *= 1e200
+    with np.errstate(over="raise", invalid="raise"):
+        Q = estimate_soft_labels(logits, space, "auto")
+    np.testing.assert_allclose(Q.sum(axis=1), 1.0)
+
+
+def test_rows_without_answers_choose_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooling, "MOST_ROWS", 100)
+    space, logits, _ = crowd(SETS, 0, scales=(0.3, 3.0), rows=80)
+    padded = np.vstack([np.full((300, space.n_columns), np.nan), logits])
+    found = [solve_soft_labels(z, space, "auto", check_options("auto")) for z in (logits, padded)]
+    np.testing.assert_allclose(found[1].soft_labels[300:], found[0].soft_labels, atol=1e-9)
+    assert found[1].weights == pytest.approx(found[0].weights)
+
+
+def test_a_single_teacher_is_taken_at_its_word() -> None:
+    space, logits, _ = crowd([[0, 1, 2]], 0, rows=50)
+    np.testing.assert_allclose(
+        estimate_soft_labels(logits, space, "auto"), softmax(logits, axis=1), atol=1e-12
+    )
+
+
+def test_a_warning_points_to_the_line_that_called_us() -> None:
+    space, logits, _ = crowd(SETS, 0, rows=50)
+    teachers = [
+        as_teacher(logits[:, space.block(i)], classes=own, output="logits") for i, own in enumerate(SETS)
+    ]
+    unifier = Unifier(teachers, "logistic", max_iter=1)
+    for call in (
+        lambda: estimate_soft_labels(logits, space, "auto", max_iter=1),
+        lambda: unifier.estimate(np.zeros((50, 1))),
+        lambda: unifier.fit(np.zeros((50, 1))),
+    ):
+        with pytest.warns(ConvergenceWarning, match="ce stopped at max_iter=1 in") as caught:
+            call()
+        assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_a_class_about_which_nobody_answers_has_its_share() -> None:
     space, logits, _ = crowd(SETS[:2], 4)
     logits[0, space.block(1)] = np.nan  # nobody is left who knows 4 and 5
@@ -158,3 +235,15 @@ def test_a_class_about_which_nobody_answers_has_its_share() -> None:
         Q = estimate_soft_labels(logits, space, method)
         np.testing.assert_allclose(Q[0, 4:], 1 / 6)
         np.testing.assert_allclose(Q.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_have_scales_of_their_own(seed: int) -> None:
+    """A group whose teacher is a hundred times as loud is not a hundred times as sharp."""
+    space, logits, _ = crowd(DISJOINT, seed)
+    loud = logits * np.where(np.arange(6) < 3, 1.0, 100.0)
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    plain = pooling.choose_pool(rank_scores(logits, layout.offsets), logits, layout, OPTIONS)
+    scaled = pooling.choose_pool(rank_scores(loud, layout.offsets), loud, layout, OPTIONS)
+    np.testing.assert_allclose(scaled.scales[1, :3], plain.scales[1, :3], rtol=1e-6)
+    np.testing.assert_allclose(100 * scaled.scales[1, 3:], plain.scales[1, 3:], rtol=1e-6)

@@ -17,7 +17,7 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
 from consilience.labels import class_list
 from consilience.teachers._features import Observed, read_features
-from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, ScoreReader
+from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, SUM_TOLERANCE, Output, ScoreReader
 
 BATCH_SIZE = 1024
 
@@ -140,6 +140,8 @@ class Options:
 class Adapter(Teacher):
     """A teacher around a foreign model. Subclasses only fetch its raw scores and features."""
 
+    _tolerance = SUM_TOLERANCE  # how far from one the sum of a row's probabilities may be
+
     def __init__(
         self, name: str, classes: NDArray[Any], options: Options, *, output: Output | None = None
     ) -> None:
@@ -153,7 +155,7 @@ class Adapter(Teacher):
             )
         self.name, self.classes = name, classes
         self._embed, self._version = options.embed, options.fingerprint
-        self._reader = ScoreReader(name, len(classes), given, options.floor)
+        self._reader = ScoreReader(name, len(classes), given, options.floor, self._tolerance)
 
     @abstractmethod
     def _scores(self, X: Any, rows: int) -> Any:

@@ -16,6 +16,8 @@ Output = Literal["auto", "logits", "probabilities", "costs", "labels"]
 FLOOR = 1e-6
 LABEL_SMOOTHING = 0.01
 SUM_TOLERANCE = 1e-3
+# Of models that surely give probabilities: float32 makes sums of GaussianNB miss one by up to some percent.
+PROBA_TOLERANCE = 0.1
 # float32 arithmetic such as 1 - p leaves probabilities this far below zero
 NEGATIVE_SLACK = 1e-6
 
@@ -24,7 +26,7 @@ class ScoreReader:
     """Check a model's scores and return them as logits.
 
     A row of NaN is an abstention and stays NaN. Probabilities become ``log(max(p, floor))``; rows that sum
-    to one within 1e-3 are scaled to one.
+    to one within `tolerance` are scaled to one.
 
     Parameters
     ----------
@@ -39,10 +41,20 @@ class ScoreReader:
         lies outside [0, 1]. Entries in [0, 1] that do not sum to one could be either, which is an error.
     floor : float
         Smaller probabilities are raised to this.
+    tolerance : float
+        How far from one the sum of a row's probabilities may be.
     """
 
-    def __init__(self, name: str, n_classes: int, output: Output = "auto", floor: float = FLOOR) -> None:
+    def __init__(
+        self,
+        name: str,
+        n_classes: int,
+        output: Output = "auto",
+        floor: float = FLOOR,
+        tolerance: float = SUM_TOLERANCE,
+    ) -> None:
         self.name, self.n_classes, self.output, self.floor = name, n_classes, output, floor
+        self.tolerance = tolerance
         self.detected = False
 
     def read(self, raw: Any, n_rows: int) -> NDArray[np.float64]:
@@ -110,13 +122,13 @@ class ScoreReader:
         self, scores: NDArray[np.float64], low: float, high: float, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
         """Return finite scores as logits; `rows` are their places in the batch, None for all in order."""
-        bounded = low >= -NEGATIVE_SLACK and high <= 1 + SUM_TOLERANCE
+        bounded = low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance
         if self.output == "costs":
             return -scores
         kind = self.output if self.output != "auto" else "probabilities" if bounded else "logits"
         if kind == "probabilities":
             logits = self._from_probabilities(scores, bounded, rows)
-        elif self.detected and bounded and bool(np.all(np.abs(scores.sum(axis=1) - 1) <= SUM_TOLERANCE)):
+        elif self.detected and bounded and bool(np.all(np.abs(scores.sum(axis=1) - 1) <= self.tolerance)):
             raise TeacherError(
                 self.name,
                 "gave logits before and now rows that look like probabilities. "
@@ -132,13 +144,13 @@ class ScoreReader:
         self, proba: NDArray[np.float64], bounded: bool, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
         if not bounded:
-            outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + SUM_TOLERANCE)
+            outside = (proba < -NEGATIVE_SLACK) | (proba > 1 + self.tolerance)
             bad = outside.any(axis=1)
             first = int(np.argmax(bad))
             what = f"gave the probability {proba[first][outside[first]][0]:.4g}"
             raise self._no_probabilities(what, bad, rows)
         sums = proba.sum(axis=1)
-        bad = np.abs(sums - 1) > SUM_TOLERANCE
+        bad = np.abs(sums - 1) > self.tolerance
         if bad.any():
             what = f"gave probabilities that sum to {sums[np.argmax(bad)]:.4g}"
             raise self._no_probabilities(what, bad, rows)

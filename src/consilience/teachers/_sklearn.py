@@ -19,7 +19,7 @@ from consilience.teachers._base import (
     own_or_given,
 )
 from consilience.teachers._fingerprints import named_code
-from consilience.teachers._outputs import Output, as_numbers
+from consilience.teachers._outputs import PROBA_TOLERANCE, Output, as_numbers
 from consilience.teachers._sklearn_features import (
     Parts,
     last_layer_input,
@@ -84,6 +84,8 @@ class SklearnTeacher(Adapter):
 
 class ProbaTeacher(SklearnTeacher):
     """A classifier with `predict_proba`."""
+
+    _tolerance = PROBA_TOLERANCE
 
     def _ask(self, model: Any, X: Any, rows: int) -> Any:
         proba = model.predict_proba(X)

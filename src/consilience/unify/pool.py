@@ -28,7 +28,7 @@ ESTIMATES = ("ranks", "mf-lf", "ce")
 
 # Rows for choosing the weights, and rows times teachers that are left out.
 MOST_ROWS = 2000
-MOST_SOLUTIONS = 40_000
+MOST_SOLUTIONS = 20_000
 FEWEST_ROWS = 50
 # The weights lean towards equal ones as if by this many decisions.
 PRIOR = 20.0
@@ -75,11 +75,10 @@ def _share_by_ranks(U: Floats, ranks: Floats, groups: Groups) -> Floats:
     """
     between = softmax_by_component(ranks, groups.answered_as_one, groups.pattern)
     Q = softmax_by_component(U, groups.component, groups.pattern)
-    for i, component in enumerate(groups.component):
-        rows = np.flatnonzero(groups.pattern == i)
-        for group in np.unique(component):
-            cells = np.ix_(rows, np.flatnonzero(component == group))
-            Q[cells] *= (between[cells].sum(axis=1) / Q[cells].sum(axis=1))[:, None]
+    k, n_classes = Q.shape
+    cell = groups.component[groups.pattern] + n_classes * np.arange(k)[:, None]  # of each row and group
+    ours, theirs = (np.bincount(cell.ravel(), mass.ravel(), k * n_classes) for mass in (Q, between))
+    Q *= theirs[cell] / ours[cell]
     return np.log(np.maximum(Q, np.finfo(np.float64).tiny))
 
 
@@ -110,9 +109,7 @@ def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> 
     z, logits = z[rows], logits[rows]
     options = replace(options, temperature=1.0, tol=TOLERANCE, off_set=False)
     estimates, groups, _ = estimate_all(z, logits, layout, options)
-    component = connected_classes(
-        layout.columns.astype(np.intp), layout.offsets, len(layout.class_offsets) - 1
-    )
+    component = _connected(layout.columns, layout.offsets, len(layout.class_offsets) - 1)
     units = np.stack([_deviations(u, groups, component) for u in estimates])
     unit = np.where(units[0] > 0, units[0], units[1] / PAPER_TEMPERATURE)  # a single row has no ranks
     scales = np.divide(unit, units, out=np.zeros(units.shape), where=units > 0)
@@ -244,10 +241,9 @@ def _connected(columns: Indices, offsets: Ints, n_classes: int) -> Ints:
 
 def _is_connected(groups: Groups) -> bool:
     """Tell whether the classes that are answered are one group in every row."""
-    return all(
-        len(np.unique(component[answered])) <= 1
-        for component, answered in zip(groups.component, groups.answered, strict=True)
-    )
+    first = groups.answered.argmax(axis=1)[:, None]
+    same = groups.component == np.take_along_axis(groups.component, first, axis=1)
+    return bool((same | ~groups.answered).all())
 
 
 def _spread_out(rows: Ints, most: int) -> Ints:

@@ -102,7 +102,8 @@ def estimate_soft_labels(
     reference : (r, m) array, optional
         Packed logits of other rows to rank against, for ``"ranks"`` and ``"auto"``. By default rows are
         ranked among themselves. Give it to label a few new rows: with some thousand rows as the reference,
-        they get nearly the soft labels that they would have among all of these.
+        they get nearly the soft labels that they would have among all of these. Teachers that answer on the
+        new rows must answer on some of these.
     progress : callable
         Called with ("soft labels", rows done, rows in all).
 
@@ -164,25 +165,27 @@ def solve_soft_labels(
     options: Options,
     reference: ArrayLike | None = None,
     progress: Progress = silent,
+    stacklevel: int = 3,
 ) -> Estimated:
-    """Do what `estimate_soft_labels` does, with checked options, and say how."""
+    """Do what `estimate_soft_labels` does, with checked options, and say how.
+
+    Warnings point `stacklevel` calls up: by default, to the caller of the function that calls this one.
+    """
     packed = check_packed_logits(logits, space)
     if reference is not None:
-        if method not in ("auto", "ranks"):
-            raise InvalidInputError(
-                f"{{argument}} is for methods that rank rows, 'auto' and 'ranks'; "
-                f"method is {method_name(method)!r}.",
-                argument="reference",
-            )
-        reference = check_packed_logits(reference, space)
+        reference = _check_reference(reference, packed, space, method)
     if callable(method):
         Q = _own_soft_labels(method, packed, space, options.temperature)
         progress("soft labels", len(Q), len(Q))
         return Estimated(Q)
     adds_logits = method == "auto" or (method in METHODS and METHODS[method].adds_logits)
     if adds_logits and not options.off_set:
-        _check_size(packed, options.temperature)
-    return _solve(packed, space, method, options, reference, progress)
+        _check_size("logits", packed, options.temperature)
+        if reference is not None:
+            _check_size("reference logits", reference, options.temperature)
+    Q, weights, late = _solve(packed, space, method, options, reference, progress)
+    late.warn("ce" if method == "auto" else method, options, stacklevel + 1)
+    return Estimated(Q, weights)
 
 
 def _solve(
@@ -192,8 +195,8 @@ def _solve(
     options: Options,
     reference: Floats | None,
     progress: Progress,
-) -> Estimated:
-    """Solve one part of the rows after the other."""
+) -> tuple[Floats, dict[str, float] | None, Lateness]:
+    """Solve one part of the rows after the other; return soft labels, pool weights and late rows."""
     solve, weights = _prepare(packed, space, method, options, reference)
     Q, late = np.empty((len(packed), space.n_classes)), Lateness()
     for start in range(0, len(packed), CHUNK_ROWS):
@@ -201,8 +204,7 @@ def _solve(
         Q[rows], reached = solve(rows)
         late.count(reached, options.tol, rows.stop - rows.start)
         progress("soft labels", rows.stop, len(packed))
-    late.warn("ce" if method == "auto" else method, options, stacklevel=5)
-    return Estimated(Q, weights)
+    return Q, weights, late
 
 
 SolveRows = Callable[[slice], tuple[Floats, Floats | None]]
@@ -217,7 +219,8 @@ def _prepare(
     the weights of a pool.
     """
     layout = make_layout(space.columns, space.offsets, space.n_classes)
-    answering = (~np.isnan(packed[:, layout.offsets[:-1]])).any(axis=0)
+    compared = packed if reference is None else reference
+    answering = (~np.isnan(compared[:, layout.offsets[:-1]])).any(axis=0)
     if method == "auto" and answering.sum() <= 1:  # nobody to compare it with: take its word
         weights = {name: float(name == "mf-lf") for name in ESTIMATES}
         return lambda rows: estimate_rows(packed[rows], layout, METHODS["mf-lf"], options), weights
@@ -226,10 +229,9 @@ def _prepare(
     z = rank_scores(packed, layout.offsets, reference)
     if method == "ranks":
         return lambda rows: (estimate_by_ranks(z[rows], layout, options.temperature), None), None
-    if reference is None:
-        pool = choose_pool(z, packed, layout, options)
-    else:  # a pool must not hang on the few rows that are to be labelled
-        pool = choose_pool(rank_scores(reference, layout.offsets), reference, layout, options)
+    # a pool must not hang on the few rows that are to be labelled
+    of_compared = z if reference is None else rank_scores(reference, layout.offsets)
+    pool = choose_pool(of_compared, compared, layout, options)
     unheated = replace(options, temperature=1.0)
 
     def solve(rows: slice) -> tuple[Floats, Floats | None]:
@@ -265,7 +267,7 @@ def check_options(
     # "auto" has the stopping rule of its ce; ranks and functions have none of ours, like sd
     solver = METHODS.get("ce" if method == "auto" else method_name(method), METHODS["sd"])
     return Options(
-        temperature=default_temperature(method) if temperature == "auto" else check_temperature(temperature),
+        temperature=resolve_temperature(method, temperature),
         tol=solver.tol if tol is None else check_number("tol", tol, above=0),
         max_iter=solver.max_iter if max_iter is None else check_count("max_iter", max_iter),
         ridge=check_number("ridge", ridge, above=0),
@@ -273,9 +275,13 @@ def check_options(
     )
 
 
-def default_temperature(method: Method | OwnMethod) -> float:
-    """Return the temperature that ``"auto"`` stands for."""
-    return OWN_TEMPERATURE if method in ("auto", "ranks") else TEMPERATURE
+def resolve_temperature(method: Method | OwnMethod, temperature: float | Literal["auto"] = "auto") -> float:
+    """Return the temperature as a number, or say what is wrong with it."""
+    if (
+        isinstance(temperature, str) and temperature == "auto"
+    ):  # an array compares with "auto" in its own ways
+        return OWN_TEMPERATURE if method in ("auto", "ranks") else TEMPERATURE
+    return check_temperature(temperature)
 
 
 def method_name(method: Method | OwnMethod) -> str:
@@ -283,7 +289,29 @@ def method_name(method: Method | OwnMethod) -> str:
     return method if isinstance(method, str) else getattr(method, "__name__", type(method).__name__)
 
 
-def _check_size(packed: Floats, temperature: float) -> None:
+def _check_reference(
+    reference: ArrayLike, packed: Floats, space: LabelSpace, method: Method | OwnMethod
+) -> Floats:
+    """Return the rows to rank against, or say why they will not do."""
+    if method not in ("auto", "ranks"):
+        raise InvalidInputError(
+            f"{{argument}} is for methods that rank rows, 'auto' and 'ranks'; "
+            f"method is {method_name(method)!r}.",
+            argument="reference",
+        )
+    rows = check_packed_logits(reference, space, "reference logits")
+    answers, has_ranks = ((~np.isnan(z[:, space.offsets[:-1]])).any(axis=0) for z in (packed, rows))
+    if (answers & ~has_ranks).any():
+        name = space.names[int(np.argmax(answers & ~has_ranks))]
+        raise InvalidInputError(
+            f"Teacher {name!r} answers on no row of {{argument}}, so its answers have no rank. "
+            "Give rows on which it answers.",
+            argument="reference",
+        )
+    return rows
+
+
+def _check_size(what: str, packed: Floats, temperature: float) -> None:
     """Raise if logits are so large that sums of them, over the temperature, would overflow."""
     largest = max(float(packed.max(initial=0.0)), -float(packed.min(initial=0.0)))
     if np.isnan(largest):  # somebody abstains: fmax and fmin skip NaN, at several times the cost
@@ -292,7 +320,7 @@ def _check_size(packed: Floats, temperature: float) -> None:
     limit = LARGEST_LOGIT * min(temperature, 1.0)
     if largest > limit:
         raise InvalidInputError(
-            f"logits reach {largest:g} in size; at temperature {temperature:g} the most is {limit:g}. "
+            f"{what} reach {largest:g} in size; at temperature {temperature:g} the most is {limit:g}. "
             "Clip them, or divide them by a number."
         )
 

@@ -40,8 +40,8 @@ from consilience.unify.soft_labels import (
     OwnMethod,
     balance_weights,
     check_options,
-    default_temperature,
     method_name,
+    resolve_temperature,
     solve_soft_labels,
 )
 
@@ -395,6 +395,7 @@ class Unifier(StudentClassifier):
                 self.method,
                 check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set),
                 progress=self.progress or silent,
+                stacklevel=4,  # to the caller of fit or estimate
             )
             pinned = scored.labels >= 0
             found.soft_labels[pinned] = np.eye(scored.space.n_classes)[scored.labels[pinned]]
@@ -480,9 +481,7 @@ class Unifier(StudentClassifier):
     @property
     def resolved_temperature(self) -> float:
         """The temperature as a number."""
-        if self.temperature != "auto":
-            return float(self.temperature)
-        return default_temperature("mf-lf" if self.train == "backprop" else self.method)
+        return resolve_temperature("mf-lf" if self.train == "backprop" else self.method, self.temperature)
 
     def _describe(self) -> dict[str, str]:
         """Return the options that the saved file is to name."""

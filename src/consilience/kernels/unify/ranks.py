@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.compiled import kernel
+from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE, exp
 from consilience.kernels.threads import kernel_threads
 from consilience.kernels.unify.packed import Layout, in_turns
@@ -33,26 +33,30 @@ def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) 
         The rows to rank against. By default, the rows themselves.
     """
     odds = log_odds(logits, offsets)
-    against = None if reference is None else log_odds(reference, offsets)
-    z = np.empty(odds.shape)
-
-    def rank_columns(part: slice) -> Floats:
-        values = odds[:, part]
-        present = ~np.isnan(values)
-        answers = None if against is None else against[:, part][~np.isnan(against[:, part])]
-        ranks: Floats = np.full(values.shape, np.nan)
-        ranks[present] = _ranks(values[present], answers)
-        return ranks
+    against = odds if reference is None else log_odds(reference, offsets)
+    z = np.full(odds.shape, np.nan)
 
     def fill(block: int) -> None:
         start, stop = int(offsets[block]), int(offsets[block + 1])
-        z[:, start:stop] = -0.5 * np.log(rank_columns(slice(start, stop)))
-        for k in range(start, stop):
-            z[:, k : k + 1] -= 0.5 * np.log(rank_columns(slice(k, k + 1)))
+        rows, values = _answers(odds[:, start:stop])
+        others = values if reference is None else _answers(against[:, start:stop])[1]
+        pooled = np.sort(others, axis=None)
+        a, b = np.empty(len(rows)), np.empty(len(rows))
+        for k, column in enumerate(values):
+            order = np.argsort(column)
+            _fill_ranks(column, order, column[order] if reference is None else np.sort(others[k]), a)
+            _fill_ranks(column, order, pooled, b)
+            z[rows, start + k] = -0.5 * np.log(a * b)
 
     with ThreadPoolExecutor(kernel_threads()) as pool:
         list(pool.map(fill, range(len(offsets) - 1)))  # reading the results raises the errors of the threads
     return z
+
+
+def _answers(odds: Odds) -> tuple[Ints, Odds]:
+    """Return the rows on which a teacher answers, and its log-odds there (k, number of rows)."""
+    rows = np.flatnonzero(~np.isnan(odds[:, 0]))
+    return rows, np.ascontiguousarray(odds[rows].T)
 
 
 def log_odds(logits: Floats, offsets: Ints) -> Odds:
@@ -64,13 +68,6 @@ def log_odds(logits: Floats, offsets: Ints) -> Odds:
     odds = np.empty(logits.shape, dtype=np.float32)
     in_turns(lambda rows: _log_odds_rows(logits[rows], offsets, odds[rows]), len(logits))
     return odds
-
-
-def _ranks(values: Odds, reference: Odds | None) -> Floats:
-    """Return ranks from the top among a reference (or the values themselves), over its length plus one."""
-    ranks, order = np.empty(len(values)), np.argsort(values)
-    _fill_ranks(values, order, values[order] if reference is None else np.sort(reference), ranks)
-    return ranks
 
 
 def add_smallest_shifts(z: Floats, layout: Layout, component: Ints, pattern: Ints, U: Floats) -> None:
@@ -126,17 +123,35 @@ def _log_odds_rows(logits, offsets, odds):  # type: ignore[no-untyped-def]
 
 @kernel()
 def _fill_ranks(values, order, reference, ranks):  # type: ignore[no-untyped-def]
-    """Fill ranks (n,) of values (n,), which `order` sorts, among a sorted reference (r,)."""
+    """Fill ranks (n,) of values (n,), which `order` sorts, among a sorted reference (r,).
+
+    Ranks count from the top, and are divided by r + 1.
+    """
     r = len(reference)
-    low = high = 0
+    low = high = 0  # how many of the reference are smaller, and how many are no larger
     for position in order:
         value = values[position]
-        while low < r and reference[low] < value:
-            low += 1
-        high = max(high, low)
-        while high < r and reference[high] == value:
-            high += 1
+        if high == 0 or reference[high - 1] < value:  # else they are those of the value before
+            low = _pass(reference, high, value, False)
+            high = _pass(reference, low, value, True)
         ranks[position] = (r - high + 0.5 * (high - low + 1)) / (r + 1)
+
+
+@part()
+def _pass(reference, place, value, ties):  # type: ignore[no-untyped-def]
+    """Go on from a place in the sorted reference past what is smaller than the value, or is a tie.
+
+    Steps double, then halve: the reference may be much longer than the values.
+    """
+    step, growing = 1, True
+    while step > 0:
+        last = place + step - 1
+        passed = last < len(reference) and (reference[last] < value or (ties and reference[last] == value))
+        if passed:
+            place += step
+        growing = growing and passed
+        step = step * 2 if growing else step // 2
+    return place
 
 
 @kernel(fastmath=FUSE)
