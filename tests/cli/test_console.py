@@ -26,6 +26,21 @@ DEMO: dict[str, Any] = {
         {"name": "SD", "family": "E", "accuracy": 0.81, "label_accuracy": 0.79, "seconds": 1.0},
         {"name": "CE-BP", "family": "BP", "accuracy": 0.91, "label_accuracy": None, "seconds": 2.0},
     ],
+    "disjoint": {
+        "sites": [
+            {
+                "name": "low",
+                "model": "SVM",
+                "rows": 80,
+                "classes": ["zero", "one"],
+                "own_accuracy": 0.9,
+                "accuracy": 0.2,
+            }
+        ],
+        "variants": [
+            {"name": "AUTO", "family": "BS", "accuracy": 0.853, "label_accuracy": 0.8, "seconds": 1.0}
+        ],
+    },
     "best": "CE-BP",
     "supervised": 0.975,
     "supervised_seconds": 1.5,

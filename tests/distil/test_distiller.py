@@ -14,6 +14,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.neural_network import MLPClassifier
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import shuffle
 
 from consilience import ConsilienceWarning, CoverageWarning, CrossTaskDistiller, InvalidInputError, as_teacher
 from consilience.distil.distiller import training_options
@@ -579,3 +580,17 @@ def test_sparse_rows_go_to_students_that_take_them(digits: Any) -> None:
 def test_no_rows_are_told(digits: Any) -> None:
     with pytest.raises(InvalidInputError, match="X has no rows"):
         CrossTaskDistiller(digits.all_ten).fit(digits.X[:0], digits.y[:0])
+
+
+def test_unequal_numbers_of_few_labels_do_not_shift_all_other_rows() -> None:
+    """Sixty labels drawn by lot: their shares are off by a third, and must not become those of all rows."""
+    gains = []
+    for seed in range(4):
+        X, y = shuffle(*load_digits(return_X_y=True), random_state=seed)
+        X, labels = X / 16, np.where(np.arange(len(y)) < 1060, y, -1)
+        teacher = MLPClassifier(64, max_iter=60, tol=1e-2, random_state=0).fit(X[:1000], y[:1000])
+        student = CrossTaskDistiller(teacher, "logistic").fit(X[1000:1260], labels[1000:1260])
+        alone = CrossTaskDistiller(None, "logistic", loss="none").fit(X[1000:1060], y[1000:1060])
+        gains.append(student.score(X[1260:], y[1260:]) - alone.score(X[1260:], y[1260:]))
+    assert min(gains) > 0.02
+    assert np.mean(gains) > 0.06

@@ -27,6 +27,10 @@ from consilience.transport.plan import class_share_shift, conditional_plan
 STRENGTH = 0.3
 
 
+# Without them, six random labels of a class and three of another would double its share in all other rows.
+FURTHER_LABELS = 5.0
+
+
 @dataclass(frozen=True)
 class Task:
     """What the student has to learn.
@@ -52,8 +56,17 @@ class Task:
     @property
     def shares(self) -> Floats:
         """The share (K,) of each class among the labels."""
-        counts = np.bincount(self.codes[self.labelled], minlength=len(self.classes))
+        return np.asarray(self._counts / self._counts.sum())
+
+    @property
+    def cautious_shares(self) -> Floats:
+        """The same with `FURTHER_LABELS` more of each class: few labels tell little about shares."""
+        counts = self._counts + FURTHER_LABELS
         return np.asarray(counts / counts.sum())
+
+    @property
+    def _counts(self) -> NDArray[np.intp]:
+        return np.bincount(self.codes[self.labelled], minlength=len(self.classes))
 
 
 @dataclass(frozen=True)
@@ -236,7 +249,7 @@ def _labelled_proba(observed: Observed, task: Task, temperature: float) -> tuple
 def _shift(proba: Floats, task: Task, cost: Floats, epsilon: float, options: SignalOptions) -> Floats:
     if not options.match_shares:
         return np.zeros(cost.shape[1])
-    return class_share_shift(proba, task.shares, cost, epsilon)
+    return class_share_shift(proba, task.cautious_shares, cost, epsilon)
 
 
 def _cost_source(teacher: Teacher, observed: Observed, task: Task, options: SignalOptions) -> CostSource:

@@ -32,6 +32,8 @@ MOST_SOLUTIONS = 20_000
 FEWEST_ROWS = 50
 # The weights lean towards equal ones as if by this many decisions.
 PRIOR = 20.0
+# Logits that differ by less, relative to their size, are ties.
+TIE = 1e-9
 # Precise enough to compare estimates by.
 TOLERANCE = 1e-4
 # The paper's temperature. The pool is never less sure than mf-lf at this temperature.
@@ -133,7 +135,7 @@ class _Decisions(NamedTuple):
     """What one teacher decides between classes that the others know and connect."""
 
     estimates: Floats  # (3, k, number of classes) of the others, on a common scale
-    decided: Ints  # (k,) position among these classes
+    decided: Floats  # (k, number of classes) 1 for the decision; ties share it
     weight: Floats  # (k,)
 
 
@@ -169,10 +171,17 @@ def _decisions(
         mass = softmax_by_component(estimates[0], groups.answered_as_one, groups.pattern)
         scaled = np.stack([scale * u for scale, u in zip(scales, estimates, strict=True)])
         for classes in shared:
-            decided = logits[rows, block][:, classes].argmax(axis=1)
+            decided = _decide(logits[rows, block][:, classes])
             weight = mass[:, own[classes]].sum(axis=1)
             found.append(_Decisions(scaled[:, :, own[classes]], decided, weight))
     return found
+
+
+def _decide(logits: Floats) -> Floats:
+    """Return 1 for the largest logit of each row (k, c); those that differ by rounding only share it."""
+    top = logits.max(axis=1, keepdims=True)
+    largest: Floats = (logits >= top - TIE * np.maximum(np.abs(top), 1.0)).astype(np.float64)
+    return np.asarray(largest / largest.sum(axis=1, keepdims=True))
 
 
 def _agreement_weights(decisions: Sequence[_Decisions], useful: NDArray[np.bool_]) -> Floats:
@@ -187,11 +196,9 @@ def _agreement_weights(decisions: Sequence[_Decisions], useful: NDArray[np.bool_
             centred = (weights - weights[useful].mean()) * useful
             value, slope = PRIOR * float(centred @ centred), 2 * PRIOR * centred
             for estimates, decided, weight in decisions:
-                rows = np.arange(len(decided))
                 log_q = log_softmax(np.tensordot(weights, estimates, 1), axis=1)
-                value -= float(weight @ log_q[rows, decided])
-                expected = (np.exp(log_q) * estimates).sum(axis=2)
-                slope -= (estimates[:, rows, decided] - expected) @ weight
+                value -= float(weight @ (decided * log_q).sum(axis=1))
+                slope -= ((decided - np.exp(log_q)) * estimates).sum(axis=2) @ weight
             return value / total, slope / total
 
         bounds = [(0.0, None if used else 0.0) for used in useful]
@@ -223,15 +230,17 @@ def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> f
     With few rows ranks say little. So the pool is never less sure than mf-lf at the paper's temperature.
     """
 
-    def certainty(U: Floats) -> float:
-        Q = softmax_by_component(U, groups.answered_as_one, groups.pattern)
-        return float(Q.max(axis=1).mean())
+    whole = groups.answered_as_one
 
-    goal = max(certainty(estimates[0]), certainty(estimates[1] / PAPER_TEMPERATURE))
+    def certainty(U: Floats, component: Ints) -> float:
+        return float(softmax_by_component(U, component, groups.pattern).max(axis=1).mean())
+
+    goal = certainty(estimates[0], whole)
+    goal = max(goal, certainty(estimates[1] / PAPER_TEMPERATURE, groups.component))
     low, high = 1e-3, 1e3
     for _ in range(BISECTIONS):
         middle = float(np.sqrt(low * high))
-        low, high = (middle, high) if certainty(middle * pooled.U) < goal else (low, middle)
+        low, high = (middle, high) if certainty(middle * pooled.U, whole) < goal else (low, middle)
     return low
 
 
