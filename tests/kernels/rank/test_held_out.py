@@ -28,7 +28,8 @@ from consilience.kernels.rank.separability import (
 def problem(seed: int, n: int = 60, d: int = 6, m: int = 5, K: int = 4, signal: float = 1.0):
     """Return features and probabilities that know something, codes, and folds; class K - 1 has one row."""
     rng = np.random.default_rng(seed)
-    codes = np.append(np.concatenate([np.arange(K - 1), rng.integers(K - 1, size=n - K)]), K - 1)
+    some = rng.integers(K - 1, size=n - 2 * K + 1)
+    codes = np.concatenate([np.arange(K - 1), np.arange(K - 1), some, [K - 1]])  # the others have two or more
     F = signal * rng.normal(size=(K, d))[codes] + rng.normal(size=(n, d)) * np.linspace(0.3, 2, d) + 1.0
     logits = 2 * signal * rng.normal(size=(K, m))[codes] + rng.normal(size=(n, m))
     theta = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -162,7 +163,7 @@ def h_score_contribution(F: np.ndarray, codes: np.ndarray, spectrum: object) -> 
     return float(gap @ np.linalg.solve(np.cov(F, rowvar=False, bias=True), gap)) / len(F)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_names_and_order_do_not_matter_and_neither_does_the_basis(seed: int, data: st.DataObject) -> None:
     F, theta, codes, folds = problem(seed)
@@ -186,7 +187,7 @@ def test_names_and_order_do_not_matter_and_neither_does_the_basis(seed: int, dat
     ) == pytest.approx(rate, abs=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, derandomize=True, database=None)
 @given(seed=st.integers(0, 10_000))
 def test_scores_stay_in_their_range(seed: int) -> None:
     F, theta, codes, folds = problem(seed, n=20, d=40)

@@ -14,6 +14,8 @@ from consilience.kernels.threads import kernel_threads
 from consilience.kernels.unify.packed import Layout, in_turns
 
 Odds = NDArray[np.float32]
+# Log-odds are whole multiples of one over this.
+STEPS = 2.0**20
 
 
 def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) -> Floats:
@@ -63,7 +65,8 @@ def log_odds(logits: Floats, offsets: Ints) -> Odds:
     """Return log p / (1 - p) for each column, p by the softmax over its block; NaN where a teacher abstains.
 
     p itself would not do: a p of 1 - 1e-20 and one of 1 - 1e-30 are the same number. A teacher with a single
-    class has log-odds of zero. Single precision makes ties of what differs by rounding only.
+    class has log-odds of zero. They are whole multiples of 2^-20, so that what differs by rounding only is a
+    tie.
     """
     odds = np.empty(logits.shape, dtype=np.float32)
     in_turns(lambda rows: _log_odds_rows(logits[rows], offsets, odds[rows]), len(logits))
@@ -117,8 +120,8 @@ def _log_odds_rows(logits, offsets, odds):  # type: ignore[no-untyped-def]
             for k in range(start, stop):
                 if k != first:
                     others = max(1.0 + rest - exp(logits[row, k] - top), 1.0)
-                    odds[row, k] = logits[row, k] - top - np.log(others)
-            odds[row, first] = top - below - np.log(rest_of_first)
+                    odds[row, k] = np.rint((logits[row, k] - top - np.log(others)) * STEPS) / STEPS
+            odds[row, first] = np.rint((top - below - np.log(rest_of_first)) * STEPS) / STEPS
 
 
 @kernel()
