@@ -280,8 +280,7 @@ def _gains(latest: Mapping[tuple[Any, ...], Any]) -> str:
         *(f"`{name}`" for name in shown),
         "p",
     ]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    sums: dict[tuple[str, str], dict[str, list[Floats]]] = {}
+    lines, sums = [], dict[tuple[str, str], dict[str, list[Floats]]]()
     for (setting, crowd, data), accuracies in _cells(latest).items():
         columns = {name: 100 * np.array([a[name] for a in accuracies]) for name in PAPER | OURS}
         best = max(PAPER, key=lambda name: columns[name].mean())
@@ -290,16 +289,13 @@ def _gains(latest: Mapping[tuple[Any, ...], Any]) -> str:
             sums.setdefault((setting, crowd), {}).setdefault(name, []).append(gains[name])
         p = f"{wilcoxon(gains['auto']).pvalue:.1g}" if len(accuracies) >= 30 and gains["auto"].any() else ""
         cells = [setting, crowd, data, str(len(accuracies)), f"`{best}` {columns[best].mean():.1f}"]
-        lines.append("| " + " | ".join([*cells, *(_against(gains[name]) for name in shown), p]) + " |")
-    for (setting, crowd), gains_of in sums.items():
-        count = str(sum(map(len, gains_of["auto"])))
-        cells = [f"**{setting}**", crowd, "**all**", count, ""]
-        lines.append(
-            "| "
-            + " | ".join([*cells, *(_against(np.concatenate(gains_of[name])) for name in shown), ""])
-            + " |"
-        )
-    return "\n".join(lines)
+        lines.append([*cells, *(_against(gains[name]) for name in shown), p])
+    totals = []
+    for (setting, crowd), parts in sums.items():
+        cells = [f"**{setting}**", crowd, "**all**", str(sum(map(len, parts["auto"]))), ""]
+        totals.append([*cells, *(_against(np.concatenate(parts[name])) for name in shown), ""])
+    rows = [head, ["---"] * len(head), *totals, *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _options(latest: Mapping[tuple[Any, ...], Any]) -> str:
