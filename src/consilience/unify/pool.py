@@ -143,31 +143,19 @@ def _decisions(
     z: Floats, logits: Floats, layout: Layout, options: Options, scales: Floats
 ) -> list[_Decisions]:
     """Leave each teacher out in turn, and set its decisions beside the others' estimates."""
-    n_teachers, n_classes = len(layout.offsets) - 1, len(layout.class_offsets) - 1
+    n_teachers = len(layout.offsets) - 1
+    answers = ~np.isnan(logits[:, layout.offsets[:-1]])
     found = []
     for i in range(n_teachers):
         block = slice(layout.offsets[i], layout.offsets[i + 1])
-        others = layout.block_of != i
-        own = layout.columns[block]
-        known = np.isin(own, layout.columns[others])
-        others_answer = ~np.isnan(np.delete(logits[:, layout.offsets[:-1]], i, axis=1)).all(axis=1)
-        rows = np.flatnonzero(~np.isnan(logits[:, block.start]) & others_answer)
+        own, shared = layout.columns[block], _shared_classes(i, layout)
+        rows = np.flatnonzero(answers[:, i] & np.delete(answers, i, axis=1).any(axis=1))
         rows = _spread_out(rows, max(FEWEST_ROWS, MOST_SOLUTIONS // n_teachers))
-        if known.sum() < 2 or not len(rows):
+        if not shared or not len(rows):
             continue
-        sizes = np.delete(np.diff(layout.offsets), i)
-        borders = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        component = _connected(layout.columns[others], borders, n_classes)[own]
-        shared = [np.flatnonzero(known & (component == group)) for group in np.unique(component[known])]
-        shared = [classes for classes in shared if len(classes) > 1]
-        if not shared:
-            continue
-        without = []
-        for packed in (z, logits):
-            part = packed[rows]
-            part[:, block] = np.nan
-            without.append(part)
-        estimates, groups, _ = estimate_all(without[0], without[1], layout, options)
+        other_z, other_logits = z[rows], logits[rows]
+        other_z[:, block] = other_logits[:, block] = np.nan
+        estimates, groups, _ = estimate_all(other_z, other_logits, layout, options)
         mass = softmax_by_component(estimates[0], groups.answered_as_one, groups.pattern)
         scaled = np.stack([scale * u for scale, u in zip(scales, estimates, strict=True)])
         for classes in shared:
@@ -175,6 +163,17 @@ def _decisions(
             weight = mass[:, own[classes]].sum(axis=1)
             found.append(_Decisions(scaled[:, :, own[classes]], decided, weight))
     return found
+
+
+def _shared_classes(i: int, layout: Layout) -> list[Ints]:
+    """Return the groups of classes of teacher i that the others connect, as positions in its block."""
+    others = layout.block_of != i
+    own = layout.columns[layout.offsets[i] : layout.offsets[i + 1]]
+    known = np.isin(own, layout.columns[others])
+    borders = np.concatenate([[0], np.cumsum(np.delete(np.diff(layout.offsets), i))]).astype(np.intp)
+    component = _connected(layout.columns[others], borders, len(layout.class_offsets) - 1)[own]
+    groups = [np.flatnonzero(known & (component == group)) for group in np.unique(component[known])]
+    return [group for group in groups if len(group) > 1]  # with one class there is nothing to decide
 
 
 def _decide(logits: Floats) -> Floats:
@@ -229,7 +228,6 @@ def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> f
 
     With few rows ranks say little. So the pool is never less sure than mf-lf at the paper's temperature.
     """
-
     whole = groups.answered_as_one
 
     def certainty(U: Floats, component: Ints) -> float:
