@@ -18,12 +18,17 @@ from consilience.cli.commands.rank import show_ranking
 Shown = Callable[..., str]
 
 
-@pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shown:
-    """Return a function that draws a view 110 columns wide, without the spaces at the ends of lines."""
+@pytest.fixture(autouse=True)
+def pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the output be 110 columns wide and without colours, wherever the tests run."""
     monkeypatch.setenv("COLUMNS", str(console.WIDTH))
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def shown(capsys: pytest.CaptureFixture[str]) -> Shown:
+    """Return a function that draws a view and returns its text, without the spaces at the ends of lines."""
 
     def draw(show: Callable[[Any], None], view: Any) -> str:
         show(view)
@@ -327,7 +332,6 @@ def test_demo(shown: Shown) -> None:
 
 def test_demo_marks_the_best(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", str(console.WIDTH))
     console.show_demo(DEMO)
     lines = capsys.readouterr().out.splitlines()
     bold = [name for name in ("SD-BS", "CE-BP") for line in lines if name in line and "\x1b[1m" in line]
