@@ -332,6 +332,7 @@ def test_demo(shown: Shown) -> None:
 
 def test_demo_marks_the_best(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
     console.show_demo(DEMO)
     lines = capsys.readouterr().out.splitlines()
     bold = [name for name in ("SD-BS", "CE-BP") for line in lines if name in line and "\x1b[1m" in line]
