@@ -247,3 +247,12 @@ def test_groups_have_scales_of_their_own(seed: int) -> None:
     scaled = pooling.choose_pool(rank_scores(loud, layout.offsets), loud, layout, OPTIONS)
     np.testing.assert_allclose(scaled.scales[1, :3], plain.scales[1, :3], rtol=0.05)
     np.testing.assert_allclose(100 * scaled.scales[1, 3:], plain.scales[1, 3:], rtol=0.05)
+
+
+def test_classes_about_which_the_others_are_silent_decide_nothing() -> None:
+    """Only who answers on a row can predict a decision there; a shift of logits must not matter."""
+    space = LabelSpace([[0, 1, 2], [0, 1], [0, 1, 2]])
+    logits = np.array([[1.0, 0, 0, 0, 0, np.nan, np.nan, np.nan]])
+    shifted = logits + np.array([13.7] * 3 + [-23.0] * 2 + [np.nan] * 3)
+    Q = estimate_soft_labels(logits, space, "auto")
+    np.testing.assert_allclose(estimate_soft_labels(shifted, space, "auto"), Q, atol=1e-6)

@@ -159,10 +159,19 @@ def _decisions(
         mass = softmax_by_component(estimates[0], groups.answered_as_one, groups.pattern)
         scaled = np.stack([scale * u for scale, u in zip(scales, estimates, strict=True)])
         for classes in shared:
-            decided = _decide(logits[rows, block][:, classes])
-            weight = mass[:, own[classes]].sum(axis=1)
-            found.append(_Decisions(scaled[:, :, own[classes]], decided, weight))
+            names = own[classes]
+            there = np.flatnonzero(_connects(groups, names)[groups.pattern])
+            decided = _decide(logits[rows[there], block][:, classes])
+            weight = mass[there][:, names].sum(axis=1)
+            found.append(_Decisions(scaled[:, there][:, :, names], decided, weight))
     return found
+
+
+def _connects(groups: Groups, classes: Indices) -> NDArray[np.bool_]:
+    """Tell for each pattern whether the teachers that answer connect all these classes."""
+    component = groups.component[:, classes]
+    whole = (component == component[:, :1]).all(axis=1) & groups.answered[:, classes].all(axis=1)
+    return np.asarray(whole)
 
 
 def _shared_classes(i: int, layout: Layout) -> list[Ints]:

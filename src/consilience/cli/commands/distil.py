@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -183,7 +184,7 @@ def distiller_view(
                 "n_classes": len(teacher.classes),
                 "weight": float(weight),
                 "reliability": None if check is None else check.reliability,
-                "added": None if check is None or check.n_rows == 0 else check.added,
+                "added": None if check is None or math.isnan(check.added) else check.added,
                 "held_out": None if check is None else check.n_rows,
             }
         )
