@@ -256,3 +256,17 @@ def test_classes_about_which_the_others_are_silent_decide_nothing() -> None:
     shifted = logits + np.array([13.7] * 3 + [-23.0] * 2 + [np.nan] * 3)
     Q = estimate_soft_labels(logits, space, "auto")
     np.testing.assert_allclose(estimate_soft_labels(shifted, space, "auto"), Q, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_shift_matters_in_no_pattern_of_abstentions(seed: int) -> None:
+    """Where the teachers who answer leave groups unconnected, logits of two groups have no common level."""
+    rng = np.random.default_rng(seed)
+    lists = [[1, 2], [0], [0, 1], [3, 4], [4, 0]]
+    space = LabelSpace(lists)
+    silent = rng.uniform(size=(40, 5)) < 0.4
+    logits = 2.0 * rng.normal(size=(40, space.n_columns))
+    logits[np.repeat(silent, [len(own) for own in lists], axis=1)] = np.nan
+    shift = np.repeat(rng.uniform(-50, 50, size=(40, 5)), [len(own) for own in lists], axis=1)
+    Q = estimate_soft_labels(logits, space, "auto")
+    np.testing.assert_allclose(estimate_soft_labels(logits + shift, space, "auto"), Q, atol=1e-4)

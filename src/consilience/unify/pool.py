@@ -218,16 +218,21 @@ def _agreement_weights(decisions: Sequence[_Decisions], useful: NDArray[np.bool_
 
 
 def _deviations(U: Floats, groups: Groups, component: Ints) -> Floats:
-    """Return the root mean square (L,) of logits (k, L) about row means over the group of each class."""
-    answered = groups.answered[groups.pattern]
+    """Return the root mean square (L,) of logits (k, L) about their mean over a group in a row.
+
+    Groups are those that the teachers who answer connect. Classes of a component, which all teachers connect,
+    have one figure.
+    """
     largest = float(np.abs(U).max(initial=0.0)) or 1.0  # squares of huge logits overflow
-    deviations = np.zeros(len(component))
-    for group in np.unique(component):
-        own = component == group
-        part, there = U[:, own] / largest, answered[:, own]
-        count = np.maximum(there.sum(axis=1, keepdims=True), 1)
-        centred = there * (part - (there * part).sum(axis=1, keepdims=True) / count)
-        deviations[own] = np.sqrt((centred**2).sum() / max(int(there.sum()), 1))
+    squares, counts = np.zeros(U.shape[1]), np.zeros(U.shape[1])
+    for i, (ids, answered) in enumerate(zip(groups.component, groups.answered, strict=True)):
+        rows = U[groups.pattern == i] / largest
+        member = ((ids[:, None] == np.unique(ids)) & answered[:, None]).astype(np.float64)
+        means = rows @ (member / np.maximum(member.sum(axis=0), 1.0))
+        squares += answered * ((rows - means @ member.T) ** 2).sum(axis=0)
+        counts += answered * len(rows)
+    square, count = np.bincount(component, squares), np.bincount(component, counts)
+    deviations = np.sqrt(square / np.maximum(count, 1.0))[component]
     # what is left of rounding says nothing
     return np.where(deviations > 1e-12, deviations * largest, 0.0)
 
