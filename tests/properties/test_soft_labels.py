@@ -34,8 +34,8 @@ every_method = pytest.mark.parametrize("method", [*WAYS, "ranks", "auto"])
 between_components = pytest.mark.parametrize("method", [method for method in WAYS if method != "sd"])
 # The factorisations stop by a change of 1e-3, not at a minimum; rounding alone moves what they stop at.
 ATOL = {"sd": 1e-13, "ce": 1e-7, "mf-lf": 1e-9, "mf-p": 1e-6, "mf-lv": 1e-6, "off-set": 1e-11}
-# Ranks are exact; the pool's weights are found to about 1e-4.
-ATOL |= {"ranks": 1e-9, "auto": 2e-3}
+# Ranks are exact; the weights of a pool are found to about 1e-3.
+ATOL |= {"ranks": 1e-9, "auto": 5e-3}
 SHORT = {"mf-p": 500, "mf-lv": 500}
 
 

@@ -148,7 +148,7 @@ def _decisions(
     found = []
     for i in range(n_teachers):
         block = slice(layout.offsets[i], layout.offsets[i + 1])
-        own, shared = layout.columns[block], _shared_classes(i, layout)
+        own, shared = layout.columns[block], _shared_classes(i, layout, np.asarray(answers.any(axis=0)))
         rows = np.flatnonzero(answers[:, i] & np.delete(answers, i, axis=1).any(axis=1))
         rows = _spread_out(rows, max(FEWEST_ROWS, MOST_SOLUTIONS // n_teachers))
         if not shared or not len(rows):
@@ -174,12 +174,16 @@ def _connects(groups: Groups, classes: Indices) -> NDArray[np.bool_]:
     return np.asarray(whole)
 
 
-def _shared_classes(i: int, layout: Layout) -> list[Ints]:
-    """Return the groups of classes of teacher i that the others connect, as positions in its block."""
-    others = layout.block_of != i
+def _shared_classes(i: int, layout: Layout, answers: NDArray[np.bool_]) -> list[Ints]:
+    """Return the groups of classes of teacher i that others connect, as positions in its block.
+
+    `answers` (N,) tells which teachers answer on any row.
+    """
+    kept = answers & (np.arange(len(answers)) != i)
+    others = kept[layout.block_of]
     own = layout.columns[layout.offsets[i] : layout.offsets[i + 1]]
     known = np.isin(own, layout.columns[others])
-    borders = np.concatenate([[0], np.cumsum(np.delete(np.diff(layout.offsets), i))]).astype(np.intp)
+    borders = np.concatenate([[0], np.cumsum(np.diff(layout.offsets)[kept])]).astype(np.intp)
     component = _connected(layout.columns[others], borders, len(layout.class_offsets) - 1)[own]
     groups = [np.flatnonzero(known & (component == group)) for group in np.unique(component[known])]
     return [group for group in groups if len(group) > 1]  # with one class there is nothing to decide
