@@ -18,6 +18,7 @@ from consilience.exceptions import ConvergenceWarning, CoverageWarning
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace
+from consilience.unify.methods import spread_out
 from consilience.unify.soft_labels import estimate_soft_labels
 
 __all__ = ["agreement_temperatures", "divide_by_temperatures"]
@@ -107,9 +108,8 @@ def agreement_temperatures(
     check_count("max_rows", max_rows)
     packed = check_packed_logits(logits, space)
     n_answers = (~np.isnan(packed[:, space.offsets[:-1]])).sum(axis=1)
-    rows = np.flatnonzero(n_answers >= 2)  # with one answer there is nobody to agree with
-    if len(rows) > max_rows:
-        rows = rows[np.linspace(0, len(rows) - 1, max_rows).astype(np.intp)]
+    # with one answer there is nobody to agree with
+    rows = spread_out(np.flatnonzero(n_answers >= 2), max_rows)
     packed = packed[rows]
     answered = ~np.isnan(packed[:, space.offsets[:-1]])
     start = temperatures = _equally_sure(packed, answered, space)

@@ -156,3 +156,10 @@ class Lateness:
                 ),
                 stacklevel=stacklevel,
             )
+
+
+def spread_out(rows: Ints, most: int) -> Ints:
+    """Return at most this many of the rows, evenly spaced."""
+    if len(rows) <= most:
+        return rows
+    return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]

@@ -20,7 +20,7 @@ from consilience._components import connected_classes
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.factorisation import mf_lf_logits
 from consilience.kernels.unify.packed import Indices, Layout, softmax_by_component
-from consilience.unify.methods import METHODS, Groups, Options
+from consilience.unify.methods import METHODS, Groups, Options, spread_out
 from consilience.unify.ranks import rank_logits
 
 ESTIMATES = ("ranks", "mf-lf", "ce")
@@ -107,7 +107,7 @@ def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> 
 
     The pool is then as sharp as the ranks alone are, on average over the rows: see `_sharpness`.
     """
-    rows = _spread_out(np.flatnonzero(~np.isnan(logits[:, layout.offsets[:-1]]).all(axis=1)), MOST_ROWS)
+    rows = spread_out(np.flatnonzero(~np.isnan(logits[:, layout.offsets[:-1]]).all(axis=1)), MOST_ROWS)
     z, logits = z[rows], logits[rows]
     options = replace(options, temperature=1.0, tol=TOLERANCE, off_set=False)
     estimates, groups, _ = estimate_all(z, logits, layout, options)
@@ -150,7 +150,7 @@ def _decisions(
         block = slice(layout.offsets[i], layout.offsets[i + 1])
         own, shared = layout.columns[block], _shared_classes(i, layout, np.asarray(answers.any(axis=0)))
         rows = np.flatnonzero(answers[:, i] & np.delete(answers, i, axis=1).any(axis=1))
-        rows = _spread_out(rows, max(FEWEST_ROWS, MOST_SOLUTIONS // n_teachers))
+        rows = spread_out(rows, max(FEWEST_ROWS, MOST_SOLUTIONS // n_teachers))
         if not shared or not len(rows):
             continue
         other_z, other_logits = z[rows], logits[rows]
@@ -269,10 +269,3 @@ def _is_connected(groups: Groups) -> bool:
     first = groups.answered.argmax(axis=1)[:, None]
     same = groups.component == np.take_along_axis(groups.component, first, axis=1)
     return bool((same | ~groups.answered).all())
-
-
-def _spread_out(rows: Ints, most: int) -> Ints:
-    """Return at most this many of the rows, evenly spaced."""
-    if len(rows) <= most:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, most).astype(np.intp)]
