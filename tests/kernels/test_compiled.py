@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numba.core.caching import FunctionCache
+from numba.core.compiler import Compiler
 from numba.core.errors import TypingError
 
 import consilience
@@ -117,6 +119,30 @@ def test_a_part_is_compiled_within_its_kernel_and_plain_in_python() -> None:
 def test_a_part_that_passes_arrays_on_must_say_so(function: Any) -> None:
     with pytest.raises(TypingError, match=r"allocates=True"):
         function(np.arange(3))
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_garbage_collector_rests_while_a_kernel_compiles(
+    enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    compile_extra = Compiler.compile_extra
+
+    def watch(self: Any, function: Any) -> Any:
+        seen.append(gc.isenabled())
+        return compile_extra(self, function)
+
+    monkeypatch.setattr(Compiler, "compile_extra", watch)
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)  # so that it does compile
+    was_enabled = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        assert kernel()(lambda x: x + 1)(1) == 2
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if was_enabled else gc.disable)()
+    assert seen
+    assert not any(seen)
 
 
 def test_code_is_kept_for_as_long_as_no_kernel_changes(

@@ -17,9 +17,9 @@ from numba import njit
 from numba.extending import register_jitable
 
 try:
-    from consilience.kernels.numba_internals import KernelCache, PartCompiler
+    from consilience.kernels.numba_internals import KernelCache, KernelCompiler, PartCompiler
 except (ImportError, AttributeError):  # another numba: compiling takes longer, and results are the same
-    KernelCache = PartCompiler = None  # type: ignore[assignment, misc]
+    KernelCache = KernelCompiler = PartCompiler = None  # type: ignore[assignment, misc]
 
 Relaxed = set[str] | bool
 
@@ -33,10 +33,13 @@ def kernel(fastmath: Relaxed = False) -> Any:
         Which rules of floating-point arithmetic the compiler may relax.
     """
 
+    options: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
+    options["fastmath"] = fastmath
+    if KernelCompiler is not None:
+        options["pipeline_class"] = KernelCompiler
+
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher: Any = njit(nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=fastmath)(
-            function
-        )
+        dispatcher: Any = njit(**options)(function)
         with suppress(RuntimeError):  # no folder can be written to: compile in every process
             if KernelCache is None:
                 dispatcher.enable_caching()
