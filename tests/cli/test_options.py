@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
             "--student forest": ("student", "forest"),
             "--calibrate": ("calibrate", "agreement"),
             "--method ce --off-set": ("off_set", True),
+            "--n-neighbors 3": ("n_neighbors", 3),
             "--method ce --tol 1e-4": ("tol", 1e-4),
             "--method ce --max-iter 9": ("max_iter", 9),
             "--aliases aliases.json": ("aliases", {"a": "b"}),

@@ -135,6 +135,7 @@ UNIFIED: dict[str, Any] = {
     "train": "estimate",
     "temperature": 1.0,
     "pool_weights": {"ranks": 0.254, "mf-lf": 0.746},
+    "neighbor_weight": 0.336,
     "calibrated": True,
     "off_set": True,
     "seed": 9,
@@ -159,7 +160,7 @@ def test_unified(shown: Shown) -> None:
 
         classes      4: cat, dog, [i], wren
         rows         30, 7 of them labelled
-        method       auto (ranks 25%, mf-lf 75%), off-set weighting, calibrated, balanced
+        method       auto (ranks 25%, mf-lf 75%), off-set weighting, calibrated, neighbours 34%, balanced
         student      LogisticRegression
         seconds      scoring 1.3, soft labels 0.0, training 12.0
         accuracy     81.3% of 16 test rows
@@ -171,6 +172,7 @@ def test_unified(shown: Shown) -> None:
 
 def test_unified_soft_labels_only(shown: Shown) -> None:
     plain = {"pool_weights": None, "method": "ce", "calibrated": False, "off_set": False, "balanced": False}
+    plain |= {"neighbor_weight": 0.0}
     absent = {"student": None, "accuracy": None, "n_test": 0, "out": None}
     assert shown(console.show_unified, UNIFIED | plain | absent) == cleandoc(
         """
@@ -192,10 +194,16 @@ def test_unified_soft_labels_only(shown: Shown) -> None:
 
 @pytest.mark.parametrize(
     ("flag", "note"),
-    [("off_set", "off-set weighting"), ("calibrated", "calibrated"), ("balanced", "balanced")],
+    [
+        ("off_set", "off-set weighting"),
+        ("calibrated", "calibrated"),
+        ("neighbor_weight", "neighbours 100%"),
+        ("balanced", "balanced"),
+    ],
 )
 def test_each_note_has_its_own_flag(shown: Shown, flag: str, note: str) -> None:
     off = {"pool_weights": None, "calibrated": False, "off_set": False, "balanced": False}
+    off |= {"neighbor_weight": 0.0}
     assert f"\nmethod       auto, {note}\n" in shown(console.show_unified, UNIFIED | off | {flag: True})
 
 

@@ -60,7 +60,15 @@ def unified(**options: Any) -> tuple[Unifier, Estimate, list[Any]]:
     teachers = [as_teacher(scores(["a", "b"], 0), ["a", "b"], "early"), as_teacher(late, ["b", "c"], "late")]
     y = [label if i < 7 else None for i, label in enumerate(TRUTH.tolist())]
     fitted = Unifier(teachers, "logistic", random_state=5, **options).fit(rows(0), y)
-    parts = ("soft_labels_", "label_space_", "n_abstentions_", "temperatures_", "pool_weights_", "seconds_")
+    parts = (
+        "soft_labels_",
+        "label_space_",
+        "n_abstentions_",
+        "temperatures_",
+        "pool_weights_",
+        "neighbor_weight_",
+        "seconds_",
+    )
     return fitted, Estimate(*(getattr(fitted, part) for part in parts)), y
 
 
@@ -84,6 +92,7 @@ def test_unifier_view() -> None:
         "train": "estimate",
         "temperature": 1.0,
         "pool_weights": fitted.pool_weights_,
+        "neighbor_weight": fitted.neighbor_weight_,
         "calibrated": False,
         "off_set": False,
         "seed": 5,

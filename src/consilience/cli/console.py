@@ -216,6 +216,7 @@ def unifier_view(
         "train": unifier.train,
         "temperature": unifier.resolved_temperature,
         "pool_weights": estimate.pool_weights,
+        "neighbor_weight": estimate.neighbor_weight,
         "calibrated": unifier.calibrate is not None,
         "off_set": unifier.off_set,
         "seed": unifier.random_state,
@@ -252,7 +253,12 @@ def show_unified(view: Mapping[str, Any]) -> None:
         cells = [escape(teacher["name"]), escape(teacher["kind"]), str(teacher["n_classes"]), abstains]
         table.add_row(*cells, *[f"{teacher['temperature']:.2f}"] * calibrated)
     out.print(table)
-    notes = {"off-set weighting": view["off_set"], "calibrated": calibrated, "balanced": view["balanced"]}
+    notes = {
+        "off-set weighting": view["off_set"],
+        "calibrated": calibrated,
+        f"neighbours {100 * view['neighbor_weight']:.0f}%": view["neighbor_weight"] > 0,
+        "balanced": view["balanced"],
+    }
     facts = {
         "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
         "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",

@@ -29,6 +29,11 @@ class Scored:
     n_abstentions: NDArray[np.intp]  # (N,)
     temperatures: Floats  # (N,)
 
+    def pin_labels(self, Q: Floats) -> None:
+        """Set soft labels (n, L) to the known labels, where there are any."""
+        known = self.labels >= 0
+        Q[known] = np.eye(self.space.n_classes)[self.labels[known]]
+
     def with_labels_as_teacher(self) -> tuple[LabelSpace, Floats]:
         """Return the label space and logits with the known labels as one more teacher, if there are any.
 
@@ -55,6 +60,7 @@ class Estimate:
     n_abstentions: NDArray[np.intp]
     temperatures: Floats
     pool_weights: dict[str, float] | None
+    neighbor_weight: float
     seconds: dict[str, float]
 
 

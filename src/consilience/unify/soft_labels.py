@@ -44,10 +44,11 @@ OWN_TEMPERATURE = 1.0
 
 
 class Estimated(NamedTuple):
-    """Soft labels, and how ``"auto"`` made them."""
+    """Soft labels, and how they were made."""
 
     soft_labels: Floats  # (n, L)
     weights: dict[str, float] | None = None  # the share of each estimate in the pool
+    neighbor_weight: float = 0.0
 
 
 def estimate_soft_labels(

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy.special import softmax
+from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
 from consilience._validation import (
@@ -18,10 +17,8 @@ from consilience._validation import (
     n_rows,
     take_rows,
 )
-from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.students.base import Origin, StudentClassifier, timed
@@ -33,7 +30,9 @@ from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
+from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
 from consilience.unify.scored import Estimate, Scored, check_coverage
+from consilience.unify.self_labels import label_fairly
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -46,10 +45,6 @@ from consilience.unify.soft_labels import (
 )
 
 __all__ = ["Unifier"]
-
-
-# Weight of fairness in the pseudo-labels of self_label: on the digits trials, 1 to 100 hardly differ.
-SELF_LABEL_LAM = 10.0
 
 
 class Unifier(StudentClassifier):
@@ -104,6 +99,11 @@ class Unifier(StudentClassifier):
         Off-set weighting: a teacher's weight on a row is the estimated mass of its own classes there; see
         `estimate_soft_labels`. Only with ``method="ce"`` and ``train="estimate"``. Use it if each teacher
         knows a small part of the classes.
+    n_neighbors : int, optional
+        Average the soft labels over this many nearest rows of X, 0 for none. Neighbours weigh up to one half,
+        and less if they often disagree: see docs/unify.md. None means 10 with ``method="auto"`` if X is made
+        of numbers (up to 100,000 rows and 4,096 columns) and the student is ``"logistic"`` or a network, and
+        0 otherwise. Only with ``train="estimate"``.
     tol, max_iter : float and int, optional
         When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
         Only with ``train="estimate"``.
@@ -141,6 +141,8 @@ class Unifier(StudentClassifier):
         With `self_label`, the fair pseudo-labels; NaN in rows that the student does not see.
     pool_weights_ : dict or None
         With ``method="auto"``, the share of each estimate in the pool.
+    neighbor_weight_ : float
+        What the neighbours weigh in the soft labels of a row; 0 without them.
     temperatures_ : (N,) array
         What each teacher's logits were divided by: 1 without `calibrate`.
     label_space_ : LabelSpace
@@ -181,6 +183,7 @@ class Unifier(StudentClassifier):
         self_label: bool = False,
         calibrate: Literal["agreement"] | None = None,
         off_set: bool = False,
+        n_neighbors: int | None = None,
         tol: float | None = None,
         max_iter: int | None = None,
         aliases: Mapping[Any, Any] | None = None,
@@ -202,6 +205,7 @@ class Unifier(StudentClassifier):
         self.self_label = self_label
         self.calibrate = calibrate
         self.off_set = off_set
+        self.n_neighbors = n_neighbors
         self.tol = tol
         self.max_iter = max_iter
         self.aliases = aliases
@@ -231,11 +235,12 @@ class Unifier(StudentClassifier):
         seconds: dict[str, float] = {}
         scored = self._score(X, y, logits, seconds)
         Q = class_weights = pseudo_labels = pool_weights = None
+        neighbor_weight = 0.0
         if self.train == "backprop":
             with timed(seconds, "training"):
                 self._train_backprop(student, X, scored)
         else:
-            Q, pool_weights = self._soft_labels(scored, seconds)
+            Q, pool_weights, neighbor_weight = self._soft_labels(X, scored, seconds)
             class_weights = self._class_weights(Q, scored)
             with timed(seconds, "training"):
                 pseudo_labels = self._train(student, X, Q, class_weights, scored)
@@ -246,6 +251,7 @@ class Unifier(StudentClassifier):
         self.n_abstentions_ = scored.n_abstentions
         self.temperatures_ = scored.temperatures
         self.pool_weights_: dict[str, float] | None = pool_weights
+        self.neighbor_weight_ = neighbor_weight
         self.soft_labels_: Floats | None = Q
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
@@ -271,15 +277,15 @@ class Unifier(StudentClassifier):
         Columns are in the order of ``label_space().classes``.
         """
         self._check_params()
-        return self._soft_labels(self._score(X, y, logits, {}), {}).soft_labels
+        return self._soft_labels(X, self._score(X, y, logits, {}), {}).soft_labels
 
     def _estimate(self, X: Any, y: Any) -> Estimate:
         """Return what `estimate` returns, and how it was made; for the command line."""
         self._check_params()
         seconds: dict[str, float] = {}
         scored = self._score(X, y, None, seconds)
-        Q, weights = self._soft_labels(scored, seconds)
-        return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, weights, seconds)
+        Q, weights, near = self._soft_labels(X, scored, seconds)
+        return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, weights, near, seconds)
 
     def _check_params(self) -> None:
         check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set)
@@ -290,6 +296,8 @@ class Unifier(StudentClassifier):
         check_choice("calibrate", self.calibrate, (None, "agreement"))
         check_number("smoothing", self.smoothing, at_least=0, below=1)
         check_count("batch_size", self.batch_size)
+        if self.n_neighbors is not None:
+            check_count("n_neighbors", self.n_neighbors, at_least=0)
         given_teachers(self.teachers)
         if self.self_label and (self.train, self.loss) != ("estimate", "cross-entropy"):
             raise InvalidInputError(
@@ -311,7 +319,7 @@ class Unifier(StudentClassifier):
                     value="backprop",
                     remedy=("train", "estimate"),
                 )
-            for name in ("balance", "off_set", "tol", "max_iter"):
+            for name in ("balance", "off_set", "n_neighbors", "tol", "max_iter"):
                 value = getattr(self, name)
                 if value not in ("auto", False, None):
                     raise InvalidInputError(
@@ -387,7 +395,7 @@ class Unifier(StudentClassifier):
             packed = floor_blocks(packed, space.offsets, float(self.smoothing))
         return Scored(teachers, space, packed, labels, covered, (~answered).sum(axis=0), temperatures)
 
-    def _soft_labels(self, scored: Scored, seconds: dict[str, float]) -> Estimated:
+    def _soft_labels(self, X: Any, scored: Scored, seconds: dict[str, float]) -> Estimated:
         with timed(seconds, "soft labels"):
             found = solve_soft_labels(
                 scored.logits,
@@ -397,9 +405,18 @@ class Unifier(StudentClassifier):
                 progress=self.progress or silent,
                 stacklevel=4,  # to the caller of fit or estimate
             )
-            pinned = scored.labels >= 0
-            found.soft_labels[pinned] = np.eye(scored.space.n_classes)[scored.labels[pinned]]
-        return found
+            Q, covered = found.soft_labels, scored.covered
+            scored.pin_labels(Q)
+            wanted = neighbours_wanted(self.n_neighbors, self.method, self.student, X)
+            if not wanted:
+                return found
+            rows = X if covered.all() else take_rows(X, covered)
+            averaged = average_over_neighbours(
+                rows, Q[covered], wanted, required=self.n_neighbors is not None
+            )
+            Q[covered] = averaged.soft_labels
+            scored.pin_labels(Q)
+        return found._replace(neighbor_weight=averaged.weight)
 
     def _class_weights(self, Q: Floats, scored: Scored) -> Floats | None:
         """Return the balancing weights (L,) of soft labels Q (n, L), or None if balancing is off."""
@@ -423,7 +440,9 @@ class Unifier(StudentClassifier):
         if not self.self_label:
             return None
         pseudo_labels = np.full((len(covered), Q.shape[1]), np.nan)
-        pseudo_labels[covered] = self._fit_again(student, X, Q, weights, scored.labels[covered])
+        fair = label_fairly(student, X, Q, weights, scored.labels[covered], self.resolved_temperature)
+        self._fit_student(student, X, fair.targets, np.ones(Q.shape[1]), fair.row_weights)
+        pseudo_labels[covered] = fair.labels
         return pseudo_labels
 
     def _fit_student(
@@ -440,27 +459,6 @@ class Unifier(StudentClassifier):
             temperature=self.resolved_temperature,
             progress=self.progress,
         )
-
-    def _fit_again(
-        self, student: Any, X: Any, Q: Floats, class_weights: Floats, known: NDArray[np.intp]
-    ) -> Floats:
-        """Fit the student to the mean of Q and of fair pseudo-labels from its predictions; return the latter.
-
-        `known` (n,) has the positions of known labels, -1 without one.
-        """
-        n_classes = Q.shape[1]
-        labels, mass = weigh(Q, class_weights)
-        if student.scores == "logits":
-            proba = np.asarray(softmax(student.predict_logits(X) / self.resolved_temperature, axis=1))
-        else:
-            proba = student.predict_all(X, n_classes)
-        share = (Q * class_weights).mean(axis=0)  # with balancing, equal for all classes that have mass
-        fair = collision_pseudo_labels(
-            responsibilities(proba, labels), SELF_LABEL_LAM, prior=share / share.sum(), fixed=known
-        ).labels
-        mean, weights = weigh((fair + labels * mass[:, None]) / 2, np.ones(n_classes))
-        self._fit_student(student, X, mean, np.ones(n_classes), weights)
-        return fair
 
     def _train_backprop(self, student: Any, X: Any, scored: Scored) -> None:
         """Fit a torch student to the loss of the method."""
@@ -494,6 +492,8 @@ class Unifier(StudentClassifier):
             about["calibrate"] = self.calibrate
         if self.off_set:
             about["off_set"] = "True"
+        if self.neighbor_weight_:
+            about["neighbor_weight"] = f"{self.neighbor_weight_:.3g}"
         return about
 
     def _student_temperature(self) -> float:

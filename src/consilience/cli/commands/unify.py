@@ -71,6 +71,12 @@ def unify(
             "--off-set", help="With --method ce: weight a teacher by the mass of its classes on a row."
         ),
     ] = False,
+    n_neighbors: Annotated[
+        int | None,
+        typer.Option(
+            help="Average soft labels over this many nearest rows; 0 for none. [default: by student]"
+        ),
+    ] = None,
     tol: Annotated[
         float | None, typer.Option(help="When ce, mf-p or mf-lv stops; by default the method's own.")
     ] = None,
@@ -126,6 +132,7 @@ def unify(
             heat,
             calibrate="agreement" if calibrate else None,
             off_set=off_set,
+            n_neighbors=n_neighbors,
             tol=tol,
             max_iter=max_iter,
             aliases=readers.read_aliases(aliases),
@@ -146,6 +153,7 @@ def unify(
                 fitted.n_abstentions_,
                 fitted.temperatures_,
                 fitted.pool_weights_,
+                fitted.neighbor_weight_,
                 fitted.seconds_,
             )
     tell_unused_aliases(estimate.label_space)
