@@ -153,7 +153,8 @@ SMALL = np.zeros((10, 3))
         ("ce", "logistic", SMALL, 0),
         ("ranks", "logistic", SMALL, 0),
         ("auto", "logistic", np.broadcast_to(0.0, (100_001, 3)), 0),
-        ("auto", "logistic", np.broadcast_to(0.0, (3, 64, 65)), 0),
+        ("auto", "logistic", np.broadcast_to(0.0, (100, 3, 500, 500)), 0),
+        ("auto", "logistic", csr_array(np.eye(3)), 10),
         ("auto", None, ["a text"], 10),  # which `average_over_neighbours` leaves alone
     ],
 )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from consilience._validation import n_rows
 from consilience.collision.rounds import find_neighbours
 from consilience.collision.starts import flat
 from consilience.exceptions import InvalidInputError
@@ -23,7 +24,7 @@ MOST_WEIGHT = 0.5
 # Neighbours that agree no better than the first (Cohen's kappa) weigh nothing; from the second on, the most.
 LEAST_AGREEMENT, FULL_AGREEMENT = 0.2, 0.5
 # By default, larger data go without: distances would take longer than training.
-MOST_ROWS, MOST_COLUMNS = 100_000, 4096
+MOST_ROWS, MOST_NUMBERS = 100_000, 2**26
 # Rows for choosing the scale of columns.
 CHOICE_ROWS = 2000
 # Draws the cells of the search among many rows. Which ones hardly matters.
@@ -47,8 +48,8 @@ def neighbours_wanted(n_neighbors: int | None, method: Any, student: Any, X: Any
         return n_neighbors
     named = student is None or (isinstance(student, str) and student in ("logistic", "mlp", "torch"))
     network = is_torch_student(student) or (callable(student) and not hasattr(student, "predict_proba"))
-    shape = np.shape(X) if isinstance(X, np.ndarray) else getattr(X, "shape", (len(X),))
-    small = shape[0] <= MOST_ROWS and np.prod(shape[1:]) <= MOST_COLUMNS
+    rows = n_rows(X)
+    small = rows <= MOST_ROWS and np.prod(getattr(X, "shape", (rows,))) <= MOST_NUMBERS
     return N_NEIGHBORS if method == "auto" and (named or network) and small else 0
 
 
