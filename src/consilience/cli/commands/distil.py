@@ -209,10 +209,8 @@ def distiller_view(
 
 def show_distilled(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience distil``."""
-    from rich.markup import escape
-
     from consilience._words import shorten
-    from consilience.cli.console import console, facts_table, plain_table
+    from consilience.cli.console import console, escape, facts_table, plain_table
 
     out = console()
     table = plain_table(
