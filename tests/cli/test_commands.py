@@ -351,11 +351,21 @@ def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
     assert result.stderr.startswith("Warning: The teachers fall into 2 groups")
 
 
-@pytest.mark.parametrize("name", ["demo", "inspect", "unify", "cluster"])
+@pytest.mark.parametrize("name", ["demo", "inspect", "unify", "rank", "distil", "cluster"])
 def test_help_has_an_example(name: str) -> None:
-    result = run(name, "--help")
+    result = run(name, "-h")
     assert result.exit_code == 0
     assert f"Example:\n      consilience {name}" in result.stdout
+
+
+def test_help_lists_the_commands_in_the_order_of_work() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    listed = [
+        line.split()[0] for line in result.stdout.partition("Commands:")[2].splitlines() if line[2:3].strip()
+    ]
+    assert listed == ["demo", "inspect", "unify", "rank", "distil", "cluster"]
+    assert "consilience demo" in result.stdout
 
 
 def test_process_keeps_stdout_for_results(folder: Path) -> None:
@@ -422,3 +432,10 @@ def test_a_terminal_that_lacks_a_letter_gets_it_written_out(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
         assert b"\\u5317\\u6d77" in done.stdout
     assert json.loads(done.stdout)["classes"] == ["Kattegat", "北海"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from consilience.cli import main; main()", "inspect", "北海.npz"],
+        capture_output=True, cwd=tmp_path, timeout=300,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"Error: Teacher '\\u5317\\u6d77' cannot be read")
