@@ -273,6 +273,20 @@ BAD = {
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--test-data", "X.npy"],
         "--test-data and --test-labels go together",
     ),
+    "test labels": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
+            *("--test-data", "X.npy", "--test-labels", "X.npy"),
+        ],
+        "--test-labels: X.npy has shape (150, 4)",
+    ),
+    "test data": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
+            *("--test-data", "y.npy", "--test-labels", "y.npy"),
+        ],
+        "--test-data: y.npy",
+    ),
     "no model to test": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--test-data", "X.npy"],
         "Give --out, too",

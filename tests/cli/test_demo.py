@@ -90,10 +90,19 @@ def test_no_row_is_used_twice(seed: int) -> None:
     rows = np.concatenate([*split.sites, split.transfer, split.test])
     assert sorted(rows.tolist()) == list(range(len(y)))
     assert len(split.test) == TEST_ROWS
+    assert len(set(y[split.transfer[:60]])) > 5  # a student does not see class by class
     for (_, _, digits), own in zip(SITES, split.sites, strict=True):
         names, counts = np.unique(y[own], return_counts=True)
         assert set(names) == {NAMES[digit] for digit in digits}
         assert (counts == ROWS_PER_CLASS).all()
+
+
+def test_the_seed_decides_who_gets_which_rows() -> None:
+    _, y = _digits()
+    first, again, other = (_split(y, seed) for seed in (1, 1, 2))
+    for part in ("transfer", "test"):
+        assert np.array_equal(getattr(first, part), getattr(again, part))
+        assert not np.array_equal(getattr(first, part), getattr(other, part))
 
 
 def test_unified_beats_naive_and_every_site(result: DemoResult) -> None:

@@ -177,6 +177,18 @@ def test_a_drawing_that_fails_leaves_the_old_file(
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"demo.png": "old"}
 
 
+def test_who_reads_the_old_file_reads_it_to_the_end(
+    result: dict[str, Any], drawn: list[Any], tmp_path: Path
+) -> None:
+    path = tmp_path / "demo.png"
+    path.write_text("old")
+    with path.open() as file:
+        draw_demo(demo_figure(result), path)
+        assert file.read() == "old"
+    assert path.read_text() == ""
+    assert len(drawn) == 1
+
+
 def test_convergence_is_drawn_on_a_logarithmic_axis(drawn: list[Any], tmp_path: Path) -> None:
     curves = {"bound": (1.0, 0.5, 0.25), "variation": (0.9, 0.3, 0.1), "2-norm": (0.8, 0.2, 0.05)}
     draw_convergence(ConvergenceFigure(curves, "A title", "Below it"), tmp_path / "fig3.png")
