@@ -344,7 +344,9 @@ def test_the_command_writes_what_it_is_asked_for(
     view = json.loads(call(app, ["demo", "--json", "--all", *files]).stdout)
     assert (view["plot"], view["model"], view["all"]) == ("demo.svg", "digits.onnx", True)
     assert asked == [SOME, tuple(ALL)]
-    assert "seed 0" in Path("demo.svg").read_text()
+    drawing = Path("demo.svg").read_text()
+    assert "seed 0" in drawing
+    assert all(f"<!-- {method} -->" in drawing for method in ("SD", "MF-LF", "AUTO"))  # a row for each
     assert sorted(as_teacher(Path("digits.onnx")).classes) == sorted(NAMES)
     shown = call(app, ["demo", *files])
     assert shown.exit_code == 0, shown.output
