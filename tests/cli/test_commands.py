@@ -78,6 +78,11 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert summary["n_rows"] == 150
     assert summary["balanced"]  # since the teachers know different classes
     assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
+    assert sum(summary["pool_weights"].values()) == pytest.approx(1)
+    only = ("--data", folder / "X.npy", "--soft-labels", tmp_path / "only.npz", "--json")
+    untrained = json.loads(run("unify", *teachers, *only).stdout)
+    for part in ("teachers", "pool_weights", "classes", "n_rows", "method", "temperature"):
+        assert untrained[part] == summary[part]  # a student changes nothing about the soft labels
     teacher = as_teacher(out)
     assert teacher.classes.tolist() == NAMES.tolist()
     right = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
