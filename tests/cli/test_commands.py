@@ -78,6 +78,7 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert summary["n_rows"] == 150
     assert summary["balanced"]  # since the teachers know different classes
     assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
+    assert (summary["out"], summary["soft_labels"]) == (str(out), str(soft))
     assert sum(summary["pool_weights"].values()) == pytest.approx(1)
     only = ("--data", folder / "X.npy", "--soft-labels", tmp_path / "only.npz", "--json")
     untrained = json.loads(run("unify", *teachers, *only).stdout)
