@@ -78,6 +78,12 @@ def test_unify_makes_a_model_that_inspect_and_as_teacher_read(folder: Path, tmp_
     assert summary["n_rows"] == 150
     assert summary["balanced"]  # since the teachers know different classes
     assert set(summary["seconds"]) == {"scoring", "soft labels", "training"}
+    assert (summary["out"], summary["soft_labels"]) == (str(out), str(soft))
+    assert sum(summary["pool_weights"].values()) == pytest.approx(1)
+    only = ("--data", folder / "X.npy", "--soft-labels", tmp_path / "only.npz", "--json")
+    untrained = json.loads(run("unify", *teachers, *only).stdout)
+    for part in ("teachers", "pool_weights", "classes", "n_rows", "method", "temperature"):
+        assert untrained[part] == summary[part]  # a student changes nothing about the soft labels
     teacher = as_teacher(out)
     assert teacher.classes.tolist() == NAMES.tolist()
     right = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
@@ -273,6 +279,20 @@ BAD = {
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx", "--test-data", "X.npy"],
         "--test-data and --test-labels go together",
     ),
+    "test labels": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
+            *("--test-data", "X.npy", "--test-labels", "X.npy"),
+        ],
+        "--test-labels: X.npy has shape (150, 4)",
+    ),
+    "test data": (
+        [
+            *("unify", "-t", "early.onnx", "--data", "X.npy", "--out", "u.onnx"),
+            *("--test-data", "y.npy", "--test-labels", "y.npy"),
+        ],
+        "--test-data: y.npy",
+    ),
     "no model to test": (
         ["unify", "-t", "early.onnx", "--data", "X.npy", "--soft-labels", "q.npy", "--test-data", "X.npy"],
         "Give --out, too",
@@ -351,11 +371,21 @@ def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
     assert result.stderr.startswith("Warning: The teachers fall into 2 groups")
 
 
-@pytest.mark.parametrize("name", ["demo", "inspect", "unify", "cluster"])
+@pytest.mark.parametrize("name", ["demo", "inspect", "unify", "rank", "distil", "cluster"])
 def test_help_has_an_example(name: str) -> None:
-    result = run(name, "--help")
+    result = run(name, "-h")
     assert result.exit_code == 0
     assert f"Example:\n      consilience {name}" in result.stdout
+
+
+def test_help_lists_the_commands_in_the_order_of_work() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    listed = [
+        line.split()[0] for line in result.stdout.partition("Commands:")[2].splitlines() if line[2:3].strip()
+    ]
+    assert listed == ["demo", "inspect", "unify", "rank", "distil", "cluster"]
+    assert "consilience demo" in result.stdout
 
 
 def test_process_keeps_stdout_for_results(folder: Path) -> None:
@@ -422,3 +452,10 @@ def test_a_terminal_that_lacks_a_letter_gets_it_written_out(tmp_path: Path) -> N
         assert done.returncode == 0, done.stderr
         assert b"\\u5317\\u6d77" in done.stdout
     assert json.loads(done.stdout)["classes"] == ["Kattegat", "北海"]
+    done = subprocess.run(
+        [sys.executable, "-c", "from consilience.cli import main; main()", "inspect", "北海.npz"],
+        capture_output=True, cwd=tmp_path, timeout=300,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.startswith(b"Error: Teacher '\\u5317\\u6d77' cannot be read")

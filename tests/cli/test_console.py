@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 pytest.importorskip("rich")
 
@@ -76,10 +81,20 @@ def test_bars_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
     monkeypatch.setenv("FORCE_COLOR", "1")
     with console.progress_bars() as progress:
         progress("scoring", 1, 2)
-        progress("scoring", 2, 2)
+        progress("scoring", 3, 4)  # the total may change
+        progress("training", 5, 9)
     captured = capsys.readouterr()
-    assert "scoring" in captured.err
     assert captured.out == ""
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", captured.err)
+    last = dict(re.findall(r"(\w+)\W+(\d/\d)", shown))
+    assert last == {"scoring": "3/4", "training": "5/9"}
+
+
+def test_quiet_shows_no_bars(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with console.progress_bars(quiet=True) as progress:
+        progress("scoring", 1, 2)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_space_view_counts_shared_classes() -> None:
@@ -100,9 +115,30 @@ def test_one_teacher_shares_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Only x knows" not in out
 
 
-def test_many_teachers_have_no_matrix(capsys: pytest.CaptureFixture[str]) -> None:
-    space = LabelSpace([["a", "b"]] * 13)
-    console.show_space(console.space_view(space, ["npy"] * 13))
+@pytest.mark.parametrize(("n_teachers", "has_matrix"), [(2, True), (12, True), (13, False)])
+def test_many_teachers_have_no_matrix(
+    n_teachers: int, has_matrix: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = LabelSpace([["a", "b"]] * n_teachers)
+    console.show_space(console.space_view(space, ["npy"] * n_teachers))
     out = capsys.readouterr().out
-    assert "Shared classes" not in out
+    assert ("Shared classes" in out) == has_matrix
     assert "At least two teachers know every class." in out
+
+
+def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert console.console().width == console.WIDTH
+    monkeypatch.setenv("COLUMNS", "200")
+    assert console.console().width == 200
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "60")
+    assert console.console().width == 60
+
+
+def test_students_are_called_by_the_model_that_learns() -> None:
+    tree = DecisionTreeClassifier()
+    assert console.student_name(SimpleNamespace(estimator_=tree)) == "DecisionTreeClassifier"
+    piped = make_pipeline(StandardScaler(), tree)
+    assert console.student_name(SimpleNamespace(estimator_=piped)) == "DecisionTreeClassifier"
+    assert console.student_name(SimpleNamespace(net_=None)) == "torch network"

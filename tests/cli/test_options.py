@@ -181,6 +181,34 @@ def test_without_options_a_command_does_what_the_library_does(
             assert calls[0].get(argument, default) == default, argument
 
 
+BAD_VALUES = {
+    "unify": ["--student tree", "--balance maybe", "--method mfp", "--train never", "--temperature 0",
+              "--batch-size 0", "--seed -1", "--method ce --tol 0", "--method ce --max-iter 0",
+              "--soft-labels u.npz"],
+    "distil": ["--student tree", "--loss sink", "--cost dear", "--seed -1", "--out s.pkl", "--compare",
+               "--test-data X.npy", "--test-labels y.npy"],
+    "rank": ["--csv r.txt", "--seed -1"],
+    "cluster": ["--out c.txt", "--seed -1", "--jobs 0"],
+    "demo": ["--seed -1", "--plot p.gif", "--save m.pkl"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, bad) for name in BAD_VALUES for bad in BAD_VALUES[name]]
+)
+def test_a_bad_value_is_refused_before_a_file_is_read(
+    name: str, options: str, folder: Path, calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FORCE_COLOR")
+    needed = COMMANDS[name][1].replace("X.npy", "nowhere.npy")
+    result = CliRunner().invoke(app, [name, *needed.split(), *options.split()])
+    assert result.exit_code == 2, result.output
+    assert [word for word in options.split() if word.startswith("--")][-1] in result.stderr
+    assert "nowhere" not in result.stderr
+    assert result.stdout == ""
+    assert calls == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_option_is_forgotten_here(name: str) -> None:
     tested = {word for options in COMMANDS[name][2] for word in options.split()}

@@ -17,6 +17,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from consilience.cli.commands import app
+from consilience.cli.commands.rank import write_ranking
 from consilience.exceptions import InvalidInputError
 from consilience.rank import rank as ranks
 
@@ -92,6 +93,21 @@ def test_the_teacher_of_the_same_digits_is_best_and_the_constant_one_last(
     assert shown.stderr == ""
 
 
+def test_a_line_of_the_csv_file_has_every_figure_of_a_teacher(tmp_path: Path) -> None:
+    good = {
+        "rank": 1, "name": "b, c", "score": 0.1234567, "interval": [0.1, 0.2], "wins": 0.75, "seconds": 1.5,
+        "scores": {"leep": 0.1234567, "nce": -3.0}, "warnings": ["is rare.", "is slow."], "error": None,
+    }  # fmt: skip
+    nothing = {"score": None, "interval": [None, None], "wins": None, "scores": {}, "warnings": []}
+    bad = {"rank": 2, "name": "\u00e9", "seconds": 0.5, "error": "is constant."} | nothing
+    write_ranking(tmp_path / "r.csv", {"metric": "leep", "teachers": [good, bad]})
+    assert (tmp_path / "r.csv").read_text(encoding="utf-8").splitlines() == [
+        "rank,teacher,leep,low,high,wins,seconds,nce,warnings,error",
+        '1,"b, c",0.1234567,0.1,0.2,0.75,1.5,-3.0,is rare.; is slow.,',
+        "2,\u00e9,,,,,0.5,,,is constant.",
+    ]
+
+
 def test_many_metrics_go_on_in_tables_below(folder: Path) -> None:
     metrics = ["transport", "leep", "nce", "logme", "h_score", "n_leep", "gbc", "otce", "transrate"]
     options = [option for metric in metrics for option in ("--metric", metric)]
@@ -112,6 +128,7 @@ def test_a_teacher_that_speaks_on_two_rows_is_shown_behind(folder: Path) -> None
 def test_the_same_seed_gives_the_same_intervals_and_none_when_none_are_asked_for(folder: Path) -> None:
     views = [json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 3).stdout) for _ in range(2)]
     assert views[0]["teachers"][0]["interval"] == views[1]["teachers"][0]["interval"]
+    assert views[0]["seed"] == 3
     other = json.loads(run(*files(folder, "all", "two"), "--json", "--seed", 4).stdout)
     assert other["teachers"][0]["interval"] != views[0]["teachers"][0]["interval"]
     assert "wins" not in run(*files(folder, "all", "two"), "--bootstrap", 0).stdout
@@ -122,7 +139,8 @@ def test_the_layer_that_is_named_is_the_embedding(tmp_path: Path, monkeypatch: p
     pytest.importorskip("onnxruntime")
     graph = "zoo (float[n, 2] X) => (float[n, 2] out) { first = Relu (X) second = Neg (first) out = Abs (X) }"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 15]> {graph}')
-    (tmp_path / "zoo.onnx").write_bytes(model.SerializeToString())
+    for name in ("zoo", "farm"):
+        (tmp_path / f"{name}.onnx").write_bytes(model.SerializeToString())
     X = np.array([[-3.0, 1.0], [2.0, -5.0], [0.5, 4.0], [1.0, 1.5]], dtype=np.float32)
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", ["a", "b", "a", "b"])
@@ -133,11 +151,13 @@ def test_the_layer_that_is_named_is_the_embedding(tmp_path: Path, monkeypatch: p
         raise InvalidInputError("Enough.")
 
     monkeypatch.setattr(ranks, "rank_teachers", stop)
-    files = ("--data", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--teacher", tmp_path / "zoo.onnx")
+    files = ["--data", tmp_path / "X.npy", "--labels", tmp_path / "y.npy", "--classes", "farm=cow,pig"]
+    files += ["--teacher", tmp_path / "farm.onnx", "--teacher", tmp_path / "zoo.onnx"]
     for layer, expected in (("first", np.maximum(X, 0)), ("second", -np.maximum(X, 0))):
         run(*files, "--classes", "zoo=cat,dog", "--embed", f"zoo={layer}")
         np.testing.assert_array_equal(asked["zoo"].embed(X), expected)
         assert asked["zoo"].classes.tolist() == ["cat", "dog"]
+        assert asked["farm"].classes.tolist() == ["cow", "pig"]
 
 
 @pytest.mark.parametrize(("labels", "left_out"), [("gap.csv", 1), ("minus.npy", 9)])
@@ -163,6 +183,9 @@ def test_rows_without_a_label_are_left_out(folder: Path, labels: str, left_out: 
         (["--teacher", "no.npz"], "cannot be read from no.npz"),
         (["--teacher", "all.npz"], "is given twice"),
         (["--embed", "all"], "--embed all must be NAME=LAYER with the name of a teacher: all"),
+        (["--embed", "all="], "--embed all= must be NAME=LAYER"),
+        (["--embed", "al=first"], "--embed al=first must be NAME=LAYER with the name of a teacher: all"),
+        (["--seed", "-1"], "--seed -1 must be a whole number of at least 0"),
         (["--csv", "table.txt"], "--csv writes .csv"),
     ],
 )
@@ -180,8 +203,12 @@ def test_bad_input_exits_2_with_one_sentence(
     assert sorted(folder.iterdir()) == before
 
 
-def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(folder: Path) -> None:
-    result = run(*files(folder, "constant", "short"))
+def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(
+    folder: Path, tmp_path: Path
+) -> None:
+    result = run(*files(folder, "constant", "short"), "--csv", tmp_path / "ranking.csv")
     assert result.exit_code == 2
+    assert result.stdout == ""
+    assert list(tmp_path.iterdir()) == []
     reason = "constant gives the same answer for every row."
     assert result.stderr == f"Error: No teacher could be scored. {reason}\n"

@@ -402,6 +402,26 @@ def test_ranking(shown: Shown) -> None:
     )
 
 
+def test_ranking_marks_the_best(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    show_ranking(RANKING | {"teachers": RANKING["teachers"][:3]})
+    lines = capsys.readouterr().out.splitlines()
+    bold = [name for name in ("[all]", "two", "low") for line in lines if name in line and "\x1b[1m" in line]
+    assert bold == ["[all]"]
+
+
+def test_ranking_with_more_metrics_than_one_table_holds(shown: Shown) -> None:
+    scores = {"leep": 2.5} | {f"m{i}": float(i) for i in range(1, 10)}
+    view = RANKING | {"teachers": [ranked("x", 1, 2.5, bar=1.0, scores=scores)]}
+    heads = [line.split() for line in shown(show_ranking, view).splitlines() if "teacher " in line]
+    assert heads[1:] == [
+        ["teacher", "leep", "m1", "m2"],
+        ["teacher", "m3", "m4", "m5", "m6", "m7", "m8"],
+        ["teacher", "m9"],
+    ]
+
+
 def test_ranking_without_intervals(shown: Shown) -> None:
     only = ranked("x", 1, 2.5, bar=0.26, scores={"leep": 2.5})
     view = RANKING | {"teachers": [only], "n_rows": 1, "n_classes": 1}
@@ -483,11 +503,11 @@ def test_distilled_without_a_test(shown: Shown) -> None:
 
 
 def test_json_is_what_was_given_and_shows_control_characters(shown: Shown) -> None:
-    text = shown(console.show_json, {"name": "caf\u00e9\x9b", "figures": [0.5, None, 3]})
+    text = shown(console.show_json, {"name": "caf\u00e9\x7f\x80\x9b\x9f\u00a1", "figures": [0.5, None, 3]})
     assert text == cleandoc(
         """
         {
-          "name": "caf\u00e9\\u009b",
+          "name": "caf\u00e9\\u007f\\u0080\\u009b\\u009f\u00a1",
           "figures": [
             0.5,
             null,
@@ -496,6 +516,32 @@ def test_json_is_what_was_given_and_shows_control_characters(shown: Shown) -> No
         }
         """
     )
+
+
+EVIL = "cat\x1b[2J\x9b31m"
+
+
+def test_no_name_in_a_table_is_obeyed(shown: Shown) -> None:
+    def named(view: dict[str, Any]) -> dict[str, Any]:
+        return view | {"teachers": [teacher | {"name": EVIL} for teacher in view["teachers"]]}
+
+    space = named(SPACE) | {"only_one_teacher": {EVIL: [EVIL]}, "components": [[EVIL], ["b"]]}
+    broken = ranked(EVIL, 4, None, error=EVIL, warnings=[EVIL], scores={})
+    ranking = named(RANKING)
+    ranking["teachers"].append(broken)
+    shows: list[tuple[Callable[[Any], None], dict[str, Any]]] = [
+        (console.show_space, space),
+        (console.show_unified, named(UNIFIED) | {"classes": [EVIL], "out": EVIL, "soft_labels": EVIL}),
+        (console.show_clusters, CLUSTERS | {"out": EVIL}),
+        (console.show_demo, DEMO | {"sentences": [EVIL]}),
+        (show_ranking, ranking),
+        (show_distilled, named(DISTILLED) | {"classes": [EVIL], "out": EVIL}),
+    ]
+    for show, view in shows:
+        text = shown(show, view)
+        assert "cat\\x1b[2J\\x9b31m" in text
+        assert "\x1b" not in text
+        assert "\x9b" not in text
 
 
 def test_an_error_is_one_line_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:

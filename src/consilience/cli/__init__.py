@@ -8,10 +8,9 @@ import sys
 
 def main() -> None:
     """Run the command ``consilience``."""
-    for stream in (sys.stdout, sys.stderr):
-        # characters that the terminal cannot encode are escaped, instead of ending the program
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    # characters that the terminal cannot encode are escaped, as on stderr, instead of ending the program
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     from consilience.cli.commands import app
 
     app(prog_name="consilience")

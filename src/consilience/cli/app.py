@@ -200,8 +200,9 @@ def _sentence(error: Exception, spell: Spelling = as_keyword) -> str:
 def spelling(commands: Iterable[Any]) -> Spelling:
     """Return a function that writes an argument of the library as an option, if these commands have it."""
     found = [option for command in commands for option in command.params]
-    options = {word for option in found for word in _words(option)}
-    flags = {word for option in found if getattr(option, "is_flag", False) for word in _words(option)}
+    options = {word for option in found for word in option.opts}
+    switches = [option for option in found if getattr(option, "is_flag", False)]
+    flags = {word for option in switches for word in (*option.opts, *option.secondary_opts)}
 
     def spell(name: str, value: str | None) -> str:
         option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
@@ -213,10 +214,6 @@ def spelling(commands: Iterable[Any]) -> Spelling:
         return option if value is None else f"{option} {value}"
 
     return spell
-
-
-def _words(option: Any) -> list[str]:
-    return [*option.opts, *option.secondary_opts]
 
 
 def text(path: Path | None) -> str | None:

@@ -102,17 +102,15 @@ def distil(
     check_choice("cost", cost, ("embedding", "constant", "random"))
     check_count("seed", seed, at_least=0)
     readers.check_target(out, (".onnx",), "--out")
-    if (test_data is None) != (test_labels is None):
-        raise InvalidInputError("--test-data and --test-labels go together.")
     files = teacher or []
     weight = _number(teacher_weight)
     if not files and loss != "none" and weight != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
+    test = read_test(test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
-    test = read_test(test_data, test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
             open_teachers(files, classes) or None,
@@ -209,10 +207,8 @@ def distiller_view(
 
 def show_distilled(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience distil``."""
-    from rich.markup import escape
-
     from consilience._words import shorten
-    from consilience.cli.console import console, facts_table, plain_table
+    from consilience.cli.console import console, escape, facts_table, plain_table
 
     out = console()
     table = plain_table(

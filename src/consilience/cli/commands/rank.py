@@ -153,10 +153,9 @@ class _Encoded:
 
 def show_ranking(view: Mapping[str, Any]) -> None:
     """Draw the result of `Ranking.to_dict`."""
-    from rich.markup import escape
-
     from consilience._words import counted
     from consilience.cli import console
+    from consilience.cli.console import escape
 
     rows = view["teachers"]
     good = [row for row in rows if row["error"] is None]
