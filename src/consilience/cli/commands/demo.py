@@ -32,6 +32,7 @@ def demo(
         consilience demo --seed 1 --plot demo.png --save digits.onnx
     """
     from consilience._validation import check_count
+    from consilience._words import visible
     from consilience.cli import console, figures
     from consilience.files import readers
 
@@ -55,4 +56,4 @@ def demo(
     console.show_demo(view)
     for what, path in (("The figure", plot), (f"The model of {view['best']}", save)):
         if path is not None:
-            print(f"{what} is in {path}.")
+            print(f"{what} is in {visible(str(path))}.")
