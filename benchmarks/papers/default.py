@@ -326,6 +326,8 @@ def _options(latest: Mapping[tuple[Any, ...], Any]) -> str:
     for (setting, crowd, _), accuracies in _cells(latest).items():
         groups.setdefault((setting, crowd), []).extend(accuracies)
     for (setting, crowd), accuracies in groups.items():
+        if not any(name in a for a in accuracies for name in names):
+            continue
         gains = [
             100 * np.array([a[name] - a["auto"] for a in accuracies if name in a and "auto" in a])
             for name in names
