@@ -138,16 +138,31 @@ def _common(
     """
 
 
-def read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
-    """Return the test rows and their labels; None if neither is given."""
+def read_test(
+    data: Path | None, labels: Path | None, X: Any, of: Path, classes: LabelSpace | None = None
+) -> tuple[Any, Any] | None:
+    """Return the test rows and their labels; None if neither is given.
+
+    Parameters
+    ----------
+    data, labels : Path or None
+    X : rows
+        The rows of the file `of`: test rows have the same columns, in any order.
+    of : Path
+    classes : LabelSpace, optional
+        What the labels must be among.
+    """
     if (data is None) != (labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
     if data is None or labels is None:
         return None
     from consilience.files import readers
 
-    rows = readers.read_rows(data, "--test-data")
-    return rows, readers.read_labels(labels, len(rows), "--test-labels")
+    rows = readers.read_test_rows(data, "--test-data", X, str(of))
+    y = readers.read_labels(labels, len(rows), "--test-labels")
+    if classes is not None:
+        classes.encode(y, "--test-labels")
+    return rows, y
 
 
 def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:

@@ -100,6 +100,7 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.labels import LabelSpace
     from consilience.unify.scored import Estimate
     from consilience.unify.soft_labels import METHOD_NAMES, check_options
     from consilience.unify.unifier import Unifier
@@ -113,12 +114,14 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data)
-    test = read_test(test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
+    teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
+    space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")
+    test = read_test(test_data, test_labels, X, data, space)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
-            open_teachers(teacher, classes),
+            teachers,
             None if student == "auto" else student,
             method,  # type: ignore[arg-type]
             train,  # type: ignore[arg-type]
@@ -128,7 +131,7 @@ def unify(
             off_set=off_set,
             tol=tol,
             max_iter=max_iter,
-            aliases=readers.read_aliases(aliases),
+            aliases=other_names,
             threshold=threshold,
             cache=cache,
             batch_size=batch_size,
@@ -139,7 +142,6 @@ def unify(
             estimate = unifier._estimate(X, y)
         else:
             fitted = fit_on(unifier, X, y, data, "The student")
-            unifier.save(out)
             estimate = Estimate(
                 fitted.soft_labels_,
                 fitted.label_space_,
@@ -149,9 +151,12 @@ def unify(
                 fitted.seconds_,
             )
     tell_unused_aliases(estimate.label_space)
+    view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
+    # files last: a run that fails writes none
+    if out is not None:
+        unifier.save(out)
     if soft_labels is not None and estimate.soft_labels is not None:
         readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
-    view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
     view |= {"out": text(out), "soft_labels": text(soft_labels)}
     (console.show_json if as_json else console.show_unified)(view)
 
