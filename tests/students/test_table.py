@@ -211,6 +211,54 @@ def test_missing_numbers_are_filled_but_for_students_that_take_them() -> None:
     assert "missing values became the median" in model.encoding_["age"]
 
 
+@pytest.mark.parametrize("student", ["logistic", "boosting"])
+def test_a_table_of_numbers_is_saved_with_one_input(student: str, tmp_path: Path) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("skl2onnx")
+    numbers = FRAME[["visits", "age"]]
+    model = SoftLabelClassifier(student, random_state=0).fit(numbers, Y)
+    path = model.save(tmp_path / "model.onnx")
+    (entry,) = ort.InferenceSession(path).get_inputs()
+    assert (entry.name, entry.type, entry.shape) == ("X", "tensor(double)", ["n", 2])
+    for rows in (numbers, numbers[["age", "visits"]], numbers.to_numpy()):
+        got = softmax(as_teacher(path).predict_logits(rows), axis=1)
+        np.testing.assert_allclose(got, model.predict_proba(numbers), atol=2e-5)
+
+
+def test_an_export_that_is_wrong_for_missing_values_is_refused(tmp_path: Path) -> None:
+    """skl2onnx 1.20 sends missing values to the wrong side of a forest's splits."""
+    pytest.importorskip("skl2onnx")
+    rows = FRAME[["visits", "age"]].to_numpy()
+    model = SoftLabelClassifier("forest", random_state=0).fit(rows, Y)
+    try:
+        path = model.save(tmp_path / "model.onnx")
+    except InvalidInputError as error:
+        assert "differ from its own" in str(error)  # noqa: PT017
+        assert not list(tmp_path.iterdir())
+    else:  # it is mended
+        got = softmax(as_teacher(path).predict_logits(rows), axis=1)
+        np.testing.assert_allclose(got, model.predict_proba(rows), atol=2e-5)
+
+
+@pytest.mark.parametrize(("student", "shape"), [("logistic", (120, 64)), ("torch", (120, 8, 8))])
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_the_type_of_the_rows_is_kept(
+    student: str, shape: tuple[int, ...], dtype: Any, tmp_path: Path
+) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("skl2onnx")
+    skip_without_torch(student)
+    images = np.random.default_rng(0).integers(0, 256, size=shape).astype(dtype)
+    y = (images.reshape(120, -1).mean(axis=1) > 127).astype(int)
+    model = SoftLabelClassifier(student, random_state=0).fit(images, y)
+    path = model.save(tmp_path / "model.onnx")
+    session = ort.InferenceSession(path)
+    (entry,) = session.get_inputs()
+    assert entry.type == {np.uint8: "tensor(uint8)", np.float32: "tensor(float)"}[dtype]
+    probabilities, _ = session.run(None, {"X": images})
+    np.testing.assert_allclose(probabilities, model.predict_proba(images), atol=1e-5)
+
+
 def test_rows_of_a_mixed_table_may_come_without_names() -> None:
     model = SoftLabelClassifier("logistic").fit(FRAME, Y)
     np.testing.assert_allclose(model.predict_proba(FRAME.to_numpy()), model.predict_proba(FRAME))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -139,7 +139,7 @@ def _common(
 
 
 def read_test(
-    data: Path | None, labels: Path | None, X: Any, of: Path, classes: LabelSpace | None = None
+    data: Path | None, labels: Path | None, X: Any, of: Path, check: Callable[[Any], object] | None = None
 ) -> tuple[Any, Any] | None:
     """Return the test rows and their labels; None if neither is given.
 
@@ -149,8 +149,8 @@ def read_test(
     X : rows
         The rows of the file `of`: test rows have the same columns, in any order.
     of : Path
-    classes : LabelSpace, optional
-        What the labels must be among.
+    check : callable, optional
+        Raises where the labels cannot be used.
     """
     if (data is None) != (labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
@@ -160,8 +160,8 @@ def read_test(
 
     rows = readers.read_test_rows(data, "--test-data", X, str(of))
     y = readers.read_labels(labels, len(rows), "--test-labels")
-    if classes is not None:
-        classes.encode(y, "--test-labels")
+    if check is not None:
+        check(y)
     return rows, y
 
 

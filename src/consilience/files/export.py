@@ -48,11 +48,12 @@ def exportable() -> str:
 
     Examples
     --------
-    >>> exportable()
-    'Students that can be exported: scikit-learn classifiers that skl2onnx converts, and torch modules.'
+    >>> exportable()  # doctest: +ELLIPSIS
+    'Students that can be exported: scikit-learn classifiers that skl2onnx converts, torch modules, ...'
     """
     return (
-        "Students that can be exported: scikit-learn classifiers that skl2onnx converts, and torch modules."
+        "Students that can be exported: scikit-learn classifiers that skl2onnx converts, torch modules, and "
+        "LightGBM's and XGBoost's classifiers with onnxmltools."
     )
 
 

@@ -29,6 +29,8 @@ class GraphColumn:
         The known values of texts.
     rows : (k + 1, w) array or None
         What each key becomes; the last row is for all other texts.
+    width : int
+        How many numbers a row of the input has: more than one for a matrix of numbers.
     """
 
     name: str
@@ -36,6 +38,7 @@ class GraphColumn:
     dtype: np.dtype[Any]
     keys: tuple[str, ...] = ()
     rows: NDArray[np.float64] | None = None
+    width: int = 1
 
 
 def prepend_columns(
@@ -68,7 +71,7 @@ def prepend_columns(
     tail.begin()
     for column in columns:
         kind = onnx.helper.np_dtype_to_tensor_dtype(column.dtype)
-        graph.input.append(onnx.helper.make_tensor_value_info(column.name, kind, ["n", 1]))
+        graph.input.append(onnx.helper.make_tensor_value_info(column.name, kind, ["n", column.width]))
     numbers = [_numbers(tail, column) for column in columns if column.rows is None]
     texts = [_one_hot(tail, column) for column in columns if column.rows is not None]
     blocks = _filled(tail, tail.joined(numbers), fill, marked) if numbers else []

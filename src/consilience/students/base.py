@@ -149,7 +149,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _column_kinds(self) -> list[str] | None:
         """Return what each column holds if the saved model has an input for each; else None."""
         if self.encoder_ is not None:
-            return self.encoder_.kinds
+            return None if self.encoder_.only_numbers else self.encoder_.kinds
         if not is_table(self._example) or is_numeric(self._example):
             return None
         frame = as_frame(self._example)

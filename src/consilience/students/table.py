@@ -147,17 +147,21 @@ def _has_texts(values: NDArray[Any]) -> bool:
 
 
 def example_rows(X: Any) -> NDArray[np.intp]:
-    """Return up to 64 rows of X, evenly spaced, and two with a missing value where there are such."""
+    """Return up to 64 rows of X, evenly spaced, and some with a missing value where there are such."""
     n = n_rows(X)
     rows = np.unique(np.linspace(0, n - 1, min(n, EXAMPLES)).astype(np.intp))
-    if not is_table(X):
-        return rows
-    missing = (
-        np.flatnonzero(as_frame(X).isna().to_numpy().any(axis=1))
-        if needs_encoding(X, takes_missing=False)
-        else rows[:0]
-    )
+    missing = np.flatnonzero(_rows_with_missing(X))
     return np.union1d(rows, missing[:: max(1, len(missing) // 16)][:16])
+
+
+def _rows_with_missing(X: Any) -> Any:
+    if is_table(X):
+        if not needs_encoding(X, takes_missing=False):
+            return ()
+        return as_frame(X).isna().to_numpy().any(axis=1)
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f" or not np.isnan(X.min(initial=0)):
+        return ()
+    return np.isnan(X).any(axis=1)
 
 
 class TableEncoder(BaseEstimator):
@@ -219,8 +223,16 @@ class TableEncoder(BaseEstimator):
         return np.hstack(parts)
 
     def prepend_to(self, model: Any) -> Any:
-        """Return an ONNX model of the encoded numbers as one that takes an input per column."""
+        """Return an ONNX model of the encoded numbers as one that takes an input per column.
+
+        If all columns are numbers, it takes one matrix ``X``.
+        """
         check_fitted(self, "columns_")
+        fill, marked = self._imputer.statistics_[1:], self._imputer.indicator_.features_ - 1
+        if self.only_numbers:
+            dtype = np.result_type(*(column.dtype for column in self.columns_))
+            matrix = GraphColumn("X", "number", dtype, width=len(self.columns_))
+            return prepend_columns(model, [matrix], fill, marked)
         named, columns = hasattr(self, "feature_names_in_"), []
         for i, column in enumerate(self.columns_):
             if not column.used:
@@ -232,9 +244,12 @@ class TableEncoder(BaseEstimator):
                 unknown = "".join(keys) + "?"  # longer than every value, so it is none of them
                 rows = column.values.transform(np.array([*keys, unknown], dtype=object)[:, None])
             columns.append(GraphColumn(name, column.kind, column.dtype, keys, rows))
-        return prepend_columns(
-            model, columns, self._imputer.statistics_[1:], self._imputer.indicator_.features_ - 1
-        )
+        return prepend_columns(model, columns, fill, marked)
+
+    @property
+    def only_numbers(self) -> bool:
+        """Whether every column holds numbers, some of which are missing."""
+        return all(column.used and column.kind == "number" for column in self.columns_)
 
     @property
     def kinds(self) -> list[str]:

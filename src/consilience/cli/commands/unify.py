@@ -117,8 +117,12 @@ def unify(
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
-    space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")
-    test = read_test(test_data, test_labels, X, data, space)
+
+    def check_test_labels(y: Any) -> None:
+        space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")
+        space.encode(y, "--test-labels")
+
+    test = read_test(test_data, test_labels, X, data, check_test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             teachers,
