@@ -53,6 +53,23 @@ def test_without_a_header_columns_are_numbered() -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "header"),
+    [
+        ([["city", "2019"], ["Ulm", "1"]], False),  # it reads like the line below
+        ([["key", "2019"], ["7", "1"]], True),
+        ([["city", "size"], ["Ulm", "big"]], True),
+        ([["37.1", "dry", "true"], ["38", "none", "false"]], False),
+        ([["2024-01-01", "dry"], ["2024-01-02", "none"]], False),
+        ([["fever", "cough"], ["38", "none"], ["", "dry"]], True),
+    ],
+)
+def test_which_first_line_is_a_header(lines: list[list[str]], header: bool) -> None:
+    frame = read_cells(lines)
+    assert (list(frame.columns) == lines[0]) == header
+    assert len(frame) == len(lines) - header
+
+
+@pytest.mark.parametrize(
     ("lines", "words"),
     [
         ([["", "a"], ["0", "1"]], r"column 1 has no name in the header.*index=False"),

@@ -20,8 +20,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d
 def read_cells(lines: list[list[str]]) -> Any:
     """Return the lines of a table as an array (n, d) of numbers, or as a data frame.
 
-    The first line is a header unless all its cells are numbers. Without a header, a table of numbers is an
-    array. Empty cells are missing values.
+    The first line is a header, unless it holds numbers, dates or booleans as the lines below do. Without a
+    header, a table of numbers is an array. Empty cells are missing values.
 
     Examples
     --------
@@ -30,13 +30,13 @@ def read_cells(lines: list[list[str]]) -> Any:
     >>> read_cells([["age", "city"], ["30", "Ulm"], ["", "Bonn"]])["age"].tolist()
     [30.0, nan]
     """
-    header = not all(_is_number(cell) or not cell.strip() for cell in lines[0])
+    for number, row in enumerate(lines, start=1):
+        if len(row) != len(lines[0]):
+            raise ValueError(f"line {number} has {len(row)} columns and the first has {len(lines[0])}")
+    header = _has_header(lines)
     rows = lines[header:]
     if not rows:
         raise ValueError("it has a header and no rows")
-    for number, row in enumerate(rows, start=1 + header):
-        if len(row) != len(lines[0]):
-            raise ValueError(f"line {number} has {len(row)} columns and the first has {len(lines[0])}")
     if not header and all(_is_number(cell) for row in rows for cell in row):
         return np.array(rows, dtype=np.float64)
     names = _check_names(lines[0]) if header else list(range(len(rows[0])))
@@ -46,6 +46,23 @@ def read_cells(lines: list[list[str]]) -> Any:
     if all(isinstance(column, np.ndarray) for column in columns):
         return pandas.DataFrame(np.column_stack(columns), columns=names)
     return pandas.DataFrame(dict(zip(names, columns, strict=True)))
+
+
+def _has_header(lines: list[list[str]]) -> bool:
+    """Tell whether the first line names the columns."""
+    texts = [i for i, cell in enumerate(lines[0]) if cell.strip() and not _is_value(cell)]
+    if not texts:
+        return False
+    if not any(_is_value(cell) for cell in lines[0]):
+        return True
+    # a name may be a number, such as a year: then some other name stands above numbers
+    return any(all(_is_value(row[i]) or not row[i].strip() for row in lines[1:]) for i in texts)
+
+
+def _is_value(cell: str) -> bool:
+    """Tell whether a cell is a number, a boolean or a date."""
+    text = cell.strip()
+    return _is_number(text) or text.lower() in ("true", "false") or _DATE.fullmatch(text) is not None
 
 
 def _check_names(line: Sequence[str]) -> list[str]:
