@@ -201,6 +201,21 @@ def kind_of(column: Any) -> Kind:
     return "other"
 
 
+def number_advice(X: Any) -> str:
+    """Say which columns of a table hold no numbers, and what to do; an empty text for other rows."""
+    if not is_table(X) or is_numeric(X) or not installed("pandas"):
+        return ""
+    frame = as_frame(X)
+    kinds = [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
+    names = [name for name, kind in zip(frame.columns, kinds, strict=True) if kind not in ("number", "truth")]
+    if not names:
+        return ""
+    return (
+        f" These columns hold no numbers: {quoted(names)}. Encode them first, or use SoftLabelClassifier, "
+        "whose students encode them."
+    )
+
+
 def read_numbers(column: Any, name: Any) -> NDArray[np.float64]:
     """Return a column of numbers, booleans or durations (in seconds) as floats; NaN where one is missing."""
     kind = kind_of(column)

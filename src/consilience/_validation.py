@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
-from consilience._tables import as_rows, in_order
+from consilience._tables import as_rows, in_order, number_advice
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError, shown
 from consilience.labels import LabelSpace
@@ -343,4 +343,4 @@ def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
         return np.asarray(validate_data(estimator, X, **options))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         kind = exceptions.InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
-        raise kind(" ".join(str(error).split())) from error
+        raise kind(" ".join(str(error).split()) + number_advice(X)) from error

@@ -145,6 +145,10 @@ class CrossTaskDistiller(StudentClassifier):
     seconds_ : dict
         How long observing (with the costs and the check) and training took.
     n_iter_ : int or None
+    feature_names_in_ : (d,) array
+        The names of the columns of X, if X is a table with names. New rows may have them in any order.
+    encoding_ : dict or None
+        What was done with each column of a table of mixed columns, in words; see docs/tables.md.
     n_features_in_ : int
 
     Examples
