@@ -332,6 +332,17 @@ def test_names_of_columns_that_the_graph_uses_itself(names: list[str] | None, tm
     np.testing.assert_allclose(got, model.predict_proba(frame), atol=2e-5)
 
 
+def test_a_saved_model_reads_values_that_it_never_saw(tmp_path: Path) -> None:
+    pytest.importorskip("skl2onnx")
+    model = SoftLabelClassifier("logistic").fit(FRAME.assign(many=[f"v{i % 60}" for i in range(400)]), Y)
+    assert "20 others share a column" in model.encoding_["many"]
+    teacher = as_teacher(model.save(tmp_path / "model.onnx"))
+    for strange in ({"ward": "west"}, {"many": "new"}, {"blood": None, "age": np.nan}):
+        rows = FRAME.assign(many="v0").assign(**strange)
+        got = softmax(teacher.predict_logits(rows), axis=1)
+        np.testing.assert_allclose(got, model.predict_proba(rows), atol=2e-5)
+
+
 def test_a_saved_model_says_what_it_cannot_read(tmp_path: Path) -> None:
     pytest.importorskip("skl2onnx")
     model = SoftLabelClassifier("logistic").fit(FRAME, Y)
