@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
+from consilience._tables import as_rows, in_order, number_advice
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError, shown
 from consilience.labels import LabelSpace
@@ -329,11 +330,17 @@ def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
 
 
 def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
-    """Check X as scikit-learn does, which also sets `n_features_in_`; whatever it raises becomes ours."""
+    """Check X as scikit-learn does, which also sets `n_features_in_` and `feature_names_in_`.
+
+    Columns that come in another order than in `fit` are put in order. What scikit-learn raises becomes ours.
+    """
     from sklearn.utils.validation import validate_data
 
+    X = as_rows(X)
+    if not options.get("reset", True):
+        X = in_order(X, getattr(estimator, "feature_names_in_", None))
     try:
         return np.asarray(validate_data(estimator, X, **options))
     except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         kind = exceptions.InvalidTypeError if isinstance(error, TypeError) else InvalidInputError
-        raise kind(" ".join(str(error).split())) from error
+        raise kind(" ".join(str(error).split()) + number_advice(X)) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 
@@ -29,7 +30,8 @@ from sklearn.preprocessing import StandardScaler  # noqa: E402
 from sklearn.svm import LinearSVC  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.files.export import IR_VERSION, OPSET, exportable, finish, sklearn_to_onnx, write_model  # noqa: E402
+from consilience.files.export import check_export, exportable, finish, sklearn_to_onnx, write_model  # noqa: E402
+from consilience.files.graph import IR_VERSION, OPSET  # noqa: E402
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])
@@ -87,12 +89,11 @@ def test_scikit_learn_round_trip(name, text):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int8])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.uint8])
 def test_input_has_the_type_of_the_example(name, dtype):
     rows = (X * 10).astype(dtype)
     model = MODELS[name].fit(rows, np.minimum(Y, 1))
-    fed = rows.astype(np.int64) if dtype == np.int8 else rows
-    probabilities, _ = run(done(model, rows), fed)
+    probabilities, _ = run(done(model, rows), rows)
     np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=1e-5)
 
 
@@ -346,3 +347,40 @@ def test_an_invalid_model_is_not_written(tmp_path):
     with pytest.raises(InvalidInputError, match="'w' in another file"):
         write_model(model, tmp_path / "student.onnx")
     assert not list(tmp_path.iterdir())
+
+
+def test_foreign_boosting_says_what_to_install_or_is_right():
+    lightgbm = pytest.importorskip("lightgbm")
+    model = lightgbm.LGBMClassifier(n_estimators=8, verbose=-1).fit(X, Y)
+    for candidate in (model, make_pipeline(StandardScaler(), model).fit(X, Y)):
+        if importlib.util.find_spec("onnxmltools") is None:
+            with pytest.raises(InvalidInputError, match="LGBMClassifier needs onnxmltools: pip install"):
+                sklearn_to_onnx(candidate, X)
+        else:
+            probabilities, _ = run(done(candidate, X), X)
+            np.testing.assert_allclose(probabilities, candidate.predict_proba(X), atol=1e-5)
+
+
+def test_xgboost_is_exported_by_its_converter():
+    xgboost = pytest.importorskip("xgboost")
+    pytest.importorskip("onnxmltools")
+    model = xgboost.XGBClassifier(n_estimators=8).fit(X, Y)
+    probabilities, _ = run(done(model, X), X)
+    np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_equal_models_give_equal_bytes(name):
+    first, second = (done(MODELS[name].fit(X, Y), X) for _ in range(2))
+    assert first.graph.name == "consilience"
+    assert first.SerializeToString() == second.SerializeToString()
+
+
+def test_a_finished_model_is_compared_too():
+    model = done(MODELS["logistic"].fit(X, Y), X)
+    expected = MODELS["logistic"].predict_proba(X)
+    check_export(model, [X], expected, 1e-5)
+    with pytest.raises(InvalidInputError, match="differs from the fitted one by up to"):
+        check_export(model, [X], expected[:, ::-1], 1e-5)
+    with pytest.raises(InvalidInputError, match="by up to inf"):
+        check_export(model, [X], expected[:, :2], 1e-5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,14 +16,16 @@ from consilience.files import readers
 def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
     path = tmp_path / "X.csv"
     path.write_text(f"{header}1,2.5\n3,-4e2\n")
-    assert readers.read_rows(path, "--data").tolist() == [[1, 2.5], [3, -400]]
+    rows = readers.read_rows(path, "--data")
+    assert np.asarray(rows).tolist() == [[1, 2.5], [3, -400]]
+    assert isinstance(rows, np.ndarray) == (not header)
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("1,2\n3\n", "line 2 has 1 columns and the first has 2"),
-        ("a,b\n1,x\n", "line 2 has 'x', which is no number"),
+        (",b\n1,2\n", "column 1 has no name in the header"),
         ("a,b\n", "a header and no rows"),
         ("", "it is empty"),
     ],
@@ -39,7 +42,31 @@ def test_parquet_rows(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=["r", "s"])
     frame.to_parquet(tmp_path / "X.parquet")
-    assert readers.read_rows(tmp_path / "X.parquet", "--data").tolist() == [[1, 3], [2, 4]]
+    rows = readers.read_rows(tmp_path / "X.parquet", "--data")
+    assert rows.to_numpy().tolist() == [[1, 3], [2, 4]]
+    assert list(rows.columns) == ["a", "b"]
+
+
+def test_test_rows_have_the_columns_of_the_data(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    (tmp_path / "X.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "turned.csv").write_text("b,a\n4,3\n")
+    (tmp_path / "plain.csv").write_text("3,4\n")
+    (tmp_path / "other.csv").write_text("a,c\n3,4\n")
+    (tmp_path / "wide.csv").write_text("3,4,5\n")
+    X = readers.read_rows(tmp_path / "X.csv", "--data")
+
+    def read(name: str) -> Any:
+        return readers.read_test_rows(tmp_path / name, "--test-data", X, "X.csv")
+
+    for name in ("turned.csv", "plain.csv"):
+        assert np.asarray(read(name)).tolist() == [[3, 4]]
+    with pytest.raises(
+        InvalidInputError, match=r"--test-data: .*other.csv lacks the column 'b' and has .*'c'"
+    ):
+        read("other.csv")
+    with pytest.raises(InvalidInputError, match=r"wide.csv has rows of shape \(3,\), and X.csv of \(2,\)"):
+        read("wide.csv")
 
 
 def test_npz_without_rows_is_refused(tmp_path: Path) -> None:

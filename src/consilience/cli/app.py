@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -138,16 +138,31 @@ def _common(
     """
 
 
-def read_test(data: Path | None, labels: Path | None) -> tuple[Any, Any] | None:
-    """Return the test rows and their labels; None if neither is given."""
+def read_test(
+    data: Path | None, labels: Path | None, X: Any, of: Path, check: Callable[[Any], object] | None = None
+) -> tuple[Any, Any] | None:
+    """Return the test rows and their labels; None if neither is given.
+
+    Parameters
+    ----------
+    data, labels : Path or None
+    X : rows
+        The rows of the file `of`: test rows have the same columns, in any order.
+    of : Path
+    check : callable, optional
+        Raises where the labels cannot be used.
+    """
     if (data is None) != (labels is None):
         raise InvalidInputError("--test-data and --test-labels go together.")
     if data is None or labels is None:
         return None
     from consilience.files import readers
 
-    rows = readers.read_rows(data, "--test-data")
-    return rows, readers.read_labels(labels, len(rows), "--test-labels")
+    rows = readers.read_test_rows(data, "--test-data", X, str(of))
+    y = readers.read_labels(labels, len(rows), "--test-labels")
+    if check is not None:
+        check(y)
+    return rows, y
 
 
 def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:

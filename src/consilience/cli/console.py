@@ -221,11 +221,30 @@ def unifier_view(
         "off_set": unifier.off_set,
         "seed": unifier.random_state,
         "student": None if student is None else student_name(student),
+        "encoding": encoding_view(unifier),
         "balanced": student is not None and unifier.class_weights_ is not None,
         "accuracy": float(right.mean()) if len(right) else None,
         "n_test": len(right),
         "seconds": estimate.seconds,
     }
+
+
+def encoding_view(model: Any) -> dict[str, str] | None:
+    """Return what a fitted model does with each column of a mixed table; None for other rows."""
+    encoding = getattr(model, "encoding_", None)
+    return None if encoding is None else {str(name): note for name, note in encoding.items()}
+
+
+def show_encoding(encoding: Mapping[str, str] | None, most: int = 20) -> None:
+    """Draw what was done with each column, for the first of them."""
+    if not encoding:
+        return
+    table = plain_table("column", "what the student learns from")
+    for name, note in list(encoding.items())[:most]:
+        table.add_row(escape(visible(name)), escape(note))
+    if len(encoding) > most:
+        table.add_row("...", f"and {len(encoding) - most} columns more")
+    console().print(table)
 
 
 def _method(view: Mapping[str, Any]) -> str:
@@ -253,6 +272,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
         cells = [escape(teacher["name"]), escape(teacher["kind"]), str(teacher["n_classes"]), abstains]
         table.add_row(*cells, *[f"{teacher['temperature']:.2f}"] * calibrated)
     out.print(table)
+    show_encoding(view["encoding"])
     notes = {
         "off-set weighting": view["off_set"],
         "calibrated": calibrated,

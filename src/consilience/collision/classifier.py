@@ -109,6 +109,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
     n_iter_ : int
         Steps of L-BFGS, or epochs.
     n_features_in_ : int
+    feature_names_in_ : (d,) array
+        The names of the columns, if X is a table with names. New rows may have them in any order.
 
     Notes
     -----

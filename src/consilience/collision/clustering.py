@@ -142,6 +142,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     n_iter_ : int
         Rounds of the best start.
     n_features_in_ : int
+    feature_names_in_ : (d,) array
+        The names of the columns, if X is a table with names. New rows may have them in any order.
 
     Notes
     -----

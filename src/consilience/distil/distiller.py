@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from consilience._progress import Progress, part_of, silent
+from consilience._tables import as_rows
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -144,6 +145,10 @@ class CrossTaskDistiller(StudentClassifier):
     seconds_ : dict
         How long observing (with the costs and the check) and training took.
     n_iter_ : int or None
+    feature_names_in_ : (d,) array
+        The names of the columns of X, if X is a table with names. New rows may have them in any order.
+    encoding_ : dict or None
+        What was done with each column of a table of mixed columns, in words; see docs/tables.md.
     n_features_in_ : int
 
     Examples
@@ -214,12 +219,15 @@ class CrossTaskDistiller(StudentClassifier):
             class of yours, give the classes names. `n_labels_` is the number of labels that were read.
         """
         loss = self._check_params()
+        X = as_rows(X)
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         if y is None:
             raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
-        task = Task(X, *read_labels(y, n_rows(X), at_least=2))
+        labels = read_labels(y, n_rows(X), at_least=2)
         student = self._make_student(X, loss)
+        read = self._read_rows(student, X)
+        task = Task(X, *labels, read.rows)
         labels_only = loss.targets is None or self.teacher_weight == 0
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
@@ -241,7 +249,7 @@ class CrossTaskDistiller(StudentClassifier):
         self.checks_ = [check for _, _, check in examined if check is not None]
         self.teacher_weights_: Floats = weights
         self.history_: list[dict[str, Any]] = getattr(student, "history_", [])
-        self._keep_student(student, X)
+        self._keep_student(student, X, read)
         return self
 
     @property
@@ -413,7 +421,7 @@ class CrossTaskDistiller(StudentClassifier):
                 CoverageWarning,
                 stacklevel=3,
             )
-        X = pick(task.X, used)
+        X = pick(task.learnt_rows, used)
         if student.scores == "probabilities":
             labels, row_weights = mixed_labels(task, signals, loss)
             student.fit(X, labels[used], np.ones(len(task.classes)), row_weights[used])

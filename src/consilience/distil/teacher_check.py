@@ -145,7 +145,7 @@ class Folds:
         # with many rows, those that are never held out are not needed to learn from either
         learnt = labelled if len(labelled) <= MAX_ROWS else np.flatnonzero(fold >= 0)
         rows = np.concatenate([learnt, random.permutation(unlabelled)[:MAX_ROWS]])
-        table = _as_table(take_rows(task.X, rows))
+        table = _as_table(take_rows(task.learnt_rows, rows))
         # without a table, labels tell their shares and no more
         log_proba = np.tile(np.log(task.shares / task.shares.max()), (len(rows), 1))
         if table is not None:

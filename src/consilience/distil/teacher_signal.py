@@ -42,11 +42,19 @@ class Task:
     classes : (K,) array
     codes : (n,) array of int
         The position of each label among the classes; -1 for rows without a label.
+    student_rows : rows
+        The rows as the student sees them, if not as they are.
     """
 
     X: Any
     classes: NDArray[Any]
     codes: NDArray[np.intp]
+    student_rows: Any = None
+
+    @property
+    def learnt_rows(self) -> Any:
+        """The rows that the student learns from."""
+        return self.X if self.student_rows is None else self.student_rows
 
     @property
     def labelled(self) -> NDArray[np.bool_]:

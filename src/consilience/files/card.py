@@ -28,7 +28,7 @@ CardOutput = Literal["logits", "probabilities", "labels"]
 VERSION = 1
 MAX_BYTES = 16 * 2**20
 
-_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed")
+_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed", "feature_names")
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,8 @@ class Card:
     embed : str, optional
         The layer that the centres were taken from, as in ``as_teacher(..., embed=)``; by default the input of
         the last one. For another layer they are not used.
+    feature_names : sequence of str, optional
+        The names of the columns that the model was fitted on, in their order.
 
     Examples
     --------
@@ -70,6 +72,7 @@ class Card:
     details: Mapping[str, Any] = field(default_factory=dict)
     centres: tuple[tuple[float, ...], ...] | None = None
     embed: str | None = None
+    feature_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -98,6 +101,8 @@ class Card:
             raise InvalidInputError(
                 "{argument} must be the name of a layer.", argument="embed", value=self.embed
             )
+        if self.feature_names is not None:
+            object.__setattr__(self, "feature_names", _check_feature_names(self.feature_names))
         if self.centres is not None:
             object.__setattr__(self, "centres", _check_centres(self.centres, len(classes)))
 
@@ -158,7 +163,7 @@ def _encoded(card: Card) -> bytes:
     content: dict[str, Any] = {"consilience_card": VERSION}
     content.update((key, getattr(card, key)) for key in _KEYS)
     content["details"] = dict(card.details)
-    for key in ("centres", "embed"):
+    for key in ("centres", "embed", "feature_names"):
         if content[key] is None:
             del content[key]  # so that older releases read the card
     try:
@@ -274,6 +279,15 @@ def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...
     if not np.isfinite(values).all():
         raise InvalidInputError("A card's centres must be finite numbers.")
     return tuple(tuple(row) for row in values.astype(float).tolist())
+
+
+def _check_feature_names(names: Any) -> tuple[str, ...]:
+    """Return names of columns, or say what is wrong with them."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise InvalidInputError("A card's feature_names must be a list of texts.")
+    if len(set(names)) < len(names):
+        raise InvalidInputError("A card's feature_names must differ from each other.")
+    return tuple(names)
 
 
 def _is_sha256(value: object) -> bool:

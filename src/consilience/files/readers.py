@@ -12,16 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
+from consilience._tables import column_names, in_order, is_table
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpzFile, read_npy
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, file_sha256, write_card
+from consilience.files.cells import read_cells
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 
 
-def read_rows(path: Path, option: str) -> NDArray[Any]:
-    """Return the rows (n, ...) of a .npy, .npz, .csv or .parquet file of numbers.
+def read_rows(path: Path, option: str) -> Any:
+    """Return the rows (n, ...) of a .npy, .npz, .csv or .parquet file.
 
     Parameters
     ----------
@@ -29,8 +31,17 @@ def read_rows(path: Path, option: str) -> NDArray[Any]:
         An .npz has them under ``X``, or as its only array; a .csv may have a header.
     option : str
         What named the file, for messages.
+
+    Returns
+    -------
+    array of numbers or pandas.DataFrame
+        A frame for a .parquet file, and for a .csv file with a header or with cells that are no numbers.
     """
-    values = _read_array(path, option, "X")
+    values = _read_file(path, option, "X")
+    if is_table(values):
+        if 0 in values.shape:
+            raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
+        return values
     if values.dtype.kind not in "biuf" or values.ndim < 2:
         raise InvalidInputError(
             f"{option}: {path} holds {values.dtype} of shape {values.shape}; "
@@ -46,7 +57,7 @@ def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
 
     An .npz has them under ``y``, or as its only array; a .csv or .parquet file is one column of them.
     """
-    values = _read_array(path, option, "y")
+    values: NDArray[Any] = np.asarray(_read_file(path, option, "y"))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (rows,):
@@ -149,7 +160,18 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
     return numbers if len(set(numbers)) == len(set(values)) else list(values)
 
 
-def _read_array(path: Path, option: str, key: str) -> NDArray[Any]:
+def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
+    """Return rows like those of X, of the file `data`: their columns in the same order, and as many."""
+    rows = in_order(read_rows(path, option), column_names(X), f"{option}: {path}")
+    got, expected = np.shape(rows)[1:], np.shape(X)[1:]
+    if got != expected:
+        raise InvalidInputError(
+            f"{option}: {path} has rows of shape {got}, and {data} of {expected}. Give rows of one kind."
+        )
+    return rows
+
+
+def _read_file(path: Path, option: str, key: str) -> Any:
     readers = {
         ".npy": _read_npy,
         ".npz": _read_npz,
@@ -184,14 +206,14 @@ def _read_npz(path: Path, key: str) -> NDArray[Any]:
         return archive.read(found[0])
 
 
-def _read_csv(path: Path, key: str) -> NDArray[Any]:
+def _read_csv(path: Path, key: str) -> Any:
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = list(csv.reader(file))
     if not any(lines):
         raise ValueError("it is empty")
     if key == "y":  # where an empty line is a row without a label
         return _read_label_lines([line or [""] for line in lines])
-    return _read_number_lines([line for line in lines if line])
+    return read_cells([line for line in lines if line])
 
 
 def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:
@@ -204,41 +226,16 @@ def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:
     return np.array([next(known) if value else None for value in values], dtype=object)
 
 
-def _read_number_lines(lines: list[list[str]]) -> NDArray[np.float64]:
-    header = not all(_is_number(cell) for cell in lines[0])
-    rows = lines[header:]
-    for number, row in enumerate(rows, start=1 + header):
-        if len(row) != len(rows[0]):
-            raise ValueError(f"line {number} has {len(row)} columns and the first has {len(rows[0])}")
-        wrong = next((cell for cell in row if not _is_number(cell)), None)
-        if wrong is not None:
-            raise ValueError(f"line {number} has {wrong!r}, which is no number")
-    if not rows:
-        raise ValueError("it has a header and no rows")
-    return np.array(rows, dtype=np.float64)
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _read_parquet(path: Path, key: str) -> NDArray[Any]:
+def _read_parquet(path: Path, key: str) -> Any:
     parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
     with parquet.ParquetFile(path) as file:
         table = file.read()
     # pandas writes its index as one more column
-    columns = [
-        table.column(i).to_numpy()
-        for i, name in enumerate(table.column_names)
-        if not name.startswith("__index_level_")
-    ]
-    if not columns:
+    kept = [name for name in table.column_names if not name.startswith("__index_level_")]
+    if not kept:
         raise ValueError("it has no columns")
-    return np.column_stack(columns)
+    require("pandas", extra="tables", purpose="Reading parquet")
+    return table.select(kept).to_pandas(ignore_metadata=True)
 
 
 def _read_text(path: Path) -> str:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
-from consilience.files.export import OPSET, PURPOSE, strip_notes
+from consilience.files.graph import OPSET, PURPOSE, strip_notes
 
 
 def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:

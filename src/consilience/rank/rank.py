@@ -15,6 +15,7 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience._progress import Progress, silent
+from consilience._tables import as_rows
 from consilience._validation import (
     check_choice,
     check_count,
@@ -199,6 +200,7 @@ def rank_teachers(
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
     check_number("confidence", confidence, above=0, below=1)
+    X = as_rows(X)
     classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
     labels, given, once = classes[codes], given_teachers(teachers), None

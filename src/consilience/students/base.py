@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from abc import ABC, abstractmethod
@@ -15,12 +16,21 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
+from consilience._tables import as_frame, as_rows, column_names, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, carded
-from consilience.files.export import finish, write_model
+from consilience.files.export import (
+    TOLERANCE,
+    check_export,
+    example_feed,
+    finish,
+    with_input_type,
+    write_model,
+)
 from consilience.kernels.expansion import sharpen
 from consilience.students.soft_label import SoftLabelStudent
+from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding
 from consilience.teachers import Teacher
 
 
@@ -29,6 +39,14 @@ class Origin(NamedTuple):
 
     description: str
     about: Mapping[str, str]
+
+
+class StudentRows(NamedTuple):
+    """Rows as a student sees them, the names of their columns, and what encoded them, if anything did."""
+
+    names: NDArray[Any] | None
+    encoder: TableEncoder | None
+    rows: Any
 
 
 class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
@@ -44,6 +62,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
         self._check_fitted()
+        X = self._student_input(X)
         if self.student_.scores == "logits":
             return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
         return sharpen(self.student_.predict_all(X, len(self.classes_)), self._student_temperature())
@@ -82,24 +101,59 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
                 details=details,
             )
             return target
-        model = finish(
-            self.student_.to_onnx(self._example),
-            classes=self.classes_,
-            columns=getattr(self.student_, "columns_", np.arange(len(self.classes_))),
-            temperature=self._student_temperature(),
-            scores=self.student_.scores,
-            metadata={"producer": "consilience", **origin.about},
-        )
+        model, names = self._as_onnx(origin), self._names_in()
         card = Card(
             name=target.stem,
             classes=tuple(self.classes_.tolist()),
             output="probabilities",
             description=origin.description,
             details=details,
+            feature_names=None if names is None else tuple(names),
         )
         with carded(target, card):
             write_model(model, target)
         return target
+
+    def _as_onnx(self, origin: Origin) -> Any:
+        """Return the classifier as an ONNX model, after a comparison with its own probabilities."""
+        rows, temperature = self._student_input(self._example), self._student_temperature()
+        model = self.student_.to_onnx(rows)
+        names, kinds = self._names_in(), self._column_kinds()
+        metadata = {"producer": "consilience", **origin.about}
+        if names is not None:
+            metadata["feature_names"] = json.dumps(names)
+        if kinds is not None:
+            metadata["feature_kinds"] = json.dumps(kinds)
+        if self.encoder_ is not None:
+            model = self.encoder_.prepend_to(model)
+        elif kinds is None:
+            model = with_input_type(model, self._example)
+        model = finish(
+            model,
+            classes=self.classes_,
+            columns=getattr(self.student_, "columns_", np.arange(len(self.classes_))),
+            temperature=temperature,
+            scores=self.student_.scores,
+            metadata=metadata,
+        )
+        tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
+        check_export(
+            model, example_feed(model, self._example, kinds), self.predict_proba(self._example), tolerance
+        )
+        return model
+
+    def _names_in(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _column_kinds(self) -> list[str] | None:
+        """Return what each column holds if the saved model has an input for each; else None."""
+        if self.encoder_ is not None:
+            return None if self.encoder_.only_numbers else self.encoder_.kinds
+        if not is_table(self._example) or is_numeric(self._example):
+            return None
+        frame = as_frame(self._example)
+        return [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
 
     def _check_target(self, target: Path, ending: str) -> None:
         """Raise unless the student can be saved under this name."""
@@ -125,15 +179,39 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _origin(self) -> Origin:
         """Return what the saved file says about where it comes from."""
 
-    def _keep_student(self, student: Any, X: Any) -> None:
+    def _read_rows(self, student: Any, X: Any) -> StudentRows:
+        """Return X as the student sees it: encoded, if it is a table of mixed columns and the student ours.
+
+        Raise where the student cannot learn from X; this is before any teacher is asked.
+        """
+        names = column_names(X)
+        check_rows(self.student, student, X)
+        if not encodes(self.student, student):
+            return StudentRows(names, None, X)
+        if not needs_encoding(X, takes_missing=self.student == "boosting"):
+            return StudentRows(names, None, X)
+        encoder = TableEncoder().fit(X)
+        return StudentRows(names, encoder, encoder.transform(X))
+
+    def _keep_student(self, student: Any, X: Any, rows: StudentRows) -> None:
         """Predict with this fitted student from now on."""
         self.student_ = student
         self.n_iter_: int | None = student.n_iter_
-        self._example = take_rows(X, slice(0, 2))
+        self.encoder_: TableEncoder | None = rows.encoder
+        self.encoding_: dict[Any, str] | None = None if rows.encoder is None else rows.encoder.encoding_
+        self._example = take_rows(X, example_rows(X))
+        for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
+            if hasattr(self, name):
+                delattr(self, name)
         if len(getattr(X, "shape", ())) > 1:
             self.n_features_in_ = int(X.shape[1])
-        elif hasattr(self, "n_features_in_"):  # from an earlier fit on other rows
-            del self.n_features_in_
+        if rows.names is not None:
+            self.feature_names_in_ = rows.names
+
+    def _student_input(self, X: Any) -> Any:
+        """Return new rows as the student sees them: columns in order, and encoded as in `fit`."""
+        X = in_order(as_rows(X), getattr(self, "feature_names_in_", None))
+        return X if self.encoder_ is None else self.encoder_.transform(X)
 
     def _check_fitted(self) -> None:
         check_fitted(self, "student_")

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress
+from consilience._tables import as_rows
 from consilience._validation import check_choice, check_temperature, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.unify.balance import inverse_mean
@@ -58,6 +59,10 @@ class SoftLabelClassifier(StudentClassifier):
         Epochs or iterations of the student, if it counts them.
     n_features_in_ : int
         Columns of X, if X has columns.
+    feature_names_in_ : (d,) array
+        Their names, if X is a table with names. New rows may have them in any order.
+    encoding_ : dict or None
+        What was done with each column of a table of mixed columns, in words; see docs/tables.md.
 
     Examples
     --------
@@ -108,6 +113,7 @@ class SoftLabelClassifier(StudentClassifier):
             raise InvalidInputError(
                 "requires y to be passed, but the target y is None: give soft labels or labels."
             )
+        X = as_rows(X)
         classes, Q = read_soft_labels(y, self.classes)
         rows = n_rows(X)
         if len(Q) != rows:
@@ -125,16 +131,23 @@ class SoftLabelClassifier(StudentClassifier):
         known = ~np.isnan(Q[:, 0])
         if not known.all():
             X, Q = take_rows(X, known), Q[known]
+        read = self._read_rows(student, X)
         class_weights, weights = self._class_weights(Q)
         seconds: dict[str, float] = {}
         with timed(seconds, "training"):
             fit_student(
-                student, X, Q, weights, loss=self.loss, temperature=temperature, progress=self.progress
+                student,
+                read.rows,
+                Q,
+                weights,
+                loss=self.loss,
+                temperature=temperature,
+                progress=self.progress,
             )
         # only now, so that a fit that fails changes nothing
         self.classes_, self.class_weights_, self.seconds_ = classes, class_weights, seconds
         self._temperature = temperature
-        self._keep_student(student, X)
+        self._keep_student(student, X, read)
         return self
 
     def _class_weights(self, Q: NDArray[Any]) -> tuple[NDArray[Any] | None, NDArray[Any]]:

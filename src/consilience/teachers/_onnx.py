@@ -27,6 +27,7 @@ from consilience.teachers._base import (
 )
 from consilience.teachers._features import pool
 from consilience.teachers._files import centres_of, open_source
+from consilience.teachers._onnx_columns import Columns, find_columns
 from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
 from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
 from consilience.teachers._onnx_safety import check_external_data
@@ -45,6 +46,9 @@ _DTYPES = {
     "tensor(int16)": np.int16,
     "tensor(int8)": np.int8,
     "tensor(uint8)": np.uint8,
+    "tensor(uint16)": np.uint16,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint64)": np.uint64,
     "tensor(bool)": np.bool_,
 }
 
@@ -63,6 +67,7 @@ class OnnxTeacher(Adapter):
     _signature: Signature
     _external: list[Path]
     _found: Scores
+    _columns: Columns
     _seen: Features | None
     _batch_size: int
     _device: str
@@ -92,6 +97,7 @@ class OnnxTeacher(Adapter):
     def _pass(self, X: Any, rows: int, tensor: str | None) -> tuple[Any, Any]:
         """Run the model over all rows, once, and fetch a tensor on the way."""
         session = self._open(tensor)
+        X = self._columns.in_order(X, self.name)
         inputs = session.get_inputs()
         fixed = _fixed_batch(inputs)
         size = fixed or self._batch_size
@@ -99,7 +105,7 @@ class OnnxTeacher(Adapter):
         for start in range(0, rows, size):
             part = take_rows(X, slice(start, start + size)) if rows > size else X
             count = min(size, rows - start)
-            feed = {item.name: self._column(part, item, len(inputs) > 1) for item in inputs}
+            feed = self._feed(part, inputs)
             if fixed and count < fixed:
                 feed = {key: _pad(value, fixed) for key, value in feed.items()}
             # a graph's input cannot be fetched, and need not be
@@ -133,6 +139,14 @@ class OnnxTeacher(Adapter):
         if self._found.margin and len(self.classes) == 2 and values.ndim == 2 and values.shape[1] == 1:
             return binary_logits(values)
         return values
+
+    def _feed(self, X: Any, inputs: list[Any]) -> dict[str, NDArray[Any]]:
+        """Return what the inputs of the model are fed."""
+        values = self._columns.values(X, self.name)
+        if values is None:
+            return {item.name: self._column(X, item, len(inputs) > 1) for item in inputs}
+        pairs = zip(inputs, values, strict=True)
+        return {item.name: _cast(part, item, self.name) for item, part in pairs}
 
     def _column(self, X: Any, item: Any, several: bool) -> NDArray[Any]:
         """Return what one input of the model is fed."""
@@ -241,7 +255,7 @@ def onnx_teacher(
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"
     teacher = OnnxTeacher(shown, found, options, output=output)
-    teacher._source, teacher._found = source, scores
+    teacher._source, teacher._found, teacher._columns = source, scores, find_columns(model)
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
     head = find_features(graph, scores.output, len(found), source)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
+from consilience._tables import as_rows
 from consilience._validation import (
     check_choice,
     check_count,
@@ -156,6 +157,10 @@ class Unifier(StudentClassifier):
         Epochs or iterations of the student, if it counts them.
     n_features_in_ : int
         Columns of X, if X has columns.
+    feature_names_in_ : (d,) array
+        Their names, if X is a table with names. New rows may have them in any order.
+    encoding_ : dict or None
+        What was done with each column of a table of mixed columns, in words; see docs/tables.md.
 
     Only `fit` sets them, at its end: a fit that fails leaves them as they were.
 
@@ -231,19 +236,21 @@ class Unifier(StudentClassifier):
             The teachers' outputs for X, from `score_teachers`: score once to compare methods.
         """
         self._check_params()
+        X = as_rows(X)
         student = self._make_student(X)
+        read = self._read_rows(student, X)
         seconds: dict[str, float] = {}
         scored = self._score(X, y, logits, seconds)
         Q = class_weights = pseudo_labels = pool_weights = None
         neighbor_weight = 0.0
         if self.train == "backprop":
             with timed(seconds, "training"):
-                self._train_backprop(student, X, scored)
+                self._train_backprop(student, read.rows, scored)
         else:
             Q, pool_weights, neighbor_weight = self._soft_labels(X, scored, seconds)
             class_weights = self._class_weights(Q, scored)
             with timed(seconds, "training"):
-                pseudo_labels = self._train(student, X, Q, class_weights, scored)
+                pseudo_labels = self._train(student, read.rows, Q, class_weights, scored)
         # All of it here and nothing before: a fit that fails leaves what was learnt before as it was.
         self.teachers_ = scored.teachers
         self.label_space_ = scored.space
@@ -258,7 +265,7 @@ class Unifier(StudentClassifier):
         self.seconds_ = seconds
         self._temperature = self.resolved_temperature
         self._about = self._describe()
-        self._keep_student(student, X)
+        self._keep_student(student, X, read)
         return self
 
     def label_space(self) -> LabelSpace:
@@ -269,7 +276,7 @@ class Unifier(StudentClassifier):
     def score_teachers(self, X: Any) -> Floats:
         """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`."""
         self._check_params()
-        return self._score_teachers(*self._open_teachers(), X)
+        return self._score_teachers(*self._open_teachers(), as_rows(X))
 
     def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Floats:
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
@@ -277,6 +284,7 @@ class Unifier(StudentClassifier):
         Columns are in the order of ``label_space().classes``.
         """
         self._check_params()
+        X = as_rows(X)
         return self._soft_labels(X, self._score(X, y, logits, {}), {}).soft_labels
 
     def _estimate(self, X: Any, y: Any) -> Estimate:
@@ -375,14 +383,14 @@ class Unifier(StudentClassifier):
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
         with timed(seconds, "scoring"):
             teachers, space = self._open_teachers()
+            # labels first: teachers may take hours
+            labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
+            _check_count("y has", len(labels), rows)
             if logits is None:
                 packed = self._score_teachers(teachers, space, X)
             else:
                 packed = check_packed_logits(logits, space)
-        labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
-        for what, count in (("y has", len(labels)), ("logits have", len(packed))):
-            if count != rows:
-                raise InvalidInputError(f"{what} {count} rows and X has {rows}.")
+                _check_count("logits have", len(packed), rows)
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered = answered.any(axis=1) | (labels >= 0)
         check_coverage(covered)
@@ -501,3 +509,8 @@ class Unifier(StudentClassifier):
 
     def _origin(self) -> Origin:
         return Origin(f"Unified from {len(self.teachers_)} teachers.", self._about)
+
+
+def _check_count(what: str, count: int, rows: int) -> None:
+    if count != rows:
+        raise InvalidInputError(f"{what} {count} rows and X has {rows}.")

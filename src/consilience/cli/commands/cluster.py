@@ -58,7 +58,7 @@ def cluster(
     check_count("seed", seed, at_least=0)
     check_count("n_jobs", jobs)
     rows = readers.read_rows(data, "--data")
-    X = rows.reshape(len(rows), -1)
+    X = rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     classes = None if truth is None else readers.read_labels(truth, len(X), "--truth")
     with console.progress_bars(quiet=quiet) as progress:

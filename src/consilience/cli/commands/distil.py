@@ -108,9 +108,9 @@ def distil(
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
-    test = read_test(test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
+    test = read_test(test_data, test_labels, X, data)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
             open_teachers(files, classes) or None,
@@ -127,7 +127,6 @@ def distil(
             random_state=seed,
         )
         fit_on(distiller, X, y, data, "The student")
-        distiller.save(out)
         labels_only = None
         if compare:
             labels_only = CrossTaskDistiller(
@@ -135,6 +134,7 @@ def distil(
             )
             fit_on(labels_only, X, y, data, "The student")
     view = distiller_view(distiller, labels_only, [kind(file) for file in files], test)
+    distiller.save(out)  # last: a run that fails writes nothing
     view |= {"n_rows": len(X), "out": text(out)}
     console.show_json(view) if as_json else show_distilled(view)
 
@@ -165,12 +165,13 @@ def distiller_view(
     test : (X, y) or None
         Rows to measure the accuracy on.
     """
-    from consilience.cli.console import student_name
+    from consilience._validation import take_rows
+    from consilience.cli.console import encoding_view, student_name
     from consilience.labels import read_labels
 
     if test is not None:  # rows without a label have nothing to be compared with
         classes, codes = read_labels(test[1], where="--test-labels", at_least=0)
-        test = test[0][codes >= 0], classes[codes[codes >= 0]]
+        test = take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
     checks = {check.name: check for check in distiller.checks_}
     teachers = []
     for teacher, file, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
@@ -196,6 +197,7 @@ def distiller_view(
         "temperature": distiller.temperature,
         "seed": distiller.random_state,
         "student": student_name(distiller.student_),
+        "encoding": encoding_view(distiller),
         "accuracy": float(distiller.score(*test)) if test is not None and len(test[1]) else None,
         "accuracy_labels_only": float(labels_only.score(*test))
         if labels_only is not None and test is not None and len(test[1])
@@ -208,7 +210,7 @@ def distiller_view(
 def show_distilled(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience distil``."""
     from consilience._words import shorten
-    from consilience.cli.console import console, escape, facts_table, plain_table
+    from consilience.cli.console import console, escape, facts_table, plain_table, show_encoding
 
     out = console()
     table = plain_table(
@@ -226,6 +228,7 @@ def show_distilled(view: Mapping[str, Any]) -> None:
             adds,
         )
     out.print(table)
+    show_encoding(view["encoding"])
 
     def share(name: str) -> str | None:
         return None if view[name] is None else f"{100 * view[name]:.1f}% of {view['n_test']} test rows"

@@ -106,6 +106,7 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.labels import LabelSpace
     from consilience.unify.scored import Estimate
     from consilience.unify.soft_labels import METHOD_NAMES, check_options
     from consilience.unify.unifier import Unifier
@@ -119,12 +120,18 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data)
-    test = read_test(test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
+    teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
+
+    def check_test_labels(y: Any) -> None:
+        space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")
+        space.encode(y, "--test-labels")
+
+    test = read_test(test_data, test_labels, X, data, check_test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
-            open_teachers(teacher, classes),
+            teachers,
             None if student == "auto" else student,
             method,  # type: ignore[arg-type]
             train,  # type: ignore[arg-type]
@@ -135,7 +142,7 @@ def unify(
             n_neighbors=n_neighbors,
             tol=tol,
             max_iter=max_iter,
-            aliases=readers.read_aliases(aliases),
+            aliases=other_names,
             threshold=threshold,
             cache=cache,
             batch_size=batch_size,
@@ -146,7 +153,6 @@ def unify(
             estimate = unifier._estimate(X, y)
         else:
             fitted = fit_on(unifier, X, y, data, "The student")
-            unifier.save(out)
             estimate = Estimate(
                 fitted.soft_labels_,
                 fitted.label_space_,
@@ -157,9 +163,12 @@ def unify(
                 fitted.seconds_,
             )
     tell_unused_aliases(estimate.label_space)
+    view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
+    # files last: a run that fails writes none
+    if out is not None:
+        unifier.save(out)
     if soft_labels is not None and estimate.soft_labels is not None:
         readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
-    view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
     view |= {"out": text(out), "soft_labels": text(soft_labels)}
     (console.show_json if as_json else console.show_unified)(view)
 

@@ -1,0 +1,356 @@
+"""Tables of mixed columns as numbers that any student learns from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import OneHotEncoder
+
+from consilience._tables import (
+    Kind,
+    as_frame,
+    column_names,
+    has_missing,
+    in_order,
+    is_numeric,
+    is_table,
+    kind_of,
+    quoted,
+    read_numbers,
+    read_texts,
+    read_times,
+)
+from consilience._validation import check_fitted, n_rows
+from consilience._words import counted, visible
+from consilience.exceptions import InvalidInputError
+from consilience.files.table_graph import GraphColumn, prepend_columns
+from consilience.kernels.calendar import time_parts
+from consilience.students.soft_label import SoftLabelStudent
+
+MAX_VALUES = 40
+"""The most values of a text column that get a column of their own; the others share one."""
+EXAMPLES = 64
+"""How many rows are kept to compare a saved model with."""
+LEAST_SHARE = 0.1
+"""A text column whose values recur in fewer of the rows is dropped: names, keys, free text."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """What was decided for one column.
+
+    Attributes
+    ----------
+    name : str or int
+    kind : str
+        What it holds.
+    dtype : numpy.dtype
+        The type of its values in a saved model.
+    note : str
+        What was done with it, in words.
+    values : OneHotEncoder or None
+        For texts.
+    used : bool
+    """
+
+    name: Any
+    kind: Kind
+    dtype: np.dtype[Any]
+    note: str
+    values: Any = None
+    used: bool = True
+
+    @property
+    def width(self) -> int:
+        """How many numbers there are before missing ones are filled."""
+        return 0 if not self.used or self.kind == "text" else N_PARTS if self.kind == "time" else 1
+
+
+N_PARTS = 5
+
+
+def needs_encoding(X: Any, *, takes_missing: bool) -> bool:
+    """Tell whether a student of numbers needs `TableEncoder` for X."""
+    return is_table(X) and not (is_numeric(X) and (takes_missing or not has_missing(X)))
+
+
+def encodes(given: Any, student: Any) -> bool:
+    """Tell whether a student needs numbers and is ours: a named one, the default, or a network.
+
+    Parameters
+    ----------
+    given : object
+        The option ``student=``.
+    student : object
+        What `make_student` made of it.
+    """
+    if student.scores == "logits":
+        return True
+    return (given is None or isinstance(given, str)) and not isinstance(student, SoftLabelStudent)
+
+
+def check_rows(given: Any, student: Any, X: Any) -> None:
+    """Raise where X is a table, an image or a text in the wrong place.
+
+    The parameters are those of `encodes`, and the rows.
+    """
+    if isinstance(student, SoftLabelStudent):
+        if is_table(X) and type(student.estimator).__name__ == "NgramClassifier":
+            raise InvalidInputError(
+                f"X is a table with the columns {quoted(list(X.columns), 5)}, and the student learns from "
+                "texts. Give the column that holds them as a list: X['text'].tolist()."
+            )
+        return
+    if is_table(X) or not encodes(given, student) or not hasattr(X, "dtype"):
+        return
+    shape, dtype = np.shape(X), X.dtype
+    if student.scores == "probabilities" and len(shape) > 2:
+        raise InvalidInputError(
+            f"X has shape {shape}, such as images have, and {{argument}} learns from a table (n, d). Give "
+            "X.reshape(len(X), -1), or use {remedy}.",
+            argument="student",
+            value=given,
+            remedy=("student", "torch"),
+        )
+    if isinstance(X, np.ndarray) and len(shape) > 1 and _has_texts(X):
+        raise InvalidInputError(
+            f"X is an array of {dtype} of shape {shape} with texts in it. Give a pandas data frame: its "
+            "columns have types, so each can be encoded."
+        )
+    if given not in ("boosting", "forest"):  # trees learn from missing values
+        _check_finite(X)
+
+
+def _check_finite(X: Any) -> None:
+    if not isinstance(X, np.ndarray) or X.dtype.kind != "f" or X.size == 0:
+        return
+    if np.isfinite(X.min()) and np.isfinite(X.max()):
+        return
+    bad = ~np.isfinite(X).reshape(len(X), -1).all(axis=1)
+    raise InvalidInputError(
+        f"The student cannot learn from X: it contains NaN or infinity in row {{row}} "
+        f"({counted(int(bad.sum()), 'such row')}). Fill missing values, or give a data frame: those in its "
+        "columns are filled for you.",
+        row=int(np.flatnonzero(bad)[0]),
+    )
+
+
+def _has_texts(values: NDArray[Any]) -> bool:
+    if values.dtype.kind != "O":
+        return values.dtype.kind in "UST"
+    return any(isinstance(cell, str) for cell in values[:100].flat)
+
+
+def example_rows(X: Any) -> NDArray[np.intp]:
+    """Return up to 64 rows of X, evenly spaced, and some with a missing value where there are such."""
+    n = n_rows(X)
+    rows = np.unique(np.linspace(0, n - 1, min(n, EXAMPLES)).astype(np.intp))
+    missing = np.flatnonzero(_rows_with_missing(X))
+    return np.union1d(rows, missing[:: max(1, len(missing) // 16)][:16])
+
+
+def _rows_with_missing(X: Any) -> Any:
+    if is_table(X):
+        if not needs_encoding(X, takes_missing=False):
+            return ()
+        return as_frame(X).isna().to_numpy().any(axis=1)
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f" or not np.isnan(X.min(initial=0)):
+        return ()
+    return np.isnan(X).any(axis=1)
+
+
+class TableEncoder(BaseEstimator):
+    """Turn a table of mixed columns into numbers (n, d).
+
+    Numbers and booleans stay, and missing ones become the median; a further column says where they were
+    missing. Dates become days since 1970, the season (sine and cosine), the weekday and the hour. Texts and
+    categories are one-hot encoded: up to 40 frequent values get a column each, and the others share one.
+    Columns whose values hardly recur (names, keys, free text) are dropped.
+
+    Attributes
+    ----------
+    columns_ : list of Column
+    encoding_ : dict
+        What was done with each column, in words.
+    feature_names_in_ : (d,) array, if the columns have names
+
+    Examples
+    --------
+    >>> import pandas
+    >>> frame = pandas.DataFrame({"age": [30, None, 50], "city": ["Ulm", "Bonn", "Ulm"]})
+    >>> encoder = TableEncoder().fit(frame)
+    >>> encoder.transform(frame).tolist()
+    [[30.0, 0.0, 0.0, 1.0], [40.0, 1.0, 1.0, 0.0], [50.0, 0.0, 0.0, 1.0]]
+    """
+
+    def fit(self, X: Any, y: Any = None) -> TableEncoder:
+        """Decide what to do with each column."""
+        names, frame = column_names(X), as_frame(X)
+        columns = [_examine(frame.iloc[:, i], label) for i, label in enumerate(frame.columns)]
+        if not any(column.used for column in columns):
+            raise InvalidInputError(
+                f"No column of X can be learnt from: {_listed(columns)}. For texts, give one column as a "
+                "list: X['text'].tolist()."
+            )
+        table = self._numbers(columns, frame)
+        # one column more than is needed, so that a table of texts has something to fill
+        imputer = SimpleImputer(strategy="median", add_indicator=True)
+        imputer.fit(np.column_stack([np.zeros(len(frame)), table]))
+        self.columns_, self._imputer = columns, imputer
+        self.encoding_ = {column.name: self._note(column) for column in columns}
+        self.n_features_in_ = len(columns)
+        if names is not None:
+            self.feature_names_in_ = names
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Return the numbers (n, d)."""
+        check_fitted(self, "columns_")
+        frame = as_frame(self._as_table(X))
+        filled = self._imputer.transform(
+            np.column_stack([np.zeros(len(frame)), self._numbers(self.columns_, frame)])
+        )
+        parts = [filled[:, 1:]]
+        for i, column in enumerate(self.columns_):
+            if column.values is not None:
+                texts = read_texts(frame.iloc[:, i], column.name)
+                parts.append(column.values.transform(texts[:, None]))
+        return np.hstack(parts)
+
+    def prepend_to(self, model: Any) -> Any:
+        """Return an ONNX model of the encoded numbers as one that takes an input per column.
+
+        If all columns are numbers, it takes one matrix ``X``.
+        """
+        check_fitted(self, "columns_")
+        fill, marked = self._imputer.statistics_[1:], self._imputer.indicator_.features_ - 1
+        if self.only_numbers:
+            dtype = np.result_type(*(column.dtype for column in self.columns_))
+            matrix = GraphColumn("X", "number", dtype, width=len(self.columns_))
+            return prepend_columns(model, [matrix], fill, marked)
+        named, columns = hasattr(self, "feature_names_in_"), []
+        for i, column in enumerate(self.columns_):
+            if not column.used:
+                continue
+            name = str(column.name) if named and column.name else f"column_{i}"
+            keys, rows = (), None
+            if column.values is not None:
+                keys = tuple(column.values.categories_[0].tolist())
+                unknown = "".join(keys) + "?"  # longer than every value, so it is none of them
+                rows = column.values.transform(np.array([*keys, unknown], dtype=object)[:, None])
+            columns.append(GraphColumn(name, column.kind, column.dtype, keys, rows))
+        return prepend_columns(model, columns, fill, marked)
+
+    @property
+    def only_numbers(self) -> bool:
+        """Whether every column holds numbers, some of which are missing."""
+        return all(column.used and column.kind == "number" for column in self.columns_)
+
+    @property
+    def kinds(self) -> list[str]:
+        """What each column holds; ``"unused"`` for those that are dropped."""
+        return [column.kind if column.used else "unused" for column in self.columns_]
+
+    def _as_table(self, X: Any) -> Any:
+        """Return X as a table with the columns of `fit`; an array is taken by position."""
+        X = in_order(X, getattr(self, "feature_names_in_", None))
+        if not is_table(X):
+            import pandas
+
+            values = np.asarray(X)
+            if values.ndim == 2:
+                X = pandas.DataFrame(values).infer_objects()
+        width = X.shape[1] if is_table(X) else None
+        if width != self.n_features_in_:
+            got = f"X has shape {np.shape(X)}" if width is None else f"X has {counted(width, 'column')}"
+            raise InvalidInputError(
+                f"{got}; the model was fitted on a table of {counted(self.n_features_in_, 'column')}."
+            )
+        return X
+
+    def _numbers(self, columns: list[Column], frame: Any) -> NDArray[np.float64]:
+        """Return numbers, booleans and times (n, d), with NaN where they are missing."""
+        table = np.empty((len(frame), sum(column.width for column in columns)))
+        place = 0
+        for i, column in enumerate(columns):
+            if column.width == 0:
+                continue
+            read = read_times if column.kind == "time" else read_numbers
+            values = read(frame.iloc[:, i], column.name)
+            part = table[:, place : place + column.width]
+            part[:] = time_parts(values) if column.kind == "time" else values[:, None]
+            place += column.width
+        return table
+
+    def _note(self, column: Column) -> str:
+        """Return what was done with a column, with the number that stands for missing ones."""
+        if column.width == 0:
+            return column.note
+        place = sum(c.width for c in self.columns_[: self.columns_.index(column)])
+        if place + 1 not in self._imputer.indicator_.features_:
+            return column.note
+        fill = "" if column.kind == "time" else f" {self._imputer.statistics_[place + 1]:g}"
+        return f"{column.note}; missing values became the median{fill} and are marked"
+
+
+def _examine(column: Any, name: Any) -> Column:
+    """Decide what to do with a column."""
+    kind = kind_of(column)
+    missing = bool(column.isna().any())
+    double = np.dtype(np.float64)
+    if kind == "other":
+        raise InvalidInputError(_no_column(column, name))
+    if kind == "empty" or bool(column.isna().all()):
+        return Column(name, "empty", double, "dropped: it has no values", used=False)
+    if kind == "number":
+        own = column.dtype
+        kept = isinstance(own, np.dtype) and own.kind in "iuf" and own.itemsize <= 8 and own != np.float16
+        return Column(name, kind, own if kept else double, "number")
+    if kind == "truth":
+        return Column(name, kind, double if missing else np.dtype(bool), "true or false, as 1 or 0")
+    if kind == "duration":
+        return Column(name, kind, double, "time span, in seconds")
+    if kind == "time":
+        return Column(name, kind, double, "date: days since 1970, season, weekday, hour")
+    return _examine_texts(read_texts(column, name), name)
+
+
+def _examine_texts(texts: NDArray[Any], name: Any) -> Column:
+    dtype = np.dtype(object)
+    values, counts = np.unique(texts.astype(str), return_counts=True)
+    if len(values) == 1:
+        return Column(name, "text", dtype, "dropped: it has one value", used=False)
+    frequent = np.sort(counts)[::-1][:MAX_VALUES]
+    if len(values) > MAX_VALUES and frequent[frequent > 1].sum() < LEAST_SHARE * len(texts):
+        note = f"dropped: {len(values)} different texts, which hardly recur"
+        return Column(name, "text", dtype, note, used=False)
+    encoder = OneHotEncoder(
+        handle_unknown="infrequent_if_exist", max_categories=MAX_VALUES + 1, sparse_output=False
+    ).fit(texts[:, None])
+    rest = len(values) - MAX_VALUES
+    note = (
+        f"one-hot of {len(values)} values"
+        if rest <= 1
+        else (f"one-hot of its {MAX_VALUES} most frequent values; {rest} others share a column")
+    )
+    if "" in values:
+        note += ", missing ones among them"
+    return Column(name, "text", dtype, note, encoder)
+
+
+def _no_column(column: Any, name: Any) -> str:
+    cells = column.dropna()
+    held = type(cells.iloc[0]).__name__ if len(cells) else str(column.dtype)
+    advice = "Give numbers, texts, categories, booleans or dates."
+    if len(cells) and np.ndim(cells.iloc[0]) > 0:
+        advice = "For images and vectors, give an array (n, ...) in place of a table: np.stack(X[column])."
+    return f"Column {name!r} of X holds {held} objects ({column.dtype}), which cannot be encoded. {advice}"
+
+
+def _listed(columns: list[Column]) -> str:
+    return "; ".join(f"{visible(repr(column.name))} is {column.note}" for column in columns[:5])

@@ -1,0 +1,151 @@
+"""Tables on the command line: names, mixed columns, and checks before any teacher is asked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pandas = pytest.importorskip("pandas")
+pytest.importorskip("skl2onnx")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
+from consilience.cli.commands import app  # noqa: E402
+from consilience.teachers._onnx import OnnxTeacher  # noqa: E402
+
+NAMES = np.array(["cold", "flu", "well"])
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def patients(n: int, seed: int) -> tuple[Any, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=n)
+    frame = pandas.DataFrame(
+        {
+            "fever": rng.normal(37 + 2 * (y == 1), 0.4).round(2),
+            "cough": np.where(rng.uniform(size=n) < np.where(y == 0, 0.9, 0.1), "dry", "none"),
+            "smokes": rng.uniform(size=n) < 0.5,
+            "seen": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(rng.integers(0, 300, n), unit="D"),
+        }
+    )
+    frame.loc[::9, "fever"] = np.nan
+    return frame, y
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tables")
+    X, y = patients(300, 0)
+    for name, known in (("one", y < 2), ("two", y > 0)):
+        model = SoftLabelClassifier("logistic").fit(X[known], NAMES[y[known]])
+        model.save(root / f"{name}.onnx")
+    X, y = patients(200, 1)
+    X.to_csv(root / "X.csv", index=False)
+    X.to_parquet(root / "X.parquet")
+    test, truth = patients(100, 2)
+    test[test.columns[::-1]].to_csv(root / "test.csv", index=False)
+    test.to_csv(root / "plain.csv", index=False, header=False)
+    test.drop(columns="fever").to_csv(root / "narrow.csv", index=False)
+    pandas.DataFrame({"label": NAMES[truth]}).to_csv(root / "y_test.csv", index=False)
+    pandas.DataFrame({"label": NAMES[y]}).to_csv(root / "y.csv", index=False)
+    (root / "wrong.csv").write_text("label\n" + "plague\n" * 100)
+    return root
+
+
+def unify(folder: Path, out: Path, *words: Any, data: str = "X.csv") -> Any:
+    teachers = ("-t", folder / "one.onnx", "-t", folder / "two.onnx")
+    return run("unify", *teachers, "--data", folder / data, "--out", out, "--student", "logistic", *words)
+
+
+@pytest.mark.parametrize("data", ["X.csv", "X.parquet"])
+def test_unify_on_a_mixed_table(data: str, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "unified.onnx"
+    test = ("--test-data", folder / "test.csv", "--test-labels", folder / "y_test.csv")
+    result = unify(folder, out, *test, "--json", data=data)
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    assert view["accuracy"] > 0.75
+    assert view["encoding"]["cough"] == "one-hot of 2 values"
+    assert view["encoding"]["fever"].startswith("number; missing values became the median 3")
+    assert view["encoding"]["smokes"] == "true or false, as 1 or 0"
+    assert view["encoding"]["seen"].startswith("date")
+    X, y = patients(100, 2)
+    teacher = as_teacher(out)
+    right = teacher.classes[teacher.predict_logits(X).argmax(axis=1)] == NAMES[y]
+    assert right.mean() == pytest.approx(view["accuracy"])
+
+
+def test_the_summary_says_what_was_done_with_each_column(folder: Path, tmp_path: Path) -> None:
+    result = unify(folder, tmp_path / "unified.onnx")
+    assert result.exit_code == 0, result.output
+    assert "what the student learns from" in result.stdout
+    assert "true or false, as 1 or 0" in result.stdout
+
+
+def test_distil_on_a_mixed_table(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "student.onnx"
+    result = run(
+        "distil", "-t", folder / "one.onnx", "--data", folder / "X.csv", "--labels", folder / "y.csv",
+        "--out", out, "--student", "logistic", "--no-check", "--json",
+        "--test-data", folder / "test.csv", "--test-labels", folder / "y_test.csv",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    assert view["accuracy"] > 0.75
+    assert set(view["encoding"]) == {"fever", "cough", "smokes", "seen"}
+
+
+def test_reversed_test_rows_give_the_same_accuracy(folder: Path, tmp_path: Path) -> None:
+    figures = []
+    for name in ("test.csv", "plain.csv"):  # other columns first, and no header
+        words = ("--test-data", folder / name, "--test-labels", folder / "y_test.csv", "--json")
+        figures.append(json.loads(unify(folder, tmp_path / "u.onnx", *words).stdout)["accuracy"])
+    assert figures[0] == figures[1] > 0.75
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--test-data narrow.csv --test-labels y_test.csv", "narrow.csv lacks the column 'fever'"),
+        ("--test-data test.csv --test-labels wrong.csv", "--test-labels"),
+        ("--test-data test.csv --test-labels y.csv", r"expected (100,)"),
+        ("--labels wrong.csv", "expected (200,)"),
+        ("--labels unknown.csv", "plague"),
+        ("--train backprop", "--train backprop estimates no soft labels"),
+    ],
+)
+def test_faults_are_found_before_teachers_are_asked(
+    words: str, expected: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "unknown.csv").write_text("label\n" + "plague\n" * 200)
+
+    def asked(*_: Any) -> None:
+        raise AssertionError("a teacher was asked")
+
+    monkeypatch.setattr(OnnxTeacher, "_pass", asked)
+    files = [folder / word if word.endswith(".csv") else word for word in words.split()]
+    result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz", *files)
+    assert result.exit_code == 2, result.output
+    assert expected in " ".join(result.output.split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_fails_writes_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("consilience.students.base.check_export", fail)
+    result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz")
+    assert result.exit_code == 2
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,109 @@
+"""Tables: names, order, and what columns hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience import CollisionClassifier, CollisionClustering, InvalidInputError
+from consilience._tables import (
+    as_rows,
+    column_names,
+    column_values,
+    has_missing,
+    in_order,
+    is_numeric,
+    kind_of,
+    name_problem,
+    number_advice,
+)
+
+pandas = pytest.importorskip("pandas")
+
+FRAME = pandas.DataFrame({"a": [1.0, 2.0], "b": [3, 4]})
+
+
+def test_names_in_order() -> None:
+    assert in_order(FRAME, ["a", "b"]) is FRAME
+    assert in_order(FRAME, None) is FRAME
+    turned = in_order(FRAME[["b", "a"]], ["a", "b"])
+    pandas.testing.assert_frame_equal(turned, FRAME)
+
+
+@pytest.mark.parametrize("rows", [np.eye(3), [[1], [2, 3]], ["a", "b"], np.arange(2)])
+def test_rows_that_do_not_fit_the_names_are_left_to_the_model(rows: Any) -> None:
+    assert in_order(rows, ["a", "b"]) is rows
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    problem = name_problem([], [f"c{i}" for i in range(20)])
+    assert "lacks the columns 'c0', 'c1', 'c2', 'c3', 'c4', 'c5', 'c6', 'c7' and 12 more." in problem
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (FRAME, True),
+        (pandas.DataFrame({"a": [True, False]}), True),
+        (FRAME.assign(c=[True, False]), False),
+        (FRAME.assign(c=pandas.array([1, None], "Int64")), False),
+        (FRAME.assign(c=["x", "y"]), False),
+        (FRAME.assign(c=pandas.to_datetime(["2020-01-01", "2020-01-02"])), False),
+    ],
+)
+def test_numeric_tables(frame: Any, expected: bool) -> None:
+    assert is_numeric(frame) == expected
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_missing_numbers_are_found(library: str) -> None:
+    make = pytest.importorskip(library).DataFrame
+    assert not has_missing(make({"a": [1.0, 2.0], "b": [3, 4]}))
+    assert not has_missing(make({"a": [1, 2], "b": [3, 4]}))
+    assert has_missing(make({"a": [1.0, float("nan")], "b": [3, 4]}))
+    assert has_missing(make({"a": [1.0, None], "b": [3.0, 4.0]}))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (["x", None], "text"),
+        (pandas.Categorical([1, 2]), "text"),
+        (pandas.array(["x", None], "string"), "text"),
+        ([1, "x"], "text"),
+        ([1, None], "number"),
+        ([True, None], "truth"),
+        (pandas.array([True, None], "boolean"), "truth"),
+        ([None, None], "empty"),
+        ([{}, {}], "other"),
+        ([1j, 2j], "other"),
+        (pandas.period_range("2020", periods=2, freq="M"), "other"),
+    ],
+)
+def test_kinds(values: Any, expected: str) -> None:
+    assert kind_of(pandas.Series(values)) == expected
+
+
+def test_values_of_columns_for_a_graph() -> None:
+    frame = pandas.DataFrame({"t": ["x", None], "n": [1, 2], "w": [1.5, None], "u": [0, 0]})
+    texts, whole, numbers = column_values(frame, ["text", "number", "number", "unused"])
+    assert texts.tolist() == [["x"], [""]]
+    assert whole.dtype == np.int64
+    assert np.isnan(numbers[1, 0])
+
+
+def test_arrow_tables_become_frames() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
+    assert column_names(as_rows(table)).tolist() == ["a", "b"]
+    assert column_names(as_rows(table.to_batches()[0])).tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("model", [CollisionClassifier(), CollisionClustering(2)])
+def test_models_of_numbers_name_the_other_columns(model: Any) -> None:
+    frame = FRAME.assign(city=["Ulm", "Bonn"])
+    with pytest.raises(InvalidInputError, match=r"These columns hold no numbers: 'city'\. Encode them first"):
+        model.fit(frame, [0, 1])
+    assert number_advice(FRAME) == ""
