@@ -184,7 +184,7 @@ def test_without_options_a_command_does_what_the_library_does(
 BAD_VALUES = {
     "unify": ["--student tree", "--balance maybe", "--method mfp", "--train never", "--temperature 0",
               "--batch-size 0", "--seed -1", "--method ce --tol 0", "--method ce --max-iter 0",
-              "--soft-labels u.npz"],
+              "--soft-labels u.npz", "--test-data X.npy", "--test-labels y.npy"],
     "distil": ["--student tree", "--loss sink", "--cost dear", "--seed -1", "--out s.pkl", "--compare",
                "--test-data X.npy", "--test-labels y.npy"],
     "rank": ["--csv r.txt", "--seed -1"],

@@ -138,22 +138,27 @@ def _common(
     """
 
 
+def check_test_options(data: Path | None, labels: Path | None) -> None:
+    """Raise if only one of the two files is given."""
+    if (data is None) != (labels is None):
+        raise InvalidInputError("--test-data and --test-labels go together.")
+
+
 def read_test(
     data: Path | None, labels: Path | None, X: Any, of: Path, check: Callable[[Any], object] | None = None
 ) -> tuple[Any, Any] | None:
-    """Return the test rows and their labels; None if neither is given.
+    """Return the test rows and their labels; None if they are not given.
 
     Parameters
     ----------
     data, labels : Path or None
+        Both or none: see `check_test_options`.
     X : rows
         The rows of the file `of`: test rows have the same columns, in any order.
     of : Path
     check : callable, optional
         Raises where the labels cannot be used.
     """
-    if (data is None) != (labels is None):
-        raise InvalidInputError("--test-data and --test-labels go together.")
     if data is None or labels is None:
         return None
     from consilience.files import readers

@@ -21,6 +21,7 @@ from consilience.cli.app import (
     TestData,
     TestLabels,
     app,
+    check_test_options,
     fit_on,
     kind,
     open_teachers,
@@ -106,6 +107,7 @@ def distil(
     weight = _number(teacher_weight)
     if not files and loss != "none" and weight != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
+    check_test_options(test_data, test_labels)
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
     X = readers.read_rows(data, "--data")

@@ -21,6 +21,7 @@ from consilience.cli.app import (
     TestData,
     TestLabels,
     app,
+    check_test_options,
     fit_on,
     kind,
     open_teachers,
@@ -119,6 +120,7 @@ def unify(
     check_options(method, heat, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
+    check_test_options(test_data, test_labels)
     _check_outputs(out, soft_labels, train, test_data)
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
