@@ -16,7 +16,7 @@ from consilience.unify.matching import LEAST_ROWS, Matched, answered_twice, matc
 
 # How well a pair of columns must agree, how many pairs of two teachers must do so, and what share of the
 # smaller label set they must be. One pair alone may be twins: dolphins for one teacher, whales for the other.
-STRONG, PAIRS, SHARE = 0.6, 2, 0.25
+STRONG, PAIRS, SHARE = 0.65, 2, 0.25
 # What share of the names that two teachers share must be two classes, and how much better one of them must
 # agree with another class, as in a list whose order was changed. Poor teachers agree with nothing.
 SHARE_OF_NAMES, BETTER = 0.5, 0.3

@@ -37,17 +37,21 @@ def suggest_aliases(
     """Suggest which classes of different teachers are one, and which that share a name are two.
 
     If two teachers mean the same class, they rank the same rows of X first, whatever they call it. For each
-    column of each teacher, r is the rank of a row (1 for the row that the teacher finds most like the class,
-    by log-odds). The *agreement* of two columns is the correlation of r^-0.7 over the rows. The few surest
-    rows decide: a teacher gives rows of classes that it does not know to the nearest one that it has, but
-    seldom as surely as that class's own rows.
+    column of each teacher, a is the rank of a row as a share of all (lowest for the row that the teacher
+    finds most like the class, by log-odds). The *agreement* of two columns is the correlation over rows of
+
+        1 / (a + 0.08 / L)
+
+    Here L is about the number of classes: the geometric mean of the size of the largest label set and the
+    number of names. So the few surest rows decide. A teacher gives rows of classes that it does not know to
+    the nearest one that it has, but seldom as surely as that class's own rows.
 
     Columns with one name begin as one group, unless they hardly agree (less than 0.02 on at least 100 rows):
     such names are likely two classes. The two groups that agree best on average are then joined, again and
     again, if they agree well enough. Groups that hold classes of one teacher are never joined. So matches are
     one-to-one, and they hold across more than two teachers. With 1,000 rows or more, the agreement must be at
-    least 0.37 + 0.3 / k, where k is the number of classes of the smaller teacher. With n < 1000 rows, 0.37 is
-    multiplied by (1000 / n)^0.3. Names that are spelt alike (0.8 or more) need 0.2 less.
+    least 0.42 + 0.3 / k, where k is the number of classes of the smaller teacher. With n < 1000 rows, 0.42 is
+    multiplied by (1000 / n)^0.2. Names that are spelt alike (0.8 or more) need 0.2 less.
 
     Nothing is applied. Look at the rows, and pass what you believe to ``Unifier(aliases=...)``.
 

@@ -25,7 +25,6 @@ from consilience.cli.app import (
     kind,
     open_teachers,
     read_test,
-    tell_unused_aliases,
     text,
 )
 from consilience.exceptions import InvalidInputError
@@ -148,7 +147,6 @@ def unify(
                 fitted.pool_weights_,
                 fitted.seconds_,
             )
-    tell_unused_aliases(estimate.label_space)
     if soft_labels is not None and estimate.soft_labels is not None:
         readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
     view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
