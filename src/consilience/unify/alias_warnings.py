@@ -21,7 +21,7 @@ STRONG, PAIRS, SHARE = 0.65, 2, 0.25
 # agree with another class, as in a list whose order was changed. Poor teachers agree with nothing.
 SHARE_OF_NAMES, BETTER = 0.5, 0.3
 # At most this many rows and columns, so that it costs little.
-MOST_ROWS, MOST_COLUMNS = 2000, 1000
+MOST_ROWS, MOST_COLUMNS = 2000, 500
 
 
 def warn_of_unused(space: LabelSpace, *, labels_given: bool = False, stacklevel: int = 3) -> None:
