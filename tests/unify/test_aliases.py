@@ -296,6 +296,16 @@ def test_unifier_warns_of_a_list_in_the_wrong_order() -> None:
     assert all(warning.filename == __file__ for warning in caught)
 
 
+def test_one_pair_alone_is_suggested_but_no_reason_to_warn() -> None:
+    """It may be twins."""
+    blocks, X = blocks_of(LISTS, 1000)
+    lists = [["ant", "bee", "my cat", "dog"], *LISTS[1:]]
+    assert suggest_aliases(given_names(blocks, lists), X).aliases == {"my cat": "cat"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_names(np.hstack(blocks), LabelSpace(lists))
+
+
 @pytest.mark.parametrize("rows", [150, 1000])
 def test_unifier_does_not_warn_of_names_that_are_right(rows: int) -> None:
     disjoint = [["ant", "cat", "eel", "gnu"], ["bee", "dog", "fox", "hen"]]
