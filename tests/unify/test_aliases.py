@@ -306,6 +306,15 @@ def test_one_pair_alone_is_suggested_but_no_reason_to_warn() -> None:
         warn_of_names(np.hstack(blocks), LabelSpace(lists))
 
 
+def test_teachers_of_two_classes_in_a_row_are_no_reason_to_warn() -> None:
+    """Small, middle and large: what is larger to one teacher is larger to the other."""
+    size = np.random.default_rng(0).normal(size=(500, 1))
+    logits = np.hstack([-size, size, -size, size])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_names(logits, LabelSpace([["small", "middle"], ["middle", "large"]]))
+
+
 @pytest.mark.parametrize("rows", [150, 1000])
 def test_unifier_does_not_warn_of_names_that_are_right(rows: int) -> None:
     disjoint = [["ant", "cat", "eel", "gnu"], ["bee", "dog", "fox", "hen"]]

@@ -17,6 +17,8 @@ from consilience.unify.matching import LEAST_ROWS, Matched, answered_twice, matc
 # How well a pair of columns must agree, how many pairs of two teachers must do so, and what share of the
 # smaller label set they must be. One pair alone may be twins: dolphins for one teacher, whales for the other.
 STRONG, PAIRS, SHARE = 0.65, 2, 0.25
+# Two classes are mirror images: their two pairs are one fact, and rows of a third class decide it.
+LEAST_CLASSES = 3
 # What share of the names that two teachers share must be two classes, and how much better one of them must
 # agree with another class, as in a list whose order was changed. Poor teachers agree with nothing.
 SHARE_OF_NAMES, BETTER = 0.5, 0.3
@@ -66,6 +68,8 @@ def _suspects(found: Matched, space: LabelSpace) -> tuple[list[str], list[str]]:
         for i in range(j):
             one, other = space.block(i), space.block(j)
             agreement = found.correlation[one, other]
+            if min(agreement.shape) < LEAST_CLASSES:
+                continue
             same_name = space.columns[one][:, None] == space.columns[other]
             same_group = found.groups[one][:, None] == found.groups[other]
             joined = np.argwhere(same_group & ~same_name & (agreement >= STRONG))
