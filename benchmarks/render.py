@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers import (
+    aliases,
     calibration,
     centres,
     cluster,
@@ -178,6 +179,11 @@ def default_tables() -> str:
     return default.render(list(records.read(default.RESULTS)))
 
 
+def aliases_table() -> str:
+    """Return how well `suggest_aliases` finds classes whose names are hidden."""
+    return aliases.render(list(records.read(aliases.RESULTS)))
+
+
 def calibration_tables() -> str:
     """Return what calibration by agreement and off-set weighting gain."""
     return calibration.render(list(records.read(calibration.RESULTS)))
@@ -241,6 +247,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
+    "docs/aliases.md": {"aliases": aliases_table},
     "docs/unify.md": {"default": default_tables, "calibration": calibration_tables},
     "docs/collision.md": {"noise-rate": noise_rate_tables},
     "docs/cluster.md": {"cluster-fast": cluster_fast_table},

@@ -13,6 +13,7 @@ from consilience._lazy import lazy
 __version__ = "0.1.0"
 
 _EXPORTS = {
+    "AliasWarning": "exceptions",
     "Card": "files.card",
     "CollisionClassifier": "collision.classifier",
     "CollisionClustering": "collision.clustering",
@@ -42,6 +43,7 @@ _EXPORTS = {
     "estimate_soft_labels": "unify.soft_labels",
     "rank_teachers": "rank.rank",
     "sinkhorn": "transport.distance",
+    "suggest_aliases": "unify.aliases",
 }
 
 __all__ = [  # noqa: RUF022  # the verbs first
@@ -50,6 +52,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "as_teacher",
     "estimate_soft_labels",
     "balance_weights",
+    "suggest_aliases",
     "collision_pseudo_labels",
     "rank_teachers",
     "sinkhorn",
@@ -74,6 +77,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "ConvergenceWarning",
     "CoverageWarning",
     "DisconnectedWarning",
+    "AliasWarning",
 ]
 
 if TYPE_CHECKING:
@@ -84,6 +88,7 @@ if TYPE_CHECKING:
     from consilience.collision.pseudo_labels import collision_pseudo_labels
     from consilience.distil.distiller import CrossTaskDistiller
     from consilience.exceptions import (
+        AliasWarning,
         ConsilienceError,
         ConsilienceWarning,
         ConvergenceWarning,
@@ -102,6 +107,7 @@ if TYPE_CHECKING:
     from consilience.teachers import Teacher, as_teacher
     from consilience.transport.centres import class_centres, cost_matrix
     from consilience.transport.distance import sinkhorn
+    from consilience.unify.aliases import suggest_aliases
     from consilience.unify.soft_labels import balance_weights, estimate_soft_labels
     from consilience.unify.unifier import Unifier
 

@@ -12,7 +12,8 @@ ConsilienceError                    catch this to catch them all
 ConsilienceWarning                  (UserWarning)
 ├── ConvergenceWarning              a solver stopped before its tolerance
 ├── DisconnectedWarning             the teachers do not determine the split between groups of classes
-└── CoverageWarning                 rows or classes about which no teacher says anything
+├── CoverageWarning                 rows or classes about which no teacher says anything
+└── AliasWarning                    names of classes that do not fit what the teachers say, or fit no class
 
 Errors about input and all warnings carry data: `argument`, `value`, `remedy` and `row`. Their message has
 slots for it, and the text is put together when it is shown. So a batch can move the row to where it is in X,
@@ -222,6 +223,10 @@ class DisconnectedWarning(ConsilienceWarning):
 
 class CoverageWarning(ConsilienceWarning):
     """Rows or classes about which no teacher says anything."""
+
+
+class AliasWarning(ConsilienceWarning):
+    """Names of classes that do not fit what the teachers say about rows, or aliases that fit no class."""
 
 
 if TYPE_CHECKING:

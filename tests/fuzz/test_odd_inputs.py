@@ -45,6 +45,7 @@ from consilience import (
     estimate_soft_labels,
     rank_teachers,
     sinkhorn,
+    suggest_aliases,
 )
 from consilience.rank import transferability
 from consilience.unify import agreement_temperatures
@@ -250,6 +251,10 @@ CALLS: dict[str, Call] = {
     "agreement_temperatures": (
         agreement_temperatures,
         {"logits": LOGITS, "space": SPACE, "rounds": 1, "max_rows": 20},
+    ),
+    "suggest_aliases": (
+        suggest_aliases,
+        {"teachers": [MODEL, PAIR], "X": X, "aliases": None, "max_rows": 20, "batch_size": 8},
     ),
     "balance_weights": (balance_weights, {"Q": PROBA}),
     "collision_pseudo_labels": (

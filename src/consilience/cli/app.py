@@ -34,7 +34,6 @@ except ImportError as error:
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
     from consilience.distil.distiller import CrossTaskDistiller
-    from consilience.labels import LabelSpace
     from consilience.teachers import Teacher
     from consilience.unify.unifier import Unifier
 
@@ -259,14 +258,3 @@ def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Te
         raise InvalidInputError(f"{repeated[0]} is given twice, or has the name of another teacher.")
     classes = readers.parse_classes(given or (), names)
     return [as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]
-
-
-def tell_unused_aliases(space: LabelSpace) -> None:
-    from consilience._words import shorten
-
-    if space.unused_aliases:
-        warnings.warn(
-            f"No teacher has the classes that these aliases rename: {shorten(space.unused_aliases)}.",
-            ConsilienceWarning,
-            stacklevel=2,
-        )

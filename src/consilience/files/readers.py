@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,14 +135,34 @@ def read_classes(path: Path) -> list[Any]:
     return values
 
 
-def read_aliases(path: Path | None) -> dict[str, Any] | None:
-    """Return other names of classes from a JSON object."""
+def read_aliases(path: Path | None) -> dict[Any, Any] | None:
+    """Return other names of classes from a JSON object. If all names are numbers, so are the aliases."""
     if path is None:
         return None
     values = _parse_json(_read_text(path), path)
     if not isinstance(values, dict):
         raise InvalidInputError(f'{path} must hold a JSON object such as {{"automobile": "car"}}.')
-    return values
+    return _number_keys(values)
+
+
+def write_aliases(path: Path, aliases: Mapping[Any, Any]) -> None:
+    """Write other names of classes as a JSON object that `read_aliases` reads."""
+    text = json.dumps({str(alias): name for alias, name in aliases.items()}, indent=2, ensure_ascii=False)
+    with replacing(path) as file:
+        file.write(text.encode() + b"\n")
+
+
+def _number_keys(aliases: dict[str, Any]) -> dict[Any, Any]:
+    """Return aliases with numbers for keys if all names are numbers: keys of JSON are always texts."""
+    kinds = {type(name) for name in aliases.values()}
+    if not kinds or not kinds <= {int, float}:
+        return aliases
+    try:
+        keys = [json.loads(key) for key in aliases]
+    except ValueError:
+        return aliases
+    whole = all(type(key) in (int, float) for key in keys) and len(set(keys)) == len(aliases)
+    return dict(zip(keys, aliases.values(), strict=True)) if whole else aliases
 
 
 def numbers_or_text(values: Sequence[str]) -> list[Any]:

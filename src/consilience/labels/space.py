@@ -162,6 +162,16 @@ class LabelSpace:
         found = read_labels(labels, where=where, classes=self.classes, aliases=self._aliases, at_least=0)
         return found.codes
 
+    def renamed(self, name: Any) -> Any:
+        """Return the class that a name stands for, by the aliases; the name itself if there is none.
+
+        Examples
+        --------
+        >>> LabelSpace([["car", "bus"]], {"auto": "car"}).renamed("auto")
+        'car'
+        """
+        return self._aliases.get(name, name)
+
     def components(self) -> list[NDArray[Any]]:
         """Return the groups of classes that chains of shared classes connect.
 

@@ -30,9 +30,10 @@ from consilience.teachers import Teacher
 from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
+from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
-from consilience.unify.scored import Estimate, Scored, check_coverage
+from consilience.unify.scored import Estimate, Scored, check_coverage, read_truth
 from consilience.unify.self_labels import label_fairly
 from consilience.unify.soft_labels import (
     Estimated,
@@ -109,7 +110,7 @@ class Unifier(StudentClassifier):
         When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
         Only with ``train="estimate"``.
     aliases : mapping, optional
-        Other names of classes: ``{"automobile": "car"}``.
+        Other names of classes: ``{"automobile": "car"}``; `suggest_aliases` finds some.
     disconnected : {"warn", "error", "ignore"}
         What to do if teachers fall into groups that share no class: see `LabelSpace`. The methods ``"auto"``
         and ``"ranks"`` compare such groups, if every class occurs in X.
@@ -268,6 +269,23 @@ class Unifier(StudentClassifier):
         self._keep_student(student, X, read)
         return self
 
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or list
+            n rows.
+        y : (n,) sequence
+            Their classes; they may be aliases, as in `fit`. Rows without a label are left out. A class that
+            no teacher knows counts as an error.
+        sample_weight : (n,) array, optional
+            The weight of each row.
+        """
+        self._check_fitted()
+        labels = read_truth(y, n_rows(X), self.label_space_)
+        return labels.accuracy(self.predict_proba(X).argmax(axis=1), sample_weight)
+
     def label_space(self) -> LabelSpace:
         """Return the label space of the teachers: its classes are the columns of what `estimate` returns."""
         self._check_params()
@@ -386,11 +404,13 @@ class Unifier(StudentClassifier):
             # labels first: teachers may take hours
             labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
             _check_count("y has", len(labels), rows)
+            warn_of_unused(space, labels_given=y is not None, stacklevel=4)
             if logits is None:
                 packed = self._score_teachers(teachers, space, X)
             else:
                 packed = check_packed_logits(logits, space)
                 _check_count("logits have", len(packed), rows)
+        warn_of_names(packed, space, stacklevel=4)
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered = answered.any(axis=1) | (labels >= 0)
         check_coverage(covered)

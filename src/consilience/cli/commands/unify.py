@@ -26,7 +26,6 @@ from consilience.cli.app import (
     kind,
     open_teachers,
     read_test,
-    tell_unused_aliases,
     text,
 )
 from consilience.exceptions import InvalidInputError
@@ -164,7 +163,6 @@ def unify(
                 fitted.neighbor_weight_,
                 fitted.seconds_,
             )
-    tell_unused_aliases(estimate.label_space)
     view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
     # files last: a run that fails writes none
     if out is not None:

@@ -1,0 +1,148 @@
+"""``consilience inspect --suggest``: from files to an aliases file that ``unify`` reads as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from consilience.cli.commands import app
+from consilience.files.readers import read_aliases, write_aliases
+
+ENGLISH = ["zero", "one", "two", "three", "four", "five"]
+GERMAN = ["null", "eins", "zwei", "drei", "vier", "fünf"]
+
+
+def run(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def write_teachers(folder: Path, english: list[Any], german: list[Any]) -> None:
+    """Write what two models of digits say about some rows, each in its own language."""
+    X, y = load_digits(n_class=6, return_X_y=True)
+    X = X / 16
+    for stem, names, rows in (("uk", english, slice(0, 300)), ("de", german, slice(300, 600))):
+        model = LogisticRegression(max_iter=500).fit(X[rows], y[rows])
+        np.savez(folder / f"{stem}.npz", proba=model.predict_proba(X[600:]), classes=np.array(names))
+    np.save(folder / "X.npy", X[600:])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_teachers(tmp_path, ENGLISH, GERMAN)
+    return tmp_path
+
+
+def test_the_file_it_writes_is_read_by_unify_as_it_is(folder: Path) -> None:
+    teachers, out = (folder / "uk.npz", folder / "de.npz"), folder / "aliases.json"
+    result = run("inspect", *teachers, "--data", folder / "X.npy", "--suggest", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "Names that are likely one class" in result.stdout
+    assert "agreement" in result.stdout
+    aliases = json.loads(out.read_text(encoding="utf8"))
+    pairs = {frozenset(pair) for pair in aliases.items()}
+    assert pairs == {frozenset(pair) for pair in zip(ENGLISH, GERMAN, strict=True)}
+    data = ("--data", folder / "X.npy", "--soft-labels", folder / "q.npz")
+    unified = run("unify", "-t", teachers[0], "-t", teachers[1], *data, "--aliases", out, "--json")
+    assert unified.exit_code == 0, unified.output
+    assert unified.stderr == ""  # every alias fits, and the names now do, too
+    assert json.loads(unified.stdout)["classes"] == sorted(aliases.values())
+    without = run("unify", "-t", teachers[0], "-t", teachers[1], *data)
+    assert "different names for one class" in without.stderr
+
+
+def test_numbers_survive_the_file(tmp_path: Path) -> None:
+    write_teachers(tmp_path, [0, 1, 2, 3, 4, 5], [10, 11, 12, 13, 14, 15])
+    teachers, out = (tmp_path / "uk.npz", tmp_path / "de.npz"), tmp_path / "aliases.json"
+    assert run("inspect", *teachers, "--data", tmp_path / "X.npy", "--suggest", "--out", out).exit_code == 0
+    assert read_aliases(out) == {k + 10: k for k in range(6)}
+    data = ("--data", tmp_path / "X.npy", "--soft-labels", tmp_path / "q.npz", "--aliases", out)
+    unified = run("unify", "-t", teachers[0], "-t", teachers[1], *data, "--json")
+    assert json.loads(unified.stdout)["classes"] == list(range(6))
+
+
+def test_json_has_the_suggestions_and_nothing_is_written_without_out(folder: Path) -> None:
+    before = sorted(folder.iterdir())
+    result = run(
+        "inspect", folder / "uk.npz", folder / "de.npz", "--data", folder / "X.npy", "--suggest", "--json"
+    )
+    view = json.loads(result.stdout)
+    assert len(view["suggestions"]["same_class"]) == 6
+    assert all(len(pair["rows"]) == 3 for pair in view["suggestions"]["same_class"])
+    assert view["n_classes"] == 12  # nothing is applied
+    assert sorted(folder.iterdir()) == before
+
+
+def test_known_aliases_are_in_the_file_too(folder: Path) -> None:
+    known, out = folder / "known.json", folder / "aliases.json"
+    known.write_text('{"eins": "one"}', encoding="utf8")
+    options = ("--data", folder / "X.npy", "--suggest", "--aliases", known, "--out", out)
+    assert run("inspect", folder / "uk.npz", folder / "de.npz", *options).exit_code == 0
+    aliases = read_aliases(out)
+    assert aliases is not None
+    assert aliases["eins"] == "one"
+    assert len(aliases) == 6
+
+
+def test_names_are_shown_not_obeyed(tmp_path: Path) -> None:
+    write_teachers(tmp_path, ["[red]a", "b\x1b[2J", *ENGLISH[2:]], GERMAN)
+    result = run(
+        "inspect", tmp_path / "uk.npz", tmp_path / "de.npz", "--data", tmp_path / "X.npy", "--suggest"
+    )
+    assert "\x1b" not in result.stdout
+    without = run("inspect", tmp_path / "uk.npz", tmp_path / "de.npz")
+    assert result.stdout.count("[red]a") == without.stdout.count("[red]a") + 1
+
+
+def test_nothing_to_suggest_is_said(tmp_path: Path) -> None:
+    write_teachers(tmp_path, ENGLISH, ENGLISH)
+    result = run(
+        "inspect", tmp_path / "uk.npz", tmp_path / "de.npz", "--data", tmp_path / "X.npy", "--suggest"
+    )
+    assert result.stdout.count("None, by what the teachers say about") == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--suggest"], "--suggest and --data go together"),
+        (["--data", "X.npy"], "--suggest and --data go together"),
+        (["--out", "a.json"], "--out and --cache are for --suggest"),
+        (["--suggest", "--data", "X.npy", "--out", "a.csv"], "--out writes .json"),
+        (["--suggest", "--data", "none.npy"], "none.npy does not exist"),
+    ],
+)
+def test_mistakes_are_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], says: str
+) -> None:
+    monkeypatch.chdir(folder)
+    result = run("inspect", "uk.npz", "de.npz", *options)
+    assert result.exit_code == 2
+    assert says in result.stderr
+    assert not (folder / "a.json").exists()
+
+
+@pytest.mark.parametrize(
+    "aliases",
+    [{"a": "b", "ü": "\n"}, {3: 5, -2: 5}, {1.5: 2.0}, {"3": "5"}, {}],
+)
+def test_aliases_are_read_as_they_were_written(tmp_path: Path, aliases: dict[Any, Any]) -> None:
+    write_aliases(tmp_path / "a.json", aliases)
+    found = read_aliases(tmp_path / "a.json")
+    assert found == aliases
+    assert [type(key) for key in found or ()] == [type(key) for key in aliases]
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', '{"1": 2, "01": 2}', '{"1": 2, "1.0": 2}', '{"true": 1}'])
+def test_keys_that_are_no_numbers_stay_texts(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert read_aliases(tmp_path / "a.json") == json.loads(text)
