@@ -33,6 +33,7 @@ from consilience.teachers.given import given_teachers, open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
+from consilience.unify.inspection import Inspection
 from consilience.unify.scored import Estimate, Scored, check_coverage
 from consilience.unify.soft_labels import (
     Estimated,
@@ -52,7 +53,7 @@ __all__ = ["Unifier"]
 SELF_LABEL_LAM = 10.0
 
 
-class Unifier(StudentClassifier):
+class Unifier(Inspection, StudentClassifier):
     """Make one classifier over all classes out of classifiers that each know some.
 
     The teachers score the unlabelled rows of X. Their outputs become soft labels over the union of their

@@ -1,0 +1,79 @@
+"""What a `Unifier` can be asked beside predictions: is it good, and why does it say so?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from consilience.unify.evaluate import LabelsOnly
+    from consilience.unify.evaluation import Evaluation
+    from consilience.unify.unifier import Unifier
+
+
+class Inspection:
+    """Methods of `Unifier` that look at it, and leave it as it is."""
+
+    def evaluate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        teachers: bool = True,
+        labels_only: LabelsOnly = "auto",
+        n_folds: int = 5,
+        logits: ArrayLike | None = None,
+        confidence: float = 0.95,
+        n_bins: int = 15,
+    ) -> Evaluation:
+        """Measure how good it is on labelled rows, and beside what else one could do with them.
+
+        Beside each teacher, the rows are those of its classes, and the question is which of these a row is.
+        The vote gives every teacher one vote, for its decision, and shares one more by their probabilities.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or list
+            n rows.
+        y : (n,) sequence
+            Their labels, which may be aliases. Rows without one (None, NaN, -1) are left out.
+        teachers : bool
+            Whether to ask the teachers about X, to compare with each and with their vote. Teachers that only
+            hold outputs for other rows are left out.
+        labels_only : {"auto", True, False}
+            Whether to train the same kind of student on these labels alone, cross-validated: if it is as
+            good, you need no teachers. ``"auto"`` does so with up to 5,000 labels.
+        n_folds : int
+            Folds of that cross-validation.
+        logits : (n, m) array, optional
+            The teachers' outputs for X, from `score_teachers`: then no teacher is asked.
+        confidence : float
+            Of the interval of the accuracy, which is Wilson's.
+        n_bins : int
+            Bins of the expected calibration error; they have equal width.
+
+        Returns
+        -------
+        Evaluation
+            It prints well, and has `to_dict` and `to_frame`.
+
+        Warns
+        -----
+        CoverageWarning
+            With the classes that got nearly lost: less than 10 % of at least five rows are found, or the
+            class is never predicted.
+        """
+        from consilience.unify.evaluate import evaluate_unifier
+
+        return evaluate_unifier(
+            cast("Unifier", self),
+            X,
+            y,
+            teachers=teachers,
+            labels_only=labels_only,
+            n_folds=n_folds,
+            logits=logits,
+            confidence=confidence,
+            n_bins=n_bins,
+        )
