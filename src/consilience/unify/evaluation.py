@@ -151,14 +151,14 @@ class Evaluation:
     def to_dict(self) -> dict[str, Any]:
         """Return everything, ready for JSON. None replaces NaN."""
         return {
-            **_plain(self.scores),
+            **plain(self.scores),
             "n_classes": len(self.by_class),
             "n_unlabelled": self.n_unlabelled,
             "confidence": self.confidence,
             "n_bins": self.n_bins,
-            "compared": [_plain(row) for row in self.compared],
-            "by_class": [_plain(row) for row in self.by_class],
-            "confused": [_plain(pair) for pair in self.confused],
+            "compared": [plain(row) for row in self.compared],
+            "by_class": [plain(row) for row in self.by_class],
+            "confused": [plain(pair) for pair in self.confused],
             "lost": list(self.lost),
             "remarks": list(self.remarks),
         }
@@ -201,7 +201,7 @@ def _compared_lines(evaluation: Evaluation) -> list[str]:
     names = ("accuracy", "balanced", "log-loss", "calibration")
     heads = [head for name in names for head in (f">{name}", ">model")]
     rows = [
-        [row.name, str(row.other.n_rows), str(row.n_classes), *figures(_plain(row))]
+        [row.name, str(row.other.n_rows), str(row.n_classes), *figures(plain(row))]
         for row in evaluation.compared
     ]
     return ["", *aligned(["beside", ">rows", ">classes", *heads], rows)]
@@ -222,7 +222,7 @@ def worst_first(by_class: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _class_lines(evaluation: Evaluation) -> list[str]:
-    worst = worst_first([_plain(row) for row in evaluation.by_class])
+    worst = worst_first([plain(row) for row in evaluation.by_class])
     cells = [
         [
             str(row["name"]),
@@ -252,7 +252,7 @@ def _flat(scores: Scores) -> dict[str, Any]:
     return values | {"low": low, "high": high}
 
 
-def _plain(record: Any) -> dict[str, Any]:
+def plain(record: Any) -> dict[str, Any]:
     """Return a dataclass as a dict, with None for NaN and lists for tuples."""
     plain: dict[str, Any] = _without_nan(asdict(record))
     return plain

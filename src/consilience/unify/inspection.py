@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from numpy.typing import ArrayLike
 
 if TYPE_CHECKING:
+    from consilience.unify.comparison import Comparison
     from consilience.unify.evaluate import LabelsOnly
     from consilience.unify.evaluation import Evaluation
     from consilience.unify.unifier import Unifier
@@ -76,4 +78,64 @@ class Inspection:
             logits=logits,
             confidence=confidence,
             n_bins=n_bins,
+        )
+
+    def compare(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        methods: Sequence[Any] = ("auto", "ranks", "mf-lf", "ce", "sd"),
+        balance: Sequence[Any] = (True, False),
+        calibrate: Sequence[Any] = (None, "agreement"),
+        self_label: Sequence[Any] = (False, True),
+        student: Any = "auto",
+        max_rows: int = 2000,
+        logits: ArrayLike | None = None,
+    ) -> Comparison:
+        """Compare settings on rows that their students have not seen; fit need not have been called.
+
+        Teachers are asked once. For each combination, a student learns the soft labels of either half of the
+        rows and decides about the other half.
+
+        With labels, the most accurate settings come first. Without, those with the largest *support*:
+        agreement times coverage. A teacher's answer about a row weighs as much as the settings, taken
+        together, believe that the row is one of its classes; agreement is the weighted share of answers that
+        the student gives, too. Coverage is over how many of the classes its decisions spread: settings that
+        lose classes have less. docs/evaluate.md has how well this ranks settings.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or list
+            n rows, such as those that `fit` gets.
+        y : (n,) sequence, optional
+            Labels where they are known. They only measure; no student learns them.
+        methods, balance, calibrate, self_label : sequences
+            What to combine. The settings in use are always compared, too.
+        student : classifier, name, "auto" or None
+            What learns. ``"auto"`` is cheap: ``"logistic"`` for numbers, ``"ngrams"`` for texts, and this
+            Unifier's own otherwise. None and others as in `Unifier`.
+        max_rows : int
+            Use at most this many rows, evenly spaced.
+        logits : (n, m) array, optional
+            The teachers' outputs for X, from `score_teachers`.
+
+        Returns
+        -------
+        Comparison
+            It prints well, has `to_dict` and `to_frame`, and a `recommendation`.
+        """
+        from consilience.unify.compare import compare_settings
+
+        return compare_settings(
+            cast("Unifier", self),
+            X,
+            y,
+            methods=methods,
+            balance=balance,
+            calibrate=calibrate,
+            self_label=self_label,
+            student=student,
+            max_rows=max_rows,
+            logits=logits,
         )
