@@ -1,8 +1,8 @@
 """Measure how well `Unifier.compare` ranks settings without labels.
 
 The trials are those of ``benchmarks.papers.default``, with other seeds. `compare` sees only the unlabelled
-transfer rows. Then each of the settings is fitted on all of these, and asked about test rows. The result is the
-rank correlation of support with the accuracy there, and what choosing by support costs.
+transfer rows. Then each of the settings is fitted on all of these, and asked about test rows. The result is
+the rank correlation of support with the accuracy there, and what choosing by support costs.
 
 Run from the root of the repository::
 

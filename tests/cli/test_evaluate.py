@@ -135,24 +135,24 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
     text = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
     assert text == cleandoc(
         """
-        model              [u].onnx
-        rows               40 rows of 2 classes, and 3 without a label, left out
-        accuracy           91.1% (90% interval: 82.2% to 96.6%)
-        balanced accuracy  93.3%
-        log-loss           0.346
-        calibration error  5.7% (12 bins)
+    model              [u].onnx
+    rows               40 rows of 2 classes, and 3 without a label, left out
+    accuracy           91.1% (90% interval: 82.2% to 96.6%)
+    balanced accuracy  93.3%
+    log-loss           0.346
+    calibration error  5.7% (12 bins)
 
-         beside   rows   classes   accuracy   model   balanced   model   log-loss   model   calibration   model
-         ──────────────────────────────────────────────────────────────────────────────────────────────────────
-         [t]        31         5      71.1%   85.5%      72.2%   86.6%      0.733   0.377          4.4%    8.8%
+     beside   rows   classes   accuracy   model   balanced   model   log-loss   model   calibration   model
+     ──────────────────────────────────────────────────────────────────────────────────────────────────────
+     [t]        31         5      71.1%   85.5%      72.2%   86.6%      0.733   0.377          4.4%    8.8%
 
 
-         class   rows   predicted   precision   recall   best teacher
-         ────────────────────────────────────────────────────────────
-         [d]       23           0                 0.0%
-         cat       17          19       81.0%    82.0%   [t] 83.0%
+     class   rows   predicted   precision   recall   best teacher
+     ────────────────────────────────────────────────────────────
+     [d]       23           0                 0.0%
+     cat       17          19       81.0%    82.0%   [t] 83.0%
 
-        [d] taken for cat: 21 rows (91.2%)
-        The [t] is left out.
-        """
+    [d] taken for cat: 21 rows (91.2%)
+    The [t] is left out.
+    """
     )

@@ -194,8 +194,7 @@ def remarks(view: dict[str, Any]) -> list[str]:
     found = [f"*: your settings. The student is {view['student']}. Figures are of rows that it has not seen."]
     if view["n_groups"] > 1:
         found.append(
-            f"The classes fall into {view['n_groups']} groups that share no teacher: agreement does not tell "
-            "how well the group of a row is found."
+            f"{view['n_groups']} groups of classes share no teacher: agreement does not tell them apart."
         )
     found += [f"{row['name']} failed: {row['error']}" for row in view["rows"] if row["error"] is not None]
     return found

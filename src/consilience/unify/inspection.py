@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from consilience.unify.comparison import Comparison
     from consilience.unify.evaluate import LabelsOnly
     from consilience.unify.evaluation import Evaluation
+    from consilience.unify.explanation import Disagreements, Explanation
     from consilience.unify.unifier import Unifier
 
 
@@ -139,3 +140,47 @@ class Inspection:
             max_rows=max_rows,
             logits=logits,
         )
+
+    def explain(self, x: Any) -> Explanation:
+        """Tell how the answer about one row comes about.
+
+        Parameters
+        ----------
+        x : a row
+            One row of X: ``X[17]``, a text, or an X with one row.
+
+        Returns
+        -------
+        Explanation
+            What each teacher says, at which temperature and weight, the soft label, and the student's answer.
+            It prints well, and has `to_dict` and `to_frame`. The methods ``"auto"`` and ``"ranks"`` rank the
+            row among up to 2,000 of those that `fit` has seen.
+        """
+        from consilience.unify.explain import explain_row
+
+        return explain_row(cast("Unifier", self), x)
+
+    def disagreements(self, X: Any, *, max_rows: int = 100, logits: ArrayLike | None = None) -> Disagreements:
+        """Find rows and pairs of classes where teachers contradict each other, or the student left them.
+
+        Teachers contradict each other if both know both classes: one that does not know birds is not wrong to
+        call a bird a cat. The worst comes first: both are sure, and the student puts its mass on the classes
+        in question.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or list
+            n rows.
+        max_rows : int
+            List at most this many rows. Pairs of classes are counted over all.
+        logits : (n, m) array, optional
+            The teachers' outputs for X, from `score_teachers`.
+
+        Returns
+        -------
+        Disagreements
+            It prints well, and has `to_dict` and `to_frame`.
+        """
+        from consilience.unify.explain import find_disagreements
+
+        return find_disagreements(cast("Unifier", self), X, max_rows=max_rows, logits=logits)

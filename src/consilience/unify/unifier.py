@@ -34,7 +34,7 @@ from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.inspection import Inspection
-from consilience.unify.scored import Estimate, Scored, check_coverage
+from consilience.unify.scored import Estimate, Scored, check_coverage, reference_rows
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -251,6 +251,7 @@ class Unifier(Inspection, StudentClassifier):
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
+        self._reference = reference_rows(scored.logits)
         self._temperature = self.resolved_temperature
         self._about = self._describe()
         self._keep_student(student, X)
