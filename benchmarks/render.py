@@ -21,6 +21,7 @@ from benchmarks.papers import (
     centres,
     cluster,
     cluster_fast,
+    compare,
     default,
     distil,
     harm,
@@ -178,6 +179,11 @@ def default_tables() -> str:
     return default.render(list(records.read(default.RESULTS)))
 
 
+def compare_table() -> str:
+    """Return how well settings are ranked without labels."""
+    return compare.render(list(records.read(compare.RESULTS)))
+
+
 def calibration_tables() -> str:
     """Return what calibration by agreement and off-set weighting gain."""
     return calibration.render(list(records.read(calibration.RESULTS)))
@@ -242,6 +248,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
     "docs/unify.md": {"default": default_tables, "calibration": calibration_tables},
+    "docs/evaluate.md": {"compare": compare_table},
     "docs/collision.md": {"noise-rate": noise_rate_tables},
     "docs/cluster.md": {"cluster-fast": cluster_fast_table},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},

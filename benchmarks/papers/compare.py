@@ -93,9 +93,9 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     """Return how well settings are ranked without labels, as Markdown."""
     latest = {tuple(t[k] for k in ("data", "setting", "crowd", "seed")): t for t in trials}
     groups: dict[str, list[Mapping[str, Any]]] = {"**all**": list(latest.values())}
-    for trial in latest.values():
-        for name in (trial["setting"], f"{trial['crowd']} teachers", trial["data"]):
-            groups.setdefault(name, []).append(trial)
+    for kind, ending in (("setting", ""), ("crowd", " teachers"), ("data", "")):
+        for trial in latest.values():
+            groups.setdefault(f"{trial[kind]}{ending}", []).append(trial)
     choices: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "support": lambda trial: trial["rows"][0]["name"],
         "recommended": lambda trial: trial["recommended"],

@@ -131,7 +131,7 @@ def test_an_explanation_prints_and_exports(digits: Any) -> None:
 
 
 def by_hand(unified: Unifier, X: Any) -> tuple[dict[int, Any], dict[int, Any]]:
-    """Find the worst contradiction of each row, and the worst teacher that the student left; in plain loops."""
+    """Find each row's worst contradiction, and the worst teacher that the student left, in plain loops."""
     contradicted: dict[int, Any] = {}
     left: dict[int, Any] = {}
     proba, classes = unified.predict_proba(X), unified.classes_.tolist()

@@ -27,7 +27,7 @@ from consilience._validation import (
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
-from consilience.students.make import holds_texts
+from consilience.students.make import holds_texts, make_student
 from consilience.unify.comparison import Comparison, Configuration
 from consilience.unify.methods import spread_out
 from consilience.unify.soft_labels import check_options, method_name
@@ -66,13 +66,13 @@ def compare_settings(
     labels = np.full(n_rows(X), -1, dtype=np.intp) if y is None else space.encode(y)
     if len(labels) != n_rows(X):
         raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows(X)}.")
+    learner = _student(unified, student, X)
     packed = _ask(unified, teachers, space, X, rows, logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
     rows, packed = rows[answered], packed[answered]
     X, labels = take_rows(X, rows), labels[rows]
-    learner = _student(unified, student, X)
     current = _current(unified, space)
     settings = [current, *(s for s in grid if not _same(s, current))]
     decided, seconds, errors = _decide(unified, learner, X, packed, settings)
@@ -164,13 +164,14 @@ def _ask(
 
 
 def _student(unified: Unifier, student: Any, X: Any) -> Any:
-    """Return the student to compare with: a cheap one unless another is asked for."""
-    if student == "auto" and isinstance(student, str):
+    """Return the student to compare with, or say what is wrong with it: a cheap one unless one is given."""
+    if isinstance(student, str) and student == "auto":
         if holds_texts(X):
             return "ngrams"
         dtype = getattr(X, "dtype", None)
-        numbers = dtype is not None and dtype.kind in "biuf" and len(X.shape) == 2
-        return "logistic" if numbers else unified.student
+        numbers = getattr(dtype, "kind", "") in ("b", "i", "u", "f") and len(X.shape) == 2
+        student = "logistic" if numbers else unified.student
+    make_student(student, threshold=unified.threshold, X=X, random_state=unified.random_state)
     return student
 
 
@@ -258,20 +259,18 @@ def agreements(decided: NDArray[np.intp], packed: Floats, space: LabelSpace) -> 
         What the teachers say; NaN where they abstain.
     space : LabelSpace
     """
-    n = packed.shape[0]
-    works = decided[:, 0] >= 0
+    n, works = len(packed), decided[:, 0] >= 0
     shares = np.zeros((n, space.n_classes))
     for row in decided[works]:
         shares[np.arange(n), row] += 1.0 / works.sum()
-    agreed, total = np.zeros(len(decided)), 0.0
-    for i in range(space.n_teachers):
-        own = space.columns[space.block(i)]
-        rows = np.flatnonzero(~np.isnan(packed[:, space.offsets[i]]))
-        weight = shares[rows][:, own].sum(axis=1)
-        said = own[packed[rows, space.block(i)].argmax(axis=1)]
-        agreed += (decided[:, rows] == said) @ weight
-        total += float(weight.sum())
-    return agreed / total if total > 0 else np.zeros(len(decided))
+    weights = shares @ space.mask.astype(np.float64)  # (n, N)
+    weights[np.isnan(packed[:, space.offsets[:-1]])] = 0.0
+    agreed = np.zeros(len(decided))
+    for i, weight in enumerate(np.ascontiguousarray(weights.T)):
+        said = space.columns[space.block(i)][packed[:, space.block(i)].argmax(axis=1)]
+        agreed += [weight @ (row == said) for row in decided]
+    total = float(weights.sum())
+    return agreed / total if total > 0 else agreed
 
 
 def coverages(decided: NDArray[np.intp], n_classes: int) -> Floats:
