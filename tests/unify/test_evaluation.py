@@ -25,6 +25,7 @@ from consilience.exceptions import NotFittedError
 from consilience.kernels.unify.answers import part_answers, vote
 from consilience.kernels.unify.packed import make_layout
 from consilience.unify.evaluate import Measured, assess, evaluate_model
+from consilience.unify.metrics import calibration_error
 
 SETS = {"low": [0, 1, 2, 3], "middle": [3, 4, 5, 6], "high": [6, 7, 8, 9, 0]}
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
@@ -82,6 +83,13 @@ def test_the_model_is_measured_as_scikit_learn_does(evaluation: Any, digits: Any
     np.testing.assert_allclose([row.recall for row in evaluation.by_class], recall)
     assert [row.n_rows for row in evaluation.by_class] == counts.tolist()
     assert [row.n_predicted for row in evaluation.by_class] == [(guesses == c).sum() for c in classes]
+
+
+@pytest.mark.parametrize("n_bins", [1, 7, 15])
+def test_the_calibration_error_is_that_of_scikit_learns_curve(n_bins: int) -> None:
+    random = np.random.default_rng(n_bins)  # some bins are too sure and some not sure enough
+    confidence, right = random.uniform(size=2000), random.uniform(size=2000) < 0.5
+    assert calibration_error(confidence, right, n_bins) == pytest.approx(ece(confidence, right, n_bins))
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95])
