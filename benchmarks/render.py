@@ -22,6 +22,7 @@ from benchmarks.papers import (
     centres,
     cluster,
     cluster_fast,
+    compare,
     default,
     distil,
     harm,
@@ -184,6 +185,11 @@ def aliases_table() -> str:
     return aliases.render(list(records.read(aliases.RESULTS)))
 
 
+def compare_table() -> str:
+    """Return how well settings are ranked without labels."""
+    return compare.render(list(records.read(compare.RESULTS)))
+
+
 def calibration_tables() -> str:
     """Return what calibration by agreement and off-set weighting gain."""
     return calibration.render(list(records.read(calibration.RESULTS)))
@@ -249,6 +255,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "examples/language_identification/README.md": {"languages": languages_table},
     "docs/aliases.md": {"aliases": aliases_table},
     "docs/unify.md": {"default": default_tables, "calibration": calibration_tables},
+    "docs/evaluate.md": {"compare": compare_table},
     "docs/collision.md": {"noise-rate": noise_rate_tables},
     "docs/cluster.md": {"cluster-fast": cluster_fast_table},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},

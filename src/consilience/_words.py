@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -40,3 +40,34 @@ def counted(number: int, noun: str) -> str:
     """
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{number} {noun if number == 1 else plural}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share as a percentage; "" for None and NaN, which are no share.
+
+    Examples
+    --------
+    >>> percent(0.1234), percent(float("nan"))
+    ('12.3%', '')
+    """
+    return "" if share is None or share != share else f"{100 * share:.1f}%"
+
+
+def aligned(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in plain text. Columns whose header begins with ">" are right-aligned.
+
+    Examples
+    --------
+    >>> print("\\n".join(aligned(["class", ">rows"], [["cat", "12"], ["dog", "3"]])))
+    class  rows
+    cat      12
+    dog       3
+    """
+    titles = [header.removeprefix(">") for header in headers]
+    lines = [titles, *([visible(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(titles))]
+    sides = [">" if header.startswith(">") else "<" for header in headers]
+    return [
+        "  ".join(f"{cell:{s}{w}}" for cell, s, w in zip(line, sides, widths, strict=True)).rstrip()
+        for line in lines
+    ]

@@ -61,6 +61,7 @@ MODEL = LogisticRegression().fit(X, Y)
 PAIR = LogisticRegression().fit(X[Y > 0], Y[Y > 0])
 SPACE = LabelSpace([[0, 1], [1, 2]])
 LOGITS = rng.normal(size=(24, 4))
+UNIFIED = Unifier([MODEL, PAIR], "logistic", random_state=0).fit(X)
 
 
 class Length:
@@ -327,6 +328,29 @@ CALLS: dict[str, Call] = {
         max_iter=None,
         smoothing=0.001,
         random_state=0,
+    ),
+    "Unifier.evaluate": (
+        lambda **a: UNIFIED.evaluate(**a).scores,
+        {"X": X, "y": Y, "logits": None, "labels_only": True, "n_folds": 2, "confidence": 0.9, "n_bins": 5},
+    ),
+    "Unifier.compare": (
+        lambda **a: UNIFIED.compare(**a).rows[0].support,
+        {
+            "X": X,
+            "y": None,
+            "methods": ["sd"],
+            "balance": [True],
+            "calibrate": [None],
+            "self_label": [False],
+            "student": "logistic",
+            "max_rows": 20,
+            "logits": None,
+        },
+    ),
+    "Unifier.explain": (lambda **a: list(UNIFIED.explain(**a).proba.values()), {"x": X[0]}),
+    "Unifier.disagreements": (
+        lambda **a: UNIFIED.disagreements(**a).n_left,
+        {"X": X, "max_rows": 5, "logits": None},
     ),
     "SoftLabelClassifier": _fit(
         SoftLabelClassifier,

@@ -46,8 +46,10 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
 _OPTIONS = {
+    "n_bins": "--bins",
     "n_bootstrap": "--bootstrap",
     "n_clusters": "--clusters",
+    "n_folds": "--folds",
     "n_jobs": "--jobs",
     "random_state": "--seed",
 }  # options whose name differs from the argument's

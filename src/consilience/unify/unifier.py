@@ -32,8 +32,9 @@ from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
+from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
-from consilience.unify.scored import Estimate, Scored, check_coverage, read_truth
+from consilience.unify.scored import Estimate, Scored, check_coverage, read_truth, reference_rows
 from consilience.unify.self_labels import label_fairly
 from consilience.unify.soft_labels import (
     Estimated,
@@ -49,7 +50,7 @@ from consilience.unify.soft_labels import (
 __all__ = ["Unifier"]
 
 
-class Unifier(StudentClassifier):
+class Unifier(Inspection, StudentClassifier):
     """Make one classifier over all classes out of classifiers that each know some.
 
     The teachers score the unlabelled rows of X. Their outputs become soft labels over the union of their
@@ -264,6 +265,7 @@ class Unifier(StudentClassifier):
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
+        self._reference = reference_rows(scored.logits)
         self._temperature = self.resolved_temperature
         self._about = self._describe()
         self._keep_student(student, X, read)

@@ -1,0 +1,110 @@
+"""``consilience compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from consilience.cli.app import (
+    STUDENTS,
+    Aliases,
+    BatchSize,
+    Cache,
+    Classes,
+    Json,
+    Quiet,
+    Seed,
+    Teachers,
+    app,
+    open_teachers,
+)
+
+
+@app.command()
+def compare(
+    teacher: Teachers,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="Rows: .npy, .npz (key X), .csv or .parquet.")],
+    labels: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Labels to measure with, where known; no student learns them."),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A method to compare. Repeat.  [default: auto, ranks, mf-lf, ce and sd]",
+        ),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Vary only the method and balancing.")] = False,
+    student: Annotated[
+        str, typer.Option(help=f"One of {', '.join(STUDENTS)}; logistic is the cheapest.")
+    ] = "logistic",
+    rows: Annotated[int, typer.Option(help="Use at most this many rows, evenly spaced.")] = 2000,
+    classes: Classes = None,
+    aliases: Aliases = None,
+    cache: Cache = None,
+    batch_size: BatchSize = 4096,
+    seed: Seed = 0,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare ways to unify on your own rows, with labels or without.
+
+    \b
+    Example:
+        consilience compare --teacher birds.onnx --teacher pets.npz --data X.npy
+        consilience compare -t birds.onnx -t pets.npz --data X.npy --labels y.npy --quick
+    """
+    from consilience._validation import check_choice, check_count
+    from consilience.cli import console
+    from consilience.files import readers
+    from consilience.unify.compare import METHODS
+    from consilience.unify.soft_labels import METHOD_NAMES
+    from consilience.unify.unifier import Unifier
+
+    check_choice("student", student, STUDENTS)
+    for name in method or ():
+        check_choice("method", name, METHOD_NAMES)
+    check_count("rows", rows, at_least=4)
+    check_count("seed", seed, at_least=0)
+    X = readers.read_rows(data, "--data")
+    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
+    with console.progress_bars(quiet=quiet) as progress:
+        unifier = Unifier(
+            open_teachers(teacher, classes),
+            aliases=readers.read_aliases(aliases),
+            cache=cache,
+            batch_size=batch_size,
+            disconnected="ignore",  # the table says what this means
+            progress=progress,
+            random_state=seed,
+        )
+        found = unifier.compare(
+            X,
+            y,
+            methods=method or METHODS,
+            calibrate=(None,) if quick else (None, "agreement"),
+            self_label=(False,) if quick else (False, True),
+            student=None if student == "auto" else student,
+            max_rows=rows,
+        )
+    view = found.to_dict() | {"seed": seed}
+    (console.show_json if as_json else show_comparison)(view)
+
+
+def show_comparison(view: dict[str, Any]) -> None:
+    """Draw the result of `Comparison.to_dict`."""
+    from consilience.cli import console
+    from consilience.unify.comparison import cells, headers, remarks, title
+
+    out = console.console()
+    out.print(f"[bold]{console.escape(title(view))}[/]")
+    table = console.plain_table(*headers(view))
+    for row in view["rows"]:
+        style = "bold" if row["name"] == view["recommended"] else None
+        table.add_row(*map(console.escape, cells(row, view)), style=style)
+    out.print(table)
+    for remark in (*remarks(view), view["recommendation"]):
+        out.print(console.escape(remark), soft_wrap=True)

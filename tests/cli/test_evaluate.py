@@ -1,0 +1,158 @@
+"""``consilience evaluate``: the same figures as `Unifier.evaluate`, from files."""
+
+from __future__ import annotations
+
+import json
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("typer")
+
+from typer.testing import CliRunner
+
+from consilience import Unifier, as_teacher
+from consilience.cli import console
+from consilience.cli.commands import app
+from consilience.cli.commands.evaluate import show_evaluation
+from consilience.unify.evaluate import evaluate_model
+
+NAMES = np.array(["setosa", "versicolor", "virginica"])
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A unified model, what its two teachers say, and labelled rows, two of them without a label."""
+    pytest.importorskip("skl2onnx")
+    root = tmp_path_factory.mktemp("files")
+    X, y = load_iris(return_X_y=True)
+    X, y = X.astype(np.float32), NAMES[y]
+    models = {}
+    for stem, missing in (("early", "virginica"), ("late", "setosa")):
+        models[stem] = LogisticRegression(max_iter=1000).fit(X[y != missing], y[y != missing])
+        np.savez(root / f"{stem}.npz", proba=models[stem].predict_proba(X), classes=models[stem].classes_)
+    Unifier(models, "logistic", random_state=0).fit(X).save(root / "unified.onnx")
+    np.save(root / "X.npy", X)
+    (root / "y.csv").write_text("label\n" + "\n".join(["", "", *y[2:]]) + "\n")
+    return root
+
+
+def test_it_says_what_evaluate_says(folder: Path) -> None:
+    files = ("--data", folder / "X.npy", "--labels", folder / "y.csv")
+    teachers = ("-t", folder / "early.npz", "-t", folder / "late.npz")
+    result = run("evaluate", folder / "unified.onnx", *files, *teachers, "--student", "logistic", "--json")
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)
+    X, y = np.load(folder / "X.npy"), NAMES[load_iris(return_X_y=True)[1]].astype(object)
+    y[:2] = None
+    opened = [as_teacher(folder / name) for name in ("unified.onnx", "early.npz", "late.npz")]
+    expected = evaluate_model(
+        opened[0], X, y, teachers=opened[1:], labels_only=True, student="logistic", random_state=0
+    )
+    assert view == {"model": str(folder / "unified.onnx"), **expected.to_dict(), "seed": 0}
+    assert view["n_unlabelled"] == 2
+    assert [row["kind"] for row in view["compared"]] == ["vote", "labels only", "teacher", "teacher"]
+    shown = run("evaluate", folder / "unified.onnx", *files, *teachers).stdout
+    assert "148 rows of 3 classes, and 2 without a label, left out" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--student", "tree"], "--student 'tree' is unknown"),
+        (["--bins", "0"], "--bins 0 must be"),
+        (["--folds", "1"], "--folds 1 must be"),
+        (["--confidence", "2"], "--confidence 2.0 must be below 1"),
+        (["-t", "none.onnx"], "none.onnx"),
+    ],
+)
+def test_mistakes_are_one_sentence(folder: Path, options: list[str], message: str) -> None:
+    files = ("--data", folder / "X.npy", "--labels", folder / "y.csv")
+    result = run("evaluate", folder / "unified.onnx", *files, *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_unknown_labels_are_named_by_their_option(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "y.csv").write_text("label\n" + "rose\n" * 150)
+    files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
+    result = run("evaluate", folder / "unified.onnx", *files)
+    assert result.exit_code == 2
+    assert "--labels" in result.output
+    assert "rose" in result.output
+
+
+SIDES = [
+    {
+        "n_rows": 31,
+        "accuracy": 0.711,
+        "balanced_accuracy": 0.722,
+        "log_loss": 0.733,
+        "calibration_error": 0.044,
+    },
+    {"accuracy": 0.855, "balanced_accuracy": 0.866, "log_loss": 0.377, "calibration_error": 0.088},
+]
+VIEW: dict[str, Any] = {
+    "model": "[u].onnx",
+    "n_rows": 40,
+    "accuracy": 0.911,
+    "interval": [0.822, 0.966],
+    "balanced_accuracy": 0.933,
+    "log_loss": 0.3456,
+    "calibration_error": 0.0567,
+    "n_classes": 2,
+    "n_unlabelled": 3,
+    "confidence": 0.9,
+    "n_bins": 12,
+    "compared": [
+        {"name": "[t]", "kind": "teacher", "n_classes": 5, "other": SIDES[0], "model": SIDES[1]}
+    ],
+    "by_class": [
+        {"name": "cat", "n_rows": 17, "n_predicted": 19, "precision": 0.81, "recall": 0.82,
+         "teacher": "[t]", "teacher_recall": 0.83, "lost": False},
+        {"name": "[d]", "n_rows": 23, "n_predicted": 0, "precision": None, "recall": 0.0,
+         "teacher": None, "teacher_recall": None, "lost": True},
+    ],
+    "confused": [{"truth": "[d]", "predicted": "cat", "n_rows": 21, "share": 0.912}],
+    "lost": ["[d]"],
+    "remarks": ["The [t] is left out."],
+    "seed": 0,
+}  # fmt: skip
+
+
+def test_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", str(console.WIDTH))
+    show_evaluation(VIEW)
+    text = "\n".join(line.rstrip() for line in capsys.readouterr().out.splitlines()).strip("\n")
+    assert text == cleandoc(
+        """
+    model              [u].onnx
+    rows               40 rows of 2 classes, and 3 without a label, left out
+    accuracy           91.1% (90% interval: 82.2% to 96.6%)
+    balanced accuracy  93.3%
+    log-loss           0.346
+    calibration error  5.7% (12 bins)
+
+     beside   rows   classes   accuracy   model   balanced   model   log-loss   model   calibration   model
+     ──────────────────────────────────────────────────────────────────────────────────────────────────────
+     [t]        31         5      71.1%   85.5%      72.2%   86.6%      0.733   0.377          4.4%    8.8%
+
+
+     class   rows   predicted   precision   recall   best teacher
+     ────────────────────────────────────────────────────────────
+     [d]       23           0                 0.0%
+     cat       17          19       81.0%    82.0%   [t] 83.0%
+
+    [d] taken for cat: 21 rows (91.2%)
+    The [t] is left out.
+    """
+    )

@@ -1,0 +1,212 @@
+"""`Unifier.compare`: held-out figures, the criterion without labels, and what it recommends."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from consilience import InvalidInputError, LabelSpace, Unifier, as_teacher
+from consilience.unify.compare import agreements, coverages
+
+SETS = {"low": [0, 1, 2, 3], "middle": [3, 4, 5, 6], "high": [6, 7, 8, 9, 0]}
+
+
+@pytest.fixture(scope="module")
+def digits() -> dict[str, Any]:
+    X, y = load_digits(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    order = np.random.default_rng(0).permutation(len(X))
+    X, y = X[order], y[order]
+    teachers = {}
+    for i, (name, classes) in enumerate(SETS.items()):
+        part = slice(120 * i, 120 * (i + 1))
+        rows = np.isin(y[part], classes)
+        teachers[name] = LogisticRegression(max_iter=1000).fit(X[part][rows], y[part][rows])
+    return {"teachers": teachers, "X": X[360:960], "y": y[360:960]}
+
+
+@pytest.fixture(scope="module")
+def unlabelled(digits: Any) -> Any:
+    unifier = Unifier(digits["teachers"], random_state=0)
+    return unifier.compare(digits["X"], methods=["auto", "sd"], self_label=[False])
+
+
+@pytest.fixture(scope="module")
+def labelled(digits: Any) -> Any:
+    unifier = Unifier(digits["teachers"], random_state=0)
+    return unifier.compare(digits["X"], digits["y"], methods=["auto", "sd"], self_label=[False])
+
+
+def test_labels_measure_and_teach_nothing(unlabelled: Any, labelled: Any) -> None:
+    assert unlabelled.criterion == "support"
+    assert labelled.criterion == "accuracy"
+    assert len(unlabelled) == len(labelled) == 8
+    by_name = {row.name: row for row in labelled}
+    for row in unlabelled:
+        assert np.isnan(row.accuracy)
+        assert by_name[row.name].support == row.support
+        assert by_name[row.name].agreement == row.agreement
+    assert [row.support for row in unlabelled] == sorted((r.support for r in unlabelled), reverse=True)
+    assert [row.accuracy for row in labelled] == sorted((r.accuracy for r in labelled), reverse=True)
+
+
+def test_figures_are_those_of_students_that_have_not_seen_the_rows(digits: Any, labelled: Any) -> None:
+    X, y = digits["X"], digits["y"]
+    half = np.random.RandomState(0).permutation(len(X)) % 2
+    for chosen in ({"method": "sd", "balance": False}, {"calibrate": "agreement"}):
+        right = np.zeros(len(X), dtype=bool)
+        for part in (0, 1):
+            model = Unifier(digits["teachers"], "logistic", random_state=0, **chosen).fit(X[half != part])
+            right[half == part] = model.predict(X[half == part]) == y[half == part]
+        name = "sd" if "method" in chosen else "auto, balanced, calibrated"
+        (row,) = [row for row in labelled if row.name == name]
+        assert row.accuracy == right.mean()
+        low, high = row.interval
+        assert low < row.accuracy < high
+
+
+def test_it_finds_the_naive_way_worst_without_labels(unlabelled: Any) -> None:
+    assert unlabelled.rows[-1].name.startswith("sd")
+    assert unlabelled.recommended.name == "auto, balanced"
+    assert "auto, balanced" in unlabelled.recommendation
+    assert "label some rows" in unlabelled.recommendation
+
+
+def test_agreement_weighs_answers_by_who_is_likely_to_know() -> None:
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    packed = np.array([[2, 0, 1, 0], [0, 1, 0, 3], [np.nan, np.nan, 0, 1.0]])  # a b | b c | - c
+    decided = np.array([[0, 2, 2], [0, 1, 1]])
+    # row 0: both settings say a: the first teacher weighs 1, the second 0. Row 1: c and b. Row 2: c and b.
+    weights = {(0, 0): 1.0, (0, 1): 0.0, (1, 0): 0.5, (1, 1): 1.0, (2, 1): 1.0}
+    said = {(0, 0): 0, (0, 1): 1, (1, 0): 1, (1, 1): 2, (2, 1): 2}
+    expected = [
+        sum(w for (x, i), w in weights.items() if row[x] == said[x, i]) / sum(weights.values())
+        for row in decided
+    ]
+    np.testing.assert_allclose(agreements(decided, packed, space), expected)
+    failed = np.vstack([decided, [[-1, -1, -1]]])  # changes nothing for the others
+    np.testing.assert_allclose(agreements(failed, packed, space), [*expected, 0.0])
+
+
+def test_coverage_is_the_effective_share_of_classes() -> None:
+    decided = np.array([[0, 1, 2, 3], [0, 0, 1, 1], [3, 3, 3, 3], [-1, -1, -1, -1]])
+    np.testing.assert_allclose(coverages(decided, 4), [1.0, 0.5, 0.25, np.nan])
+
+
+def test_your_settings_are_kept_unless_others_are_clearly_better(labelled: Any) -> None:
+    best, other = labelled.rows[0], labelled.rows[-1]
+    mine = replace(labelled, current=other.name)
+    assert best.accuracy > other.interval[1]
+    assert mine.recommended is best
+    assert f"Take {best.name}: accuracy" in mine.recommendation
+    near = replace(other, accuracy=best.accuracy - 0.01, interval=(0.1, best.accuracy + 0.01))
+    close = replace(mine, rows=(best, near))
+    assert close.recommended is near
+    assert "not clearly better" in close.recommendation
+    assert "the best" in replace(labelled, current=best.name).recommendation
+
+
+@pytest.mark.parametrize(("gain", "kept"), [(1.009, True), (1.011, False)])
+def test_without_labels_one_per_cent_decides(unlabelled: Any, gain: float, kept: bool) -> None:
+    mine = unlabelled.rows[1]
+    rows = (replace(unlabelled.rows[0], support=gain * mine.support), mine)
+    found = replace(unlabelled, rows=rows, current=mine.name)
+    assert (found.recommended is mine) is kept
+
+
+def test_settings_in_use_are_compared_too(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], method="mf-lf", balance="sqrt", random_state=0)
+    found = unifier.compare(digits["X"], methods=["sd"], balance=[True], calibrate=[None], self_label=[False])
+    assert found.current == "mf-lf, balanced by roots"
+    assert sorted(row.name for row in found) == ["mf-lf, balanced by roots", "sd, balanced"]
+    assert not hasattr(unifier, "student_")
+
+
+def test_teachers_are_asked_once(digits: Any) -> None:
+    calls = []
+
+    def counted(X: Any) -> Any:
+        calls.append(len(X))
+        return digits["teachers"]["low"].predict_proba(X)
+
+    teachers = [as_teacher(counted, SETS["low"], "low"), *list(digits["teachers"].values())[1:]]
+    options: Any = {"methods": ["auto", "sd"], "calibrate": [None], "self_label": [False], "max_rows": 100}
+    found = Unifier(teachers, random_state=0).compare(digits["X"], **options)
+    assert found.n_rows == 100
+    assert sum(calls) == 100
+    logits = Unifier(digits["teachers"]).score_teachers(digits["X"])
+    again = Unifier(teachers, random_state=0).compare(digits["X"], logits=logits, **options)
+    assert sum(calls) == 100
+    assert [row.support for row in again] == [row.support for row in found]
+
+
+def test_rows_without_an_answer_are_left_out(digits: Any) -> None:
+    X, teachers = digits["X"][:80], digits["teachers"].values()
+    outputs = [(model.predict_proba(X), model.classes_) for model in teachers]
+    for proba, _ in outputs:
+        proba[::4] = np.nan
+    stored = [as_teacher(proba, classes) for proba, classes in outputs]
+    found = Unifier(stored, random_state=0).compare(X, methods=["sd"], calibrate=[None], self_label=[False])
+    assert found.n_rows == 60
+
+
+def test_own_methods_and_failures_are_named(digits: Any) -> None:
+    def broken(logits: Any, space: Any, temperature: float) -> Any:
+        return np.ones((len(logits), space.n_classes))  # rows do not sum to 1
+
+    found = Unifier(digits["teachers"], random_state=0).compare(
+        digits["X"], methods=[broken], balance=[True], calibrate=[None], self_label=[False]
+    )
+    assert [row.name for row in found] == ["auto, balanced", "broken, balanced"]
+    assert "broken" in found.rows[1].error or "sum" in found.rows[1].error
+    assert np.isnan(found.rows[1].support)
+    assert "broken, balanced failed" in str(found)
+
+
+def test_groups_that_share_no_class_are_remarked(digits: Any) -> None:
+    X, y = digits["X"], digits["y"]
+    teachers = [
+        LogisticRegression(max_iter=1000).fit(X[np.isin(y, c)], y[np.isin(y, c)]) for c in ([0, 1], [2, 3])
+    ]
+    found = Unifier(teachers, random_state=0).compare(
+        X[np.isin(y, [0, 1, 2, 3])], methods=["auto"], calibrate=[None], self_label=[False]
+    )
+    assert found.n_groups == 2
+    assert "2 groups of classes share no teacher" in str(found)
+
+
+def test_it_prints_and_exports(labelled: Any) -> None:
+    text = str(labelled)
+    assert text.startswith("8 ways to unify by accuracy, best first (600 rows of 10 classes)")
+    assert "\n*  auto, balanced " in text
+    view = json.loads(json.dumps(labelled.to_dict(), allow_nan=False))
+    assert view["recommended"] == labelled.recommended.name
+    assert [row["name"] for row in view["rows"]] == [row.name for row in labelled]
+    pytest.importorskip("pandas")
+    assert labelled.to_frame()["accuracy"].tolist() == [row.accuracy for row in labelled]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"methods": "auto"}, "methods='auto' must be a list"),
+        ({"methods": ["mfp"]}, "method='mfp' is unknown"),
+        ({"balance": []}, "balance=.* must be a list"),
+        ({"balance": ["no"]}, "balance='no' is unknown"),
+        ({"calibrate": [True]}, "calibrate=True is unknown"),
+        ({"max_rows": 2}, "max_rows=2 must be"),
+        ({"y": [0, 1]}, "y has 2 rows and X has 600"),
+        ({"X": np.zeros((3, 64))}, "X has 3 rows; comparing needs"),
+        ({"logits": np.zeros((2, 13))}, "logits have 2 rows"),
+    ],
+)
+def test_bad_input_is_named(digits: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        Unifier(digits["teachers"]).compare(**{"X": digits["X"], **options})
