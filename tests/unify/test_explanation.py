@@ -32,11 +32,19 @@ def digits() -> dict[str, Any]:
     return {"teachers": teachers, "X": X[180:700], "y": y[180:700]}
 
 
+def test_a_remark_tells_that_neighbours_were_mixed_in(digits: Any) -> None:
+    unified = Unifier(digits["teachers"], "logistic", random_state=0).fit(digits["X"])
+    weight = f"(weight {unified.neighbor_weight_:.2g})"
+    assert unified.neighbor_weight_ > 0
+    assert any("neighbours" in one and weight in one for one in unified.explain(digits["X"][17]).remarks)
+
+
 @pytest.mark.parametrize("options", [{}, {"method": "ranks"}, {"method": "ce", "calibrate": "agreement"}])
 def test_a_row_that_fit_has_seen_has_the_soft_label_it_had(digits: Any, options: Any) -> None:
-    unified = Unifier(digits["teachers"], "logistic", random_state=0, **options).fit(digits["X"])
-    found = unified.explain(digits["X"][17])
+    unified = Unifier(digits["teachers"], "logistic", n_neighbors=0, random_state=0, **options)
+    found = unified.fit(digits["X"]).explain(digits["X"][17])
     soft = unified.soft_labels_[17]
+    assert not any("neighbours" in remark for remark in found.remarks)
     # a new row has a rank of its own among those seen, so ranks differ a little
     np.testing.assert_allclose(list(found.soft_label.values()), soft, atol=0.02 if not options else 0.01)
     proba = unified.predict_proba(digits["X"][17:18])[0]
