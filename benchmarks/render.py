@@ -20,7 +20,7 @@ from benchmarks.papers import (
     calibration,
     centres,
     cluster,
-    cluster_fast,
+    cluster_starts,
     default,
     distil,
     harm,
@@ -163,9 +163,9 @@ def cluster_tables() -> str:
     return cluster.render(list(records.read(cluster.RESULTS)))
 
 
-def cluster_fast_table() -> str:
-    """Return the comparison of the fast clustering loss with others."""
-    return cluster_fast.render(list(records.read(cluster_fast.RESULTS)))
+def cluster_starts_table() -> str:
+    """Return the comparison of the starts and losses of clustering."""
+    return cluster_starts.render(list(records.read(cluster_starts.RESULTS)))
 
 
 def self_label_table() -> str:
@@ -243,7 +243,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "examples/language_identification/README.md": {"languages": languages_table},
     "docs/unify.md": {"default": default_tables, "calibration": calibration_tables},
     "docs/collision.md": {"noise-rate": noise_rate_tables},
-    "docs/cluster.md": {"cluster-fast": cluster_fast_table},
+    "docs/cluster.md": {"cluster-starts": cluster_starts_table},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
     "docs/rank.md": {
         "assess": assess_table,
