@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import softmax
+from sklearn.cluster import KMeans
 
 from consilience.collision import rounds
+from consilience.collision import starts as starts_module
 from consilience.collision.accuracy import clustering_accuracy
 from consilience.collision.losses import Problem, clustering_loss
 from consilience.collision.rounds import (
@@ -20,7 +22,7 @@ from consilience.collision.rounds import (
     descend,
     find_neighbours,
 )
-from consilience.collision.starts import choose_centres, clusters_of_graph, sample, weights_from_centres
+from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.collision.mutual_information import mutual_information
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
@@ -220,7 +222,9 @@ def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monk
         np.arange(1, 6), Schedule(9, 0.0), 0.0, 7, None, lambda *what: calls.append(what), by_graph=True
     )
     W, run = best_linear(Z, whole, starts)
-    np.testing.assert_array_equal(targets[0], clusters_of_graph(whole.neighbours, whole.prior, range(1, 6)))
+    np.testing.assert_array_equal(
+        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, range(1, 6))
+    )
     assert taken == [20, *[7] * run.n_iter]
     assert calls[0] == ("clustering", 1, 5 + 10)
     assert calls[-1] == ("clustering", 5 + 10, 5 + 10)
@@ -234,7 +238,7 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
     near, prior = nearest_neighbours(Z, 5, 0), np.full(6, 1 / 6)
 
     def value(seeds):
-        means = mean_of_neighbours(np.eye(6)[clusters_of_graph(near, prior, seeds)], near)
+        means = mean_of_neighbours(np.eye(6)[promising_clusters(Z, near, prior, seeds)], near)
         return mutual_information(means, prior, 1.0)[0]
 
     best = value(range(8))
@@ -242,13 +246,27 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
     assert best < value([0]) or best < value(range(2))  # so that there is a choice
     parts = np.repeat(range(6), [30, 34, 38, 28, 36, 34])
     apart = nearest_neighbours(np.column_stack([Z, 100.0 * np.eye(6)[parts]]), 5, 0)
-    assert clustering_accuracy(parts, clusters_of_graph(apart, prior, range(8))) == 1.0
+    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, range(8))) == 1.0
+
+
+def test_starts_take_turns_between_the_graph_and_the_rows(monkeypatch):
+    Z = RNG.normal(size=(60, 2))
+    near, seen = nearest_neighbours(Z, 5, 0), []
+
+    class Recorded(KMeans):
+        def fit_predict(self, X):
+            seen.append(X is Z)
+            return super().fit_predict(X)
+
+    monkeypatch.setattr(starts_module, "KMeans", Recorded)
+    promising_clusters(Z, near, np.full(3, 1 / 3), range(5))
+    assert seen == [False, True, False, True, False]
 
 
 def test_larger_clusters_of_the_graph_get_larger_shares():
     parts = np.repeat(range(3), [20, 60, 40])
-    near = nearest_neighbours(np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]]), 5, 0)
-    found = clusters_of_graph(near, np.array([0.3, 0.2, 0.5]), [1, 2])
+    Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
+    found = promising_clusters(Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), [1, 2])
     np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
 
 

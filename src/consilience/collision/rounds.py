@@ -18,7 +18,7 @@ from scipy.special import softmax
 
 from consilience._progress import Progress
 from consilience.collision.losses import Problem, clustering_loss, cross_entropy
-from consilience.collision.starts import choose_centres, clusters_of_graph, sample, weights_from_centres
+from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.mutual_information import softmax_rows
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
@@ -243,10 +243,10 @@ def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
 
 
 def _graph_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
-    """Train a model on the best clusters of the graph of neighbours, then by rounds."""
+    """Train a model on the most promising clusters, then by rounds."""
     n_clusters, most = len(problem.prior), starts.plan.max_rounds + 1
     done = _Done(starts.progress, len(starts.seeds) + most)
-    clusters = clusters_of_graph(problem.neighbours, problem.prior, map(int, starts.seeds), done.add)
+    clusters = promising_clusters(Z, problem.neighbours, problem.prior, map(int, starts.seeds), done.add)
     model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), starts.weight_decay, _FIRST_STEPS)
     model.step(cross_entropy(np.eye(n_clusters)[clusters]))
     model.steps = starts.steps

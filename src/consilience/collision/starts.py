@@ -72,22 +72,27 @@ def choose_centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> 
     return out
 
 
-def clusters_of_graph(
-    neighbours: Neighbours, prior: Floats, seeds: Iterable[int], report: Callable[[], None] = lambda: None
+def promising_clusters(
+    Z: NDArray[Any],
+    neighbours: Neighbours,
+    prior: Floats,
+    seeds: Iterable[int],
+    report: Callable[[], None] = lambda: None,
 ) -> Ints:
-    """Return the cluster of each row (n,) by the graph of neighbours (n, k) alone.
+    """Return a cluster for each row (n,) to start from.
 
-    k-means clusters a diffusion map of the graph, once for each seed. The clusters that are kept tell most
-    about those of their neighbours: the mutual information of means over neighbours is greatest. Larger
-    clusters get larger shares of the prior (K,).
+    k-means runs once for each seed, in turns on a diffusion map of the graph of neighbours (n, k) and on the
+    rows Z (n, d): the graph follows clusters of any shape, and fails where it joins two of them. The clusters
+    that are kept tell most about those of their neighbours: the mutual information of means over neighbours
+    is greatest. Larger clusters get larger shares of the prior (K,).
     """
     seeds, n_clusters = list(seeds), len(prior)
     points = diffusion_map(neighbours, n_clusters + n_clusters // 2, seeds[0])
     best, least = np.zeros(len(points), dtype=np.intp), np.inf
-    for seed in seeds:
+    for i, seed in enumerate(seeds):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConverged)  # fewer distinct points than clusters
-            found = KMeans(n_clusters, n_init=1, random_state=seed).fit_predict(points)
+            found = KMeans(n_clusters, n_init=1, random_state=seed).fit_predict(Z if i % 2 else points)
         by_size = np.argsort(np.bincount(found, minlength=n_clusters), kind="stable")
         number = np.empty(n_clusters, dtype=np.intp)
         number[by_size] = np.argsort(prior, kind="stable")
