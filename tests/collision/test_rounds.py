@@ -223,11 +223,12 @@ def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monk
     )
     W, run = best_linear(Z, whole, starts)
     np.testing.assert_array_equal(
-        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, range(1, 6))
+        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, np.arange(1, 6))
     )
     assert taken == [20, *[7] * run.n_iter]
-    assert calls[0] == ("clustering", 1, 5 + 10)
-    assert calls[-1] == ("clustering", 5 + 10, 5 + 10)
+    n_starts = 5 + 3  # by the graph, and by the rows
+    assert calls[0] == ("clustering", 1, n_starts + 10)
+    assert calls[-1] == ("clustering", n_starts + 10, n_starts + 10)
     found = (Z @ W[:-1] + W[-1]).argmax(axis=1)
     assert clustering_accuracy(np.repeat(range(3), 20), found) == 1.0
 
@@ -241,32 +242,32 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
         means = mean_of_neighbours(np.eye(6)[promising_clusters(Z, near, prior, seeds)], near)
         return mutual_information(means, prior, 1.0)[0]
 
-    best = value(range(8))
+    best = value(np.arange(8))
     assert best <= value([0])
-    assert best < value([0]) or best < value(range(2))  # so that there is a choice
+    assert best < value([0]) or best < value(np.arange(2))  # so that there is a choice
     parts = np.repeat(range(6), [30, 34, 38, 28, 36, 34])
     apart = nearest_neighbours(np.column_stack([Z, 100.0 * np.eye(6)[parts]]), 5, 0)
-    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, range(8))) == 1.0
+    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8))) == 1.0
 
 
-def test_starts_take_turns_between_the_graph_and_the_rows(monkeypatch):
+def test_every_seed_clusters_the_graph_and_every_other_one_the_rows(monkeypatch):
     Z = RNG.normal(size=(60, 2))
     near, seen = nearest_neighbours(Z, 5, 0), []
 
     class Recorded(KMeans):
         def fit_predict(self, X):
-            seen.append(X is Z)
+            seen.append((X is Z, self.random_state))
             return super().fit_predict(X)
 
     monkeypatch.setattr(starts_module, "KMeans", Recorded)
-    promising_clusters(Z, near, np.full(3, 1 / 3), range(5))
-    assert seen == [False, True, False, True, False]
+    promising_clusters(Z, near, np.full(3, 1 / 3), np.arange(5))
+    assert seen == [*((False, seed) for seed in range(5)), (True, 0), (True, 2), (True, 4)]
 
 
 def test_larger_clusters_of_the_graph_get_larger_shares():
     parts = np.repeat(range(3), [20, 60, 40])
     Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
-    found = promising_clusters(Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), [1, 2])
+    found = promising_clusters(Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]))
     np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
 
 

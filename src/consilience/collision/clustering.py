@@ -94,8 +94,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     solver : str
         Solver of the pseudo-labels; see `collision_pseudo_labels`.
     init : {"graph", "k-means++"}
-        With ``"graph"``, a start is a run of k-means: in turns on a diffusion map of the graph of neighbours
-        and on the features. The best start is found by mutual information between neighbours, and one model
+        With ``"graph"``, a start is a run of k-means on a diffusion map of the graph of neighbours; half as
+        many more are on the features. The best start is found by mutual information between neighbours, and one model
         is trained from it. With
         ``"k-means++"``, a start takes random rows far from each other as centres, a model is trained from
         each, and the one with the least objective is kept. That takes many times as long. It is also what

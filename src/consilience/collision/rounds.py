@@ -245,8 +245,9 @@ def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
 def _graph_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
     """Train a model on the most promising clusters, then by rounds."""
     n_clusters, most = len(problem.prior), starts.plan.max_rounds + 1
-    done = _Done(starts.progress, len(starts.seeds) + most)
-    clusters = promising_clusters(Z, problem.neighbours, problem.prior, map(int, starts.seeds), done.add)
+    n_starts = len(starts.seeds) + len(starts.seeds[::2])
+    done = _Done(starts.progress, n_starts + most)
+    clusters = promising_clusters(Z, problem.neighbours, problem.prior, starts.seeds, done.add)
     model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), starts.weight_decay, _FIRST_STEPS)
     model.step(cross_entropy(np.eye(n_clusters)[clusters]))
     model.steps = starts.steps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -76,23 +76,23 @@ def promising_clusters(
     Z: NDArray[Any],
     neighbours: Neighbours,
     prior: Floats,
-    seeds: Iterable[int],
+    seeds: Ints,
     report: Callable[[], None] = lambda: None,
 ) -> Ints:
     """Return a cluster for each row (n,) to start from.
 
-    k-means runs once for each seed, in turns on a diffusion map of the graph of neighbours (n, k) and on the
-    rows Z (n, d): the graph follows clusters of any shape, and fails where it joins two of them. The clusters
-    that are kept tell most about those of their neighbours: the mutual information of means over neighbours
-    is greatest. Larger clusters get larger shares of the prior (K,).
+    k-means clusters a diffusion map of the graph of neighbours (n, k), once for each seed, and the rows Z
+    (n, d) for every other seed: the graph follows clusters of any shape, and fails where it joins two of
+    them. The clusters that are kept tell most about those of their neighbours: the mutual information of
+    means over neighbours is greatest. Larger clusters get larger shares of the prior (K,).
     """
-    seeds, n_clusters = list(seeds), len(prior)
-    points = diffusion_map(neighbours, n_clusters + n_clusters // 2, seeds[0])
+    n_clusters = len(prior)
+    points = diffusion_map(neighbours, n_clusters + n_clusters // 2, int(seeds[0]))
     best, least = np.zeros(len(points), dtype=np.intp), np.inf
-    for i, seed in enumerate(seeds):
+    for rows, seed in [*((points, seed) for seed in seeds), *((Z, seed) for seed in seeds[::2])]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConverged)  # fewer distinct points than clusters
-            found = KMeans(n_clusters, n_init=1, random_state=seed).fit_predict(Z if i % 2 else points)
+            found = KMeans(n_clusters, n_init=1, random_state=int(seed)).fit_predict(rows)
         by_size = np.argsort(np.bincount(found, minlength=n_clusters), kind="stable")
         number = np.empty(n_clusters, dtype=np.intp)
         number[by_size] = np.argsort(prior, kind="stable")
