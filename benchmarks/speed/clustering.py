@@ -1,6 +1,6 @@
 """Clustering: CollisionClustering, neighbours included, against k-means with ten starts.
 
-Few rows are clustered with ten starts, by default and with the fast loss. Many are clustered with one start.
+Few rows are clustered with ten starts of each kind. Many are clustered with one start.
 
 The rows are 256 principal components of MNIST if it is in $CONSILIENCE_DATA. Otherwise they are a mixture of
 the same size whose parts overlap.
@@ -45,8 +45,8 @@ def clustering(options: Options) -> Iterator[Result]:
         "CollisionClustering(n_init=1) vs KMeans(n_init=10)", ours / theirs, "x", GOAL, False, ours, theirs,
         f"{what}; neighbours included; one run of each", sizes,
     )  # fmt: skip
-    for loss, goal in (("collision", None), ("fast", SMALL_GOAL)):
-        yield few_rows(X[:SMALL], loss, goal, what, options.seed)
+    for init, goal in (("graph", SMALL_GOAL), ("k-means++", None)):
+        yield few_rows(X[:SMALL], init, goal, what, options.seed)
     search = seconds_of(lambda: nearest_neighbours(X, NEIGHBOURS, options.seed))
     yield Result("  of which neighbours", search, "s", None, False, search, None, what, sizes)
     third = len(X) // 3
@@ -62,28 +62,28 @@ def clustering(options: Options) -> Iterator[Result]:
         )
 
 
-def few_rows(X: NDArray[np.float32], loss: str, goal: float | None, what: str, seed: int) -> Result:
+def few_rows(X: NDArray[np.float32], init: str, goal: float | None, what: str, seed: int) -> Result:
     """Compare fits of few rows, ten starts each: the best of several of each, by turns."""
     pairs = [
         (
-            seconds_of(lambda: fit(X, N_CLUSTERS, 10, seed, loss)),
+            seconds_of(lambda: fit(X, N_CLUSTERS, 10, seed, init)),
             seconds_of(lambda: KMeans(N_CLUSTERS, n_init=10, random_state=seed).fit(X)),
         )
         for _ in range(REPEATS)
     ]
     ours, theirs = (min(times) for times in zip(*pairs, strict=True))
     return Result(
-        f"CollisionClustering(loss='{loss}') vs KMeans(n_init=10), few rows", ours / theirs, "x", goal, False,
+        f"CollisionClustering(init='{init}') vs KMeans(n_init=10), few rows", ours / theirs, "x", goal, False,
         ours, theirs, f"{what}; neighbours included; best of {REPEATS}",
         {"rows": len(X), "features": X.shape[1], "clusters": N_CLUSTERS},
     )  # fmt: skip
 
 
-def fit(X: NDArray[np.float32], n_clusters: int, n_init: int, seed: int, loss: Any = "collision") -> Any:
-    """Fit with the default settings, except for the number of starts and the loss."""
+def fit(X: NDArray[np.float32], n_clusters: int, n_init: int, seed: int, init: Any = "graph") -> Any:
+    """Fit with the default settings, except for the number of starts and their kind."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return CollisionClustering(n_clusters, loss=loss, n_init=n_init, random_state=seed).fit(X)
+        return CollisionClustering(n_clusters, init=init, n_init=n_init, random_state=seed).fit(X)
 
 
 def load_rows(n: int, seed: int) -> tuple[NDArray[np.float32], str]:

@@ -212,7 +212,7 @@ CLUSTERS: dict[str, Any] = {
     "n_rows": 40,
     "n_features": 1,
     "n_clusters": 3,
-    "loss": "fast",
+    "loss": "mi",
     "seed": 6,
     "clusters": [
         {"cluster": 0, "rows": 25, "share": 0.625, "confidence": 0.913, "labelled": 4},
@@ -238,7 +238,7 @@ def test_clusters(shown: Shown) -> None:
 
 
         rows      40 of 1 feature
-        loss      fast, -0.5679 after 17 rounds
+        loss      mi, -0.5679 after 17 rounds
         clusters  [found].npy
         accuracy  84.8% of 33 rows, best match
         NMI       0.513
@@ -260,7 +260,7 @@ def test_clusters_without_labels_or_truth(shown: Shown, agreement: dict[str, Any
 
 
         rows      40 of 12 features
-        loss      fast, -0.5679 after 1 round
+        loss      mi, -0.5679 after 1 round
         clusters  [found].npy
         """
     )

@@ -158,7 +158,7 @@ def test_clusters_view() -> None:
     X = rows(0)
     y = np.full(N, -1)
     y[[0, 3, 6, 1, 4, 2]] = [0, 0, 0, 1, 1, 2]
-    model = CollisionClustering(3, loss="fast", n_init=2, n_neighbors=3, random_state=4).fit(X, y)
+    model = CollisionClustering(3, loss="mi", n_init=2, n_neighbors=3, random_state=4).fit(X, y)
     truth = [label if i % 5 else None for i, label in enumerate(TRUTH.tolist())]
     found = model.labels_.tolist()
     view = console.clusters_view(model, X, y, truth)
@@ -182,7 +182,7 @@ def test_clusters_view() -> None:
         "n_rows": N,
         "n_features": 2,
         "n_clusters": 3,
-        "loss": "fast",
+        "loss": "mi",
         "seed": 4,
         "n_labels": 6,
         "objective": model.objective_,

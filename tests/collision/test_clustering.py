@@ -29,10 +29,11 @@ def blobs():
     return make_blobs(300, 5, centers=4, cluster_std=1.0, random_state=0)
 
 
-@pytest.mark.parametrize("loss", [*LOSSES, "fast"])
-def test_every_loss_finds_plain_clusters(blobs, loss):
+@pytest.mark.parametrize("init", ["graph", "k-means++"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_finds_plain_clusters(blobs, loss, init):
     X, y = blobs
-    model = CollisionClustering(4, loss=loss, n_init=3, random_state=0).fit(X)
+    model = CollisionClustering(4, loss=loss, n_init=3, init=init, random_state=0).fit(X)
     assert clustering_accuracy(y, model.labels_) > 0.98
     np.testing.assert_array_equal(model.labels_, model.predict(X))
     np.testing.assert_array_equal(model.labels_, model.predict_proba(X).argmax(axis=1))
@@ -53,13 +54,24 @@ def test_the_paper_s_protocol_runs_and_learns(blobs):
 
 def test_more_starts_never_end_higher_and_threads_change_nothing(blobs):
     X = load_digits().data[:400]
-    one = CollisionClustering(10, loss="collision", n_init=1, random_state=3).fit(X)
-    for loss in ("collision", "fast"):
-        some = CollisionClustering(10, loss=loss, n_init=4, random_state=3).fit(X)
-        threads = CollisionClustering(10, loss=loss, n_init=4, n_jobs=2, random_state=3).fit(X)
-        np.testing.assert_array_equal(some.coef_, threads.coef_)
-        # screened starts are compared before they are trained to the end
-        assert loss == "fast" or some.objective_ <= one.objective_
+    options = {"init": "k-means++", "random_state": 3}
+    one = CollisionClustering(10, n_init=1, **options).fit(X)
+    some = CollisionClustering(10, n_init=4, **options).fit(X)
+    threads = CollisionClustering(10, n_init=4, n_jobs=2, **options).fit(X)
+    np.testing.assert_array_equal(some.coef_, threads.coef_)
+    assert some.objective_ <= one.objective_
+
+
+def test_without_a_graph_or_with_labels_starts_are_random_rows(blobs):
+    """The graph of neighbours is used where it is asked for, there are neighbours, and there is no label."""
+    X, y = blobs
+    some = np.where((np.arange(300) < 9) & (y < 2), y, -1)
+    for options, labels, same in (({}, None, False), ({"n_neighbors": 0}, None, True), ({}, some, True)):
+        graph, random = (
+            CollisionClustering(4, n_init=2, init=init, random_state=0, **options).fit(X, labels).coef_
+            for init in ("graph", "k-means++")
+        )
+        assert np.array_equal(graph, random) == same
 
 
 def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
@@ -126,7 +138,8 @@ def test_shares_follow_the_prior_or_the_data():
     X = rng.normal(size=(600, 3)) + 1.7 * y[:, None]
     told = CollisionClustering(2, prior=[0.8, 0.2], n_init=3, random_state=0).fit(X)
     forced = CollisionClustering(2, n_init=3, random_state=0).fit(X)
-    free = CollisionClustering(2, lam=0.1, n_init=3, random_state=0).fit(X)
+    # classes that overlap leave no gap in the graph of neighbours, which is then cut in halves
+    free = CollisionClustering(2, lam=0.1, n_init=3, init="k-means++", random_state=0).fit(X)
     share = [np.bincount(model.labels_, minlength=2).min() / len(X) for model in (told, forced, free)]
     assert share[0] == pytest.approx(0.2, abs=0.05)
     assert share[1] > 0.35
@@ -193,7 +206,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"prior": "uniform"}, "prior has shape"),
         ({"prior": [1, 0, 1, 1]}, r"prior is \[1, 0, 1, 1\]; expected a positive share"),
         ({"loss": "sela", "lam": 3.0}, "loss='sela' has no lam"),
-        ({"loss": "fast", "protocol": "paper"}, "loss='fast' is for linear models .*; use 'mi'"),
+        ({"init": "k-means"}, r"init='k-means' is unknown; .*Did you mean 'k-means\+\+'"),
         ({"loss": "iic", "prior": [1, 1, 1, 2]}, "loss='iic' has no prior"),
         ({"batch_size": 7}, "batch_size is for networks"),
         ({"loss": "mi", "solver": "foo"}, "solver='foo' is unknown"),
@@ -216,7 +229,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
 def test_clusters_that_have_not_settled_are_reported():
     X = load_digits().data[:300]
     with pytest.warns(ConvergenceWarning, match=r"max_iter=1, with .*% of rows changing"):
-        CollisionClustering(10, loss="collision", n_init=1, max_iter=1, random_state=0).fit(X)
+        CollisionClustering(10, n_init=1, init="k-means++", max_iter=1, random_state=0).fit(X)
 
 
 def test_fewer_clusters_than_asked_for_are_reported():
@@ -236,28 +249,12 @@ def test_clusters_that_died_are_reported_with_their_sizes(blobs):
     CollisionClustering(5, lam=0.01, prior=[75, 75, 75, 75, 2], random_state=0).fit(X, y)
 
 
-def test_fast_is_mutual_information_with_free_shares_unless_a_prior_is_given(blobs):
-    kept = (blobs[1] > 0) | (np.arange(300) < 80)  # shares differ, so their weight shows in the objective
-    X, y = blobs[0][kept], blobs[1][kept]
-
-    def objective(partial=None, **options):
-        return CollisionClustering(4, n_init=2, random_state=0, **options).fit(X, partial).objective_
-
-    few = np.where(np.arange(len(y)) % 30 == 0, y, -1)
-    assert objective(loss="fast") == pytest.approx(objective(loss="mi", lam=1.0), abs=1e-3)
-    assert objective(loss="fast", prior=[1, 1, 1, 1]) == pytest.approx(objective(loss="mi"), abs=1e-3)
-    assert objective(few, loss="fast") == pytest.approx(objective(few, loss="mi", lam=1.0), abs=1e-3)
-    assert (
-        abs(objective(loss="mi", lam=1.0) - objective(loss="mi")) > 2e-3
-    )  # so the weights can be told apart
-
-
 def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
-    for loss, total in (("fast", 4 + 3 + 101), ("collision", 4 * 101)):
+    for init, total in (("graph", 4 + 101), ("k-means++", 4 * 101)):
         calls = []
         CollisionClustering(
             4,
-            loss=loss,
+            init=init,
             n_init=4,
             random_state=0,
             progress=lambda *what: calls.append(what),  # noqa: B023
@@ -268,7 +265,7 @@ def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
         assert done == sorted(done)
         assert calls[2][1:] == (1, total)
         assert calls[-1][1:] == (total, total)
-        assert len(calls) > 10
+        assert len(calls) > 7
 
 
 @pytest.mark.parametrize("value", [0.1, 1e6 + 0.1])

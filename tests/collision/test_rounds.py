@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import softmax
+from sklearn.cluster import KMeans
 
 from consilience.collision import rounds
-from consilience.collision.losses import Problem, Round, clustering_loss
+from consilience.collision import starts as starts_module
+from consilience.collision.accuracy import clustering_accuracy
+from consilience.collision.losses import Problem, clustering_loss
 from consilience.collision.rounds import (
     LinearModel,
     LinearRun,
@@ -19,7 +22,8 @@ from consilience.collision.rounds import (
     descend,
     find_neighbours,
 )
-from consilience.collision.starts import choose_centres, sample, weights_from_centres
+from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
+from consilience.kernels.collision.mutual_information import mutual_information
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 
 RNG = np.random.default_rng(0)
@@ -201,39 +205,70 @@ def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
     assert calls == [("all rows", 1, 3), ("all rows", 2, 3), ("all rows", 3, 3)]
 
 
-def test_screening_trains_all_starts_a_little_some_more_and_one_to_the_end(monkeypatch):
-    """Starts learn with fair shares and are compared with fairer ones; only the last has its own lam."""
-    taken, lams = {}, []
+def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monkeypatch):
+    Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [9, 0], [0, 9])])
+    taken, targets, calls = [], [], []
+    step = LinearModel.step
 
-    def step(self, loss):
-        taken.setdefault(self.start, []).append(self.steps)
+    def counted(self, loss):
+        if not taken:  # the slope at logits of zero shows the labels
+            targets.append(np.argmin(loss(np.zeros((60, 3)))[1], axis=1))
+        taken.append(self.steps)
+        step(self, loss)
 
-    def begin(seed):
-        model = LinearModel(X, np.eye(4, 3), 0.0, steps=7)
-        model.start = seed
-        return model
-
-    def of(model, problem):
-        lams.append(problem.lam)
-        # start 4 looks good at first; of the three that are left, start 2 is the best
-        late = len(taken.get(model.start, [])) > 1
-        return Round(None, {1: 5.0, 2: 2.0, 3: 3.0, 4: 9.0 if late else 1.0, 5: 6.0}[model.start])
-
-    monkeypatch.setattr(LinearModel, "step", step)
-    monkeypatch.setattr(rounds, "_of", of)
-    calls = []
+    monkeypatch.setattr(LinearModel, "step", counted)
+    whole = problem("mi", find_neighbours(Z, 5, 3, 0), 60)._replace(lam=1.0)
     starts = Starts(
-        np.arange(1, 6), Schedule(9, 0.0), 0.0, 7, None, lambda *what: calls.append(what), screened=True
+        np.arange(1, 6), Schedule(9, 0.0), 0.0, 7, None, lambda *what: calls.append(what), by_graph=True
     )
-    whole = problem("mi")._replace(lam=1.0)
-    made = rounds._screened(begin, whole, starts)
-    assert taken == {1: [10], 2: [10, 20, 7], 3: [10, 20], 4: [10, 20], 5: [10]}
-    assert set(lams) == {10.0, 100.0}
-    assert made.run.n_iter == 1  # the model of this test never changes, so it settles at once
-    assert calls[-1] == ("clustering", 5 + 3 + 10, 5 + 3 + 10)
-    lams.clear()
-    rounds._screened(begin, whole._replace(lam=500.0), starts)
-    assert set(lams) == {500.0}  # who asks for more fairness gets it from the start
+    W, run = best_linear(Z, whole, starts)
+    np.testing.assert_array_equal(
+        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, np.arange(1, 6))
+    )
+    assert taken == [20, *[7] * run.n_iter]
+    n_starts = 5 + 3  # by the graph, and by the rows
+    assert calls[0] == ("clustering", 1, n_starts + 10)
+    assert calls[-1] == ("clustering", n_starts + 10, n_starts + 10)
+    found = (Z @ W[:-1] + W[-1]).argmax(axis=1)
+    assert clustering_accuracy(np.repeat(range(3), 20), found) == 1.0
+
+
+def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
+    """More seeds never tell less, and clusters of the parts of a graph tell all."""
+    Z = RNG.normal(size=(200, 3))
+    near, prior = nearest_neighbours(Z, 5, 0), np.full(6, 1 / 6)
+
+    def value(seeds):
+        means = mean_of_neighbours(np.eye(6)[promising_clusters(Z, near, prior, seeds)], near)
+        return mutual_information(means, prior, 1.0)[0]
+
+    best = value(np.arange(8))
+    assert best <= value([0])
+    assert best < value([0]) or best < value(np.arange(2))  # so that there is a choice
+    parts = np.repeat(range(6), [30, 34, 38, 28, 36, 34])
+    apart = nearest_neighbours(np.column_stack([Z, 100.0 * np.eye(6)[parts]]), 5, 0)
+    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8))) == 1.0
+
+
+def test_every_seed_clusters_the_graph_and_every_other_one_the_rows(monkeypatch):
+    Z = RNG.normal(size=(60, 2))
+    near, seen = nearest_neighbours(Z, 5, 0), []
+
+    class Recorded(KMeans):
+        def fit_predict(self, X):
+            seen.append((X is Z, self.random_state))
+            return super().fit_predict(X)
+
+    monkeypatch.setattr(starts_module, "KMeans", Recorded)
+    promising_clusters(Z, near, np.full(3, 1 / 3), np.arange(5))
+    assert seen == [*((False, seed) for seed in range(5)), (True, 0), (True, 2), (True, 4)]
+
+
+def test_larger_clusters_of_the_graph_get_larger_shares():
+    parts = np.repeat(range(3), [20, 60, 40])
+    Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
+    found = promising_clusters(Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]))
+    np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
 
 
 def test_neighbours_are_never_more_than_the_others_of_a_fair_cluster():

@@ -41,11 +41,9 @@ from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
 from consilience.students.make import check_model
 
-Loss = Literal["collision", "fast", "mi", "sela", "mi-adm", "iic"]
+Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
 
-
-# The weight of shares with loss="fast" if no prior is given: the objective is then mutual information itself.
-FAST_LAM = 1.0
+INITS = ("graph", "k-means++")
 # A cluster with less than this part of its share of rows has died.
 DEAD_SHARE = 0.05
 # Larger weights of a part of the objective overflow.
@@ -63,7 +61,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     Features are centred and divided by one number, their root-mean-square length, so distances keep their
     proportions. Predictions are averaged over each row's nearest neighbours before labels are made of them.
     The labels of all rows are solved for at once and exactly. Then the model takes a few steps of L-BFGS
-    towards them. Of several starts, the one with the least objective is kept.
+    towards them. The start is the best of several clusterings of the graph of neighbours.
 
     Parameters
     ----------
@@ -71,15 +69,13 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         K.
     lam : float, optional
         Weight of fairness. The default of 100 asks for clusters of nearly equal size (or of the sizes in
-        `prior`); use about 1 if sizes may differ. For ``loss="fast"`` the default is 1, or 100 if you give
-        `prior`. For ``loss="iic"`` it is the exponent of the marginals, 1 by default. For a network with
-        ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its shares are exact.
-    loss : {"collision", "fast", "mi", "sela", "mi-adm", "iic"} or function
+        `prior`); use about 1 if sizes may differ. For ``loss="iic"`` it is the exponent of the marginals, 1
+        by default. For a network with ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its
+        shares are exact.
+    loss : {"collision", "mi", "sela", "mi-adm", "iic"} or function
         What to minimise: the collision loss above, or one that the paper compares with, with the same
         neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
         equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
-        ``"fast"`` is mutual information from screened starts, for linear models. It takes a few times as long
-        as k-means; docs/cluster.md says how good it is.
         Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
         returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
@@ -92,13 +88,17 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
         it starts from its own predictions.
     n_init : int
-        Starts. Each begins with random rows as centres, chosen as in k-means++. With ``loss="fast"`` they are
-        screened: all take a few steps, three take more, and one is trained to the end. A network is trained
-        once: it starts from the best of this many linear models.
+        Starts; `init` says what they are. A network is trained once: it starts from the best linear model.
     prior : (K,) array, optional
         u, the share of each cluster; equal by default.
     solver : str
         Solver of the pseudo-labels; see `collision_pseudo_labels`.
+    init : {"graph", "k-means++"}
+        With ``"graph"``, a start is a run of k-means on a diffusion map of the graph of neighbours; half as
+        many more are on the features. The best start is found by mutual information between neighbours, and
+        one model is trained from it. With ``"k-means++"``, a start takes random rows far from each other as
+        centres, a model is trained from each, and the one with the least objective is kept. That takes many
+        times as long. It is also what ``n_neighbors=0`` and labelled rows use.
     protocol : {"full-batch", "paper"}
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
         within a batch, one random start, no neighbours. Use it to reproduce the paper; it finds worse
@@ -116,7 +116,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     tol : float
         Stop when at most this share of rows, or a single row, changes its cluster in a round.
     n_jobs : int, optional
-        Starts to run at a time, in threads.
+        Models to train at a time, in threads, if `init` asks for several.
     batch_size : int, optional
         For ``protocol="paper"`` and networks: 250 by default; for networks less with fewer than 2,500 rows.
     progress : function, optional
@@ -129,7 +129,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     labels_ : (n,) array of int
         The cluster of each row: ``predict(X)``.
     objective_ : float
-        The final objective of the best start. Compare it between runs of the same loss and `lam`.
+        The final objective. Compare it between runs of the same loss and `lam`.
     objective_history_ : (n_iter_ + 1,) array
         The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
         (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
@@ -140,7 +140,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     module_ : torch.nn.Module
         The network, in eval mode.
     n_iter_ : int
-        Rounds of the best start.
+        Rounds of the best model.
     n_features_in_ : int
     feature_names_in_ : (d,) array
         The names of the columns, if X is a table with names. New rows may have them in any order.
@@ -172,6 +172,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         prior: ArrayLike | None = None,
         solver: str = "auto",
         *,
+        init: Literal["graph", "k-means++"] = "graph",
         protocol: Literal["full-batch", "paper"] = "full-batch",
         max_iter: int | None = None,
         augment: Any = None,
@@ -191,6 +192,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self.n_init = n_init
         self.prior = prior
         self.solver = solver
+        self.init = init
         self.protocol = protocol
         self.max_iter = max_iter
         self.augment = augment
@@ -273,19 +275,13 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                         "function needs with functools.partial."
                     )
         else:
-            check_choice("loss", self.loss, ("fast", *LOSSES))
+            check_choice("loss", self.loss, tuple(LOSSES))
         if self._is_linear:
             check_choice("model", self.model, ("linear",))
             if self.augment is not None:
                 raise InvalidInputError("augment is for networks; a linear model has n_neighbors instead.")
         else:
             check_model(self.model)
-        if self.loss == "fast" and (not self._is_linear or self.protocol == "paper"):
-            raise InvalidInputError(
-                "{argument} is for linear models and protocol='full-batch'; use 'mi'.",
-                argument="loss",
-                value="fast",
-            )
         check_choice("solver", self.solver, SOLVERS)
         if self.loss == "sela" and self.lam is not None:
             raise InvalidInputError(
@@ -303,6 +299,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             raise InvalidInputError("batch_size is for networks and protocol='paper'; leave it out.")
         check_count("n_neighbors", self.n_neighbors, at_least=0)
         check_count("n_init", self.n_init)
+        check_choice("init", self.init, INITS)
         check_choice("protocol", self.protocol, ("full-batch", "paper"))
         if self.n_jobs is not None:
             check_count("n_jobs", self.n_jobs, at_least=-1024)  # joblib counts back from all cores
@@ -317,8 +314,6 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
         loss, lam = self.loss, self.lam
-        if loss == "fast":
-            loss, lam = "mi", FAST_LAM if lam is None and self.prior is None else lam
         if callable(loss):
             lam = 0.0
         elif lam is None:
@@ -350,8 +345,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             W = model.W
         else:
             plan = self._schedule(len(Z), self.max_iter or 100)
-            starts = self._starts(problem.loss, seeds[1:], plan)._replace(screened=self.loss == "fast")
-            W, run = best_linear(Z, problem, starts)
+            W, run = best_linear(Z, problem, self._starts(problem.loss, seeds[1:], plan))
             _warn_unless_settled(run, plan)
         self.coef_ = W[:-1].T / scale
         self.intercept_ = W[-1] - self.coef_ @ mean
@@ -454,7 +448,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
     def _starts(self, loss: str | OwnLoss, seeds: Ints, plan: Schedule) -> Starts:
         steps = OWN_STEPS if callable(loss) else LOSSES[loss].steps
-        return Starts(seeds, plan, float(self.weight_decay), steps, self.n_jobs, self.progress or silent)
+        return Starts(
+            seeds,
+            plan,
+            float(self.weight_decay),
+            steps,
+            self.n_jobs,
+            self.progress or silent,
+            by_graph=self.init == "graph",
+        )
 
 
 def _warn_unless_settled(run: Run, plan: Schedule) -> None:

@@ -33,7 +33,7 @@ from consilience.kernels.collision.neighbours import (
 from consilience.kernels.linear_model import LogitLoss
 
 # The labels of a round are certified to this much of their optimum; the next round changes them by more.
-_LABEL_TOL = 1e-4
+_LABEL_TOL = 1e-3
 # Width of the entropic assignment of SELA and MI-ADM: 1 / 25, as in SELA's code.
 _EPSILON = 0.04
 _ASSIGNMENT_TOL = 1e-5
@@ -80,6 +80,11 @@ def clustering_loss(problem: Problem) -> ClusteringLoss:
     else:
         loss = LOSSES[problem.loss].make(problem)
     return _WithLabels(problem, loss) if (problem.fixed >= 0).any() else loss
+
+
+def cross_entropy(labels: Floats) -> LogitLoss:
+    """Return Shannon's cross-entropy towards labels (n, K)."""
+    return _mean_loss(shannon_from_logits, labels)
 
 
 class _Collision:
@@ -129,7 +134,7 @@ class _Assignment:
         if np.isfinite(p.lam):
             share = labels.mean(axis=0)
             value += p.lam * float((share * np.log(np.maximum(share, 1e-300) / p.prior)).sum())
-        return Round(_mean_loss(shannon_from_logits, labels), value)
+        return Round(cross_entropy(labels), value)
 
 
 class _OfPredictions:
@@ -188,7 +193,7 @@ class _WithLabels:
         self.loss, self.weight = loss, problem.label_weight
         self.rows = np.flatnonzero(problem.fixed >= 0)
         self.classes = problem.fixed[self.rows]
-        self.known = _mean_loss(shannon_from_logits, np.eye(len(problem.prior))[self.classes])
+        self.known = cross_entropy(np.eye(len(problem.prior))[self.classes])
 
     def __call__(self, S: Floats, A: Floats) -> Round:
         free, value = self.loss(S, A)

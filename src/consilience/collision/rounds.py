@@ -6,7 +6,7 @@ or a network (`consilience.collision.network`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._progress import Progress
-from consilience.collision.losses import Problem, Round, clustering_loss
-from consilience.collision.starts import choose_centres, sample, weights_from_centres
+from consilience.collision.losses import Problem, clustering_loss, cross_entropy
+from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.mutual_information import softmax_rows
 from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
@@ -29,12 +29,8 @@ _SAMPLE_ROWS = 8_192
 _LAST_ROUNDS = 10
 # The steps of one round need no exact optimum, since the labels change.
 _GRADIENT = 1e-6
-# Screening: all starts take the first steps, then the best few take more, then the best one goes on.
-_FIRST_STEPS, _FEW, _MORE_STEPS = 10, 3, 20
-# While starts are screened, shares weigh at least this much: a cluster that dies early never comes back...
-_SCREENING_LAM = 10.0
-# ...and starts are compared with at least this weight: two classes in one cluster show in unfair shares.
-_COMPARING_LAM = 100.0
+# Steps in which a model learns the clusters that it starts from.
+_FIRST_STEPS = 20
 _LEARNING_RATE = 0.1  # of the linear model in the paper's protocol
 
 
@@ -193,13 +189,13 @@ class Starts(NamedTuple):
     steps: int  # of L-BFGS in a round
     n_jobs: int | None
     progress: Progress
-    screened: bool = False  # whether only the most promising start is trained to the end
+    by_graph: bool = False  # whether to train only one model, on the best clusters of the graph of neighbours
 
 
 def best_linear(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
     """Train a linear model on rows Z (n, d) from several starts and return the best run.
 
-    It is the run of least objective or, if starts are screened, that of the most promising start.
+    It is the run of least objective, or the only run if the start comes from the graph of neighbours.
 
     With many rows, starts are trained on a sample: it tells good starts from bad ones as well, in a tenth of
     the time. The best model then continues on all rows.
@@ -225,64 +221,39 @@ def best_linear(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
 
 def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
     n_clusters, fixed = len(problem.prior), problem.fixed
+    if starts.by_graph and problem.neighbours.shape[1] and not (fixed >= 0).any():
+        return _graph_start(Z, problem, starts)
     # if every class has a labelled row, these rows are the start, and there is only one
     determined = len(np.unique(fixed[fixed >= 0])) == n_clusters
     seeds = starts.seeds[:1] if determined else starts.seeds
-
-    def begin(seed: int) -> LinearModel:
-        W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
-        return LinearModel(Z, W, starts.weight_decay, starts.steps)
-
-    if starts.screened:
-        return _screened(begin, problem, starts._replace(seeds=seeds))
     most = starts.plan.max_rounds + 1
     done = _Done(starts.progress, len(seeds) * most)
 
     def train(seed: int) -> LinearRun:
-        model = begin(seed)
+        W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
+        model = LinearModel(Z, W, starts.weight_decay, starts.steps)
         run = alternate(model, problem, starts.plan, done.add)
         done.add(most - len(run.history))  # rounds that were not needed
         return LinearRun(model.W, run)
 
-    runs = _each(train, [int(seed) for seed in seeds], starts.n_jobs)
+    parallel = Parallel(n_jobs=starts.n_jobs, require="sharedmem")
+    runs = parallel(delayed(train)(int(seed)) for seed in seeds)
     best: LinearRun = min(runs, key=lambda one: one.run.history[-1])
     return best
 
 
-def _screened(begin: Callable[[int], LinearModel], problem: Problem, starts: Starts) -> LinearRun:
-    """Train all starts a little and a few of them longer, with fair shares; then the best one to the end."""
-    fair = problem._replace(lam=max(problem.lam, _SCREENING_LAM))
-    strict = problem._replace(lam=max(problem.lam, _COMPARING_LAM))
-    seeds, most = [int(seed) for seed in starts.seeds], starts.plan.max_rounds + 1
-    done = _Done(starts.progress, len(seeds) + min(len(seeds), _FEW) + most)
-
-    def train(model: LinearModel) -> tuple[float, LinearModel]:
-        model.step(_of(model, fair).loss)
-        done.add()
-        return _of(model, strict).value + model.penalty(), model
-
-    models = _each(begin, seeds, starts.n_jobs)
-    for steps, n_kept in ((_FIRST_STEPS, _FEW), (_MORE_STEPS, 1)):
-        for model in models:
-            model.steps = steps
-        ranked = sorted(_each(train, models, starts.n_jobs), key=lambda pair: pair[0])
-        models = [model for _, model in ranked[:n_kept]]
-    best = models[0]
-    best.steps = starts.steps
-    run = alternate(best, problem, starts.plan, done.add)
-    done.add(most - len(run.history))
-    return LinearRun(best.W, run)
-
-
-def _of(model: Model, problem: Problem) -> Round:
-    """Return the loss of a problem at the predictions of a model."""
-    S, views = model.predict()
-    return clustering_loss(problem)(S, mean_of_neighbours(views, problem.neighbours))
-
-
-def _each(work: Callable[[Any], Any], items: Sequence[Any], n_jobs: int | None) -> list[Any]:
-    """Return what `work` makes of each item, in order, in `n_jobs` threads."""
-    return list(Parallel(n_jobs=n_jobs, require="sharedmem")(delayed(work)(item) for item in items))
+def _graph_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
+    """Train a model on the most promising clusters, then by rounds."""
+    n_clusters, most = len(problem.prior), starts.plan.max_rounds + 1
+    n_starts = len(starts.seeds) + len(starts.seeds[::2])
+    done = _Done(starts.progress, n_starts + most)
+    clusters = promising_clusters(Z, problem.neighbours, problem.prior, starts.seeds, done.add)
+    model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), starts.weight_decay, _FIRST_STEPS)
+    model.step(cross_entropy(np.eye(n_clusters)[clusters]))
+    model.steps = starts.steps
+    run = alternate(model, problem, starts.plan, done.add)
+    done.add(most - len(run.history))  # rounds that were not needed
+    return LinearRun(model.W, run)
 
 
 class _Done:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.cluster import kmeans_plusplus
+from sklearn.cluster import KMeans, kmeans_plusplus
+from sklearn.exceptions import ConvergenceWarning as NotConverged
 
 from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.collision.diffusion import diffusion_map
+from consilience.kernels.collision.mutual_information import mutual_information
+from consilience.kernels.collision.neighbours import Neighbours, mean_of_neighbours
 from consilience.kernels.columns import column_moments
 
 # More numbers than this are trained on in single precision: half the time, and no label changes.
@@ -64,6 +70,39 @@ def choose_centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> 
     out[known] = means
     out[others] = drawn[np.argsort(-distance)[: len(others)]]
     return out
+
+
+def promising_clusters(
+    Z: NDArray[Any],
+    neighbours: Neighbours,
+    prior: Floats,
+    seeds: Ints,
+    report: Callable[[], None] = lambda: None,
+) -> Ints:
+    """Return a cluster for each row (n,) to start from.
+
+    k-means clusters a diffusion map of the graph of neighbours (n, k), once for each seed, and the rows Z
+    (n, d) for every other seed: the graph follows clusters of any shape, and fails where it joins two of
+    them. The clusters that are kept tell most about those of their neighbours: the mutual information of
+    means over neighbours is greatest. Larger clusters get larger shares of the prior (K,).
+    """
+    n_clusters = len(prior)
+    points = diffusion_map(neighbours, n_clusters + n_clusters // 2, int(seeds[0]))
+    best, least = np.zeros(len(points), dtype=np.intp), np.inf
+    for rows, seed in [*((points, seed) for seed in seeds), *((Z, seed) for seed in seeds[::2])]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConverged)  # fewer distinct points than clusters
+            found = KMeans(n_clusters, n_init=1, random_state=int(seed)).fit_predict(rows)
+        by_size = np.argsort(np.bincount(found, minlength=n_clusters), kind="stable")
+        number = np.empty(n_clusters, dtype=np.intp)
+        number[by_size] = np.argsort(prior, kind="stable")
+        clusters = number[found]
+        means = mean_of_neighbours(np.eye(n_clusters)[clusters], neighbours)
+        value = mutual_information(means, prior, 1.0)[0]
+        if value < least:
+            best, least = clusters, value
+        report()
+    return best
 
 
 def weights_from_centres(X: NDArray[Any], centres: Floats) -> Floats:

@@ -30,14 +30,16 @@ def cluster(
             metavar="FILE", help="True classes, to measure accuracy, NMI and ARI; never used to learn."
         ),
     ] = None,
-    loss: Annotated[str, typer.Option(help="One of collision, fast, mi, sela, mi-adm, iic.")] = "collision",
+    loss: Annotated[str, typer.Option(help="One of collision, mi, sela, mi-adm, iic.")] = "collision",
     lam: Annotated[
         float | None, typer.Option(help="How strongly equal sizes are enforced; about 1 if sizes may differ.")
     ] = None,
     n_neighbors: Annotated[int, typer.Option(help="Neighbours to average predictions over.")] = 10,
     n_init: Annotated[int, typer.Option(help="Number of starts; the best is kept.")] = 10,
-    max_iter: Annotated[int, typer.Option(help="Most rounds per start.")] = 100,
-    jobs: Annotated[int, typer.Option(help="How many starts run at a time.")] = 1,
+    max_iter: Annotated[int, typer.Option(help="Most rounds of training.")] = 100,
+    jobs: Annotated[
+        int, typer.Option(help="How many models to train at a time, if some classes have labels.")
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Makes the clusters reproducible.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
