@@ -11,9 +11,6 @@ from numpy.typing import ArrayLike
 from consilience._progress import Progress, silent
 from consilience._tables import as_rows
 from consilience._validation import (
-    check_choice,
-    check_count,
-    check_number,
     check_packed_logits,
     n_rows,
     take_rows,
@@ -23,11 +20,11 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.estimator import LOSSES, Loss
+from consilience.students.estimator import Loss
 from consilience.students.make import make_student
 from consilience.students.training import fit_student
 from consilience.teachers import Teacher
-from consilience.teachers.given import given_teachers, open_teachers
+from consilience.teachers.given import open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
@@ -36,6 +33,7 @@ from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
 from consilience.unify.scored import Estimate, Scored, check_coverage, read_truth, reference_rows
 from consilience.unify.self_labels import label_fairly
+from consilience.unify.settings import check_settings
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -316,46 +314,7 @@ class Unifier(Inspection, StudentClassifier):
         return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, weights, near, seconds)
 
     def _check_params(self) -> None:
-        check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set)
-        check_choice("train", self.train, ("estimate", "backprop"))
-        check_choice("balance", self.balance, ("auto", True, "sqrt", False))
-        check_choice("loss", self.loss, LOSSES)
-        check_choice("self_label", self.self_label, (True, False))
-        check_choice("calibrate", self.calibrate, (None, "agreement"))
-        check_number("smoothing", self.smoothing, at_least=0, below=1)
-        check_count("batch_size", self.batch_size)
-        if self.n_neighbors is not None:
-            check_count("n_neighbors", self.n_neighbors, at_least=0)
-        given_teachers(self.teachers)
-        if self.self_label and (self.train, self.loss) != ("estimate", "cross-entropy"):
-            raise InvalidInputError(
-                "self_label=True needs train='estimate' and loss='cross-entropy'; "
-                f"they are {self.train!r} and {self.loss!r}."
-            )
-        if self.train == "backprop":
-            if self.method in ("sd", "ranks") or callable(self.method):
-                raise InvalidInputError(
-                    "{argument} has no backprop form; use {remedy}.",
-                    argument="method",
-                    value=method_name(self.method),
-                    remedy=("train", "estimate"),
-                )
-            if self.loss != "cross-entropy":
-                raise InvalidInputError(
-                    f"{{argument}} has the method's own loss; use {{remedy}} with {self.loss!r}.",
-                    argument="train",
-                    value="backprop",
-                    remedy=("train", "estimate"),
-                )
-            for name in ("balance", "off_set", "n_neighbors", "tol", "max_iter"):
-                value = getattr(self, name)
-                if value not in ("auto", False, None):
-                    raise InvalidInputError(
-                        "{argument} needs soft labels; use {remedy}.",
-                        argument=name,
-                        value=value,
-                        remedy=("train", "estimate"),
-                    )
+        check_settings(self)
 
     def _make_student(self, X: Any) -> Any:
         """Return the unfitted student for rows like X; see `make_student`."""

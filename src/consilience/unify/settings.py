@@ -1,0 +1,63 @@
+"""What a `Unifier` may be told, and what goes together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consilience._validation import check_choice, check_count, check_number
+from consilience.exceptions import InvalidInputError
+from consilience.students.estimator import LOSSES
+from consilience.teachers.given import given_teachers
+from consilience.unify.soft_labels import check_options, method_name
+
+if TYPE_CHECKING:
+    from consilience.unify.unifier import Unifier
+
+
+def check_settings(unifier: Unifier) -> None:
+    """Raise if a parameter of a Unifier is wrong, or if two do not go together."""
+    check_options(unifier.method, unifier.temperature, unifier.tol, unifier.max_iter, unifier.off_set)
+    check_choice("train", unifier.train, ("estimate", "backprop"))
+    check_choice("balance", unifier.balance, ("auto", True, "sqrt", False))
+    check_choice("loss", unifier.loss, LOSSES)
+    check_choice("self_label", unifier.self_label, (True, False))
+    check_choice("calibrate", unifier.calibrate, (None, "agreement"))
+    check_number("smoothing", unifier.smoothing, at_least=0, below=1)
+    check_count("batch_size", unifier.batch_size)
+    if unifier.n_neighbors is not None:
+        check_count("n_neighbors", unifier.n_neighbors, at_least=0)
+    given_teachers(unifier.teachers)
+    if unifier.self_label and (unifier.train, unifier.loss) != ("estimate", "cross-entropy"):
+        raise InvalidInputError(
+            "self_label=True needs train='estimate' and loss='cross-entropy'; "
+            f"they are {unifier.train!r} and {unifier.loss!r}."
+        )
+    if unifier.train == "backprop":
+        _check_backprop(unifier)
+
+
+def _check_backprop(unifier: Unifier) -> None:
+    """Raise if a parameter needs soft labels, which ``train="backprop"`` does not make."""
+    if unifier.method in ("sd", "ranks") or callable(unifier.method):
+        raise InvalidInputError(
+            "{argument} has no backprop form; use {remedy}.",
+            argument="method",
+            value=method_name(unifier.method),
+            remedy=("train", "estimate"),
+        )
+    if unifier.loss != "cross-entropy":
+        raise InvalidInputError(
+            f"{{argument}} has the method's own loss; use {{remedy}} with {unifier.loss!r}.",
+            argument="train",
+            value="backprop",
+            remedy=("train", "estimate"),
+        )
+    for name in ("balance", "off_set", "n_neighbors", "tol", "max_iter"):
+        value = getattr(unifier, name)
+        if value not in ("auto", False, None):
+            raise InvalidInputError(
+                "{argument} needs soft labels; use {remedy}.",
+                argument=name,
+                value=value,
+                remedy=("train", "estimate"),
+            )
