@@ -22,7 +22,7 @@ from sklearn.decomposition import PCA
 
 from benchmarks.speed.measures import Options, Result
 from consilience import CollisionClustering, ConvergenceWarning
-from consilience.kernels.collision.neighbours import nearest_neighbours
+from consilience.kernels.neighbours import nearest_neighbours
 
 N_CLUSTERS = 10
 N_FEATURES = 256

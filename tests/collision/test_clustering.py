@@ -21,7 +21,7 @@ from consilience import (
 from consilience.collision.losses import LOSSES, Problem, clustering_loss
 from consilience.collision.rounds import Schedule
 from consilience.collision.starts import random_weights, sample, scaled
-from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from consilience.kernels.collision.mutual_information import (
     softmax_rows,
     through_softmax,
 )
-from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 
 def _objective(Y, log_proba, prior, lam, epsilon):

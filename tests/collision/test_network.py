@@ -20,7 +20,7 @@ from consilience import CollisionClustering, ConvergenceWarning, clustering_accu
 from consilience.collision.losses import LOSSES, Problem, clustering_loss  # noqa: E402
 from consilience.collision.network import BatchLoss, RoundLoss, warm_up_epochs  # noqa: E402
 from consilience.exceptions import InvalidInputError, MissingDependencyError  # noqa: E402
-from consilience.kernels.collision.neighbours import nearest_neighbours  # noqa: E402
+from consilience.kernels.neighbours import nearest_neighbours  # noqa: E402
 from consilience.nn import TorchStudent  # noqa: E402
 
 # networks that train for an epoch or two need not find every cluster

@@ -24,7 +24,7 @@ from consilience.collision.rounds import (
 )
 from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.collision.mutual_information import mutual_information
-from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 3))

@@ -37,8 +37,8 @@ from consilience.collision.rounds import (
 from consilience.collision.starts import flat, random_weights, scaled
 from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
+from consilience.kernels.neighbours import mean_of_neighbours
 from consilience.students.make import check_model
 
 Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]

@@ -25,12 +25,12 @@ from consilience.kernels.collision.mutual_information import (
     softmax_rows,
     through_softmax,
 )
-from consilience.kernels.collision.neighbours import (
+from consilience.kernels.linear_model import LogitLoss
+from consilience.kernels.neighbours import (
     Neighbours,
     mean_of_neighbours,
     mean_of_neighbours_transposed,
 )
-from consilience.kernels.linear_model import LogitLoss
 
 # The labels of a round are certified to this much of their optimum; the next round changes them by more.
 _LABEL_TOL = 1e-3

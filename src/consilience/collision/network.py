@@ -21,8 +21,8 @@ from consilience._progress import Progress
 from consilience.collision.losses import Problem, clustering_loss
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.collision.neighbours import mean_of_neighbours
 from consilience.kernels.linear_model import LogitLoss
+from consilience.kernels.neighbours import mean_of_neighbours
 from consilience.nn.augment import Augment
 from consilience.nn.student import TorchStudent
 

@@ -21,8 +21,8 @@ from consilience.collision.losses import Problem, clustering_loss, cross_entropy
 from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.mutual_information import softmax_rows
-from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 # With more rows than this, starts are trained on a sample of this size; the best continues on all rows.
 _SAMPLE_ROWS = 8_192

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning as NotConverged
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.diffusion import diffusion_map
 from consilience.kernels.collision.mutual_information import mutual_information
-from consilience.kernels.collision.neighbours import Neighbours, mean_of_neighbours
 from consilience.kernels.columns import column_moments
+from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
 
 # More numbers than this are trained on in single precision: half the time, and no label changes.
 _SINGLE_PRECISION = 100_000

@@ -13,8 +13,8 @@ from consilience.collision.rounds import find_neighbours
 from consilience.collision.starts import flat
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.neighbours import Neighbours, mean_of_neighbours
 from consilience.kernels.columns import column_moments
+from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
 from consilience.students.make import is_torch_student
 from consilience.unify.methods import spread_out
 

@@ -8,7 +8,7 @@ from scipy.linalg import eigh
 
 from consilience.kernels.collision import diffusion
 from consilience.kernels.collision.diffusion import diffusion_map
-from consilience.kernels.collision.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 
 def dense_map(neighbours, m):

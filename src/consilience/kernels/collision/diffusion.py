@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.neighbours import (
+from consilience.kernels.neighbours import (
     Neighbours,
     mean_of_neighbours,
     mean_of_neighbours_transposed,

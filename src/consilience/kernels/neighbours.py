@@ -2,7 +2,7 @@
 
 Up to `EXACT_ROWS` rows, every pair is compared. Above, rows are sorted into about sqrt(n) cells by a few
 steps of Lloyd's algorithm on a sample, and a row is compared with the rows of the `PROBES` cells nearest to
-its own: O(n^1.5 d) instead of O(n^2 d). tests/kernels/collision/test_neighbours.py measures what this misses.
+its own: O(n^1.5 d) instead of O(n^2 d). tests/kernels/test_neighbours.py measures what this misses.
 """
 
 from __future__ import annotations

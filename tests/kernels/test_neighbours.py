@@ -7,8 +7,8 @@ import pytest
 from sklearn.datasets import make_blobs
 from sklearn.neighbors import NearestNeighbors
 
-from consilience.kernels.collision import neighbours
-from consilience.kernels.collision.neighbours import (
+from consilience.kernels import neighbours
+from consilience.kernels.neighbours import (
     mean_of_neighbours,
     mean_of_neighbours_transposed,
     nearest_neighbours,
