@@ -32,7 +32,6 @@ TEACHERS = [
 _FOREIGN_Y = "y names classes that the teachers do not know, which is an error here"
 _PASSED_ON = "X goes to the teachers as it is; what they cannot take, they refuse in their own words"
 EXPECTED = {
-    "check_complex_data": _PASSED_ON,
     "check_estimator_sparse_tag": _PASSED_ON,
     "check_estimator_sparse_array": _PASSED_ON,
     "check_estimator_sparse_matrix": _PASSED_ON,

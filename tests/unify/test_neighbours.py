@@ -92,6 +92,14 @@ def test_the_order_of_rows_does_not_matter() -> None:
     np.testing.assert_allclose(shuffled, straight[order], rtol=1e-9)
 
 
+def test_ties_do_not_hang_on_the_layout_of_an_array() -> None:
+    X, Q = blobs(1)
+    coarse = X.round()  # many rows are equally far
+    expected = average_over_neighbours(coarse, Q, 7, required=True).soft_labels
+    found = average_over_neighbours(np.asfortranarray(coarse), Q, 7, required=True).soft_labels
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_a_class_of_few_rows_has_few_neighbours() -> None:
     X, Q = blobs(2, 12)  # three rows a class, so two others
     found = average_over_neighbours(X, Q, 10, required=True)

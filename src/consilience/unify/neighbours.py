@@ -97,7 +97,7 @@ def as_features(X: Any) -> NDArray[Any] | None:
     if issparse(X):
         return None
     try:
-        rows = np.asarray(X)
+        rows = np.ascontiguousarray(X)  # sums in another order would break ties between distances differently
     except (TypeError, ValueError, RuntimeError):  # ragged lists, tensors on another device
         return None
     if rows.dtype.kind not in "biuf" or rows.ndim < 2 or rows.size == 0:
