@@ -250,7 +250,7 @@ def test_clusters_that_died_are_reported_with_their_sizes(blobs):
 
 
 def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
-    for init, total in (("graph", 4 + 101), ("k-means++", 4 * 101)):
+    for init, total in (("graph", 4 + 2 + 101), ("k-means++", 4 * 101)):
         calls = []
         CollisionClustering(
             4,

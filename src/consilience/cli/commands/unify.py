@@ -119,8 +119,8 @@ def unify(
     check_options(method, heat, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
-    check_test_options(test_data, test_labels)
     _check_outputs(out, soft_labels, train, test_data)
+    check_test_options(test_data, test_labels)
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
