@@ -371,9 +371,10 @@ def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
     assert result.stderr.startswith("Warning: The teachers fall into 2 groups")
 
 
-@pytest.mark.parametrize(
-    "name", ["demo", "inspect", "compare", "unify", "evaluate", "rank", "distil", "cluster"]
-)
+COMMANDS = ["demo", "inspect", "compare", "unify", "evaluate", "rank", "distil", "cluster"]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example(name: str) -> None:
     result = run(name, "-h")
     assert result.exit_code == 0
