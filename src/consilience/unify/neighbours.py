@@ -81,8 +81,7 @@ def average_over_neighbours(X: Any, Q: Floats, n_neighbors: int, *, required: bo
                 remedy=("n_neighbors", 0),
             )
         return Averaged(Q, 0.0)
-    Z = _better_scale(Z, Q, n_neighbors)
-    neighbours = find_neighbours(Z, n_neighbors, Q.shape[1], SEED)
+    neighbours = _nearest_rows(Z, Q, n_neighbors)
     weight = neighbour_weight(Q, neighbours)
     if weight == 0.0:
         return Averaged(Q, 0.0)
@@ -126,13 +125,14 @@ def _agreement(Q: Floats, neighbours: Neighbours) -> float:
     return (agree - by_chance) / (1.0 - by_chance)
 
 
-def _better_scale(Z: NDArray[Any], Q: Floats, n_neighbors: int) -> NDArray[Any]:
-    """Return rows as they are, or with standardised columns: what makes neighbours agree better."""
+def _nearest_rows(Z: NDArray[Any], Q: Floats, n_neighbors: int) -> Neighbours:
+    """Return neighbours (n, k) of rows as they are, or with standardised columns: those that agree better."""
     spread = column_moments(Z)[1]
-    standardised = Z / np.where(spread > 0, spread, 1.0).astype(Z.dtype)
-    rows = spread_out(np.arange(len(Z)), CHOICE_ROWS)
-    kappas = [
-        _agreement(Q[rows], find_neighbours(rows_of[rows], n_neighbors, Q.shape[1], SEED))
-        for rows_of in (Z, standardised)
-    ]
-    return Z if kappas[0] >= kappas[1] else standardised
+    scales = (Z, Z / np.where(spread > 0, spread, 1.0).astype(Z.dtype))
+    some = spread_out(np.arange(len(Z)), CHOICE_ROWS)
+    found = [find_neighbours(scaled[some], n_neighbors, Q.shape[1], SEED) for scaled in scales]
+    kappas = [_agreement(Q[some], near) for near in found]
+    better = int(kappas[1] > kappas[0])
+    if len(some) == len(Z):
+        return found[better]
+    return find_neighbours(scales[better], n_neighbors, Q.shape[1], SEED)
