@@ -35,24 +35,53 @@ def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) 
         The rows to rank against. By default, the rows themselves.
     """
     odds = log_odds(logits, offsets)
-    against = odds if reference is None else log_odds(reference, offsets)
+    against = None if reference is None else log_odds(reference, offsets)
     z = np.full(odds.shape, np.nan)
 
     def fill(block: int) -> None:
-        start, stop = int(offsets[block]), int(offsets[block + 1])
-        rows, values = _answers(odds[:, start:stop])
-        others = values if reference is None else _answers(against[:, start:stop])[1]
-        pooled = np.sort(others, axis=None)
-        a, b = np.empty(len(rows)), np.empty(len(rows))
-        for k, column in enumerate(values):
-            order = np.argsort(column)
-            _fill_ranks(column, order, column[order] if reference is None else np.sort(others[k]), a)
-            _fill_ranks(column, order, pooled, b)
-            z[rows, start + k] = -0.5 * np.log(a * b)
+        columns = slice(int(offsets[block]), int(offsets[block + 1]))
+        rows, values = _answers(odds[:, columns])
+        if against is None:
+            product = _rank(values, values.shape[1], 0)
+        else:
+            n = values.shape[1]
+            product = _rank(np.hstack([values, _answers(against[:, columns])[1]]), n, n)
+        z[rows, columns] = -0.5 * np.log(product).T
 
     with ThreadPoolExecutor(kernel_threads()) as pool:
         list(pool.map(fill, range(len(offsets) - 1)))  # reading the results raises the errors of the threads
     return z
+
+
+def _rank(values: Odds, n: int, first: int) -> Floats:
+    """Return a_il b_il (k, n) of `rank_scores` for one teacher.
+
+    One sort serves both ranks. Its keys hold a value in the upper half and its place in the lower half:
+    whole numbers are sorted several times as fast as the order of floats is found.
+
+    Parameters
+    ----------
+    values : (k, w) array
+        Log-odds.
+    n : int
+        The columns before this one are ranked.
+    first : int
+        The columns from this one on are those to rank against.
+    """
+    keys = _ascending(values.ravel()).astype(np.uint64)
+    keys <<= np.uint64(32)
+    keys |= np.arange(keys.size, dtype=np.uint64)
+    keys.sort()
+    product = np.empty((len(values), n))
+    _multiply_ranks(keys, values.shape[1], first, product)
+    return product
+
+
+def _ascending(values: Odds) -> NDArray[np.uint32]:
+    """Return whole numbers in the order of floats: -0 is 0, and larger values have larger numbers."""
+    bits = (values + np.float32(0.0)).view(np.uint32)
+    negative = (bits >> np.uint32(31)).astype(bool)
+    return np.where(negative, ~bits, bits | np.uint32(2**31))
 
 
 def _answers(odds: Odds) -> tuple[Ints, Odds]:
@@ -125,36 +154,49 @@ def _log_odds_rows(logits, offsets, odds):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _fill_ranks(values, order, reference, ranks):  # type: ignore[no-untyped-def]
-    """Fill ranks (n,) of values (n,), which `order` sorts, among a sorted reference (r,).
+def _multiply_ranks(keys, width, first, product):  # type: ignore[no-untyped-def]
+    """Fill product (k, n) with the rank of each value in its column times that in all columns.
 
-    Ranks count from the top, and are divided by r + 1.
+    Ranks count from the top, are divided by the number of values plus one, and ties share their mean rank.
+    `keys` (k width,) are sorted, smallest first; see `_rank` for the other arguments.
     """
-    r = len(reference)
-    low = high = 0  # how many of the reference are smaller, and how many are no larger
-    for position in order:
-        value = values[position]
-        if high == 0 or reference[high - 1] < value:  # else they are those of the value before
-            low = _pass(reference, high, value, False)
-            high = _pass(reference, low, value, True)
-        ranks[position] = (r - high + 0.5 * (high - low + 1)) / (r + 1)
+    k, n = product.shape
+    r = width - first
+    passed, tied = np.zeros(k), np.zeros(k)  # values of each column below the ties, and among them
+    start, below = 0, 0.0
+    while start < len(keys):
+        value, stop = keys[start] >> 32, start + 1
+        while stop < len(keys) and keys[stop] >> 32 == value:
+            stop += 1
+        ties = 0.0
+        for i in range(start, stop):
+            column = _column(keys[i], width)
+            if _place(keys[i]) - column * width >= first:
+                tied[column] += 1.0
+                ties += 1.0
+        overall = (k * r - below - ties + 0.5 * (ties + 1.0)) / (k * r + 1.0)
+        for i in range(start, stop):
+            column = _column(keys[i], width)
+            row = _place(keys[i]) - column * width
+            if row < n:
+                rank = r - passed[column] - tied[column] + 0.5 * (tied[column] + 1.0)
+                product[column, row] = overall * (rank / (r + 1.0))
+        for i in range(start, stop):
+            column = _column(keys[i], width)
+            passed[column] += tied[column]
+            tied[column] = 0.0
+        start, below = stop, below + ties
 
 
 @part()
-def _pass(reference, place, value, ties):  # type: ignore[no-untyped-def]
-    """Go on from a place in the sorted reference past what is smaller than the value, or is a tie.
+def _place(key):  # type: ignore[no-untyped-def]
+    return np.intp(key & 0xFFFFFFFF)
 
-    Steps double, then halve: the reference may be much longer than the values.
-    """
-    step, growing = 1, True
-    while step > 0:
-        last = place + step - 1
-        passed = last < len(reference) and (reference[last] < value or (ties and reference[last] == value))
-        if passed:
-            place += step
-        growing = growing and passed
-        step = step * 2 if growing else step // 2
-    return place
+
+@part()
+def _column(key, width):  # type: ignore[no-untyped-def]
+    # numbers below 2^53 have exact quotients here, and dividing floats is quicker
+    return np.intp(float(key & 0xFFFFFFFF) / width)
 
 
 @kernel(fastmath=FUSE)
