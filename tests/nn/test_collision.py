@@ -85,10 +85,10 @@ def test_one_hot_labels_and_indices_give_torchs_cross_entropy() -> None:
     weights = torch.tensor([0.5, 1.0, 2.0, 0.0])
     expected = torch.nn.functional.cross_entropy(logits, labels, weights.double(), reduction="none")
     for loss in (CollisionCrossEntropy, SoftCrossEntropy, RenyiCrossEntropy):
-        rows = loss(class_weights=weights, reduction="none")(logits, labels)
+        rows = loss(weight=weights, reduction="none")(logits, labels)
         torch.testing.assert_close(rows, expected)
         hot = torch.nn.functional.one_hot(labels, 4).double()
-        torch.testing.assert_close(loss(class_weights=weights, reduction="none")(logits, hot), expected)
+        torch.testing.assert_close(loss(weight=weights, reduction="none")(logits, hot), expected)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5])
@@ -116,7 +116,7 @@ def test_weights_act_on_soft_labels_as_they_do_in_shannons(q: float) -> None:
 
 
 def test_a_label_without_weight_counts_for_nothing() -> None:
-    loss = CollisionCrossEntropy(class_weights=[0.0, 1.0], reduction="none")
+    loss = CollisionCrossEntropy(weight=[0.0, 1.0], reduction="none")
     z = torch.zeros(2, 2, requires_grad=True)
     rows = loss(z, torch.tensor([0, 1]))
     rows.sum().backward()
@@ -246,7 +246,7 @@ def test_the_transition_corrects_observed_labels() -> None:
     np.testing.assert_allclose(rows, collision_cross_entropy(proba, labels.numpy(), transition=Q))
     np.testing.assert_allclose(rows, collision_from_logits(logits.numpy(), Q[labels.numpy()])[0], rtol=1e-12)
     # the weight is that of the label that was observed
-    weighted = CollisionCrossEntropy(transition=Q, class_weights=[1.0, 2.0, 0.0], reduction="none")
+    weighted = CollisionCrossEntropy(transition=Q, weight=[1.0, 2.0, 0.0], reduction="none")
     torch.testing.assert_close(weighted(logits, labels), rows * torch.tensor([1.0, 2.0, 0.0])[labels])
 
 
@@ -259,7 +259,7 @@ def test_renyi_agrees_with_numpy_at_other_orders() -> None:
 
 
 def test_buffers_are_not_saved_and_move() -> None:
-    loss = CollisionCrossEntropy(class_weights=[1.0, 2.0], transition=transition_matrix(2, 0.1))
+    loss = CollisionCrossEntropy(weight=[1.0, 2.0], transition=transition_matrix(2, 0.1))
     assert not loss.state_dict()
     assert len(list(loss.buffers())) == 2
     assert all(buffer.device.type == "meta" for buffer in loss.to("meta").buffers())
@@ -274,10 +274,10 @@ def test_buffers_are_not_saved_and_move() -> None:
         ({}, torch.zeros(2, 3), torch.tensor([0, 3]), "from 0 to 3; expected 0 to 2"),
         ({}, torch.zeros(2, 3), torch.tensor([-1, 1]), "from -1 to 1"),
         (
-            {"class_weights": [1.0, 1.0]},
+            {"weight": [1.0, 1.0]},
             torch.zeros(2, 3),
             torch.zeros(2, 3),
-            "2 class_weights for 3 classes",
+            "weight has 2 entries for 3 classes",
         ),
         ({"transition": np.eye(2)}, torch.zeros(2, 3), torch.zeros(2, 3), r"not \(n, 2\)"),
     ],
@@ -297,7 +297,7 @@ def test_wrong_batches_are_refused(options: Any, logits: Any, target: Any, probl
         ({"q": 1e308}, "must be 0, or from"),
         ({"weighted": 1}, "weighted=1 is unknown"),
         ({"reduction": "men"}, "Did you mean 'mean'"),
-        ({"class_weights": [-1.0]}, "at least 0"),
+        ({"weight": [-1.0]}, "at least 0"),
         ({"transition": [[1.0, 0.0], [0.5, 0.5]]}, "transpose"),
     ],
 )
