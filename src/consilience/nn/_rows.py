@@ -103,7 +103,14 @@ def batches(rows: Tensor | LazyRows, size: int, num_workers: int = 0) -> Iterato
     if isinstance(rows, Tensor):
         yield from torch.split(rows, size)
     else:
-        yield from DataLoader(rows, batch_size=size, collate_fn=as_is, num_workers=num_workers)
+        # a generator of its own, because a loader draws a seed, and training is not to depend on that
+        yield from DataLoader(
+            rows,
+            batch_size=size,
+            collate_fn=as_is,
+            num_workers=num_workers,
+            generator=torch.Generator(),
+        )
 
 
 def as_is(batch: Any) -> Any:

@@ -55,7 +55,8 @@ class StudentNet(NeuralNet):
         super().__init__(*args, **options)
         self.half = half
         kind = torch.device(self.device).type
-        self.scaler = torch.amp.GradScaler(kind) if half == torch.float16 else None
+        # Lower than torch's, with which the first steps of a short training overflow, and are left out.
+        self.scaler = torch.amp.GradScaler(kind, init_scale=2.0**10) if half == torch.float16 else None
 
     def initialize_callbacks(self) -> StudentNet:
         """Set up the callbacks, and move early stopping to the end.

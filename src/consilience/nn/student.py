@@ -85,8 +85,8 @@ class TorchStudent(BaseEstimator):
         cross-entropy with these labels. In an estimator such as `Unifier`, y has the names of classes, as in
         its `fit`; otherwise positions from 0. Rows without a label (None, NaN, -1) are left out.
     num_workers : int
-        Processes that read the batches of a torch dataset. 0 reads them in this process; so are arrays, for
-        which more processes only take longer.
+        Processes that read the batches of a torch dataset. 0 reads them in this process. Rows in memory are
+        always served from there. The order of rows is the same for every number above 0.
     precision : {"auto", "float32", "bfloat16", "float16"}
         What layers compute in during training. Half precision is torch's autocast; weights, losses and
         predictions stay in single precision. "auto" is half precision on CUDA devices (bfloat16 if the

@@ -366,7 +366,8 @@ class Unifier(Inspection, StudentClassifier):
             labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
             _check_count("y has", len(labels), rows)
             encode_validation(student, partial(space.encode, where="y of validation"))
-            warn_of_unused(space, labels_given=y is not None, stacklevel=4)
+            labels_given = y is not None or getattr(student, "validation", None) is not None
+            warn_of_unused(space, labels_given=labels_given, stacklevel=4)
             if logits is None:
                 packed = self._score_teachers(teachers, space, X)
             else:
