@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._dataset_rows import DatasetRows, is_dataset
 from consilience._optional import installed, require
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
@@ -44,7 +45,9 @@ def is_table(X: Any) -> bool:
 
 
 def as_rows(X: Any) -> Any:
-    """Return an Arrow table as a data frame of pandas, and anything else as it is."""
+    """Return an Arrow table as a frame of pandas, a torch dataset as its rows, and all else as it is."""
+    if is_dataset(X):
+        return DatasetRows(X)
     if hasattr(X, "column_names") and hasattr(X, "schema") and not is_table(X):
         pyarrow = require("pyarrow", extra="tables", purpose="An Arrow table")
         require("pandas", extra="tables", purpose="An Arrow table")

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
+from consilience._dataset_rows import DatasetRows, is_dataset
 from consilience._tables import as_rows, in_order, number_advice
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError, shown
@@ -319,7 +320,9 @@ def n_rows(X: Any) -> int:
 
 
 def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
-    """Return some rows of an array, a sparse matrix, a data frame or a list."""
+    """Return some rows of an array, a sparse matrix, a data frame, a list or a torch dataset."""
+    if is_dataset(X):
+        X = DatasetRows(X)
     if isinstance(rows, np.ndarray) and rows.dtype == bool:
         rows = np.flatnonzero(rows)  # polars would take a mask as one of columns
     if hasattr(X, "iloc"):

@@ -70,11 +70,17 @@ def test_the_readmes_examples_run(tmp_path: Path) -> None:
     assert float(done.stdout.split()[-1]) > 0.77  # 0.81 to 0.85 over seeds
 
 
-def test_the_torch_example_runs() -> None:
+def test_the_torch_examples_run() -> None:
     pytest.importorskip("torch")
-    code = blocks((ROOT / "docs" / "torch.md").read_text(encoding="utf8"), "python")[0]
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    pytest.importorskip("skorch")
+    code = "\n".join(blocks((ROOT / "docs" / "torch.md").read_text(encoding="utf8"), "python"))
+    checks = (
+        "assert np.allclose(proba.sum(axis=1), 1, atol=1e-5)\n"
+        "assert unified.predict(['blue blue', 'green']).tolist() == ['blue', 'green']\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code + checks], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
+    assert "valid_loss" in done.stdout  # PrintLog
 
 
 @pytest.mark.parametrize(

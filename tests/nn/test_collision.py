@@ -85,10 +85,10 @@ def test_one_hot_labels_and_indices_give_torchs_cross_entropy() -> None:
     weights = torch.tensor([0.5, 1.0, 2.0, 0.0])
     expected = torch.nn.functional.cross_entropy(logits, labels, weights.double(), reduction="none")
     for loss in (CollisionCrossEntropy, SoftCrossEntropy, RenyiCrossEntropy):
-        rows = loss(class_weights=weights, reduction="none")(logits, labels)
+        rows = loss(weight=weights, reduction="none")(logits, labels)
         torch.testing.assert_close(rows, expected)
         hot = torch.nn.functional.one_hot(labels, 4).double()
-        torch.testing.assert_close(loss(class_weights=weights, reduction="none")(logits, hot), expected)
+        torch.testing.assert_close(loss(weight=weights, reduction="none")(logits, hot), expected)
 
 
 @pytest.mark.parametrize("q", [0.0, 0.5])
@@ -116,7 +116,7 @@ def test_weights_act_on_soft_labels_as_they_do_in_shannons(q: float) -> None:
 
 
 def test_a_label_without_weight_counts_for_nothing() -> None:
-    loss = CollisionCrossEntropy(class_weights=[0.0, 1.0], reduction="none")
+    loss = CollisionCrossEntropy(weight=[0.0, 1.0], reduction="none")
     z = torch.zeros(2, 2, requires_grad=True)
     rows = loss(z, torch.tensor([0, 1]))
     rows.sum().backward()
@@ -246,7 +246,7 @@ def test_the_transition_corrects_observed_labels() -> None:
     np.testing.assert_allclose(rows, collision_cross_entropy(proba, labels.numpy(), transition=Q))
     np.testing.assert_allclose(rows, collision_from_logits(logits.numpy(), Q[labels.numpy()])[0], rtol=1e-12)
     # the weight is that of the label that was observed
-    weighted = CollisionCrossEntropy(transition=Q, class_weights=[1.0, 2.0, 0.0], reduction="none")
+    weighted = CollisionCrossEntropy(transition=Q, weight=[1.0, 2.0, 0.0], reduction="none")
     torch.testing.assert_close(weighted(logits, labels), rows * torch.tensor([1.0, 2.0, 0.0])[labels])
 
 
@@ -259,7 +259,7 @@ def test_renyi_agrees_with_numpy_at_other_orders() -> None:
 
 
 def test_buffers_are_not_saved_and_move() -> None:
-    loss = CollisionCrossEntropy(class_weights=[1.0, 2.0], transition=transition_matrix(2, 0.1))
+    loss = CollisionCrossEntropy(weight=[1.0, 2.0], transition=transition_matrix(2, 0.1))
     assert not loss.state_dict()
     assert len(list(loss.buffers())) == 2
     assert all(buffer.device.type == "meta" for buffer in loss.to("meta").buffers())
@@ -274,10 +274,10 @@ def test_buffers_are_not_saved_and_move() -> None:
         ({}, torch.zeros(2, 3), torch.tensor([0, 3]), "from 0 to 3; expected 0 to 2"),
         ({}, torch.zeros(2, 3), torch.tensor([-1, 1]), "from -1 to 1"),
         (
-            {"class_weights": [1.0, 1.0]},
+            {"weight": [1.0, 1.0]},
             torch.zeros(2, 3),
             torch.zeros(2, 3),
-            "2 class_weights for 3 classes",
+            "weight has 2 entries for 3 classes",
         ),
         ({"transition": np.eye(2)}, torch.zeros(2, 3), torch.zeros(2, 3), r"not \(n, 2\)"),
     ],
@@ -297,7 +297,7 @@ def test_wrong_batches_are_refused(options: Any, logits: Any, target: Any, probl
         ({"q": 1e308}, "must be 0, or from"),
         ({"weighted": 1}, "weighted=1 is unknown"),
         ({"reduction": "men"}, "Did you mean 'mean'"),
-        ({"class_weights": [-1.0]}, "at least 0"),
+        ({"weight": [-1.0]}, "at least 0"),
         ({"transition": [[1.0, 0.0], [0.5, 0.5]]}, "transpose"),
     ],
 )
@@ -323,3 +323,93 @@ def test_orders_that_lose_their_digits_are_refused() -> None:
         loss, gradient = with_gradient(RenyiCrossEntropy(power), logits.numpy(), target.numpy())
         assert np.isfinite(loss)
         assert np.isfinite(gradient).all()
+
+
+LOGITS = torch.randn(12, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+INDICES = torch.tensor([0, 3, 1, -100, 2, 2, -100, 0, 1, 3, 3, 0])
+SOFT = torch.softmax(
+    torch.randn(12, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64), dim=1
+)
+SHANNON = [SoftCrossEntropy, lambda *a, **o: RenyiCrossEntropy(1.0, *a, **o)]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.5, 2.0, 0.0, 3.0], dtype=torch.float64)])
+@pytest.mark.parametrize("target", [INDICES, SOFT], ids=["indices", "soft"])
+@pytest.mark.parametrize("make", SHANNON)
+def test_cross_entropy_is_torchs(make, target, weight, reduction):
+    loss = make(weight=weight, reduction=reduction)
+    for check in (True, False):
+        loss.check_targets = check
+        z, z_torch = (LOGITS.clone().requires_grad_() for _ in range(2))
+        found = loss(z, target)
+        expected = torch.nn.functional.cross_entropy(z_torch, target, weight=weight, reduction=reduction)
+        torch.testing.assert_close(found, expected)
+        found.sum().backward()
+        expected.sum().backward()
+        torch.testing.assert_close(z.grad, z_torch.grad)
+
+
+def test_collision_of_class_indices_is_torchs_too():
+    weight = torch.tensor([0.5, 2.0, 1.0, 3.0], dtype=torch.float64)
+    expected = torch.nn.functional.cross_entropy(LOGITS, INDICES, weight=weight)
+    torch.testing.assert_close(CollisionCrossEntropy(weight=weight)(LOGITS, INDICES), expected)
+
+
+@pytest.mark.parametrize(
+    "make", [SoftCrossEntropy, CollisionCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy]
+)
+@pytest.mark.parametrize("target", [INDICES, SOFT], ids=["indices", "soft"])
+def test_gradients_with_weights_and_ignored_rows(make, target):
+    loss = make(weight=[0.5, 2.0, 1.0, 3.0])
+    assert torch.autograd.gradcheck(lambda z: loss(z, target), (LOGITS.clone().requires_grad_(),))
+
+
+def test_ignored_rows():
+    loss = SoftCrossEntropy(ignore_index=-1, reduction="none")
+    assert loss(torch.zeros(2, 2), torch.tensor([-1, 0]))[0] == 0
+    assert SoftCrossEntropy()(torch.zeros(2, 2), torch.tensor([-100, -100])) == 0
+    with pytest.raises(InvalidInputError, match="from -1 to 0; expected 0 to 1, or ignore_index=-100"):
+        SoftCrossEntropy()(torch.zeros(3, 2), torch.tensor([-1, 0, -100]))
+    with pytest.raises(InvalidInputError, match=r"ignore_index=0\.5 must be a whole number"):
+        SoftCrossEntropy(ignore_index=0.5)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ([[0.5, 0.6]], "sum to 1.1 in row 0"),
+        ([[1.5, -0.5]], "have -0.5 in row 0"),
+        ([[float("nan"), 1.0]], "have nan in row 0"),
+        ([[float("inf"), 0.0]], "have inf in row 0"),
+        ([[3.0, 1.0]], "If these are logits, apply softmax"),
+    ],
+)
+@pytest.mark.parametrize(
+    "make", [SoftCrossEntropy, CollisionCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy]
+)
+def test_targets_that_are_no_probabilities(make, target, says):
+    target = torch.tensor(target)
+    with pytest.raises(InvalidInputError, match=says):
+        make()(torch.zeros(1, 2), target)
+    make(check_targets=False)(torch.zeros(1, 2), target)
+
+
+class Synced(torch.overrides.TorchFunctionMode):
+    """Counts how often a value is brought to Python, for which a device would have to be waited for."""
+
+    count = 0
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in ("__bool__", "__int__", "__float__", "item", "tolist"):
+            self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("target", [INDICES, SOFT], ids=["indices", "soft"])
+@pytest.mark.parametrize("check", [True, False])
+def test_a_check_waits_for_the_device_once(target, check):
+    loss = CollisionCrossEntropy(weight=[1.0, 2.0, 1.0, 1.0], check_targets=check)
+    with Synced() as synced:
+        loss(LOGITS, target)
+    assert synced.count == int(check)

@@ -298,9 +298,9 @@ def test_wrong_parameters_are_named():
         BACKPROP_LOSSES["ce"](space, reduction="means")
     with pytest.raises(InvalidInputError, match="ridge=-1 must be"):
         MFLVBPLoss(space, ridge=-1)
-    with pytest.raises(InvalidInputError, match="class_weights"):
+    with pytest.raises(InvalidInputError, match="weight has shape"):
         SoftCrossEntropy([[1.0, 2.0]])
-    with pytest.raises(InvalidInputError, match="3 class_weights for 2 classes"):
+    with pytest.raises(InvalidInputError, match="weight has 3 entries for 2 classes"):
         SoftCrossEntropy([1.0, 1.0, 1.0])(torch.zeros(1, 2), torch.zeros(1, 2))
     with pytest.raises(InvalidInputError, match="both must be"):
         SoftCrossEntropy()(torch.zeros(1, 2), torch.zeros(1, 3))

@@ -63,7 +63,7 @@ def test_every_submodule_gets_its_mode_back(result: Any) -> None:
     ("result", "message"),
     [
         (lambda x: (x, x), "returned a tuple, not a tensor of logits. Wrap the module"),
-        (lambda x: {"logits": x}, "returned a dict, not a tensor of logits"),
+        (lambda x: {"scores": x}, "returned a dict, not a tensor of logits"),
         (lambda x: x[:, :1], "returned 1 column for 3 classes"),
         (lambda x: x[:, 0], r"returned an array of shape \(10,\)"),
         (lambda x: x[:5, :3], "returned 5 rows for 10 rows"),
@@ -111,7 +111,7 @@ def test_a_tensor_that_wants_gradients_is_fine() -> None:
 def test_device_moves_the_module() -> None:
     module = torch.nn.Linear(4, 3)
     assert as_teacher(module, CLASSES, device="cpu").predict_logits(X).shape == (10, 3)
-    with pytest.raises(TeacherError, match="failed on X"):
+    with pytest.raises(TeacherError, match=r"'Linear' cannot run: device='nonsense' is no device of torch"):
         as_teacher(module, CLASSES, device="nonsense").predict_logits(X)
 
 

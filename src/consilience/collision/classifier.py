@@ -32,7 +32,7 @@ from consilience.kernels.collision.entropy import (
 )
 from consilience.kernels.columns import column_moments
 from consilience.students.make import check_model
-from consilience.students.training import read_soft_labels
+from consilience.students.training import encode_validation, encoder_of, read_soft_labels
 
 Loss = Literal["collision", "generalised-collision", "cross-entropy", "gce"]
 
@@ -338,6 +338,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         elif self.loss != "cross-entropy":
             criterion = CollisionCrossEntropy(self._power, transition=self.transition_)
         student = as_torch_student(self.model, self.random_state)
+        encode_validation(student, encoder_of(self.classes_))
         student.fit(
             X,
             observed,

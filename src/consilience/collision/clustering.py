@@ -355,10 +355,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         """Train a network by rounds, or as the paper does."""
         require("skorch", extra="torch", purpose="Clustering with a network")
         from consilience.collision.network import SETTLED_FALL, network, warm_up_epochs
+        from consilience.nn._rows import as_tensor
         from consilience.nn.augment import as_augmentation
-        from consilience.nn.student import as_rows
 
-        X, paper, student = as_rows(rows), self.protocol == "paper", self._student(int(seeds[0]), len(rows))
+        X, paper, student = as_tensor(rows), self.protocol == "paper", self._student(int(seeds[0]), len(rows))
         Z = flat(rows) if self.n_neighbors and not paper else np.empty((len(rows), 0))
         problem = self._problem(Z, fixed, int(seeds[0]))
         warm_up = warm_up_epochs(len(X), student.batch_size)

@@ -25,6 +25,7 @@ from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import mean_of_neighbours
 from consilience.nn.augment import Augment
 from consilience.nn.student import TorchStudent
+from consilience.teachers._networks import logits_of
 
 # Row numbers travel as float32 targets, which hold whole numbers up to here.
 _MOST_ROWS = 2**24
@@ -44,8 +45,9 @@ class Views(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         """Return logits (n_views * n, K) in training, and (n, K) of X itself otherwise."""
         if not self.training:
-            return self.module(X)  # type: ignore[no-any-return]
-        return self.module(torch.cat([self.view(X) for _ in range(self.n_views)]))  # type: ignore[no-any-return]
+            return logits_of(self.module(X))  # type: ignore[no-any-return]
+        views = torch.cat([self.view(X) for _ in range(self.n_views)])
+        return logits_of(self.module(views))  # type: ignore[no-any-return]
 
     def view(self, X: Tensor) -> Tensor:
         """Return X augmented; the student has seeded torch's generator."""
@@ -198,7 +200,7 @@ def network(
             standardize=False,
         )
     # train on all rows, for as long as asked: there is no truth to hold out
-    student.set_params(patience=None, validation_fraction=0.0)
+    student.set_params(patience=None, validation_fraction=0.0, validation=None)
     criterion = BatchLoss() if paper else RoundLoss()
     rows = torch.arange(len(X), dtype=torch.float32)[:, None]
     with student.training(X, rows, n_classes=n_clusters, criterion=criterion, progress=progress) as (
@@ -219,7 +221,7 @@ def _predict(net: Any, X: Tensor, view: Callable[[Tensor], Tensor] | None = None
     net.module_.eval()
     with torch.no_grad():
         parts = [
-            net.module_(part if view is None else view(part))
+            net.infer(part if view is None else view(part))
             for part in (rows.to(net.device) for rows in torch.split(X, net.batch_size))
         ]
     return _floats(torch.cat(parts))

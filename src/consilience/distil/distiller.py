@@ -37,6 +37,7 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import read_labels
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
+from consilience.students.training import encode_validation, encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
 from consilience.teachers.scoring.engine import observe
@@ -228,6 +229,7 @@ class CrossTaskDistiller(StudentClassifier):
         student = self._make_student(X, loss)
         read = self._read_rows(student, X)
         task = Task(X, *labels, read.rows)
+        encode_validation(student, encoder_of(task.classes))
         labels_only = loss.targets is None or self.teacher_weight == 0
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.files.graph import OPSET, PURPOSE, strip_notes
+from consilience.nn.modules import LogitsOnly
 
 
 def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
@@ -35,9 +36,11 @@ def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:
     # The exporter would take a batch of one row as a constant.
     example = X_example[:1].repeat(2, *[1] * (X_example.ndim - 1))
     try:
+        with torch.no_grad():
+            named = not isinstance(copied(example), Tensor)
         with _quiet():
             program = torch.onnx.export(
-                copied,
+                LogitsOnly(copied).eval() if named else copied,
                 (example,),
                 dynamo=True,
                 verbose=False,

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor, nn
+from torch import Tensor
 
 from consilience._validation import check_choice, check_number, check_transition
 from consilience._words import counted
@@ -26,6 +26,8 @@ _LARGEST = 1e12
 _NEAR_ONE = 1e-3
 # No loss of a row exceeds the largest number over this, so that the sum over as many rows is finite.
 _MOST_ROWS = 1e8
+IGNORED = -100
+"""The class index that counts for nothing, as in torch."""
 
 
 class TargetLoss(RowLoss, ABC):
@@ -37,46 +39,62 @@ class TargetLoss(RowLoss, ABC):
 
     Parameters
     ----------
-    class_weights : (K,) array, optional
-        Weight of each class; one by default. A row with label y counts w.y times, with w * y / w.y as its
+    weight : (K,) array, optional
+        Weight w of each class; one by default. A row with label y counts w.y times, with w * y / w.y as its
         label. In Shannon's cross-entropy weights do just that; for one-hot labels it is the label's weight.
     temperature : float
         Divides the logits, from 1e-6 to 1e6; give the temperature at which the soft labels were made.
     reduction : {"mean", "sum", "none"}
-        The mean is over rows, whatever their weights; "none" gives shape (n,).
+        As in torch's ``cross_entropy``: the mean of soft labels is over rows, whatever their weights; that of
+        class indices is over rows that are not ignored, weighted by `weight`. "none" gives shape (n,). The
+        mean of no rows is 0.
     transition : (K, K) array, optional
         For noisy labels: ``transition[l, k]`` is the probability to observe label l if class k is true. An
         observed label l then counts as the soft label ``transition[l]``, soft labels y as ``y @ transition``.
     weighted : bool
         Whether the target's rows are labels times a weight of the row. Each loss is then that of the label
         times its weight, and a row of zeros counts for nothing. By default rows must sum to one.
+    ignore_index : int
+        Rows with this class index add nothing. It has no meaning for soft labels.
+    check_targets : bool
+        Whether to raise on targets that are no probabilities or no class indices. The check waits for the
+        device once in each call. Without it, wrong targets give wrong losses.
     """
 
-    class_weights: Tensor | None
+    weight: Tensor | None
     transition: Tensor | None
 
     def __init__(
         self,
-        class_weights: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
+        *,
+        ignore_index: int = IGNORED,
+        check_targets: bool = True,
     ) -> None:
         super().__init__(temperature, reduction)
         check_choice("weighted", weighted, (True, False))
-        self.weighted = weighted
-        weights = None if class_weights is None else torch.as_tensor(class_weights, dtype=torch.float32)
+        check_choice("check_targets", check_targets, (True, False))
+        self.weighted, self.check_targets = weighted, check_targets
+        if isinstance(ignore_index, bool) or not isinstance(ignore_index, int):
+            raise InvalidInputError(
+                "{argument} must be a whole number.", argument="ignore_index", value=ignore_index
+            )
+        self.ignore_index = ignore_index
+        weights = None if weight is None else torch.as_tensor(weight, dtype=torch.float32)
         if weights is not None and (
             weights.ndim != 1 or not bool(((weights >= 0) & weights.isfinite()).all())
         ):
             raise InvalidInputError(
-                f"class_weights have shape {tuple(weights.shape)}; expected (K,): "
-                "a finite weight of at least 0 per class."
+                f"weight has shape {tuple(weights.shape)}; expected (K,): "
+                "a finite number of at least 0 per class."
             )
         Q = None if transition is None else torch.as_tensor(check_transition(transition))
         # not persistent: they belong to the training, not to saved weights
-        self.register_buffer("class_weights", weights, persistent=False)
+        self.register_buffer("weight", weights, persistent=False)
         self.register_buffer("transition", Q, persistent=False)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -96,6 +114,8 @@ class TargetLoss(RowLoss, ABC):
         if row_weights is not None:
             # masked first: a row without weight may have an infinite loss
             rows = rows.masked_fill(row_weights == 0, 0.0) * row_weights
+            if target.ndim == 1 and self.reduction == "mean":
+                return rows.sum() / row_weights.sum().clamp_min(torch.finfo(z.dtype).tiny)
         return reduce_rows(rows, self.reduction)
 
     @abstractmethod
@@ -117,9 +137,9 @@ class TargetLoss(RowLoss, ABC):
         In Shannon's cross-entropy a weight multiplies a class's share of the label. That is to say, the row
         counts w.y times and its label is w * y / w.y; the other losses follow this rule.
         """
-        if self.class_weights is None:
+        if self.weight is None:
             return y, row_weights
-        w = self.class_weights.to(y.dtype)
+        w = self.weight.to(y.dtype)
         tiny = torch.finfo(y.dtype).tiny
         mass = (y @ w) / y.sum(dim=1).clamp_min(tiny)
         return y * w / mass.clamp_min(tiny)[:, None], mass if row_weights is None else mass * row_weights
@@ -131,35 +151,50 @@ class TargetLoss(RowLoss, ABC):
             raise InvalidInputError(
                 f"Logits have shape {tuple(logits.shape)}, not (n, {expected or 'K'}): a column per class."
             )
-        if self.class_weights is not None and len(self.class_weights) != logits.shape[1]:
-            raise InvalidInputError(
-                f"There are {len(self.class_weights)} class_weights for {logits.shape[1]} classes."
-            )
+        if self.weight is not None and len(self.weight) != logits.shape[1]:
+            raise InvalidInputError(f"weight has {len(self.weight)} entries for {logits.shape[1]} classes.")
         if target.ndim == 1 and not target.is_floating_point() and len(target) == len(logits):
-            n_classes = logits.shape[1]
-            if len(target) and not (int(target.min()) >= 0 and int(target.max()) < n_classes):
-                raise InvalidInputError(
-                    f"Class indices run from {int(target.min())} to {int(target.max())}; "
-                    f"expected 0 to {n_classes - 1}."
-                )
-            return nn.functional.one_hot(target.long(), n_classes).to(logits.dtype), None
+            return self._one_hot(target, logits)
         if target.shape != logits.shape:
             raise InvalidInputError(
                 f"Logits have shape {tuple(logits.shape)} and soft labels {tuple(target.shape)}; "
                 "both must be (n, K), or the target (n,) class indices."
             )
         y = target.to(logits.dtype)
-        mass = y.sum(dim=1)
-        self._check_labels(y, mass)
-        return (y / torch.where(mass > 0, mass, 1.0)[:, None], mass) if self.weighted else (y, None)
+        mass = y.sum(dim=1) if self.check_targets or self.weighted else None
+        if self.check_targets and mass is not None:
+            self._check_labels(y, mass)
+        if mass is None or not self.weighted:
+            return y, None
+        return y / torch.where(mass > 0, mass, 1.0)[:, None], mass
+
+    def _one_hot(self, target: Tensor, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Return class indices (n,) as rows of zeros and a one, and which rows count: 0 or 1 each."""
+        n_classes, target = logits.shape[1], target.long()
+        counted_rows = target != self.ignore_index
+        if self.check_targets:
+            wrong = counted_rows & ((target < 0) | (target >= n_classes))
+            if bool(wrong.any()):
+                found = target[counted_rows]
+                raise InvalidInputError(
+                    f"Class indices run from {int(found.min())} to {int(found.max())}; "
+                    f"expected 0 to {n_classes - 1}, or ignore_index={self.ignore_index}."
+                )
+        counts = counted_rows.to(logits.dtype)
+        places = target.masked_fill(~counted_rows, 0)[:, None]
+        # not one_hot, which would check the indices again
+        return torch.zeros_like(logits).scatter(1, places, counts[:, None]), counts
 
     def _check_labels(self, y: Tensor, mass: Tensor) -> None:
         """Raise unless the rows of y (n, K) are labels."""
-        # NaN fails the first test, infinity the second
+        if y.numel() == 0:
+            return
+        # NaN fails both tests. The device is asked once.
+        worst = mass.amax() if self.weighted else (mass - 1).abs().amax()
+        if bool((y.amin() >= 0) & (worst <= (torch.finfo(y.dtype).max if self.weighted else _SUM_ERROR))):
+            return
         wrong = ~(y >= 0).all(dim=1)
         wrong |= mass.isinf() if self.weighted else ~((mass - 1).abs() <= _SUM_ERROR)
-        if not bool(wrong.any()):
-            return
         row = int(wrong.nonzero()[0])
         values = y[row].detach()
         bad = values[~((values >= 0) & values.isfinite())]
@@ -167,7 +202,8 @@ class TargetLoss(RowLoss, ABC):
         expected = (
             "finite numbers of at least 0."
             if self.weighted
-            else "probabilities, which sum to 1. If rows have weights, make the loss with {remedy}."
+            else "probabilities, which sum to 1. If these are logits, apply softmax. If rows have weights, "
+            "make the loss with {remedy}."
         )
         raise InvalidInputError(
             f"Soft labels {problem} in row {row} ({counted(int(wrong.sum()), 'such row')}); "
@@ -198,7 +234,7 @@ class SoftCrossEntropy(TargetLoss):
 
     Parameters
     ----------
-    class_weights, temperature, reduction, transition, weighted
+    weight, temperature, reduction, transition, weighted, ignore_index, check_targets
         See `TargetLoss`.
 
     Examples
@@ -221,7 +257,7 @@ class GeneralisedCrossEntropy(TargetLoss):
     ----------
     q : float
         Above 0: towards 0 it is Shannon's cross-entropy, at 1 the mean absolute error. 0.7 is their choice.
-    class_weights, temperature, reduction, transition, weighted
+    weight, temperature, reduction, transition, weighted, ignore_index, check_targets
         See `TargetLoss`.
 
     Examples
@@ -234,13 +270,24 @@ class GeneralisedCrossEntropy(TargetLoss):
     def __init__(
         self,
         q: float = 0.7,
-        class_weights: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
+        *,
+        ignore_index: int = IGNORED,
+        check_targets: bool = True,
     ) -> None:
-        super().__init__(class_weights, temperature, reduction, transition, weighted)
+        super().__init__(
+            weight,
+            temperature,
+            reduction,
+            transition,
+            weighted,
+            ignore_index=ignore_index,
+            check_targets=check_targets,
+        )
         self.q = _check_power("q", q)
 
     def extra_repr(self) -> str:
@@ -260,7 +307,7 @@ class RenyiCrossEntropy(TargetLoss):
     ----------
     alpha : float
         Above 0: 1 is Shannon's cross-entropy, 2 the collision cross-entropy.
-    class_weights, temperature, reduction, transition, weighted
+    weight, temperature, reduction, transition, weighted, ignore_index, check_targets
         See `TargetLoss`.
 
     Examples
@@ -274,13 +321,24 @@ class RenyiCrossEntropy(TargetLoss):
     def __init__(
         self,
         alpha: float = 2.0,
-        class_weights: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
+        *,
+        ignore_index: int = IGNORED,
+        check_targets: bool = True,
     ) -> None:
-        super().__init__(class_weights, temperature, reduction, transition, weighted)
+        super().__init__(
+            weight,
+            temperature,
+            reduction,
+            transition,
+            weighted,
+            ignore_index=ignore_index,
+            check_targets=check_targets,
+        )
         self.alpha = _check_power("alpha", alpha)
         if self.alpha != 1.0 and round(abs(self.alpha - 1.0), 15) < _NEAR_ONE:
             raise InvalidInputError(
@@ -312,7 +370,7 @@ class CollisionCrossEntropy(TargetLoss):
     q : float
         At least 0: 0 is the collision cross-entropy, 1 one minus the collision probability. The more noise in
         the labels, the more a larger q helps; it is bounded by 1 / q.
-    class_weights, temperature, reduction, transition, weighted
+    weight, temperature, reduction, transition, weighted, ignore_index, check_targets
         See `TargetLoss`.
 
     Examples
@@ -328,13 +386,24 @@ class CollisionCrossEntropy(TargetLoss):
     def __init__(
         self,
         q: float = 0.0,
-        class_weights: ArrayLike | None = None,
+        weight: ArrayLike | None = None,
         temperature: float = 1.0,
         reduction: str = "mean",
         transition: ArrayLike | None = None,
         weighted: bool = False,
+        *,
+        ignore_index: int = IGNORED,
+        check_targets: bool = True,
     ) -> None:
-        super().__init__(class_weights, temperature, reduction, transition, weighted)
+        super().__init__(
+            weight,
+            temperature,
+            reduction,
+            transition,
+            weighted,
+            ignore_index=ignore_index,
+            check_targets=check_targets,
+        )
         self.q = _check_power("q", q, or_zero=True)
 
     def extra_repr(self) -> str:

@@ -301,8 +301,10 @@ class CrossTaskLoss(nn.Module):
         return loss
 
     def _keep(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        # autocast gives features in half precision
+        seen = inputs[0].float() if inputs[0].dtype.itemsize < 4 else inputs[0]
         # if a row has several vectors, such as one per word, take their mean
-        self._features = inputs[0] if inputs[0].ndim == 2 else inputs[0].flatten(1, -2).mean(dim=1)
+        self._features = seen if seen.ndim == 2 else seen.flatten(1, -2).mean(dim=1)
 
 
 def _check_pair(input: Tensor, target: Tensor, *, same_width: bool = False) -> None:  # noqa: A002

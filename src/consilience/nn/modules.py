@@ -1,15 +1,19 @@
-"""The module that a torch student trains if the user gives none."""
+"""The module that a torch student trains: the default one, or one made by the user's factory."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from consilience._validation import check_count
+from consilience.exceptions import InvalidInputError
+from consilience.nn._rows import CHECKED, LazyRows, batches
+from consilience.teachers._networks import logits_of
 
 
 class Standardize(nn.Module):
@@ -30,10 +34,9 @@ class Standardize(nn.Module):
         self.register_buffer("scale", scale)
 
     @classmethod
-    def of(cls, X: Tensor) -> Standardize:
+    def of(cls, X: Tensor | LazyRows) -> Standardize:
         """Compute mean and scale per column of (n, d), or per channel (axis 1) of (n, c, ...)."""
-        axes = [axis for axis in range(X.ndim) if axis != 1]
-        variance, mean = torch.var_mean(X.float(), dim=axes, correction=0, keepdim=True)
+        variance, mean = _moments(X) if isinstance(X, Tensor) else _streamed_moments(X)
         scale = variance.sqrt()
         # A column that is constant up to rounding is only centred.
         return cls(mean[0], torch.where(scale > 1e-6 * mean.abs(), scale, 1.0)[0])
@@ -41,6 +44,36 @@ class Standardize(nn.Module):
     def forward(self, X: Tensor) -> Tensor:
         """Return the standardized input, as floats."""
         return (X.to(self.mean.dtype) - self.mean) / self.scale
+
+
+class LogitsOnly(nn.Module):
+    """A module that returns only the logits of another one, for what takes no other outputs."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, X: Tensor) -> Any:
+        """Return the logits (n, L)."""
+        return logits_of(self.module(X))
+
+
+def _moments(X: Tensor) -> tuple[Tensor, Tensor]:
+    """Return variance and mean per column or channel, of shape (1, d) or (1, c, 1, ...)."""
+    axes = [axis for axis in range(X.ndim) if axis != 1]
+    return torch.var_mean(X.float(), dim=axes, correction=0, keepdim=True)
+
+
+def _streamed_moments(rows: LazyRows) -> tuple[Tensor, Tensor]:
+    """Return what `_moments` returns of all rows, from one pass over a dataset (Chan et al. 1979)."""
+    count, squares, mean = 0, torch.zeros(()), torch.zeros(())
+    for part in batches(rows, CHECKED):
+        variance, of_part = (value.double() for value in _moments(part))
+        count += len(part)
+        gap, share = of_part - mean, len(part) / count
+        squares = squares + len(part) * (variance + gap.square() * (1.0 - share))
+        mean = mean + gap * share
+    return (squares / count).float(), mean.float()
 
 
 def default_module(
@@ -73,7 +106,7 @@ def default_module(
     torch.Size([7, 4])
     """
     check_count("n_classes", n_classes)
-    rows = torch.as_tensor(X)
+    rows = X if isinstance(X, LazyRows) else torch.as_tensor(X)
     layers: list[nn.Module] = [Standardize.of(rows)] if standardize else []
     layers.append(nn.Flatten())
     width = math.prod(rows.shape[1:])
@@ -81,3 +114,49 @@ def default_module(
         layers += [nn.Linear(width, size), nn.ReLU(), nn.Dropout(dropout)]
         width = size
     return nn.Sequential(*layers, nn.Linear(width, n_classes))
+
+
+def call_factory(factory: Callable[..., Any], n_features: int, n_classes: int) -> nn.Module:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except ValueError:  # a builtin has no signature
+        parameters = {}.values()
+    given = {"n_features": n_features, "n_classes": n_classes}
+    named = {p.name: given[p.name] for p in parameters if p.name in given and p.kind != p.POSITIONAL_ONLY}
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [p for p in parameters if p.kind in positional and p.default is p.empty]
+    try:
+        module = factory(*given.values()) if not named and len(required) == 2 else factory(**named)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"The module factory failed ({error}). It takes n_features and n_classes, or nothing."
+        ) from error
+    if not isinstance(module, nn.Module):
+        raise InvalidInputError(f"The module factory returned a {type(module).__name__}, not a torch module.")
+    return module
+
+
+def check_output(module: nn.Module, rows: Tensor | LazyRows, n_classes: int) -> None:
+    """Run two rows through the module. This also sets up lazy layers before the optimiser sees them."""
+    example = rows[:2]
+    module.eval()  # so that batch statistics stay as they are
+    try:
+        with torch.no_grad():
+            output = logits_of(module(example))
+    except Exception as error:
+        hint = (
+            " Integer X stays int64, for embeddings; give floats otherwise."
+            if rows.dtype == torch.int64
+            else ""
+        )
+        raise InvalidInputError(
+            f"The module {type(module).__name__} failed on rows of shape {tuple(example.shape)} and type "
+            f"{example.dtype}: {error}.{hint}"
+        ) from error
+    if not isinstance(output, Tensor) or tuple(output.shape) != (len(example), n_classes):
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+        raise InvalidInputError(
+            f"The module {type(module).__name__} gave {got} for {len(example)} rows; "
+            f"expected logits of shape ({len(example)}, {n_classes}), or an output that has them as .logits "
+            "or ['logits']."
+        )

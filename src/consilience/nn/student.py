@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,11 +16,21 @@ from torch import Tensor, nn
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._validation import as_random_state, check_choice, check_count, check_fitted, check_number
-from consilience._words import counted
+from consilience._validation import (
+    as_random_state,
+    check_choice,
+    check_count,
+    check_fitted,
+    check_number,
+    take_rows,
+)
 from consilience.exceptions import InvalidInputError
+from consilience.nn._precision import PRECISIONS, Precision, half_type
+from consilience.nn._rows import LazyRows, Preprocess, as_is, batches, student_rows
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
-from consilience.nn.modules import Standardize, default_module
+from consilience.nn._validation_rows import Validation, check_pair, read_codes
+from consilience.nn.modules import Standardize, call_factory, check_output, default_module
+from consilience.teachers._networks import check_device, logits_of
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     # fused: one step for all weights at once
@@ -40,7 +49,8 @@ class TorchStudent(BaseEstimator):
     Parameters
     ----------
     module : torch.nn.Module, callable or None
-        A module whose output is logits (n, L); it is copied, never changed. Or a factory that makes one.
+        A module whose output is logits (n, L), or an output that has them as ``.logits`` or ``["logits"]``;
+        it is copied, never changed. Or a factory that makes one.
         Its arguments ``n_features`` (values per row) and ``n_classes`` are passed by name. Two required
         arguments of other names get these two values in this order. Any other factory is called without
         arguments. None makes `default_module`.
@@ -54,9 +64,10 @@ class TorchStudent(BaseEstimator):
         Stop after this many epochs without a better validation loss and keep the best weights; None trains
         for `max_iter` and keeps the last weights.
     validation_fraction : float
-        Share of the rows held out for `patience`, in [0, 1). With fewer than 20 rows nothing is held out.
+        Share of the rows held out for `patience`, in [0, 1). With fewer than 20 rows nothing is held out, nor
+        with `validation`.
     callbacks : sequence of skorch callbacks
-        Passed to skorch, such as learning-rate schedules.
+        Passed to skorch, such as learning-rate schedules, or ``PrintLog()``, which prints each epoch.
     device : str
         Where to train, such as ``"cpu"`` or ``"cuda"``.
     weight_decay : float
@@ -69,6 +80,20 @@ class TorchStudent(BaseEstimator):
     random_state : int, RandomState or None
         Seeds the initial weights of a factory, the held-out rows, the order of rows and dropout. The global
         state of torch stays as it was.
+    validation : (X, y) pair, optional
+        Labelled rows to measure each epoch on, in place of held-out rows. `patience` then watches the
+        cross-entropy with these labels. In an estimator such as `Unifier`, y has the names of classes, as in
+        its `fit`; otherwise positions from 0. Rows without a label (None, NaN, -1) are left out.
+    num_workers : int
+        Processes that read the batches of a torch dataset. 0 reads them in this process. Rows in memory are
+        always served from there. The order of rows is the same for every number above 0.
+    precision : {"auto", "float32", "bfloat16", "float16"}
+        What layers compute in during training. Half precision is torch's autocast; weights, losses and
+        predictions stay in single precision. "auto" is half precision on CUDA devices (bfloat16 if the
+        hardware has it) and single precision elsewhere.
+    preprocess : callable, optional
+        Turns rows, as the teachers see them, into numbers (n, ...) for the module: a tokenizer of texts, for
+        example. It is called with all rows, or with a batch of a torch dataset, in training and prediction.
 
     Attributes
     ----------
@@ -77,7 +102,8 @@ class TorchStudent(BaseEstimator):
     n_iter_ : int
         Epochs run.
     history_ : list of dict
-        Per epoch: ``epoch``, ``train_loss``, ``valid_loss`` if rows are held out, and what callbacks add.
+        Per epoch: ``epoch``, ``train_loss``, ``valid_loss`` if rows are held out or `validation` is given,
+        with the latter ``valid_accuracy``, and what callbacks add.
 
     Examples
     --------
@@ -107,6 +133,10 @@ class TorchStudent(BaseEstimator):
         standardize: bool | None = None,
         batch_size: int = 128,
         random_state: int | np.random.RandomState | None = None,
+        validation: tuple[Any, Any] | None = None,
+        num_workers: int = 0,
+        precision: Precision = "auto",
+        preprocess: Preprocess | None = None,
     ) -> None:
         self.module = module
         self.optimizer = optimizer
@@ -120,6 +150,10 @@ class TorchStudent(BaseEstimator):
         self.standardize = standardize
         self.batch_size = batch_size
         self.random_state = random_state
+        self.validation = validation
+        self.num_workers = num_workers
+        self.precision = precision
+        self.preprocess = preprocess
 
     def fit(
         self,
@@ -136,8 +170,9 @@ class TorchStudent(BaseEstimator):
 
         Parameters
         ----------
-        X : (n, ...) array or tensor
-            Inputs, two or more dimensions. Floats become float32; integers stay int64, for embeddings.
+        X : (n, ...) array, tensor or torch dataset
+            Inputs, two or more dimensions. Floats become float32; integers stay int64, for embeddings. A
+            dataset is read batch by batch. With `preprocess`, whatever that takes.
         targets : (n, k) array or tensor
             Soft labels (n, L), or packed teacher logits (n, m).
         n_classes : int
@@ -172,7 +207,7 @@ class TorchStudent(BaseEstimator):
 
         self._check_params()
         check_count("n_classes", n_classes)
-        rows = as_rows(X)
+        rows = student_rows(X, self.preprocess)
         if len(rows) == 0:
             raise InvalidInputError("X has no rows to train on.")
         goals = targets.detach().cpu() if isinstance(targets, Tensor) else torch.tensor(np.asarray(targets))
@@ -182,13 +217,14 @@ class TorchStudent(BaseEstimator):
                 f"targets have shape {tuple(goals.shape)} for {len(rows)} rows of X; "
                 f"expected ({len(rows)}, k)."
             )
+        labelled = self._read_validation(rows, n_classes)
         seed = int(as_random_state(self.random_state).randint(2**31 - 1))
         with _seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
-            _check_output(module, rows, n_classes)
+            check_output(module, rows, n_classes)
             work = multiplications_per_row(module, rows[:2], self.device)
             with _attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
-                net = self._make_net(module, criterion, len(rows), seed, progress)
+                net = self._make_net(module, criterion, rows, seed, progress, labelled)
                 yield net, Rows(rows, goals)
         self.module_ = module.eval()
         self.history_ = history_of(net)
@@ -201,8 +237,28 @@ class TorchStudent(BaseEstimator):
         rows = self._check_rows(X)
         self.module_.eval()
         with torch.no_grad(), torch_threads_for(self._work * min(self.batch_size, len(rows))):
-            parts = [self.module_(p.to(self.device)).cpu() for p in torch.split(rows, self.batch_size)]
-        return np.asarray(torch.cat(parts).numpy(), dtype=np.float64)
+            parts = [
+                logits_of(self.module_(part.to(self.device))).to("cpu", torch.float64)
+                for part in batches(rows, self.batch_size, self.num_workers)
+            ]
+        return np.asarray(torch.cat(parts).numpy())
+
+    def prepare(self, X: Any) -> NDArray[Any]:
+        """Return rows (n, ...) as the module takes them, after `preprocess`, in memory."""
+        rows = student_rows(X, self.preprocess)
+        return np.asarray(rows[:].numpy())
+
+    def encode_validation(self, encode: Callable[[Any], NDArray[Any]]) -> None:
+        """Replace the labels of `validation` by positions, for an estimator that knows names of classes.
+
+        Parameters
+        ----------
+        encode : callable
+            From labels (n,) to positions (n,), -1 where there is no label.
+        """
+        if self.validation is not None:
+            X, y = check_pair(self.validation)
+            self.validation = (X, encode(y))
 
     def to_onnx(self, X_example: Any) -> Any:
         """Return the module as an ``onnx.ModelProto`` with an input ``X`` (n, ...) and an output ``logits``.
@@ -215,7 +271,7 @@ class TorchStudent(BaseEstimator):
         check_fitted(self, "module_")
         from consilience.nn._onnx import module_to_onnx
 
-        return module_to_onnx(self.module_, self._check_rows(X_example))
+        return module_to_onnx(self.module_, self._check_rows(X_example)[:])
 
     def _check_params(self) -> None:
         if isinstance(self.optimizer, str):
@@ -234,28 +290,41 @@ class TorchStudent(BaseEstimator):
             check_count("patience", self.patience)
         check_number("validation_fraction", self.validation_fraction, at_least=0, below=1)
         check_choice("standardize", self.standardize, (True, False, None))
+        check_count("num_workers", self.num_workers, at_least=0)
+        check_choice("precision", self.precision, PRECISIONS)
+        check_device(self.device)
 
     def _make_net(
-        self, module: nn.Module, criterion: nn.Module, n_rows: int, seed: int, progress: Progress
+        self,
+        module: nn.Module,
+        criterion: nn.Module,
+        rows: Tensor | LazyRows,
+        seed: int,
+        progress: Progress,
+        labelled: Validation | None,
     ) -> Any:
-        from skorch import NeuralNet
         from skorch.callbacks import EarlyStopping
         from skorch.dataset import ValidSplit
 
-        from consilience.nn._training import Watch, as_is
+        from consilience.nn._training import LabelledRows, StudentNet, Watch, silence
 
-        fraction = float(self.validation_fraction) if n_rows >= MIN_ROWS_TO_SPLIT else 0.0
-        callbacks: list[Any] = [Watch(progress, self.max_iter, self.lr), *self.callbacks]
-        if fraction and self.patience is not None:
-            # Last: it stops skorch by an exception, and callbacks after it would miss the final epoch.
-            callbacks.append(EarlyStopping(patience=self.patience, load_best=True))
+        n_rows, workers = len(rows), self._workers(rows)
+        split = labelled is None and n_rows >= MIN_ROWS_TO_SPLIT
+        fraction = float(self.validation_fraction) if split else 0.0
+        callbacks: list[Any] = [Watch(progress, self.max_iter, self.lr)]
+        if labelled is not None:
+            callbacks.append(LabelledRows(*labelled, self._workers(labelled.X)))
+        callbacks += self.callbacks
+        if (fraction or labelled is not None) and self.patience is not None:
+            callbacks.append(EarlyStopping(patience=self.patience, load_best=True, sink=silence))
         named = isinstance(self.optimizer, str)
         optimizer, options = OPTIMIZERS[str(self.optimizer)] if named else (self.optimizer, {})
         if self.weight_decay:  # not every optimiser has it
             options = {**options, "weight_decay": self.weight_decay}
         n_train = n_rows - math.ceil(fraction * n_rows)
-        return NeuralNet(
+        return StudentNet(
             module,
+            half=half_type(self.precision, self.device),
             criterion=criterion,
             optimizer=optimizer,
             lr=self.lr,
@@ -264,32 +333,57 @@ class TorchStudent(BaseEstimator):
             train_split=ValidSplit(fraction, random_state=seed) if fraction else None,
             callbacks=callbacks,
             device=self.device,
-            verbose=0,
+            # Callbacks print only if the net is verbose. The one that skorch adds itself stays silent.
+            verbose=1,
+            callbacks__print_log=None,
             iterator_train__shuffle=True,
             # Batch normalisation cannot train on a last batch of one row. Each epoch leaves out another row.
             iterator_train__drop_last=n_train > self.batch_size and n_train % self.batch_size == 1,
             iterator_train__collate_fn=as_is,
             iterator_valid__collate_fn=as_is,
+            iterator_train__num_workers=workers,
+            iterator_valid__num_workers=workers,
+            iterator_train__persistent_workers=workers > 0,
             **{f"optimizer__{name}": value for name, value in options.items()},
         )
 
-    def _check_rows(self, X: Any) -> Tensor:
-        rows = as_rows(X).to(self._dtype)
-        # Images may have another size: a convolutional module can take them.
-        if rows.ndim != len(self._shape) + 1 or (rows.ndim == 2 and rows.shape[1:] != self._shape):
-            expected = ", ".join(str(size) for size in ("n", *self._shape))
-            raise InvalidInputError(
-                f"X has shape {tuple(rows.shape)}; the student was fitted on ({expected})."
-            )
+    def _workers(self, rows: Tensor | LazyRows) -> int:
+        """Return how many processes read the batches of rows: none if they are in memory."""
+        return self.num_workers if isinstance(rows, LazyRows) else 0
+
+    def _read_validation(self, rows: Tensor | LazyRows, n_classes: int) -> Validation | None:
+        """Return the labelled rows as tensors; they must look like the rows to train on."""
+        if self.validation is None:
+            return None
+        X, y = check_pair(self.validation)
+        codes = read_codes(y, n_classes)
+        known = np.flatnonzero(codes >= 0)
+        found = student_rows(X if len(known) == len(codes) else take_rows(X, known), self.preprocess)
+        found = found.to(rows.dtype) if isinstance(found, Tensor) else found
+        self._check_shape(found, tuple(rows.shape[1:]), "The rows of validation have")
+        return Validation(found, torch.as_tensor(codes[known], dtype=torch.int64))
+
+    def _check_rows(self, X: Any) -> Tensor | LazyRows:
+        rows = student_rows(X, self.preprocess, self._dtype)
+        self._check_shape(rows, self._shape, "X has")
         return rows
 
-    def _make_module(self, rows: Tensor, n_classes: int) -> nn.Module:
+    def _check_shape(self, rows: Tensor | LazyRows, fitted: tuple[int, ...], what: str) -> None:
+        # Images may have another size: a convolutional module can take them.
+        if rows.ndim != len(fitted) + 1 or (rows.ndim == 2 and rows.shape[1:] != fitted):
+            expected = ", ".join(str(size) for size in ("n", *fitted))
+            hint = "" if self.preprocess is None else " Let preprocess pad or cut rows to one length."
+            raise InvalidInputError(
+                f"{what} shape {tuple(rows.shape)}; the student was fitted on ({expected}).{hint}"
+            )
+
+    def _make_module(self, rows: Tensor | LazyRows, n_classes: int) -> nn.Module:
         if self.module is None:
             return default_module(rows, n_classes, standardize=self.standardize is not False)
         if isinstance(self.module, nn.Module):
             module = copy.deepcopy(self.module)
         elif callable(self.module):
-            module = _call_factory(self.module, math.prod(rows.shape[1:]), n_classes)
+            module = call_factory(self.module, math.prod(rows.shape[1:]), n_classes)
         else:
             raise InvalidInputError(
                 f"module is a {type(self.module).__name__}; give a torch module, a function that makes one, "
@@ -303,87 +397,14 @@ def as_torch_student(
 ) -> TorchStudent:
     """Return an unfitted copy of a TorchStudent, or a new one around a module or a factory.
 
-    A student with a random state keeps it; any other gets `random_state`.
+    A student with a random state keeps it; any other gets `random_state`. Raise if its device is not there:
+    teachers may take hours before the student is trained.
     """
     if isinstance(source, TorchStudent):
         own: TorchStudent = clone(source)
+        check_device(own.device)
         return own if own.random_state is not None else own.set_params(random_state=random_state)
     return TorchStudent(source, random_state=random_state)
-
-
-def as_rows(X: Any) -> Tensor:
-    """Return X as a tensor (n, ...) of float32 or int64, or say what is wrong with it."""
-    if hasattr(X, "toarray"):
-        raise InvalidInputError("X is a sparse matrix; a torch module needs a dense array: X.toarray().")
-    rows = X.detach().cpu() if isinstance(X, Tensor) else _from_numpy(np.asarray(X))
-    if rows.ndim < 2:
-        raise InvalidInputError(
-            f"X has shape {tuple(rows.shape)}; expected two dimensions or more, (n, ...)."
-        )
-    if not rows.is_floating_point() and rows.dtype != torch.bool:
-        return rows.to(torch.int64)
-    rows = rows.to(torch.float32)
-    bad = ~rows.isfinite().flatten(1).all(dim=1)
-    if bool(bad.any()):
-        raise InvalidInputError(
-            f"X is not finite in row {{row}} ({counted(int(bad.sum()), 'such row')}). "
-            "Fill missing values first.",
-            row=int(bad.nonzero()[0]),
-        )
-    return rows
-
-
-def _from_numpy(values: NDArray[Any]) -> Tensor:
-    if values.dtype.kind not in "biuf":
-        raise InvalidInputError(f"X has entries of type {values.dtype}; a torch module needs numbers.")
-    # torch has few unsigned types, and warns about read-only arrays.
-    kind = np.float32 if values.dtype.kind in "bf" else np.int64
-    return torch.from_numpy(np.require(values, dtype=kind, requirements=["C", "W"]))
-
-
-def _call_factory(factory: Callable[..., Any], n_features: int, n_classes: int) -> nn.Module:
-    try:
-        parameters = inspect.signature(factory).parameters.values()
-    except ValueError:  # a builtin has no signature
-        parameters = {}.values()
-    given = {"n_features": n_features, "n_classes": n_classes}
-    named = {p.name: given[p.name] for p in parameters if p.name in given and p.kind != p.POSITIONAL_ONLY}
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [p for p in parameters if p.kind in positional and p.default is p.empty]
-    try:
-        module = factory(*given.values()) if not named and len(required) == 2 else factory(**named)
-    except TypeError as error:
-        raise InvalidInputError(
-            f"The module factory failed ({error}). It takes n_features and n_classes, or nothing."
-        ) from error
-    if not isinstance(module, nn.Module):
-        raise InvalidInputError(f"The module factory returned a {type(module).__name__}, not a torch module.")
-    return module
-
-
-def _check_output(module: nn.Module, rows: Tensor, n_classes: int) -> None:
-    """Run two rows through the module. This also sets up lazy layers before the optimiser sees them."""
-    example = rows[:2]
-    module.eval()  # so that batch statistics stay as they are
-    try:
-        with torch.no_grad():
-            output = module(example)
-    except Exception as error:
-        hint = (
-            " Integer X stays int64, for embeddings; give floats otherwise."
-            if rows.dtype == torch.int64
-            else ""
-        )
-        raise InvalidInputError(
-            f"The module {type(module).__name__} failed on rows of shape {tuple(example.shape)} and type "
-            f"{example.dtype}: {error}.{hint}"
-        ) from error
-    if not isinstance(output, Tensor) or tuple(output.shape) != (len(example), n_classes):
-        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-        raise InvalidInputError(
-            f"The module {type(module).__name__} gave {got} for {len(example)} rows; "
-            f"expected logits of shape ({len(example)}, {n_classes})."
-        )
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
+from consilience._dataset_rows import read_rows
 from consilience._tables import as_frame, as_rows, column_names, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
@@ -32,6 +33,9 @@ from consilience.kernels.expansion import sharpen
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding
 from consilience.teachers import Teacher
+
+PREPROCESSED = "What preprocess= of the student returned, such as token ids. The function is not in the file."
+"""What a saved model says of its input if a function makes it."""
 
 
 class Origin(NamedTuple):
@@ -77,7 +81,9 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
         The file is an ONNX model: it takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and
         ``label`` (n,); the class names are in its metadata. A student that learns soft labels itself, such as
-        `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead.
+        `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead. A function ``preprocess`` of
+        a `consilience.nn.TorchStudent` is not saved: the model takes what that function returns, and its
+        card says so.
 
         Parameters
         ----------
@@ -92,6 +98,8 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         details: dict[str, Any] = dict(origin.about)
         if hasattr(self, "teachers_"):
             details["teachers"] = [teacher.name for teacher in self.teachers_]
+        if self._preprocessed:
+            details["input"] = PREPROCESSED
         if own:
             self.student_.estimator_.save(
                 target,
@@ -116,10 +124,12 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _as_onnx(self, origin: Origin) -> Any:
         """Return the classifier as an ONNX model, after a comparison with its own probabilities."""
-        rows, temperature = self._student_input(self._example), self._student_temperature()
-        model = self.student_.to_onnx(rows)
+        temperature, example = self._student_temperature(), self._example
+        model = self.student_.to_onnx(self._student_input(example))
         names, kinds = self._names_in(), self._column_kinds()
         metadata = {"producer": "consilience", **origin.about}
+        if self._preprocessed:
+            metadata["input"], example = PREPROCESSED, self.student_.prepare(example)
         if names is not None:
             metadata["feature_names"] = json.dumps(names)
         if kinds is not None:
@@ -127,7 +137,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         if self.encoder_ is not None:
             model = self.encoder_.prepend_to(model)
         elif kinds is None:
-            model = with_input_type(model, self._example)
+            model = with_input_type(model, example)
         model = finish(
             model,
             classes=self.classes_,
@@ -137,20 +147,23 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             metadata=metadata,
         )
         tolerance = TOLERANCE * max(10.0, temperature)  # probabilities to the power of the temperature
-        check_export(
-            model, example_feed(model, self._example, kinds), self.predict_proba(self._example), tolerance
-        )
+        check_export(model, example_feed(model, example, kinds), self.predict_proba(self._example), tolerance)
         return model
+
+    @property
+    def _preprocessed(self) -> bool:
+        """Whether a function of the user's turns rows into what the student's network takes."""
+        return getattr(self.student_, "preprocess", None) is not None
 
     def _names_in(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
+        return None if names is None or self._preprocessed else [str(name) for name in names]
 
     def _column_kinds(self) -> list[str] | None:
         """Return what each column holds if the saved model has an input for each; else None."""
         if self.encoder_ is not None:
             return None if self.encoder_.only_numbers else self.encoder_.kinds
-        if not is_table(self._example) or is_numeric(self._example):
+        if self._preprocessed or not is_table(self._example) or is_numeric(self._example):
             return None
         frame = as_frame(self._example)
         return [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
@@ -186,12 +199,13 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         """
         names = column_names(X)
         check_rows(self.student, student, X)
-        if not encodes(self.student, student):
-            return StudentRows(names, None, X)
-        if not needs_encoding(X, takes_missing=self.student == "boosting"):
-            return StudentRows(names, None, X)
-        encoder = TableEncoder().fit(X)
-        return StudentRows(names, encoder, encoder.transform(X))
+        encoder = None
+        if encodes(self.student, student) and needs_encoding(X, takes_missing=self.student == "boosting"):
+            encoder = TableEncoder().fit(X)
+        if getattr(student, "validation", None) is not None:
+            other, labels = student.validation
+            student.validation = (as_student_sees(student, other, names, encoder), labels)
+        return StudentRows(names, encoder, as_student_sees(student, X, names, encoder))
 
     def _keep_student(self, student: Any, X: Any, rows: StudentRows) -> None:
         """Predict with this fitted student from now on."""
@@ -199,7 +213,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         self.n_iter_: int | None = student.n_iter_
         self.encoder_: TableEncoder | None = rows.encoder
         self.encoding_: dict[Any, str] | None = None if rows.encoder is None else rows.encoder.encoding_
-        self._example = take_rows(X, example_rows(X))
+        self._example = read_rows(take_rows(X, example_rows(X)))
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             if hasattr(self, name):
                 delattr(self, name)
@@ -210,8 +224,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def _student_input(self, X: Any) -> Any:
         """Return new rows as the student sees them: columns in order, and encoded as in `fit`."""
-        X = in_order(as_rows(X), getattr(self, "feature_names_in_", None))
-        return X if self.encoder_ is None else self.encoder_.transform(X)
+        return as_student_sees(self.student_, X, getattr(self, "feature_names_in_", None), self.encoder_)
 
     def _check_fitted(self) -> None:
         check_fitted(self, "student_")
@@ -224,6 +237,17 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "student_")
+
+
+def as_student_sees(student: Any, X: Any, names: NDArray[Any] | None, encoder: TableEncoder | None) -> Any:
+    """Return rows with their columns in the order of `names`, and encoded.
+
+    A torch dataset is read batch by batch by a network. All other students need its rows in memory.
+    """
+    X = in_order(as_rows(X), names)
+    if student.scores == "probabilities":
+        X = read_rows(X)
+    return X if encoder is None else encoder.transform(X)
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from consilience.kernels.unify.balance import inverse_mean
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import LOSSES, Loss
 from consilience.students.make import make_student
-from consilience.students.training import fit_student, read_soft_labels
+from consilience.students.training import encode_validation, encoder_of, fit_student, read_soft_labels
 
 __all__ = ["SoftLabelClassifier"]
 
@@ -128,6 +128,7 @@ class SoftLabelClassifier(StudentClassifier):
             progress=self.progress,
             random_state=self.random_state,
         )
+        encode_validation(student, encoder_of(classes))
         known = ~np.isnan(Q[:, 0])
         if not known.all():
             X, Q = take_rows(X, known), Q[known]

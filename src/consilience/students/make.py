@@ -88,7 +88,14 @@ def make_student(
         )
     from consilience.nn import as_torch_student
 
-    return as_torch_student(None if isinstance(student, str) else student, random_state)
+    made = as_torch_student(None if isinstance(student, str) else student, random_state)
+    if made.preprocess is None and holds_texts(X):
+        raise InvalidInputError(
+            "The student is a network, which learns from numbers, and X holds texts. Give "
+            "TorchStudent(module, {remedy}) a function that turns texts into numbers, such as token ids.",
+            remedy="preprocess",
+        )
+    return made
 
 
 def named_student(name: str) -> Any:

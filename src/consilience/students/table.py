@@ -82,6 +82,8 @@ def needs_encoding(X: Any, *, takes_missing: bool) -> bool:
 def encodes(given: Any, student: Any) -> bool:
     """Tell whether a student needs numbers and is ours: a named one, the default, or a network.
 
+    A network with a function ``preprocess`` takes rows as they are.
+
     Parameters
     ----------
     given : object
@@ -90,7 +92,7 @@ def encodes(given: Any, student: Any) -> bool:
         What `make_student` made of it.
     """
     if student.scores == "logits":
-        return True
+        return getattr(student, "preprocess", None) is None
     return (given is None or isinstance(given, str)) and not isinstance(student, SoftLabelStudent)
 
 

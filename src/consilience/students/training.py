@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,17 @@ def read_soft_labels(y: Any, classes: Any) -> tuple[NDArray[Any], Floats]:
     return np.asarray(listed), soft
 
 
+def encode_validation(student: Any, encode: Callable[[Any], NDArray[Any]]) -> None:
+    """Read the labels of a network's own validation rows; `encode` gives their positions, -1 for no label."""
+    if getattr(student, "validation", None) is not None:
+        student.encode_validation(encode)
+
+
+def encoder_of(classes: NDArray[Any]) -> Callable[[Any], NDArray[Any]]:
+    """Return the function from labels to positions in `classes`."""
+    return lambda y: read_labels(y, classes=classes, where="y of validation")[1]
+
+
 def fit_student(
     student: Any,
     X: Any,
@@ -72,9 +84,7 @@ def fit_student(
         # Shannon's cross-entropy is linear in the label, so a row's weight can be part of the label.
         Q if row_weights is None else Q * row_weights[:, None],
         n_classes=Q.shape[1],
-        criterion=make(
-            class_weights=class_weights, temperature=temperature, weighted=row_weights is not None
-        ),
+        criterion=make(weight=class_weights, temperature=temperature, weighted=row_weights is not None),
         progress=progress or silent,
     )
 

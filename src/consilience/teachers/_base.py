@@ -12,6 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from consilience._dataset_rows import read_rows
 from consilience._tables import as_rows
 from consilience._validation import n_rows
 from consilience._words import shorten
@@ -201,7 +202,7 @@ class Adapter(Teacher):
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
-        X = as_rows(X)
+        X = read_rows(as_rows(X))
         rows = n_rows(X)
         if rows == 0:  # scikit-learn and many others refuse an empty X
             return np.empty((0, len(self.classes)))
@@ -211,7 +212,7 @@ class Adapter(Teacher):
 
     def observe(self, X: Any) -> Observed:
         """Return logits and embeddings of one pass over the model."""
-        X = as_rows(X)
+        X = read_rows(as_rows(X))
         rows = n_rows(X)
         if rows == 0:
             empty = np.empty((0, self._width())) if self._embeddable() else None
@@ -235,7 +236,7 @@ class Adapter(Teacher):
         """Return features (n, d), or None where there are none."""
         if not self._embeddable():
             return None
-        X = as_rows(X)
+        X = read_rows(as_rows(X))
         rows = n_rows(X)
         if rows == 0:
             return np.empty((0, self._width()))

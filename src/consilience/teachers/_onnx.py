@@ -325,8 +325,9 @@ def _cast(values: NDArray[Any], item: Any, name: str) -> NDArray[Any]:
             cast = values.astype(dtype, copy=False)
             exact = dtype.kind == "f" or values.dtype == dtype or bool(np.all(cast == values))
     except (ValueError, TypeError) as error:
+        hint = ". Give what its card calls the input, such as token ids." if values.dtype.kind in "UO" else ""
         raise TeacherError(
-            name, f"takes {item.type} for {item.name!r}, and X has {values.dtype}: {summary(error)}"
+            name, f"takes {item.type} for {item.name!r}, and X has {values.dtype}: {summary(error)}{hint}"
         ) from error
     if not exact:
         raise TeacherError(

@@ -13,14 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._validation import n_rows
-from consilience.exceptions import TeacherError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers._base import Adapter, Options, Teacher, given_classes
 from consilience.teachers._features import pool
 from consilience.teachers._fingerprints import Content
+from consilience.teachers._networks import check_device, logits_of
 
 
 class TorchTeacher(Adapter):
-    """A module that returns logits (n, k).
+    """A module that returns logits (n, k), or an output that holds them by the name ``logits``.
 
     Its embedding is the input of its head: the linear layer with k outputs that runs last. Users can name
     another layer, or give a function.
@@ -63,7 +64,7 @@ class TorchTeacher(Adapter):
                 watch.begin()
                 # first, on a copy: the module may write into its input
                 found = self._embed(batch.clone()) if features and callable(self._embed) else None
-                result = self._module(batch)
+                result = logits_of(self._module(batch))
                 scores[part] = self._checked(torch, result, count)
                 if features:
                     seen.append(self._embedding(torch, watch, found, count))
@@ -103,7 +104,8 @@ class TorchTeacher(Adapter):
             raise TeacherError(
                 self.name,
                 f"returned a {type(result).__name__}, not a tensor of logits. "
-                "Wrap the module in one whose forward returns only the logits.",
+                "Wrap the module in one whose forward returns only the logits, or an output that has "
+                "them as .logits or ['logits'].",
             )
         expected = (rows, len(self.classes))
         if tuple(result.shape) != expected:
@@ -224,6 +226,11 @@ def torch_teacher(module: Any, classes: ArrayLike | None, name: str | None, opti
     shown = name or type(module).__name__
     found = given_classes(classes, shown, "a torch module")
     _check_embed(module, options.embed, shown)
+    if options.device is not None:
+        try:
+            check_device(options.device)
+        except InvalidInputError as error:
+            raise TeacherError(shown, f"cannot run: {error.message}").changed(**error.data) from error
     output = "logits" if options.output == "auto" else options.output
     teacher = TorchTeacher(shown, found, options, output=output)
     teacher._module, teacher._batch_size, teacher._device = module, options.batch_size, options.device

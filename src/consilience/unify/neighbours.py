@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
+from consilience._dataset_rows import DatasetRows
 from consilience._validation import n_rows
 from consilience.collision.rounds import find_neighbours
 from consilience.collision.starts import flat
@@ -42,10 +43,13 @@ def neighbours_wanted(n_neighbors: int | None, method: Any, student: Any, X: Any
     """Return how many neighbours to average over; parameters as in `Unifier`.
 
     By default, this is done where it was measured to help: for the method ``"auto"``, and for students that
-    are linear models or networks. Trees average over near rows themselves.
+    are linear models or networks. Trees average over near rows themselves. A dataset goes without, because
+    distances need all rows in memory.
     """
     if n_neighbors is not None:
         return n_neighbors
+    if isinstance(X, DatasetRows):
+        return 0
     named = student is None or (isinstance(student, str) and student in ("logistic", "mlp", "torch"))
     network = is_torch_student(student) or (callable(student) and not hasattr(student, "predict_proba"))
     rows = n_rows(X)

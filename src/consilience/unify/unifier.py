@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -10,11 +11,7 @@ from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
 from consilience._tables import as_rows
-from consilience._validation import (
-    check_packed_logits,
-    n_rows,
-    take_rows,
-)
+from consilience._validation import check_packed_logits, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
@@ -22,7 +19,7 @@ from consilience.labels import Disconnected, LabelSpace
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import Loss
 from consilience.students.make import make_student
-from consilience.students.training import fit_student
+from consilience.students.training import encode_validation, fit_student
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
 from consilience.teachers.scoring.engine import score
@@ -227,8 +224,9 @@ class Unifier(Inspection, StudentClassifier):
 
         Parameters
         ----------
-        X : array, sparse matrix, data frame or list
-            n unlabelled rows, in the form that teachers and student take.
+        X : array, sparse matrix, data frame, list or torch dataset
+            n unlabelled rows, in the form that teachers and student take. Items of a dataset are x or
+            (x, ...); see docs/torch.md.
         y : (n,) sequence, optional
             Labels where they are known; None, NaN or -1 elsewhere. The soft labels of labelled rows are
             pinned to them.
@@ -240,7 +238,7 @@ class Unifier(Inspection, StudentClassifier):
         student = self._make_student(X)
         read = self._read_rows(student, X)
         seconds: dict[str, float] = {}
-        scored = self._score(X, y, logits, seconds)
+        scored = self._score(X, y, logits, seconds, student)
         Q = class_weights = pseudo_labels = pool_weights = None
         neighbor_weight = 0.0
         if self.train == "backprop":
@@ -355,7 +353,9 @@ class Unifier(Inspection, StudentClassifier):
             progress=self.progress or silent,
         )
 
-    def _score(self, X: Any, y: Any, logits: ArrayLike | None, seconds: dict[str, float]) -> Scored:
+    def _score(
+        self, X: Any, y: Any, logits: ArrayLike | None, seconds: dict[str, float], student: Any = None
+    ) -> Scored:
         """Score X, unless `logits` are given, and collect what is known about each row."""
         rows = n_rows(X)
         if rows == 0:
@@ -365,7 +365,9 @@ class Unifier(Inspection, StudentClassifier):
             # labels first: teachers may take hours
             labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
             _check_count("y has", len(labels), rows)
-            warn_of_unused(space, labels_given=y is not None, stacklevel=4)
+            encode_validation(student, partial(space.encode, where="y of validation"))
+            labels_given = y is not None or getattr(student, "validation", None) is not None
+            warn_of_unused(space, labels_given=labels_given, stacklevel=4)
             if logits is None:
                 packed = self._score_teachers(teachers, space, X)
             else:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._dataset_rows import DatasetRows, parts_of
 from consilience.teachers._outputs import tensor_values
 
 SIZE = 16
@@ -27,8 +28,8 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
 
     Parameters
     ----------
-    X : array, tensor, sparse matrix, data frame or list
-        n rows.
+    X : array, tensor, sparse matrix, data frame, list or rows of a dataset
+        n rows. A dataset is read in parts.
 
     Examples
     --------
@@ -36,6 +37,10 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
     >>> digests.shape, bool((digests[0] == digests[2]).all()), bool((digests[0] == digests[1]).any())
     ((3, 2), True, False)
     """
+    if isinstance(X, DatasetRows):
+        found = [row_digests(part) for part in parts_of(X)]
+        known = [part for part in found if part is not None]
+        return np.concatenate(known) if known and len(known) == len(found) else None
     if hasattr(X, "detach"):
         try:
             X = tensor_values(X)

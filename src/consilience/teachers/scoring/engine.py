@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._dataset_rows import read_rows
 from consilience._progress import Progress, part_of, silent
+from consilience._tables import as_rows
 from consilience._validation import check_count, n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
@@ -35,7 +37,7 @@ def observe(
     Parameters
     ----------
     teacher : Teacher
-    X : array, sparse matrix, data frame or list
+    X : array, sparse matrix, data frame, list or rows of a dataset
         n rows.
     batch_size : int
         Most rows per call. A slow teacher gets fewer, so that a call takes about two seconds; one with
@@ -54,6 +56,7 @@ def observe(
     Observed
         Its `embeddings` are None if the teacher has none, or they are not wanted.
     """
+    X = as_rows(X)
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
     table, shelf = _Table(teacher, rows, embeddings), _shelf(teacher, kept, X, size)
     pace = Pace(size, FIRST if teacher.settled else SETTLE)
@@ -208,7 +211,7 @@ def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
         yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
-        part = X if stop - start == rows else _some_rows(X, slice(start, stop))
+        part = read_rows(X) if stop - start == rows else _some_rows(X, slice(start, stop))
         yield Batch(slice(start, stop), stop - start, part)
 
 
@@ -220,9 +223,11 @@ def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
 
 
 def _some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
-    """Return some rows of X, or say that they cannot be taken."""
+    """Return some rows of X, or say that they cannot be taken; those of a dataset are read here."""
     try:
-        return take_rows(X, rows)
+        return read_rows(take_rows(X, rows))
+    except InvalidInputError:
+        raise
     except Exception as error:  # an X of any kind at all
         raise InvalidInputError(
             f"X is a {type(X).__name__} whose rows cannot be taken one by one ({error}). Give an array, a "

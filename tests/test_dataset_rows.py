@@ -1,0 +1,185 @@
+"""Rows of a torch dataset: read when needed, by every estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("skorch")
+
+from sklearn.linear_model import LogisticRegression  # noqa: E402
+from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
+
+from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_teacher  # noqa: E402
+from consilience._dataset_rows import DatasetRows  # noqa: E402
+from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
+from consilience.teachers.scoring.digests import row_digests  # noqa: E402
+from consilience.teachers.scoring.engine import observe  # noqa: E402
+
+
+class Items(Dataset):  # type: ignore[misc]
+    """A dataset that remembers which items were read."""
+
+    def __init__(self, items: Any) -> None:
+        self.items, self.seen = items, []
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: int) -> Any:
+        self.seen.append(i)
+        return self.items[i]
+
+
+@pytest.fixture(scope="module")
+def task() -> tuple[Any, Any, list[Any]]:
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=150)
+    X = (rng.normal(size=(150, 4)) + 4 * rng.normal(size=(3, 4))[y]).astype(np.float32)
+    return X, y, [LogisticRegression().fit(X[y != k], y[y != k]) for k in (0, 2)]
+
+
+def pairs(X: Any) -> list[Any]:
+    return [(torch.tensor(x), "anything") for x in X]
+
+
+def test_a_part_is_not_read() -> None:
+    data = Items([[float(i), 0.0] for i in range(10)])
+    part = DatasetRows(data)[3:9][np.array([0, 2])]
+    assert len(part) == 2
+    assert data.seen == []
+    np.testing.assert_array_equal(part.read(), [[3.0, 0.0], [5.0, 0.0]])
+    assert data.seen == [3, 5]
+    assert part.shape == (2, 2)
+    np.testing.assert_array_equal(np.asarray(part), part.read())
+
+
+@pytest.mark.parametrize(
+    ("items", "kind"),
+    [
+        ([np.zeros(2), np.ones(2)], np.ndarray),
+        ([torch.zeros(2), torch.ones(2)], torch.Tensor),
+        ([(torch.zeros(2), 0), (torch.ones(2), 1)], torch.Tensor),
+        (["a", "b"], list),
+        ([("a", 1), ("b", 2)], list),
+    ],
+)
+def test_items_are_rows_or_tuples_that_begin_with_one(items: Any, kind: type) -> None:
+    rows = DatasetRows(Items(items))
+    assert isinstance(rows.read(), kind)
+    assert rows.shape == ((2,) if kind is list else (2, 2))
+
+
+@pytest.mark.parametrize(
+    ("items", "says"),
+    [
+        ([{"ids": 1, "mask": 2}], "dictionaries with the keys 'ids', 'mask'. Wrap it"),
+        ([()], "an empty tuple"),
+        ([torch.zeros(2), torch.zeros(3)], r"their shapes are \(2,\), \(3,\)"),
+        ([object()], "cannot be joined to a batch"),
+    ],
+)
+def test_items_that_are_no_rows(items: Any, says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        DatasetRows(Items(items)).read()
+
+
+def test_datasets_that_cannot_be_read_by_number(task: Any) -> None:
+    class Stream(IterableDataset):  # type: ignore[misc]
+        def __iter__(self) -> Any:
+            return iter(())
+
+    class Endless(Dataset):  # type: ignore[misc]
+        pass
+
+    with pytest.raises(InvalidInputError, match="Stream, an IterableDataset, whose rows cannot be read by"):
+        Unifier(task[2]).fit(Stream())
+    with pytest.raises(InvalidInputError, match="Endless without a length"):
+        Unifier(task[2]).fit(Endless())
+
+
+@pytest.mark.parametrize("student", ["logistic", TorchStudent(max_iter=2)])
+def test_a_dataset_gives_what_its_rows_give(task: Any, student: Any) -> None:
+    X, y, teachers = task
+    data = Items(pairs(X))
+    plain = Unifier(teachers, student, n_neighbors=0, random_state=0).fit(X)
+    read = Unifier(teachers, student, n_neighbors=0, random_state=0).fit(data)
+    np.testing.assert_allclose(read.predict_proba(data), plain.predict_proba(X), atol=1e-6)
+    np.testing.assert_array_equal(read.predict(Subset(data, range(7))), plain.predict(X[:7]))
+    assert read.n_features_in_ == 4
+    if student == "logistic":
+        assert str(read.evaluate(data, y)) == str(plain.evaluate(X, y))
+    assert read.score(TensorDataset(torch.tensor(X)), y) == plain.score(X, y)
+
+
+def test_a_dataset_is_read_in_batches(task: Any) -> None:
+    X, _, _ = task
+
+    class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.sizes = torch.nn.Linear(4, 3), set()
+
+        def forward(self, x: Any) -> Any:
+            self.sizes.add(len(x))
+            return self.head(x)
+
+    module = Small()
+    seen = observe(as_teacher(module, [0, 1, 2]), Items(pairs(X)), batch_size=32)
+    assert max(module.sizes) <= 32
+    np.testing.assert_allclose(seen.logits, as_teacher(module, [0, 1, 2]).predict_logits(X), atol=1e-6)
+
+
+def test_no_neighbours_by_default(task: Any) -> None:
+    X, _, teachers = task
+    assert Unifier(teachers, "logistic").fit(Items(pairs(X))).neighbor_weight_ == 0
+    assert Unifier(teachers, "logistic").fit(X).neighbor_weight_ > 0
+    assert Unifier(teachers, "logistic", n_neighbors=5).fit(Items(pairs(X))).neighbor_weight_ > 0
+
+
+def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
+    X, _, _ = task
+    np.testing.assert_array_equal(row_digests(DatasetRows(Items(pairs(X)))), row_digests(X))
+    asked = []
+
+    def ask(rows: Any) -> Any:
+        asked.append(len(rows))
+        return np.asarray(rows)[:, :3]
+
+    teacher = as_teacher(ask, [0, 1, 2], output="logits", fingerprint="first")
+    for _ in range(2):
+        observe(teacher, Items(pairs(X)), store=tmp_path)
+    assert sum(asked) == len(X)
+
+
+def test_other_estimators_take_a_dataset(task: Any) -> None:
+    X, y, teachers = task
+    data, labels = Items(pairs(X)), np.where(np.arange(150) < 60, y, -1)
+    student = TorchStudent(max_iter=20, lr=0.01, random_state=0)
+    assert SoftLabelClassifier(student).fit(data, labels).score(data, y) > 0.8
+    distilled = CrossTaskDistiller(teachers[:1], student, teacher_weight=1.0, random_state=0)
+    assert distilled.fit(data, labels).score(data, y) > 0.8
+
+
+def test_a_row_that_is_not_finite_is_named(task: Any) -> None:
+    X = task[0].copy()
+    X[140, 2] = np.nan
+    with pytest.raises(InvalidInputError, match="not finite in row 140"):
+        SoftLabelClassifier(TorchStudent(max_iter=1, batch_size=20)).fit(Items(pairs(X)), task[1])
+
+
+def test_workers_read_the_same_rows(task: Any) -> None:
+    X, y, _ = task
+    data, students = Items(pairs(X)), []
+    for workers in (1, 2):
+        student = TorchStudent(
+            max_iter=2, num_workers=workers, validation=(data, y), standardize=False, random_state=0
+        )
+        students.append(student.fit(data, np.eye(3)[y], n_classes=3, criterion=SoftCrossEntropy()))
+    one, two = (student.history_[-1]["valid_loss"] for student in students)
+    assert one == two
+    assert set(data.seen) <= {0, 1}  # for the shape; the workers read the others
