@@ -1,4 +1,4 @@
-"""One thread for each test process, and little work for its garbage collector; the longest tests come first."""
+"""One thread for each test process, little work for its garbage collector, and the longest tests first."""
 
 import gc
 import os

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.papers import assess  # noqa: E402
+from benchmarks.papers import assess
 
 pytestmark = pytest.mark.slow
 

@@ -265,6 +265,7 @@ class TorchStudent(BaseEstimator):
             callbacks=callbacks,
             device=self.device,
             verbose=0,
+            callbacks__print_log=None,  # it would format a table per epoch, and not print it
             iterator_train__shuffle=True,
             # Batch normalisation cannot train on a last batch of one row. Each epoch leaves out another row.
             iterator_train__drop_last=n_train > self.batch_size and n_train % self.batch_size == 1,
