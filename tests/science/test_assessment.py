@@ -8,18 +8,15 @@ those by which the metric was chosen.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
-pytestmark = pytest.mark.slow
+from benchmarks.papers import assess
 
-ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +24,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """Pearson correlations between scores and accuracies, mean over the tasks of both orders."""
     results = tmp_path_factory.mktemp("results") / "assess.jsonl"
     options = ["--data", "digits", "--trials", "2", "--tasks", "0", "5", "--results", str(results)]
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.papers.assess",
-        *options,
-        "--only",
-        "transport",
-        "logme",
-        "leep",
-    ]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    assess.main([*options, "--only", "transport", "logme", "leep"])
     trials = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     each = [task["pearson"] for trial in trials for task in trial["tasks"]]
     assert len(each) == 4

@@ -1,6 +1,6 @@
 """Distillation on digits with few labels: the best-ranked teacher helps, others do no harm.
 
-Ten seeds, four where the margin is wide, and thirty for poisoned teachers, whose harm is rare and large. A
+Six seeds, four where the margin is wide, and twenty for poisoned teachers, whose harm is rare and large. A
 repository of networks, each trained on a window of the digits in a random order and one on all of them; a
 student that has five labels of each digit. The student with labels only and the distilled one have the same
 network, rows, epochs and first weights. Seeds from 100 on were used to choose the defaults, these were not.
@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 SEEDS = range(6)
-FEW_SEEDS = 4  # where the margin is wide: training takes its time
+FEW_SEEDS = 4  # where the margin is wide, or the check drops the teacher: training takes its time
 POISON_SEEDS = range(20)
 PER_CLASS = 5
 WINDOWS = {"all ten": slice(0, 10), "first six": slice(0, 6), "last six": slice(4, 10)}
@@ -123,10 +123,10 @@ def run_trial(seed: int) -> dict[str, float]:
         "best": accuracy(task, best, seed),
         # it knows less than the labels, so by default it is dropped; a number uses it
         "other classes": accuracy(task, other, seed, teacher_weight=3.0),
-        "other classes, by default": accuracy(task, other, seed),
-        "unrelated": accuracy(task, unrelated(seed), seed),
     }
     if seed < FEW_SEEDS:
+        gains["other classes, by default"] = accuracy(task, other, seed)
+        gains["unrelated"] = accuracy(task, unrelated(seed), seed)
         gains["best, with unlabelled rows"] = accuracy(task, best, seed, unlabelled=True)
     return {"labels only": labels_only, **{name: value - labels_only for name, value in gains.items()}}
 
