@@ -26,6 +26,7 @@ class Command(TyperCommand):
         super().__init__(name, params=found, **settings)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        log.current().command = self.name
         # a mistake in another option is found before --log is read; its sentence is a line of JSON, too
         if ("--log", "json") in pairwise(args) or "--log=json" in args:
             log.current().format = "json"
@@ -47,7 +48,7 @@ class Command(TyperCommand):
         """Run the command, or write its recipe and stop."""
         target: Path | None = ctx.meta.get(_TARGET)
         if target is None:
-            log.current().start(str(self.name))
+            log.current().start()
             return super().invoke(ctx)
         from consilience.cli.recipe import write_recipe
 

@@ -25,30 +25,32 @@ class Log:
         "text" or "json".
     warnings : list of dict
         The category and the message of each warning so far.
+    command : str or None
+        The name of the command, as soon as it is known.
     """
 
     def __init__(self) -> None:
         self.format = "text"
         self.warnings: list[dict[str, str]] = []
-        self._command: str | None = None
-        self._begin = time.monotonic()
+        self.command: str | None = None
+        self._begin: float | None = None
 
     @property
     def is_json(self) -> bool:
         return self.format == "json"
 
-    def start(self, command: str) -> None:
-        """Note that a command begins its work."""
+    def start(self) -> None:
+        """Note that the command begins its work."""
         from consilience import __version__
 
-        self._command = command
-        self.line("info", "started", f"consilience {command} begins.", version=__version__)
+        self._begin = time.monotonic()
+        self.line("info", "started", f"consilience {self.command} begins.", version=__version__)
 
     def finish(self, exit_code: int) -> None:
-        """Note how a command ended, if it had begun."""
-        if self._command is not None:
+        """Note how the command ended, if it had begun."""
+        if self._begin is not None:
             seconds = round(time.monotonic() - self._begin, 3)
-            message = f"consilience {self._command} ended with exit code {exit_code}."
+            message = f"consilience {self.command} ended with exit code {exit_code}."
             self.line("info", "finished", message, exit_code=exit_code, seconds=seconds)
 
     def warn(self, message: str, category: str) -> None:
@@ -95,7 +97,7 @@ class Log:
         if not self.is_json:
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        head = {"time": now, "level": level, "event": event, "command": self._command}
+        head = {"time": now, "level": level, "event": event, "command": self.command}
         # ASCII: whatever the encoding of stderr is, a line stays valid JSON
         print(json.dumps({**head, "message": message, **data}), file=sys.stderr, flush=True)
 

@@ -95,7 +95,7 @@ def read_recipe(file: Path, command: Any, commands: Collection[str]) -> dict[str
     """
     keys = recipe_keys(command)
     values: dict[str, Any] = {}
-    for written, value in _table(file, command.name, commands).items():
+    for written, value in _table(file, command.name, keys, commands).items():
         key = keys.get(written.replace("_", "-"))
         if key is None:
             hint = _nearest(written.replace("_", "-"), keys) or f" See consilience {command.name} --help."
@@ -106,10 +106,16 @@ def read_recipe(file: Path, command: Any, commands: Collection[str]) -> dict[str
     return values
 
 
-def _table(file: Path, name: str, commands: Collection[str]) -> Mapping[str, Any]:
+def _table(
+    file: Path, name: str, options: Collection[str], commands: Collection[str]
+) -> Mapping[str, Any]:
     """Return the keys for this command: its table, or all of a file without tables."""
     content = _parse(file)
-    tables = [key for key, value in content.items() if isinstance(value, dict)]
+    tables = [
+        key
+        for key, value in content.items()
+        if isinstance(value, dict) and (key in commands or key not in options)
+    ]
     for key in tables:
         if key not in commands:
             hint = _nearest(key, commands) or f" The commands are {', '.join(commands)}."
@@ -148,8 +154,8 @@ def _read_value(file: Path, key: Key, value: Any) -> Any:
     values = value if key.many and isinstance(value, list) else [value]
     for one in values:
         if not _fits(one, key.kind):
-            wanted = f"a list, each {_WORDS[key.kind]}" if key.many else _WORDS[key.kind]
-            raise InvalidInputError(f"{file}: {key.key} must be {wanted}; it is {shown(one)}.")
+            wanted = f"a list, each item {_WORDS[key.kind]}" if key.many else _WORDS[key.kind]
+            raise InvalidInputError(f"{file}: {key.key} must be {wanted}; {shown(one)} is not.")
     read = [_moved(one, key, lambda path: str(file.parent / path)) for one in values]
     return read if key.many else read[0]
 
