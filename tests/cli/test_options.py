@@ -109,6 +109,7 @@ CASES = [(name, options) for name, (_, _, table) in COMMANDS.items() for options
 SEEN_ELSEWHERE = {
     *("--teacher", "--data", "--labels", "--truth", "--test-data", "--test-labels", "--classes", "--embed"),
     *("--out", "--soft-labels", "--csv", "--plot", "--save", "--json", "--compare"),
+    *("--config", "--write-config", "--log"),
 }
 # the command shows progress, seeds itself, and writes out what None means for the last two
 LEFT_OPEN = ("n_clusters", "progress", "random_state", "n_jobs", "max_iter")

@@ -1,4 +1,4 @@
-"""Progress without a terminal: a line every few seconds, how fast and how long still, and the end of what is long."""
+"""Progress without a terminal: a line every few seconds with rate and time left, and one at the end."""
 
 from __future__ import annotations
 
