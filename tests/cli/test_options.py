@@ -170,6 +170,16 @@ def test_an_option_reaches_its_argument(
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+def test_a_recipe_reaches_the_same_arguments(name: str, folder: Path, calls: list[dict[str, Any]]) -> None:
+    _, needed, table = COMMANDS[name]
+    words = [name, *needed.split(), *" ".join(table).split()]
+    for arguments in (words, [*words, "--write-config", "r.toml"], [name, "--config", "r.toml"]):
+        CliRunner().invoke(app, arguments)
+    by_options, by_recipe = ({argument: call[argument] for argument, _ in table.values()} for call in calls)
+    assert by_recipe == by_options
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_without_options_a_command_does_what_the_library_does(
     name: str, folder: Path, calls: list[dict[str, Any]]
 ) -> None:

@@ -126,7 +126,7 @@ def test_paths_are_relative_to_the_file(captured: Captured, folder: Path) -> Non
     assert table["data"] == str(folder / "X.npy")  # an absolute path stays one
     values = captured.run("unify", "--config", "deep/r.toml")
     assert [str(path) for path in values["teacher"]] == ["deep/../low.onnx"]
-    assert values["classes"] == ["low=@deep/../names.txt"]
+    assert list(values["classes"]) == ["low=@deep/../names.txt"]
     assert str(values["out"]) == "deep/u.onnx"
 
 

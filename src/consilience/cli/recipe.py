@@ -106,9 +106,7 @@ def read_recipe(file: Path, command: Any, commands: Collection[str]) -> dict[str
     return values
 
 
-def _table(
-    file: Path, name: str, options: Collection[str], commands: Collection[str]
-) -> Mapping[str, Any]:
+def _table(file: Path, name: str, options: Collection[str], commands: Collection[str]) -> Mapping[str, Any]:
     """Return the keys for this command: its table, or all of a file without tables."""
     content = _parse(file)
     tables = [
