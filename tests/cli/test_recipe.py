@@ -167,6 +167,18 @@ def test_the_command_line_wins_and_both_spellings_and_forms_are_read(captured: C
     assert captured.run("distil", "--config", "r.toml", "--check")["check"] is True
 
 
+def test_the_recipe_in_the_documents_is_one(captured: Captured) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text(encoding="utf-8")
+    (recipe,) = re.findall(r"^```toml\n(.*?)^```$", page, re.M | re.S)
+    Path("pipeline.toml").write_text(recipe, encoding="utf-8")
+    for name, table in tomllib.loads(recipe).items():
+        values = captured.run(name, "--config", "pipeline.toml")
+        assert {key: values[key] for key in table if not isinstance(table[key], str | list)} == {
+            key: value for key, value in table.items() if not isinstance(value, str | list)
+        }
+    assert (values["model"], values["labels"]) == (Path("unified.onnx"), Path("y_test.npy"))
+
+
 BAD = {
     'tes-data = "X.npy"': "r.toml: unify has no option 'tes-data'. Did you mean 'test-data'?",
     "xyzzy = 1": "r.toml: unify has no option 'xyzzy'. See consilience unify --help.",

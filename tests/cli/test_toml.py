@@ -7,7 +7,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from consilience.cli.toml import toml_comment, toml_key, toml_value
@@ -25,6 +25,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one) is type(other) and bool(one == other)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # the machine may be busy
 @given(TEXT, VALUES, TEXT)
 @example("", "C:\\new\\table.npy", "two\nlines\x1b[2J")
 @example('a"b', "\x00\x1f\x7f\x85\u2028\ufeff\r\n'''\"\"\"", "\r")
