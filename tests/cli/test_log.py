@@ -187,6 +187,10 @@ def test_a_reader_that_has_left_is_exit_code_1_without_noise() -> None:
     reading, writing = os.pipe()
     os.close(reading)
     arguments = [sys.executable, "-c", CODE, "work", "--text", "hello"]
-    done = subprocess.run(arguments, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60)
+    # buffered, as it is for users: what is printed leaves the process late
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    done = subprocess.run(
+        arguments, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, env=buffered
+    )
     os.close(writing)
     assert (done.returncode, done.stderr) == (1, "")
