@@ -36,7 +36,6 @@ from examples.language_identification import (
     ROWS,
     comparison,
     evaluation,
-    progress,
     views,
 )
 from examples.language_identification.identifiers import IDENTIFIERS, identifiers
@@ -47,6 +46,7 @@ from numpy.typing import NDArray
 
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
+from consilience.cli.progress import progress_bars
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.store import ScoreStore
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     timed = {"sentences": sentences.texts}
     if (folder / NEWS).is_file():
         timed["news"] = comparison.read_sentences(folder / NEWS, comparison.SPEED_ROWS, options.seed).texts
-    with progress.shown() as report, tempfile.TemporaryDirectory() as temporary:
+    with progress_bars() as report, tempfile.TemporaryDirectory() as temporary:
         found = gather(
             rows=options.rows, per_catalogue=options.per_catalogue, seed=options.seed, progress=report
         )

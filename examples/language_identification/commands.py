@@ -20,6 +20,7 @@ import typer
 from examples.language_identification import CACHE, DIM, EPOCHS, MODEL, PER_CATALOGUE, ROWS
 
 from consilience.cli.app import Json, Quiet, Seed, new_app
+from consilience.cli.progress import progress_bars
 from consilience.exceptions import InvalidInputError
 
 app = new_app()
@@ -79,7 +80,7 @@ def texts(
     Example:
         python -m examples.language_identification texts --rows 20000 --out rows.txt
     """
-    from examples.language_identification import progress, views
+    from examples.language_identification import views
     from examples.language_identification.texts import write_text
 
     from consilience._validation import check_count
@@ -88,7 +89,7 @@ def texts(
     check_count("samples", samples, at_least=0)
     if out is not None:
         readers.check_target(out, (out.suffix.lower(),), "--out")  # any ending is fine
-    with progress.shown(quiet=quiet) as report:
+    with progress_bars(quiet=quiet) as report:
         found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, report)
     if out is not None:
         write_text(out, found.rows)
@@ -133,7 +134,7 @@ def unify(
         python -m examples.language_identification unify --rows 5000 --method mf-lf --out small.npz
         python -m examples.language_identification unify --transfer mine.txt --transfer more.tsv.gz
     """
-    from examples.language_identification import progress, views
+    from examples.language_identification import views
     from examples.language_identification.identifiers import identifiers
     from examples.language_identification.kept import check_cache
     from examples.language_identification.model import Settings, train
@@ -160,7 +161,7 @@ def unify(
         seed=seed,
     )
     start = time.perf_counter()
-    with _going_on_later(cache), progress.shown(quiet=quiet) as report:
+    with _going_on_later(cache), progress_bars(quiet=quiet) as report:
         teachers = identifiers(n_jobs=jobs)
         found = _gather(rows, per_catalogue, transfer, packages, wheels, seed, report, cache)
         gathered = time.perf_counter() - start
@@ -194,7 +195,7 @@ def evaluate(
     Example:
         python -m examples.language_identification evaluate tatoeba.tsv.gz --rows 3000 --per-language
     """
-    from examples.language_identification import comparison, progress, views
+    from examples.language_identification import comparison, views
     from examples.language_identification.identifiers import identifiers
     from examples.language_identification.kept import check_cache
     from examples.language_identification.model import open_model
@@ -208,7 +209,7 @@ def evaluate(
     check_cache(cache)
     unified = open_model(model)
     sentences = comparison.read_sentences(data, wanted, seed)
-    with _going_on_later(cache), progress.shown(quiet=quiet) as report:
+    with _going_on_later(cache), progress_bars(quiet=quiet) as report:
         teachers = identifiers(n_jobs=jobs)
         found = comparison.compare(sentences, teachers, unified, cache=cache, progress=report)
         rates: dict[str, float] = {}

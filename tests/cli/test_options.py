@@ -109,6 +109,7 @@ CASES = [(name, options) for name, (_, _, table) in COMMANDS.items() for options
 SEEN_ELSEWHERE = {
     *("--teacher", "--data", "--labels", "--truth", "--test-data", "--test-labels", "--classes", "--embed"),
     *("--out", "--soft-labels", "--csv", "--plot", "--save", "--json", "--compare"),
+    *("--config", "--write-config", "--log"),
 }
 # the command shows progress, seeds itself, and writes out what None means for the last two
 LEFT_OPEN = ("n_clusters", "progress", "random_state", "n_jobs", "max_iter")
@@ -166,6 +167,16 @@ def test_an_option_reaches_its_argument(
     without, given = (call.get(argument) for call in calls)
     assert given == value
     assert without != value  # or the test could not fail
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_recipe_reaches_the_same_arguments(name: str, folder: Path, calls: list[dict[str, Any]]) -> None:
+    _, needed, table = COMMANDS[name]
+    words = [name, *needed.split(), *" ".join(table).split()]
+    for arguments in (words, [*words, "--write-config", "r.toml"], [name, "--config", "r.toml"]):
+        CliRunner().invoke(app, arguments)
+    by_options, by_recipe = ({argument: call[argument] for argument, _ in table.values()} for call in calls)
+    assert by_recipe == by_options
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -16,11 +16,12 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("pycountry")
 
-from examples.language_identification import commands, identifiers, kept, progress
+from examples.language_identification import commands, identifiers, kept
 from examples.language_identification.commands import app
 from typer.testing import CliRunner
 
 from consilience import as_teacher
+from consilience.cli import progress
 from consilience.teachers import Teacher
 
 ROOT = Path(__file__).parents[2]
@@ -307,7 +308,7 @@ def no_space(**_: object) -> None:
 def test_progress_is_printed_as_lines_without_a_terminal(
     folder: Path, counted: list[Counted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SECONDS", 0.0)  # of the command line
     assert run(*UNIFY, "--cache", "second", "--quiet").stderr == ""
     result = run(*UNIFY, "--cache", "third", "--json")
     assert json.loads(result.stdout)["n_classes"] == 3

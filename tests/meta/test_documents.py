@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import runpy
 import tomllib
@@ -79,6 +80,31 @@ def test_the_torch_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
     )
     exec(code + checks, {"__name__": "__main__"})  # noqa: S102 - our own page
     assert "valid_loss" in capsys.readouterr().out  # PrintLog
+
+
+@pytest.mark.skipif(os.name != "posix", reason="the commands are those of a POSIX shell")
+def test_the_commands_of_the_page_on_operation_do_what_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf8")
+    command = tmp_path / "bin" / "consilience"
+    command.parent.mkdir()
+    command.write_text(
+        f"#!/bin/sh\nexec {sys.executable} -c 'from consilience.cli import main; main()' \"$@\"\n"
+    )
+    command.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    path = os.pathsep.join([str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
+    # a block of code, and the output after it, if there is one
+    found = re.findall(r"^```(python|sh)\n(.*?)^```$(?:\n\n^```\n(.*?)^```$)?", page, re.M | re.S)
+    assert len(found) == len(re.findall(r"^```(?:python|sh)$", page, re.M)) > 5
+    for language, code, expected in found:
+        done = subprocess.run(
+            [sys.executable, "-c", code] if language == "python" else ["sh", "-e", "-c", code],
+            cwd=work, env={**os.environ, "PATH": path}, text=True, timeout=300,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{code}\n{done.stdout}"
+        assert doctest.OutputChecker().check_output(expected, done.stdout, doctest.ELLIPSIS), done.stdout
 
 
 @pytest.mark.parametrize(

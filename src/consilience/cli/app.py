@@ -6,6 +6,7 @@ Slow imports happen inside the commands, so ``--help`` answers at once.
 from __future__ import annotations
 
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ except ImportError as error:
         raise
     print("The command line needs typer: pip install 'consilience[cli]'.", file=sys.stderr)
     raise SystemExit(2) from None
+
+from consilience.cli.command import App  # isort: skip
+from consilience.cli.log import Log, new_log  # isort: skip
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -59,23 +63,45 @@ class _OneSentence(TyperGroup):
     """Commands that answer bad input with one sentence on stderr and exit code 2."""
 
     def invoke(self, ctx: Any) -> Any:
-        spell = spelling(self.commands.values())
-        with _library_warnings(spell):
+        exit_code = 1
+        with new_log() as log:
             try:
-                return super().invoke(ctx)
+                result = self._answer(ctx, log)
+                exit_code = 0
+                return result
+            except typer.Exit as end:
+                exit_code = end.exit_code
+                raise
+            finally:
+                log.finish(exit_code)
+
+    def _answer(self, ctx: Any, log: Log) -> Any:
+        spell = spelling(self.commands.values())
+        with _library_warnings(spell, log):
+            try:
+                result = super().invoke(ctx)
+                sys.stdout.flush()  # here, and not when Python ends: a reader that has left is found in time
+                return result
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             except _UsageError as error:
-                _fail(error.format_message())  # type: ignore[attr-defined]
+                _fail(log, error.format_message())  # type: ignore[attr-defined]
             except (ConsilienceError, OSError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
-                _fail(_sentence(error, spell))
+                _fail(log, _sentence(error, spell))
+            except (typer.Exit, typer.Abort):
+                raise
+            except Exception as error:  # a mistake of ours: in a log of JSON, its traceback is data, too
+                if not log.is_json:
+                    raise
+                log.fail(_sentence(error), traceback=traceback.format_exc())
+                raise typer.Exit(1) from error
 
 
 def new_app() -> typer.Typer:
     """Return a command line without commands that behaves like this one. The examples build theirs on it."""
-    return typer.Typer(
+    return App(
         cls=_OneSentence,
         add_completion=False,
         no_args_is_help=True,
@@ -188,14 +214,12 @@ def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Esti
 
 
 @contextmanager
-def _library_warnings(spell: Spelling) -> Iterator[None]:
+def _library_warnings(spell: Spelling, log: Log) -> Iterator[None]:
     """Show the warnings of this library, one line each, and hide all others."""
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         if isinstance(message, ConsilienceWarning):
-            from consilience.cli.console import show_warning
-
-            show_warning(message.worded(spell))
+            log.warn(message.worded(spell), type(message).__name__)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -204,10 +228,8 @@ def _library_warnings(spell: Spelling) -> Iterator[None]:
         yield
 
 
-def _fail(message: str) -> None:
-    from consilience.cli.console import show_error
-
-    show_error(message)
+def _fail(log: Log, message: str) -> None:
+    log.fail(message)
     raise typer.Exit(2)
 
 

@@ -7,19 +7,18 @@ Results are tables on stdout. Bars and remarks go to stderr. Each table is drawn
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import rich.box
 import rich.console
-import rich.progress
 import rich.table
 from rich.markup import escape as escape_markup
 
-from consilience._progress import Progress, silent
 from consilience._words import counted, shorten, visible
+from consilience.cli.log import current
+from consilience.cli.progress import progress_bars as progress_bars
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 
 if TYPE_CHECKING:
@@ -67,34 +66,10 @@ def show_warning(message: str) -> None:
 
 
 def show_json(values: Mapping[str, Any]) -> None:
-    """Print a result as JSON on stdout. It uses plain print, which wraps no lines."""
-    text = json.dumps(values, indent=2, ensure_ascii=False)
+    """Print a result, and the warnings so far, as JSON on stdout. Plain print wraps no lines."""
+    text = json.dumps({**values, "warnings": current().warnings}, indent=2, ensure_ascii=False)
     # json escapes only the control characters below 32
     print("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
-
-
-@contextmanager
-def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
-    """Draw progress as bars on stderr, if stderr is a terminal."""
-    target = console(stderr=True)
-    if quiet or not target.is_terminal:
-        yield silent
-        return
-    columns = (
-        rich.progress.TextColumn("{task.description}"),
-        rich.progress.BarColumn(),
-        rich.progress.MofNCompleteColumn(),
-        rich.progress.TimeElapsedColumn(),
-    )
-    with rich.progress.Progress(*columns, console=target, transient=True) as bars:
-        tasks: dict[str, rich.progress.TaskID] = {}
-
-        def report(task: str, done: int, total: int) -> None:
-            if task not in tasks:
-                tasks[task] = bars.add_task(task, total=total)
-            bars.update(tasks[task], completed=done, total=total)
-
-        yield report
 
 
 def space_view(space: LabelSpace, kinds: Sequence[str]) -> dict[str, Any]:
