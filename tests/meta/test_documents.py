@@ -6,6 +6,8 @@ import doctest
 import os
 import re
 import runpy
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
