@@ -207,9 +207,9 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     latest = {
         tuple(trial[key] for key in ("data", "setting", "crowd", "rows", "seed")): trial for trial in trials
     }
-    commands = sorted({trial["command"] for trial in trials})
-    commits = sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials})
-    seeds = sorted({trial["seed"] for trial in trials})
+    commands = sorted({trial["command"] for trial in latest.values()})
+    commits = sorted({trial["commit"][:12] + trial["commit"][40:] for trial in latest.values()})
+    seeds = sorted({trial["seed"] for trial in latest.values()})
     head = [
         "rows", "data", "teachers", "trials", "true pairs", "found", "precision", "recall",
         "misspelt: precision", "recall", "one name, two classes: found", "false alarms",

@@ -112,7 +112,7 @@ def test_one_name_for_two_classes_is_told_and_rows_speak_for_it() -> None:
 def test_spelling_helps_where_rows_leave_it_open() -> None:
     blocks, X = blocks_of([["ant", "bee", "cat"]] * 2, 120)
     rng = np.random.default_rng(7)
-    weak = [block / block.std() + rng.normal(scale=0.5, size=block.shape) for block in blocks]
+    weak = [block / block.std() + rng.normal(scale=0.6, size=block.shape) for block in blocks]
     unlike = suggest_aliases(given_names(weak, [["p", "q", "r"], ["x", "y", "z"]]), X).aliases
     alike = suggest_aliases(given_names(weak, [["ant", "bee", "cat"], ["Ant", "BEE", "cats"]]), X).aliases
     assert len(alike) > len(unlike)

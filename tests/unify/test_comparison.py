@@ -210,3 +210,29 @@ def test_it_prints_and_exports(labelled: Any) -> None:
 def test_bad_input_is_named(digits: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         Unifier(digits["teachers"]).compare(**{"X": digits["X"], **options})
+
+
+def test_stored_outputs_are_those_of_the_rows_compared(digits: Any) -> None:
+    X = digits["X"]
+    stored = {
+        name: as_teacher(model.predict_proba(X), model.classes_) for name, model in digits["teachers"].items()
+    }
+    options: dict[str, Any] = {
+        "methods": ["sd"],
+        "balance": [False],
+        "calibrate": [None],
+        "self_label": [False],
+    }
+    one, two = (
+        Unifier(teachers, method="sd", balance=False, random_state=0).compare(X, max_rows=150, **options)
+        for teachers in (stored, digits["teachers"])
+    )
+    assert one.rows[0].agreement == pytest.approx(two.rows[0].agreement)
+
+
+def test_options_of_one_method_do_not_hinder_another(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"], method="ce", off_set=True, balance=False, random_state=0)
+    found = unifier.compare(
+        digits["X"][:150], methods=["sd"], balance=[False], calibrate=[None], self_label=[False]
+    )
+    assert [row.error for row in found] == [None, None]

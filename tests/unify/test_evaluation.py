@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 from scipy.stats import norm
 from sklearn import metrics as theirs
 from sklearn.base import clone
@@ -22,10 +23,10 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
 from consilience.exceptions import NotFittedError
-from consilience.kernels.unify.answers import part_answers, vote
+from consilience.kernels.unify.answers import beside_teachers
 from consilience.kernels.unify.packed import make_layout
 from consilience.unify.evaluate import Measured, assess, evaluate_model
-from consilience.unify.metrics import calibration_error
+from consilience.unify.metrics import calibration_gaps
 
 SETS = {"low": [0, 1, 2, 3], "middle": [3, 4, 5, 6], "high": [6, 7, 8, 9, 0]}
 NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
@@ -89,7 +90,8 @@ def test_the_model_is_measured_as_scikit_learn_does(evaluation: Any, digits: Any
 def test_the_calibration_error_is_that_of_scikit_learns_curve(n_bins: int) -> None:
     random = np.random.default_rng(n_bins)  # some bins are too sure and some not sure enough
     confidence, right = random.uniform(size=2000), random.uniform(size=2000) < 0.5
-    assert calibration_error(confidence, right, n_bins) == pytest.approx(ece(confidence, right, n_bins))
+    found = np.abs(calibration_gaps(confidence, right, n_bins)).sum() / len(right)
+    assert found == pytest.approx(ece(confidence, right, n_bins))
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95])
@@ -145,7 +147,8 @@ def test_the_vote_leaves_out_who_abstains() -> None:
     gone = [np.nan, np.nan]
     logits = np.array([[0, 2, *gone, *gone], [0, 2, 0, 1, *gone], [2, 0, 0, 9, *gone], [*gone * 3]])
     layout = make_layout(space.columns, space.offsets, space.n_classes)
-    decided, confidence, likelihood = vote(logits, layout, np.array([0, 1, 0, 2]))
+    found = beside_teachers(logits, layout, np.full((4, 3), 1 / 3), np.array([0, 1, 0, 2]), 15)
+    decided, confidence, likelihood = found.vote
     assert decided.tolist() == [1, 1, 1, 0]  # the third is a tie, and the second teacher is surer
     np.testing.assert_allclose(confidence, [(1 + 1 / 3) / 2, (2 + 1 / 3) / 3, (1 + 1 / 3) / 3, 1 / 3])
     np.testing.assert_allclose(likelihood, [1 / 6, (2 + 1 / 3) / 3, (1 + 1 / 3) / 3, 1 / 3])
@@ -153,10 +156,41 @@ def test_the_vote_leaves_out_who_abstains() -> None:
 
 def test_a_model_without_mass_on_a_teachers_classes_has_no_opinion_there() -> None:
     proba = np.array([[0.0, 0.0, 1.0], [0.3, 0.1, 0.6]])
-    decided, confidence, likelihood = part_answers(proba, *np.array([[0, 1], [0, 1], [1, 1]]))
-    assert decided.tolist() == [0, 0]
-    np.testing.assert_allclose(confidence, [0.5, 0.75])
-    np.testing.assert_allclose(likelihood, [0.5, 0.25])
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    logits = np.array([[0.0, 0.0, np.nan, np.nan]] * 2)
+    (tally, silent) = beside_teachers(logits, layout, proba, np.array([1, 1]), 5).model
+    assert tally.occurs.tolist() == [0, 2]
+    assert tally.hits.tolist() == [0, 0]
+    assert tally.log_likelihood == pytest.approx(np.log(0.5) + np.log(0.25))
+    np.testing.assert_allclose(tally.gaps, [0, 0, 0.5, 0.75, 0])
+    assert not silent.occurs.any()
+
+
+def test_sums_do_not_depend_on_threads_and_survive_tiny_likelihoods(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    space = LabelSpace([["a", "b", "c"], ["b", "c", "d"]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    logits, truth = 60 * random.standard_normal((20_000, 6)), random.integers(4, size=20_000)
+    logits[::7, 3:] = np.nan
+    proba = random.dirichlet(np.full(4, 0.1), size=20_000)
+    one, two = [], []
+    for found, threads in ((one, 1), (two, 3)):
+        monkeypatch.setattr("consilience.kernels.unify.answers.kernel_threads", lambda n=threads: n)
+        found += beside_teachers(logits, layout, proba, truth, 15)[1:]
+    for i, own in enumerate(([0, 1, 2], [1, 2, 3])):
+        rows = np.isin(truth, own) & ~np.isnan(logits[:, 3 * i])
+        p = softmax(logits[rows, 3 * i : 3 * i + 3], axis=1)
+        sides = (p, proba[rows][:, own] / proba[rows][:, own].sum(axis=1, keepdims=True))
+        for side, (share, tallies) in enumerate(zip(sides, one, strict=True)):
+            tally, local = tallies[i], np.searchsorted(own, truth[rows])
+            expected = theirs.log_loss(local, share, labels=[0, 1, 2]) * rows.sum()
+            assert -tally.log_likelihood == pytest.approx(expected, rel=1e-9)
+            right = share.argmax(axis=1) == local
+            assert tally.hits.tolist() == np.bincount(local[right], minlength=3).tolist()
+            np.testing.assert_allclose(tally.gaps, calibration_gaps(share.max(axis=1), right, 15), atol=1e-8)
+            assert tally.log_likelihood == two[side][i].log_likelihood
+            assert (tally.gaps == two[side][i].gaps).all()
 
 
 def test_the_student_of_the_labels_alone_is_cross_validated(evaluation: Any, digits: Any) -> None:

@@ -37,10 +37,11 @@ def suggest_aliases(
     """Suggest which classes of different teachers are one, and which that share a name are two.
 
     If two teachers mean the same class, they rank the same rows of X first, whatever they call it. For each
-    column of each teacher, a is the rank of a row as a share of all (lowest for the row that the teacher
-    finds most like the class, by log-odds). The *agreement* of two columns is the correlation over rows of
+    column of each teacher, a is the rank of a row as a share of all. It is lowest for the row that the
+    teacher finds most like the class: by its log-odds, plus 0.3 times its logit counted from the teacher's
+    mean. The *agreement* of two columns is the correlation over rows of
 
-        1 / (a + 0.08 / L)
+        1 / (a + 0.06 / L)
 
     Here L is about the number of classes: the geometric mean of the size of the largest label set and the
     number of names. So the few surest rows decide. A teacher gives rows of classes that it does not know to
@@ -48,10 +49,13 @@ def suggest_aliases(
 
     Columns with one name begin as one group, unless they hardly agree (less than 0.02 on at least 100 rows):
     such names are likely two classes. The two groups that agree best on average are then joined, again and
-    again, if they agree well enough. Groups that hold classes of one teacher are never joined. So matches are
-    one-to-one, and they hold across more than two teachers. With 1,000 rows or more, the agreement must be at
-    least 0.42 + 0.3 / k, where k is the number of classes of the smaller teacher. With n < 1000 rows, 0.42 is
-    multiplied by (1000 / n)^0.2. Names that are spelt alike (0.8 or more) need 0.2 less.
+    again, if they agree well enough, relative to how well each agrees within itself. Groups that hold classes
+    of one teacher are never joined. So matches are one-to-one, and they hold across more than two teachers.
+
+    With 1,000 rows or more, the agreement must be at least 0.33 + 0.15 / k - 0.03 log s. Here k is the number
+    of classes of the smaller teacher, and s is the share of classes that surely have a match with another
+    teacher: where matches are rare, they must be clearer. With n < 1000 rows, 0.33 is multiplied by
+    (1000 / n)^0.3. Names that are spelt alike (0.8 or more) need 0.2 less.
 
     Nothing is applied. Look at the rows, and pass what you believe to ``Unifier(aliases=...)``.
 
@@ -202,7 +206,8 @@ def _speaking_rows(ranks: Floats, columns: Ints, others: Ints, rows: Ints, *, sa
     """Return the three rows that both sides rank highest, or (with same=False) only one of them."""
     one, other = _log_ranks(ranks[:, columns]), _log_ranks(ranks[:, others])
     low, high = np.minimum(one, other), np.maximum(one, other)
-    order = np.argsort(high if same else low - high, kind="stable")
+    # ranks often tie: then the row counts that one side ranks higher
+    order = np.lexsort((low, (high if same else low - high).round(9)))
     known: NDArray[np.bool_] = np.isfinite(high[order])
     return tuple(rows[order[known][:3]].tolist())
 

@@ -25,7 +25,7 @@ from consilience._validation import (
 from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.folds import held_out_folds
-from consilience.kernels.unify.answers import block_answers, part_answers, vote
+from consilience.kernels.unify.answers import beside_teachers
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
 from consilience.students.classifier import SoftLabelClassifier
@@ -40,6 +40,8 @@ from consilience.unify.metrics import (
     confusion_matrix,
     measure,
     recalls,
+    recalls_of,
+    scores_of,
 )
 
 if TYPE_CHECKING:
@@ -290,52 +292,34 @@ def assess(
     answers = answers_of(proba, truth)
     confusion = confusion_matrix(truth, answers.decided, n_classes)
     scores = measured.scores(answers, truth, n_classes)
-    compared = []
-    if packed is not None and not np.isnan(packed[:, space.offsets[:-1]]).all():
+    compared, sides = [], []
+    if packed is not None and any(not np.isnan(packed[:, start]).all() for start in space.offsets[:-1]):
         layout = make_layout(space.columns, space.offsets, n_classes)
-        theirs = measured.scores(Answers(*vote(packed, layout, truth)), truth, n_classes)
-        compared.append(Compared("vote", "vote", n_classes, theirs, scores))
+        beside = beside_teachers(packed, layout, proba, truth, measured.n_bins)
+        voted = measured.scores(Answers(*beside.vote), truth, n_classes)
+        compared.append(Compared("vote", "vote", n_classes, voted, scores))
+        sides = list(zip(beside.teachers, beside.model, strict=True))
     if alone is not None:
         held = truth[alone.held_out]
-        ours = (
+        model = (
             scores if alone.held_out.all() else measured.scores(answers.of(alone.held_out), held, n_classes)
         )
-        theirs = measured.scores(alone.answers, held, n_classes)
+        learnt = measured.scores(alone.answers, held, n_classes)
         name = f"labels alone ({alone.n_folds} folds)"
-        compared.append(Compared(name, "labels only", n_classes, theirs, ours))
+        compared.append(Compared(name, "labels only", n_classes, learnt, model))
     best = np.full(n_classes, np.nan)  # the best recall of a teacher
     who = np.full(n_classes, -1)
-    for i in range(0 if packed is None else space.n_teachers):
-        found = _beside(proba, truth, space, i, packed, measured)
-        if found is None:
+    for i, (theirs, ours) in enumerate(sides):
+        if not theirs.occurs.any():
             continue
-        compared.append(found[0])
-        better = ~(found[1] <= best) & ~np.isnan(found[1])
-        best[better], who[better] = found[1][better], i
+        own = space.columns[space.block(i)]
+        both = (scores_of(tally, measured.confidence) for tally in (theirs, ours))
+        compared.append(Compared(space.names[i], "teacher", len(own), *both))
+        found = recalls_of(theirs.occurs, theirs.hits)
+        better = ~(found <= best[own]) & ~np.isnan(found)
+        best[own[better]], who[own[better]] = found[better], i
     by_class = _by_class(confusion, space, best, who)
     return Evaluation(scores, tuple(compared), by_class, confusion, 0, *measured, tuple(remarks))
-
-
-def _beside(
-    proba: Floats, truth: Codes, space: LabelSpace, i: int, packed: Floats | None, measured: Measured
-) -> tuple[Compared, Floats] | None:
-    """Compare the model with teacher i on the teacher's own classes; return its recalls (L,), too."""
-    if packed is None:
-        return None
-    own = space.columns[space.block(i)]
-    place = np.full(space.n_classes, -1)
-    place[own] = np.arange(len(own))
-    start = int(space.offsets[i])
-    rows = np.flatnonzero((place[truth] >= 0) & ~np.isnan(packed[:, start]))
-    if not len(rows):
-        return None
-    local = place[truth[rows]]
-    theirs = Answers(*block_answers(packed, start, rows, local, len(own)))
-    ours = Answers(*part_answers(proba, own, rows, local))
-    found = np.full(space.n_classes, np.nan)
-    found[own] = recalls(confusion_matrix(local, theirs.decided, len(own)))
-    sides = (measured.scores(answers, local, len(own)) for answers in (theirs, ours))
-    return Compared(space.names[i], "teacher", len(own), *sides), found
 
 
 def _by_class(

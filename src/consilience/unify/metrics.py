@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from consilience.kernels.arrays import Floats
+from consilience.kernels.unify.answers import LEAST_LIKELIHOOD, Tally, proba_answers
 
 Codes = NDArray[np.intp]
 
@@ -61,9 +62,7 @@ class Scores:
 
 def answers_of(proba: Floats, truth: Codes) -> Answers:
     """Return the answers that probabilities (k, c) give; `truth` (k,) are columns."""
-    decided = proba.argmax(axis=1)
-    rows = np.arange(len(proba))
-    return Answers(decided, proba[rows, decided], proba[rows, truth])
+    return Answers(*proba_answers(proba, truth))
 
 
 def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> NDArray[np.intp]:
@@ -74,9 +73,13 @@ def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> NDArray[np
 
 def recalls(confusion: NDArray[np.intp]) -> Floats:
     """Return the recall (L,) of each class, NaN for classes that do not occur."""
-    rows = confusion.sum(axis=1)
-    found = np.full(len(rows), np.nan)
-    np.divide(confusion.diagonal(), rows, out=found, where=rows > 0)
+    return recalls_of(confusion.sum(axis=1), confusion.diagonal())
+
+
+def recalls_of(occurs: Codes, hits: Codes) -> Floats:
+    """Return the recall (L,) of each class, by its rows and those that are right; NaN without rows."""
+    found = np.full(len(occurs), np.nan)
+    np.divide(hits, occurs, out=found, where=occurs > 0)
     return found
 
 
@@ -95,32 +98,41 @@ def measure(answers: Answers, truth: Codes, n_classes: int, *, confidence: float
         Bins of the calibration error.
     """
     right = answers.decided == truth
-    n_right, n_rows = int(np.count_nonzero(right)), len(truth)
-    occurs = np.bincount(truth, minlength=n_classes)
-    hits = np.bincount(truth[right], minlength=n_classes)
+    tally = Tally(
+        np.bincount(truth, minlength=n_classes),
+        np.bincount(truth[right], minlength=n_classes),
+        float(np.log(np.maximum(answers.likelihood, LEAST_LIKELIHOOD)).sum()),
+        calibration_gaps(answers.confidence, right, n_bins),
+    )
+    return scores_of(tally, confidence)
+
+
+def scores_of(tally: Tally, confidence: float) -> Scores:
+    """Return the scores of at least one row, by its sums; `confidence` is that of the interval."""
+    n_rows, n_right = int(tally.occurs.sum()), int(tally.hits.sum())
     interval = binomtest(n_right, n_rows).proportion_ci(confidence, "wilson")
     return Scores(
         n_rows,
         n_right / n_rows,
         (float(interval.low), float(interval.high)),
-        float((hits[occurs > 0] / occurs[occurs > 0]).mean()),
-        # scikit-learn's bound: a probability of zero costs 36 nats, not infinitely many
-        float(-np.log(np.maximum(answers.likelihood, np.finfo(np.float64).eps)).mean()),
-        calibration_error(answers.confidence, right, n_bins),
+        float(np.nanmean(recalls_of(tally.occurs, tally.hits))),
+        -tally.log_likelihood / n_rows,
+        float(np.abs(tally.gaps).sum() / n_rows),
     )
 
 
-def calibration_error(confidence: Floats, right: NDArray[np.bool_], n_bins: int) -> float:
-    """Return the expected calibration error over bins of equal width.
+def calibration_gaps(confidence: Floats, right: NDArray[np.bool_], n_bins: int) -> Floats:
+    """Return by how much confidence (k,) exceeds success, summed over the rows of each bin of equal width.
+
+    The mean over rows of their absolute values is the expected calibration error.
 
     Examples
     --------
-    >>> round(calibration_error(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), 10), 3)
-    0.4
+    >>> calibration_gaps(np.array([0.9, 0.9, 0.6]), np.array([True, False, True]), 2).round(3).tolist()
+    [0.0, 0.4]
     """
     bins = np.minimum((confidence * n_bins).astype(np.intp), n_bins - 1)
-    gaps = np.bincount(bins, confidence, n_bins) - np.bincount(bins, right, n_bins)
-    return float(np.abs(gaps).sum() / len(right))
+    return np.bincount(bins, confidence - right, n_bins).astype(np.float64, copy=False)
 
 
 def most_confused(confusion: NDArray[np.intp]) -> Sequence[tuple[int, int, int]]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from scipy.stats import rankdata
 
-from consilience.kernels.unify.agreement import SHOULDER, column_ranks, join_groups, rank_agreement
+from consilience.kernels.unify.agreement import SHOULDER, TYPICAL, column_ranks, join_groups, rank_agreement
 
 Floats = NDArray[np.float64]
 OFFSETS = np.array([0, 3, 5, 9])
@@ -33,8 +33,9 @@ def plain_ranks(logits: Floats) -> Floats:
         for k in range(start, stop):
             log_p = log_softmax(logits[:, start:stop], axis=1)
             odds = log_p[:, k - start] - np.log1p(-np.exp(log_p[:, k - start]))
-            known = ~np.isnan(odds)
-            ranks[known, k] = rankdata(-odds[known].round(5)) / (known.sum() + 1)
+            scores = odds + 0.3 * (logits[:, k] - logits[:, start:stop].mean(axis=1))
+            known = ~np.isnan(scores)
+            ranks[known, k] = rankdata(-scores[known].round(5)) / (known.sum() + 1)
     return ranks
 
 
@@ -75,8 +76,14 @@ def test_teachers_that_never_answer_together_cannot_be_compared() -> None:
     assert found.n_common.tolist() == [[25, 0], [0, 25]]
 
 
-def plain_join(evidence: Floats, groups: list[int], owners: list[int]) -> list[int]:
+def plain_join(agreement: Floats, needed: Floats, groups: list[int], owners: list[int]) -> list[int]:
     """Average linkage that recomputes every mean from its columns."""
+
+    def within(members: list[int]) -> float:
+        values = [agreement[i, j] for i in members for j in members if i < j]
+        values = [value for value in values if not np.isnan(value)]
+        return max(0.1, (sum(values) + TYPICAL) / (len(values) + 1))
+
     groups = list(groups)
     while True:
         best, pair = -1.0, None
@@ -84,7 +91,9 @@ def plain_join(evidence: Floats, groups: list[int], owners: list[int]) -> list[i
             for b in set(groups) - {a}:
                 one = [k for k, g in enumerate(groups) if g == a]
                 two = [k for k, g in enumerate(groups) if g == b]
-                values = [evidence[i, j] for i in one for j in two if not np.isnan(evidence[i, j])]
+                scale = TYPICAL / np.sqrt(within(one) * within(two))
+                values = [agreement[i, j] * scale - needed[i, j] for i in one for j in two]
+                values = [value for value in values if not np.isnan(value)]
                 clash = {owners[k] for k in one} & {owners[k] for k in two}
                 if values and not clash and np.mean(values) >= 0 and np.mean(values) > best:
                     best, pair = float(np.mean(values)), (a, b)
@@ -103,16 +112,27 @@ def test_groups_are_those_of_plain_average_linkage(seed: int) -> None:
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(4), rng.integers(1, 4, 4))
     m = len(owners)
-    evidence = rng.uniform(-1, 1, size=(m, m))
-    evidence[rng.uniform(size=(m, m)) < 0.2] = np.nan
-    evidence = (evidence + evidence.T) / 2
+    agreement, needed = rng.uniform(-1, 1, size=(m, m)), rng.uniform(-0.2, 0.4, size=(m, m))
+    agreement[rng.uniform(size=(m, m)) < 0.2] = np.nan
+    agreement, needed = (agreement + agreement.T) / 2, (needed + needed.T) / 2
     groups = np.arange(m)
     if owners[-1] != owners[0]:
         groups[-1] = 0  # two that begin together
-    found = join_groups(evidence, groups, owners)
-    assert (same(found) == same(plain_join(evidence, groups.tolist(), owners.tolist()))).all()
+    found = join_groups(agreement, needed, groups, owners)
+    expected = plain_join(agreement, needed, groups.tolist(), owners.tolist())
+    assert (same(found) == same(expected)).all()
     assert not (same(found) & same(owners) & ~np.eye(m, dtype=bool)).any()
     order = rng.permutation(m)
     # whatever the order of columns: the means are equal up to rounding, and no two are tied
-    moved = join_groups(evidence[np.ix_(order, order)], groups[order], owners[order])
-    assert (same(moved) == same(found)[np.ix_(order, order)]).all()
+    places = np.ix_(order, order)
+    moved = join_groups(agreement[places], needed[places], groups[order], owners[order])
+    assert (same(moved) == same(found)[places]).all()
+
+
+def test_groups_that_agree_well_within_need_more_between() -> None:
+    owners = np.array([0, 1, 2, 3])
+    agreement = np.array([[1, 0.9, 0.4, 0.4], [0.9, 1, 0.4, 0.4], [0.4, 0.4, 1, 0.5], [0.4, 0.4, 0.5, 1]])
+    needed, groups = np.full((4, 4), 0.36), np.array([0, 0, 1, 1])
+    assert len(set(join_groups(agreement, needed, groups, owners))) == 1
+    agreement[2, 3] = agreement[3, 2] = 0.9  # twins: each pair agrees better than the two do
+    assert len(set(join_groups(agreement, needed, groups, owners))) == 2
