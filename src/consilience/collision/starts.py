@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
+from consilience.collision.regroup import neighbour_information
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.diffusion import diffusion_map
-from consilience.kernels.collision.mutual_information import mutual_information
 from consilience.kernels.columns import column_moments
-from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
+from consilience.kernels.neighbours import Neighbours
 
 # More numbers than this are trained on in single precision: half the time, and no label changes.
 _SINGLE_PRECISION = 100_000
@@ -97,8 +97,7 @@ def promising_clusters(
         number = np.empty(n_clusters, dtype=np.intp)
         number[by_size] = np.argsort(prior, kind="stable")
         clusters = number[found]
-        means = mean_of_neighbours(np.eye(n_clusters)[clusters], neighbours)
-        value = mutual_information(means, prior, 1.0)[0]
+        value = neighbour_information(clusters, neighbours, prior)
         if value < least:
             best, least = clusters, value
         report()
