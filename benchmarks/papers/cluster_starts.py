@@ -4,9 +4,9 @@ All have ten starts, and lam = 100. The part of a trial is a tenth of CIFAR-100'
 CLINC150, 15 birds of CUB-200 or eight letters; its seed draws the rows. Unequal classes have sizes from 1 to
 1/5 in equal ratios. Seconds are those of the processor.
 
-The start by the graph, exact shares and their limit were designed on parts 0, 1 (letters), 3, 4 and 5, on digits, and on MNIST's test
-images. The trials in the documents use other parts and seeds, and MNIST's training images; digits have no
-others.
+The start by the graph, the exact shares and their limit were designed on parts 0, 1, 3, 4 and 5, on
+digits, and on MNIST's test images and other draws of its training images. The trials in the documents use
+other parts and seeds; digits have no others.
 
 Run from the root of the repository::
 

@@ -26,7 +26,7 @@ def neighbour_information(clusters: Ints, neighbours: Neighbours, prior: Floats)
 
 
 def neighbour_entropy(clusters: Ints, neighbours: Neighbours, n_clusters: int) -> float:
-    """Return how mixed the clusters of a row and its neighbours are: 0 if they agree, 1 if all are as common."""
+    """Return how mixed the clusters of neighbours are: 0 if they agree, 1 if all are as common."""
     means = mean_of_neighbours(np.eye(n_clusters)[clusters], neighbours)
     return float(_entropy(means).sum() / (len(means) * np.log(max(n_clusters, 2))))
 
@@ -93,7 +93,7 @@ def _merge_costs(means: Floats) -> Floats:
 
 
 def _halve(X: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows (n,) are in the second of two halves: cut across the longest direction, then Lloyd."""
+    """Return which rows (n,) are in the second half: cut across the longest direction, then Lloyd."""
     X = X - X.mean(axis=0)
     way = X[np.einsum("ij,ij->i", X, X).argmax()]
     for _ in range(_POWER_STEPS):

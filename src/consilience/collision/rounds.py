@@ -278,8 +278,8 @@ def _with_exact_shares(
     """Return a model trained towards exact shares, or the given one if neighbours speak against them.
 
     The collision loss hardly moves rows that the model is sure of, so it keeps a start whose shares are
-    wrong. Labels of exact shares move them. That helps if the shares are right. If they are wrong, such labels
-    cut clusters where rows are dense, and neighbours end in different clusters.
+    wrong. Labels of exact shares move them. That helps if the shares are right. If they are wrong, such
+    labels cut clusters where rows are dense, and neighbours end in different clusters.
     """
     n_clusters, neighbours = len(problem.prior), problem.neighbours
     repaired = [regroup(model.X, clusters, neighbours, problem.prior) for clusters in found]
