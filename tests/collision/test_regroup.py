@@ -1,4 +1,4 @@
-"""Repairs of a start: merging two clusters and cutting a third; and exact shares that neighbours must allow."""
+"""Repairs of a start: merge two clusters and cut a third; and exact shares that neighbours must allow."""
 
 from __future__ import annotations
 

@@ -101,7 +101,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         one model is trained from it. With the collision loss and `lam` of 100 or more, a second model is
         trained towards exact shares for a few rounds, and kept if neighbours agree with it as well.
         With ``"k-means++"``, a start takes random rows far from each other as centres, a model is trained
-        from each, and the one with the least objective is kept. That takes many times as long. It is also what ``n_neighbors=0`` and labelled rows use.
+        from each, and the one with the least objective is kept. That takes many times as long. It is also
+        what ``n_neighbors=0`` and labelled rows use.
     protocol : {"full-batch", "paper"}
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
         within a batch, one random start, no neighbours. Use it to reproduce the paper; it finds worse
