@@ -250,7 +250,7 @@ def test_clusters_that_died_are_reported_with_their_sizes(blobs):
 
 
 def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
-    for init, total in (("graph", 4 + 2 + 101), ("k-means++", 4 * 101)):
+    for init, total in (("graph", 4 + 2 + 7 + 101), ("k-means++", 4 * 101)):
         calls = []
         CollisionClustering(
             4,
@@ -299,8 +299,9 @@ def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator
 
 def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
     model = CollisionClustering(4, tol=1e-3)
-    assert model._schedule(100, 7) == Schedule(7, 0.015)  # more than one row of a hundred, less than two
-    assert model._schedule(10_000, 7) == Schedule(7, 1e-3)
+    assert model._schedule(100, 7, 0.5) == Schedule(7, 0.015)  # more than one row of a hundred, less than two
+    assert model._schedule(10_000, 7, 0.5) == Schedule(7, 1e-3)
+    assert CollisionClustering(4)._schedule(10_000, 7, 0.5) == Schedule(7, 0.5)
 
 
 @pytest.mark.filterwarnings("ignore:Clustering stopped:consilience.ConvergenceWarning")

@@ -46,6 +46,8 @@ Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
 INITS = ("graph", "k-means++")
 # A cluster with less than this part of its share of rows has died.
 DEAD_SHARE = 0.05
+# Defaults of `tol`: from the graph, and otherwise.
+GRAPH_TOL, TOL = 0.01, 0.001
 # Larger weights of a part of the objective overflow.
 LARGEST_WEIGHT = 1e15
 
@@ -96,9 +98,11 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     init : {"graph", "k-means++"}
         With ``"graph"``, a start is a run of k-means on a diffusion map of the graph of neighbours; half as
         many more are on the features. The best start is found by mutual information between neighbours, and
-        one model is trained from it. With ``"k-means++"``, a start takes random rows far from each other as
-        centres, a model is trained from each, and the one with the least objective is kept. That takes many
-        times as long. It is also what ``n_neighbors=0`` and labelled rows use.
+        one model is trained from it. With the collision loss and `lam` of 100 or more, a second model is
+        trained towards exact shares for a few rounds, and kept if neighbours agree with it as well.
+        With ``"k-means++"``, a start takes random rows far from each other as centres, a model is trained
+        from each, and the one with the least objective is kept. That takes many times as long. It is also
+        what ``n_neighbors=0`` and labelled rows use.
     protocol : {"full-batch", "paper"}
         ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
         within a batch, one random start, no neighbours. Use it to reproduce the paper; it finds worse
@@ -113,8 +117,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         Half of it times the squared weights is added to the objective; for networks it is the optimiser's.
     label_weight : float
         Weight of the cross-entropy on labelled rows, if there are some.
-    tol : float
-        Stop when at most this share of rows, or a single row, changes its cluster in a round.
+    tol : float, optional
+        Stop when at most this share of rows, or a single row, changes its cluster in a round. The default is
+        0.01 for a linear model that starts from the graph, where more rounds do harm, and 0.001 otherwise.
     n_jobs : int, optional
         Models to train at a time, in threads, if `init` asks for several.
     batch_size : int, optional
@@ -178,7 +183,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         augment: Any = None,
         weight_decay: float = 5e-4,
         label_weight: float = 2.0,
-        tol: float = 1e-3,
+        tol: float | None = None,
         n_jobs: int | None = None,
         batch_size: int | None = None,
         progress: Progress | None = None,
@@ -310,7 +315,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 check_count(name, getattr(self, name))
         for name in ("weight_decay", "label_weight"):
             check_number(name, getattr(self, name), at_least=0, at_most=LARGEST_WEIGHT)
-        check_number("tol", self.tol, at_least=0)
+        if self.tol is not None:
+            check_number("tol", self.tol, at_least=0)
 
     def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
         loss, lam = self.loss, self.lam
@@ -344,7 +350,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             run = descend(model, problem, self.max_iter or 10)
             W = model.W
         else:
-            plan = self._schedule(len(Z), self.max_iter or 100)
+            by_graph = self.init == "graph" and problem.neighbours.shape[1] and not (fixed >= 0).any()
+            plan = self._schedule(len(Z), self.max_iter or 100, GRAPH_TOL if by_graph else TOL)
             W, run = best_linear(Z, problem, self._starts(problem.loss, seeds[1:], plan))
             _warn_unless_settled(run, plan)
         self.coef_ = W[:-1].T / scale
@@ -363,7 +370,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         problem = self._problem(Z, fixed, int(seeds[0]))
         warm_up = warm_up_epochs(len(X), student.batch_size)
         # a round of one step or two changes little in any case
-        plan = self._schedule(len(X), student.max_iter)._replace(
+        plan = self._schedule(len(X), student.max_iter, TOL)._replace(
             most_fall=SETTLED_FALL, settled_rounds=warm_up
         )
         start = None
@@ -408,7 +415,7 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         """Return the collision loss towards the labels of the best linear model, for every loss alike."""
         if self.loss != "collision":
             problem = problem._replace(loss="collision", lam=LOSSES["collision"].lam)
-        W, _ = best_linear(Z, problem, self._starts(self.loss, seeds, self._schedule(len(Z), 100)))
+        W, _ = best_linear(Z, problem, self._starts(self.loss, seeds, self._schedule(len(Z), 100, TOL)))
         S, _ = LinearModel(Z, W, 0.0).predict()
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
@@ -442,9 +449,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self.objective_history_ = np.array(run.history)
         self.n_iter_ = run.n_iter
 
-    def _schedule(self, n_rows: int, rounds: int) -> Schedule:
+    def _schedule(self, n_rows: int, rounds: int, default_tol: float) -> Schedule:
+        tol = default_tol if self.tol is None else float(self.tol)
         # a single row may go back and forth for ever
-        return Schedule(rounds, max(float(self.tol), 1.5 / n_rows))
+        return Schedule(rounds, max(tol, 1.5 / n_rows))
 
     def _starts(self, loss: str | OwnLoss, seeds: Ints, plan: Schedule) -> Starts:
         steps = OWN_STEPS if callable(loss) else LOSSES[loss].steps

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._progress import Progress
-from consilience.collision.losses import Problem, clustering_loss, cross_entropy
+from consilience.collision.losses import LOSSES, Problem, clustering_loss, cross_entropy
+from consilience.collision.regroup import neighbour_entropy, neighbour_information, regroup
 from consilience.collision.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.mutual_information import softmax_rows
@@ -31,6 +32,10 @@ _LAST_ROUNDS = 10
 _GRADIENT = 1e-6
 # Steps in which a model learns the clusters that it starts from.
 _FIRST_STEPS = 20
+# Rounds towards exact shares, and the share of rows that may still change in the last of them.
+_FAIR_ROUNDS, _FAIR_TOL = 6, 0.01
+# Exact shares are kept if they raise the entropy of neighbours' clusters by at most this part of its maximum.
+_MOST_MIXED = 0.03
 _LEARNING_RATE = 0.1  # of the linear model in the paper's protocol
 
 
@@ -243,17 +248,48 @@ def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
 
 
 def _graph_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
-    """Train a model on the most promising clusters, then by rounds."""
-    n_clusters, most = len(problem.prior), starts.plan.max_rounds + 1
+    """Train a model on the most promising clusters, with exact shares if they fit, then by rounds."""
+    most = starts.plan.max_rounds + 1
     n_starts = len(starts.seeds) + len(starts.seeds[::2])
-    done = _Done(starts.progress, n_starts + most)
-    clusters = promising_clusters(Z, problem.neighbours, problem.prior, starts.seeds, done.add)
-    model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), starts.weight_decay, _FIRST_STEPS)
-    model.step(cross_entropy(np.eye(n_clusters)[clusters]))
-    model.steps = starts.steps
+    done = _Done(starts.progress, n_starts + _FAIR_ROUNDS + 1 + most)
+    found = promising_clusters(Z, problem.neighbours, problem.prior, starts.seeds, done.add)
+    model = _learned(Z, found[0], problem, starts)
+    # the other losses press for shares by themselves, and a small lam asks for none
+    if problem.loss == "collision" and problem.lam >= LOSSES["collision"].lam:
+        model = _with_exact_shares(model, found, problem, starts)
+    done.add(_FAIR_ROUNDS + 1)
     run = alternate(model, problem, starts.plan, done.add)
     done.add(most - len(run.history))  # rounds that were not needed
     return LinearRun(model.W, run)
+
+
+def _learned(Z: NDArray[Any], clusters: Ints, problem: Problem, starts: Starts) -> LinearModel:
+    """Return a linear model that has learned these clusters (n,) of rows Z (n, d)."""
+    n_clusters = len(problem.prior)
+    model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), starts.weight_decay, _FIRST_STEPS)
+    model.step(cross_entropy(np.eye(n_clusters)[clusters]))
+    model.steps = starts.steps
+    return model
+
+
+def _with_exact_shares(
+    model: LinearModel, found: list[Ints], problem: Problem, starts: Starts
+) -> LinearModel:
+    """Return a model trained towards exact shares, or the given one if neighbours speak against them.
+
+    The collision loss hardly moves rows that the model is sure of, so it keeps a start whose shares are
+    wrong. Labels of exact shares move them. That helps if the shares are right. If they are wrong, such
+    labels cut clusters where rows are dense, and neighbours end in different clusters.
+    """
+    n_clusters, neighbours = len(problem.prior), problem.neighbours
+    repaired = [regroup(model.X, clusters, neighbours, problem.prior) for clusters in found]
+    best = min(repaired, key=lambda clusters: neighbour_information(clusters, neighbours, problem.prior))
+    fair = _learned(model.X, best, problem, starts)
+    alternate(fair, problem._replace(loss="sela", lam=np.inf), Schedule(_FAIR_ROUNDS, _FAIR_TOL))
+    mixed, fair_mixed = (
+        neighbour_entropy(one.predict()[0].argmax(axis=1), neighbours, n_clusters) for one in (model, fair)
+    )
+    return fair if fair_mixed <= mixed + _MOST_MIXED else model
 
 
 class _Done:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
+from consilience.collision.regroup import neighbour_information
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.diffusion import diffusion_map
-from consilience.kernels.collision.mutual_information import mutual_information
 from consilience.kernels.columns import column_moments
-from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
+from consilience.kernels.neighbours import Neighbours
 
 # More numbers than this are trained on in single precision: half the time, and no label changes.
 _SINGLE_PRECISION = 100_000
@@ -78,17 +78,17 @@ def promising_clusters(
     prior: Floats,
     seeds: Ints,
     report: Callable[[], None] = lambda: None,
-) -> Ints:
-    """Return a cluster for each row (n,) to start from.
+) -> list[Ints]:
+    """Return two ways to start: a cluster for each row (n,), found on the graph and on the rows; best first.
 
     k-means clusters a diffusion map of the graph of neighbours (n, k), once for each seed, and the rows Z
     (n, d) for every other seed: the graph follows clusters of any shape, and fails where it joins two of
-    them. The clusters that are kept tell most about those of their neighbours: the mutual information of
-    means over neighbours is greatest. Larger clusters get larger shares of the prior (K,).
+    them. Of each kind, the clusters are kept that tell most about those of their neighbours: the mutual
+    information of means over neighbours is greatest. Larger clusters get larger shares of the prior (K,).
     """
     n_clusters = len(prior)
     points = diffusion_map(neighbours, n_clusters + n_clusters // 2, int(seeds[0]))
-    best, least = np.zeros(len(points), dtype=np.intp), np.inf
+    best: dict[bool, tuple[float, Ints]] = {}  # by kind
     for rows, seed in [*((points, seed) for seed in seeds), *((Z, seed) for seed in seeds[::2])]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConverged)  # fewer distinct points than clusters
@@ -97,12 +97,12 @@ def promising_clusters(
         number = np.empty(n_clusters, dtype=np.intp)
         number[by_size] = np.argsort(prior, kind="stable")
         clusters = number[found]
-        means = mean_of_neighbours(np.eye(n_clusters)[clusters], neighbours)
-        value = mutual_information(means, prior, 1.0)[0]
-        if value < least:
-            best, least = clusters, value
+        value = neighbour_information(clusters, neighbours, prior)
+        kind = rows is Z
+        if kind not in best or value < best[kind][0]:
+            best[kind] = value, clusters
         report()
-    return best
+    return [clusters for _, clusters in sorted(best.values(), key=lambda one: one[0])]
 
 
 def weights_from_centres(X: NDArray[Any], centres: Floats) -> Floats:
