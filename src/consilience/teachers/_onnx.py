@@ -18,6 +18,7 @@ from consilience.exceptions import TeacherError
 from consilience.files.card import file_sha256
 from consilience.teachers._base import (
     Adapter,
+    Input,
     Options,
     Teacher,
     check_embed_function,
@@ -27,7 +28,7 @@ from consilience.teachers._base import (
 )
 from consilience.teachers._features import pool
 from consilience.teachers._files import centres_of, open_source
-from consilience.teachers._onnx_columns import Columns, find_columns
+from consilience.teachers._onnx_columns import Columns, find_columns, find_inputs, is_ours
 from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
 from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
 from consilience.teachers._onnx_safety import check_external_data
@@ -67,7 +68,9 @@ class OnnxTeacher(Adapter):
     _signature: Signature
     _external: list[Path]
     _found: Scores
-    _columns: Columns
+    _inputs: tuple[Input, ...]
+    columns: Columns
+    ours: bool  # whether consilience wrote the file
     _seen: Features | None
     _batch_size: int
     _device: str
@@ -97,7 +100,7 @@ class OnnxTeacher(Adapter):
     def _pass(self, X: Any, rows: int, tensor: str | None) -> tuple[Any, Any]:
         """Run the model over all rows, once, and fetch a tensor on the way."""
         session = self._open(tensor)
-        X = self._columns.in_order(X, self.name)
+        X = self.columns.in_order(X, self.name)
         inputs = session.get_inputs()
         fixed = _fixed_batch(inputs)
         size = fixed or self._batch_size
@@ -142,7 +145,7 @@ class OnnxTeacher(Adapter):
 
     def _feed(self, X: Any, inputs: list[Any]) -> dict[str, NDArray[Any]]:
         """Return what the inputs of the model are fed."""
-        values = self._columns.values(X, self.name)
+        values = self.columns.values(X, self.name)
         if values is None:
             return {item.name: self._column(X, item, len(inputs) > 1) for item in inputs}
         pairs = zip(inputs, values, strict=True)
@@ -201,6 +204,19 @@ class OnnxTeacher(Adapter):
             self._session = session
         return session
 
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs of the graph."""
+        return self._inputs
+
+    @property
+    def width(self) -> int | None:
+        """How many columns a table of rows has, if the rows are one."""
+        if self.columns.kinds is not None:
+            return len(self.columns.kinds)
+        shapes = [item.shape for item in self._inputs]
+        return shapes[0][1] if len(shapes) == 1 and len(shapes[0]) == 2 else None
+
     def release(self) -> None:
         """Close the sessions; the file is opened again when it is needed."""
         self._session = self._wide_session = None
@@ -255,7 +271,8 @@ def onnx_teacher(
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"
     teacher = OnnxTeacher(shown, found, options, output=output)
-    teacher._source, teacher._found, teacher._columns = source, scores, find_columns(model)
+    teacher._source, teacher._found, teacher.columns = source, scores, find_columns(model)
+    teacher._inputs, teacher.ours = find_inputs(model), is_ours(model)
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
     head = find_features(graph, scores.output, len(found), source)
