@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._tables import as_rows
 from consilience._validation import n_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, LabelSpaceError, TeacherError
+from consilience.files.row_hash import rows_sha256
 from consilience.labels import class_list
 from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, SUM_TOLERANCE, Output, ScoreReader
@@ -292,6 +294,7 @@ class Aligned(Adapter):
     batched = False
 
     _rows: int
+    _rows_sha256: str | None = None  # of the rows that the card names
     _stored_features: Any = None
     _stored_weights: NDArray[Any] | None = None
 
@@ -331,6 +334,16 @@ class Aligned(Adapter):
                 self.name,
                 f"holds outputs for {self._rows} rows and X has {rows}. "
                 "Precomputed outputs belong to one X, row for row.",
+            )
+        if self._rows_sha256 not in (None, found := rows_sha256(X)) and found is not None:
+            self._rows_sha256 = None  # one warning is enough
+            warnings.warn(
+                ConsilienceWarning(
+                    f"Teacher {self.name!r} holds outputs for other rows than X: the checksum on its card "
+                    "is another. Outputs must belong to the same rows in the same order. If they do, and "
+                    "only a number or a type is written in another way, there is nothing to mend."
+                ),
+                stacklevel=2,
             )
 
 

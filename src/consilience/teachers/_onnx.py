@@ -179,13 +179,13 @@ class OnnxTeacher(Adapter):
         if provider not in onnxruntime.get_available_providers():
             raise TeacherError(self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}.")
         if _signature(self._source, self._external) != self._signature:
-            self._external, self._signature = _load(self._source, self.name)[1:]
+            self._external, self._signature = load_safely(self._source, self.name)[1:]
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3
         content: str | bytes = str(self._source)
         if tensor is not None:
-            model, self._external, self._signature = _load(self._source, self.name)
+            model, self._external, self._signature = load_safely(self._source, self.name)
             add_output(model, tensor)
             content = model.SerializeToString()
             # given bytes, onnxruntime would look for external data in the current folder, which was not
@@ -203,6 +203,11 @@ class OnnxTeacher(Adapter):
         else:
             self._session = session
         return session
+
+    @property
+    def session(self) -> Any:
+        """The model in onnxruntime, after the check of what it may read."""
+        return self._open(None)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -227,7 +232,7 @@ class OnnxTeacher(Adapter):
         if now != self._signature:
             if self._session is not None or self._wide_session is not None:
                 return None  # an open session still uses the old file
-            self._external, self._signature = _load(self._source, self.name)[1:]
+            self._external, self._signature = load_safely(self._source, self.name)[1:]
         if self._digest is None or self._digest[0] != self._signature:
             parts = [file_sha256(path) for path in [self._source, *self._external]]
             self._digest = self._signature, " ".join(parts)
@@ -257,7 +262,7 @@ def onnx_teacher(
         )
     # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
     source = given.resolve()
-    model, external, signature = _load(source, shown)
+    model, external, signature = load_safely(source, shown)
     graph = Graph(model)
     scores = find_scores(graph, shown, options.output)
     own = card.classes if card is not None else find_classes(graph, scores)
@@ -288,7 +293,7 @@ def onnx_teacher(
     return teacher
 
 
-def _load(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
+def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
     """Parse a model without its external data, check what it may read, and remember the files checked."""
     onnx = require("onnx", extra="onnx", purpose=_PURPOSE)
     try:
