@@ -126,7 +126,9 @@ def test_score_takes_texts_and_never_replaces_what_it_reads(folder: Path, tmp_pa
         as_teacher(out).predict_logits(texts), as_teacher(folder / "texts.npz").predict_logits(texts)
     )
     for name in ("north.npy", "X.parquet"):
-        result = run("score", "-t", folder / "north.onnx", "--data", folder / "X.parquet", "--out", folder / name)
+        result = run(
+            "score", "-t", folder / "north.onnx", "--data", folder / "X.parquet", "--out", folder / name
+        )
         assert result.exit_code == 2
         assert "would replace a file that is read, or its card" in result.stderr
 
@@ -209,8 +211,20 @@ BAD = {
     "kept without names": ("unified.onnx", "bare.csv", "p.csv", ("--keep", "0"), "needs names of columns"),
     "kept in npy": ("unified.onnx", "rows.csv", "p.npy", ("--keep", "id"), "not to 'p.npy'"),
     "missing column": ("unified.onnx", "y.csv", "p.csv", (), "lacks the columns 'age', 'ward', 'day'"),
-    "wrong width": ("plain.onnx", "X.parquet", "p.csv", ("--keep", "age"), "has 2 columns; the model takes 3"),
-    "texts for a table": ("unified.onnx", "texts.txt", "p.csv", (), "holds texts, and the model takes a table"),
+    "wrong width": (
+        "plain.onnx",
+        "X.parquet",
+        "p.csv",
+        ("--keep", "age"),
+        "2 columns; the model takes 3",
+    ),
+    "texts for a table": (
+        "unified.onnx",
+        "texts.txt",
+        "p.csv",
+        (),
+        "texts, and the model takes a table",
+    ),
     "a table for texts": ("texts.npz", "X.csv", "p.csv", (), "has 3 columns; the model takes texts"),
     "no such data": ("unified.onnx", "no.csv", "p.csv", (), "no.csv does not exist"),
     "bad ending": ("unified.onnx", "X.csv", "p.xls", (), "--out writes .csv or .parquet"),
@@ -329,26 +343,19 @@ def test_verify_refuses_what_is_no_file(folder: Path) -> None:
 
 
 def test_inspect_shows_what_a_model_takes_and_gives(folder: Path) -> None:
-    files = [folder / name for name in ("unified.onnx", "plain.onnx", "texts.npz")]
-    view = done("inspect", *files, "--aliases", _aliases(folder))
-    unified, plain, texts = view["teachers"]
+    view = done("inspect", folder / "unified.onnx", folder / "texts.npz")
+    unified, texts = view["teachers"]
     assert unified["inputs"] == [
         {"name": "age", "dtype": "float64", "shape": [None, 1]},
         {"name": "ward", "dtype": "text", "shape": [None, 1]},
         {"name": "day", "dtype": "float64", "shape": [None, 1]},
     ]
-    assert plain["inputs"] == [{"name": "X", "dtype": "float64", "shape": [None, 3]}]
+    assert texts["inputs"] == [{"name": "X", "dtype": "text", "shape": [None]}]
     assert (unified["output"], texts["output"]) == ("probabilities", "logits")
-    shown = run("inspect", folder / "unified.onnx").stdout
-    assert "ward" in shown
-    assert "n x 1" in shown
-
-
-def _aliases(folder: Path) -> Path:
-    """Classes of several kinds do not make one space."""
-    path = folder / "aliases.json"
-    path.write_text("{}")
-    return path
+    (plain,) = done("inspect", folder / "plain.onnx")["teachers"]
+    assert plain["inputs"] == [{"name": "X", "dtype": "float64", "shape": [None, 3]}]
+    shown = " ".join(run("inspect", folder / "unified.onnx").stdout.split())
+    assert "unified age float64 n x 1 probabilities (n x 3) ward text n x 1" in shown
 
 
 def test_the_unifiers_load_is_the_same(folder: Path) -> None:
