@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.metrics import accuracy_score
 
+from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace, read_labels
 
 
@@ -21,8 +22,23 @@ class Truth:
 
     def accuracy(self, guesses: NDArray[np.intp], sample_weight: ArrayLike | None = None) -> float:
         """Return the weighted share of labelled rows that are guessed (n,) rightly."""
-        weights = None if sample_weight is None else np.asarray(sample_weight)[self.known]
+        weights = None if sample_weight is None else _read_weights(sample_weight, len(self.known))[self.known]
+        if weights is not None and not weights.any():
+            raise InvalidInputError("sample_weight is 0 for every row with a label; give some rows a weight.")
         return float(accuracy_score(self.codes, guesses[self.known], sample_weight=weights))
+
+
+def _read_weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
+    try:
+        weights = np.asarray(sample_weight, dtype=np.float64)
+    except Exception as error:  # what is no array can raise anything
+        raise InvalidInputError("sample_weight must be numbers, one for each row of X.") from error
+    if weights.shape != (rows,) or not np.isfinite(weights).all() or (weights < 0).any():
+        raise InvalidInputError(
+            f"sample_weight has shape {weights.shape}; expected ({rows},): a finite number of at least 0 for "
+            "each row of X."
+        )
+    return weights
 
 
 def read_truth(y: Any, rows: int, space: LabelSpace) -> Truth:
