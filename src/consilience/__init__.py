@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from consilience._lazy import lazy
-
-__version__ = "0.1.0"
+from consilience._version import __version__ as __version__
 
 _EXPORTS = {
     "AliasWarning": "exceptions",
@@ -41,6 +40,7 @@ _EXPORTS = {
     "collision_entropy": "collision.entropy",
     "cost_matrix": "transport.centres",
     "estimate_soft_labels": "unify.soft_labels",
+    "load": "students.loaded",
     "rank_teachers": "rank.rank",
     "sinkhorn": "transport.distance",
     "suggest_aliases": "unify.aliases",
@@ -53,6 +53,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "estimate_soft_labels",
     "balance_weights",
     "suggest_aliases",
+    "load",
     "collision_pseudo_labels",
     "rank_teachers",
     "sinkhorn",
@@ -104,6 +105,7 @@ if TYPE_CHECKING:
     from consilience.labels import LabelSpace
     from consilience.rank.rank import rank_teachers
     from consilience.students.classifier import SoftLabelClassifier
+    from consilience.students.loaded import load
     from consilience.teachers import Teacher, as_teacher
     from consilience.transport.centres import class_centres, cost_matrix
     from consilience.transport.distance import sinkhorn

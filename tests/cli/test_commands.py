@@ -371,7 +371,10 @@ def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
     assert result.stderr.startswith("Warning: The teachers fall into 2 groups")
 
 
-COMMANDS = ["demo", "inspect", "compare", "unify", "evaluate", "rank", "distil", "cluster"]
+COMMANDS = [
+    *("demo", "inspect", "score", "compare", "unify", "evaluate", "rank", "distil", "cluster", "verify"),
+    "predict",
+]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
-from sklearn.tree import DecisionTreeClassifier
 
 pytest.importorskip("rich")
 
@@ -134,11 +130,3 @@ def test_a_pipe_is_wide_and_a_terminal_keeps_its_width(monkeypatch: pytest.Monke
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "60")
     assert console.console().width == 60
-
-
-def test_students_are_called_by_the_model_that_learns() -> None:
-    tree = DecisionTreeClassifier()
-    assert console.student_name(SimpleNamespace(estimator_=tree)) == "DecisionTreeClassifier"
-    piped = make_pipeline(StandardScaler(), tree)
-    assert console.student_name(SimpleNamespace(estimator_=piped)) == "DecisionTreeClassifier"
-    assert console.student_name(SimpleNamespace(net_=None)) == "torch network"

@@ -8,11 +8,14 @@ A valid call is made odd in one argument. Each test run draws the same few hundr
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import decimal
 import fractions
 import functools
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +46,7 @@ from consilience import (
     collision_pseudo_labels,
     cost_matrix,
     estimate_soft_labels,
+    load,
     rank_teachers,
     sinkhorn,
     suggest_aliases,
@@ -62,6 +66,9 @@ PAIR = LogisticRegression().fit(X[Y > 0], Y[Y > 0])
 SPACE = LabelSpace([[0, 1], [1, 2]])
 LOGITS = rng.normal(size=(24, 4))
 UNIFIED = Unifier([MODEL, PAIR], "logistic", random_state=0).fit(X)
+FOLDER = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+SAVED = UNIFIED.save(FOLDER / "unified.onnx")
 
 
 class Length:
@@ -225,6 +232,13 @@ CALLS: dict[str, Call] = {
         {"classes": None, "name": None},
     ),
     "as_teacher.predict_logits": (as_teacher(MODEL).predict_logits, {"X": X}),
+    "load": (lambda path: load(path).predict_proba(X), {"path": SAVED}),
+    "load.predict_proba": (load(SAVED).predict_proba, {"X": X}),
+    "load.score": (load(SAVED).score, {"X": X, "y": Y, "sample_weight": np.ones(24)}),
+    "load after save": (
+        lambda measured: load(UNIFIED.save(FOLDER / "m.onnx", measured=measured)).predict_proba(X),
+        {"measured": None},
+    ),
     "estimate_soft_labels": (
         estimate_soft_labels,
         {"logits": LOGITS, "space": SPACE, "method": "ce", "temperature": 1.0, "tol": 1e-6, "max_iter": 50},

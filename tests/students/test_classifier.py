@@ -58,7 +58,8 @@ def test_a_saved_model_is_a_teacher_with_the_same_probabilities(student: str, tm
     assert teacher.classes.tolist() == NAMES
     np.testing.assert_allclose(softmax(teacher.predict_logits(X), axis=1), model.predict_proba(X), atol=1e-5)
     card = read_card(tmp_path / "votes.card.json")
-    assert card.details == {"temperature": "2"}
+    assert card.details["temperature"] == "2"
+    assert card.details["made"]["settings"]["temperature"] == 2
     assert "3 classes" in card.description
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -195,6 +195,13 @@ def read_test(
     if check is not None:
         check(y)
     return rows, y
+
+
+def measured(view: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what a command has measured on test rows, for the card; None without test rows."""
+    if view["accuracy"] is None:
+        return None
+    return {"accuracy": view["accuracy"], "n_rows": view["n_test"]}
 
 
 def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:

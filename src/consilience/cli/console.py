@@ -188,6 +188,8 @@ def unifier_view(
     test : (X, y) or None
         Rows to measure the student's accuracy on.
     """
+    from consilience.students.provenance import student_name
+
     space = estimate.label_space
     student = getattr(unifier, "student_", None)
     truth = space.encode(test[1], "--test-labels") if test and student else np.empty(0, np.intp)
@@ -258,13 +260,6 @@ def _method(view: Mapping[str, Any]) -> str:
         return str(view["method"])
     shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in view["pool_weights"].items())
     return f"{view['method']} ({shares})"
-
-
-def student_name(student: Any) -> str:
-    model = getattr(student, "estimator_", None)
-    if model is None:
-        return "torch network"
-    return type(model[-1] if hasattr(model, "steps") else model).__name__
 
 
 def show_unified(view: Mapping[str, Any]) -> None:

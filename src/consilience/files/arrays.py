@@ -83,13 +83,30 @@ class NpyFile:
         It is not mapped into memory: if someone shortens a mapped file, the process crashes.
         """
         with _reading(self.path), self.path.open("rb") as file:
-            header = _read_header(file, os.fstat(file.fileno()).st_size)
-            if (header.shape, header.dtype) != (self.shape, self.dtype):
-                raise ValueError(
-                    f"it now holds {header.dtype} of shape {header.shape}, and held {self.dtype} of shape "
-                    f"{self.shape} when it was opened"
-                )
-            return _read_values(file, header)
+            return _read_values(file, self._header(file))
+
+    def blocks(self, rows: int) -> Iterator[NDArray[Any]]:
+        """Read so many rows at a time. Columns stored one after the other (Fortran) are read at once."""
+        with _reading(self.path), self.path.open("rb") as file:
+            header = self._header(file)
+            if header.fortran:
+                values = self.read()
+                for start in range(0, len(values), rows):
+                    yield values[start : start + rows]
+                return
+            for start in range(0, self.shape[0], rows):
+                shape = (min(rows, self.shape[0] - start), *self.shape[1:])
+                yield _read_values(file, _Header(shape, self.dtype, fortran=False, start=0))
+
+    def _header(self, file: IO[bytes]) -> _Header:
+        """Read the header again, and raise where it is no longer that of the file that was opened."""
+        header = _read_header(file, os.fstat(file.fileno()).st_size)
+        if (header.shape, header.dtype) != (self.shape, self.dtype):
+            raise ValueError(
+                f"it now holds {header.dtype} of shape {header.shape}, and held {self.dtype} of shape "
+                f"{self.shape} when it was opened"
+            )
+        return header
 
 
 def open_npy(path: str | os.PathLike[str]) -> NpyFile:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._tables import quoted
@@ -30,33 +30,165 @@ def read_cells(lines: list[list[str]]) -> Any:
     >>> read_cells([["age", "city"], ["30", "Ulm"], ["", "Bonn"]])["age"].tolist()
     [30.0, nan]
     """
-    for number, row in enumerate(lines, start=1):
-        if len(row) != len(lines[0]):
-            raise ValueError(f"line {number} has {len(row)} columns and the first has {len(lines[0])}")
-    header = _has_header(lines)
-    rows = lines[header:]
-    if not rows:
-        raise ValueError("it has a header and no rows")
-    if not header and all(_is_number(cell) for row in rows for cell in row):
-        return np.array(rows, dtype=np.float64)
-    names = _check_names(lines[0]) if header else list(range(len(rows[0])))
-    pandas = require("pandas", extra="tables", purpose="A table with names or texts")
-    cells = [[row[i].strip() for row in rows] for i in range(len(names))]
-    columns = [_column(pandas, column) for column in cells]
-    if all(isinstance(column, np.ndarray) for column in columns):
-        return pandas.DataFrame(np.column_stack(columns), columns=names)
-    return pandas.DataFrame(dict(zip(names, columns, strict=True)))
+    scan = Scan()
+    scan.add(lines)
+    layout = scan.layout()
+    return layout.read(lines[layout.header :])
 
 
-def _has_header(lines: list[list[str]]) -> bool:
-    """Tell whether the first line names the columns."""
-    texts = [i for i, cell in enumerate(lines[0]) if cell.strip() and not _is_value(cell)]
-    if not texts:
+@dataclass(frozen=True)
+class Layout:
+    """What a table of cells holds: enough to read any part of it as the whole would be read.
+
+    Attributes
+    ----------
+    names : list of str or int
+        Of the header; numbers without one.
+    kinds : list of str
+        What each column holds: ``"number"``, ``"truth"``, ``"time"`` or ``"text"``.
+    gaps : list of bool
+        Whether a column has a missing value.
+    header : bool
+        Whether the first line names the columns.
+    matrix : bool
+        Whether it is read as an array of numbers.
+    n_rows : int
+        Lines without the header.
+    """
+
+    names: list[Any]
+    kinds: list[str]
+    gaps: list[bool]
+    header: bool
+    matrix: bool
+    n_rows: int
+
+    def read(self, rows: Sequence[Sequence[str]], columns: Sequence[int] | None = None) -> Any:
+        """Return lines (n,) as numbers (n, d) or as a data frame; only some columns, if these are given."""
+        if self.matrix:
+            return np.array(rows, dtype=np.float64)
+        chosen = range(len(self.names)) if columns is None else columns
+        pandas = require("pandas", extra="tables", purpose="A table with names or texts")
+        names = [self.names[i] for i in chosen]
+        parts = [self._column(pandas, i, [row[i].strip() for row in rows]) for i in chosen]
+        if all(isinstance(part, np.ndarray) for part in parts):
+            return pandas.DataFrame(np.column_stack(parts), columns=names)
+        return pandas.DataFrame(dict(zip(names, parts, strict=True)))
+
+    def _column(self, pandas: Any, i: int, cells: list[str]) -> Any:
+        """Return cells as numbers, booleans, dates or texts."""
+        kind = self.kinds[i]
+        if kind == "number":
+            return np.array([float(cell) if _is_number(cell) else np.nan for cell in cells])
+        if kind == "truth":
+            values = [cell.lower() == "true" if cell else None for cell in cells]
+            return pandas.Series(values, dtype=object if self.gaps[i] else bool)
+        if kind == "time":
+            return _moments(pandas, cells)
+        return pandas.Series([cell or None for cell in cells], dtype=object)
+
+
+class Scan:
+    """Finds out what a table of cells holds, part by part: its lines need not be in memory at once."""
+
+    def __init__(self) -> None:
+        self._first: Sequence[str] = ()
+        self._guesses: list[_Guess] = []
+        self._count = 0
+
+    def add(self, lines: Sequence[Sequence[str]]) -> None:
+        """Look at the next lines, none of them empty."""
+        if lines and not self._count:
+            self._first, self._guesses = lines[0], [_Guess() for _ in lines[0]]
+        for number, line in enumerate(lines, start=self._count + 1):
+            if len(line) != len(self._first):
+                raise ValueError(
+                    f"line {number} has {len(line)} columns and the first has {len(self._first)}"
+                )
+        rest = lines if self._count else lines[1:]
+        self._count += len(lines)
+        for guess, cells in zip(self._guesses, zip(*rest, strict=True), strict=bool(rest)):
+            guess.see([cell.strip() for cell in cells])
+
+    def layout(self) -> Layout:
+        """Return what was found."""
+        if not self._count:
+            raise ValueError("it is empty")
+        header = self._has_header()
+        if header and self._count == 1:
+            raise ValueError("it has a header and no rows")
+        if not header:
+            for guess, cell in zip(self._guesses, self._first, strict=True):
+                guess.see([cell.strip()])
+        return Layout(
+            names=_check_names(self._first) if header else list(range(len(self._first))),
+            kinds=[guess.kind for guess in self._guesses],
+            gaps=[guess.gap for guess in self._guesses],
+            header=header,
+            matrix=not header and all(guess.plain for guess in self._guesses),
+            n_rows=self._count - header,
+        )
+
+    def _has_header(self) -> bool:
+        """Tell whether the first line names the columns."""
+        texts = [i for i, cell in enumerate(self._first) if cell.strip() and not _is_value(cell)]
+        if not texts:
+            return False
+        if not any(_is_value(cell) for cell in self._first):
+            return True
+        # a name may be a number, such as a year: then some other name stands above numbers
+        return any(self._guesses[i].values for i in texts)
+
+
+@dataclass
+class _Guess:
+    """What a column may still be, after the cells seen so far."""
+
+    number: bool = True  # numbers, and words for missing ones
+    plain: bool = True  # numbers alone
+    truth: bool = True
+    time: bool = True
+    values: bool = True  # numbers, booleans and dates, or empty
+    filled: bool = False
+    gap: bool = False
+
+    def see(self, cells: list[str]) -> None:
+        numbers = [_is_number(cell) for cell in cells]
+        filled = [cell for cell in cells if cell]
+        self.filled = self.filled or bool(filled)
+        self.gap = self.gap or len(filled) < len(cells)
+        if not all(numbers):
+            self.plain = False
+            others = [cell for cell, number in zip(cells, numbers, strict=True) if not number]
+            self.number = self.number and all(cell.lower() in _MISSING for cell in others)
+            self.values = self.values and all(not cell or _is_value(cell) for cell in others)
+        self.truth = self.truth and all(cell.lower() in ("true", "false") for cell in filled)
+        self.time = self.time and _are_dates(filled)
+
+    @property
+    def kind(self) -> str:
+        if self.number:
+            return "number"
+        if self.filled and self.truth:
+            return "truth"
+        return "time" if self.filled and self.time else "text"
+
+
+def _are_dates(cells: list[str]) -> bool:
+    if not all(_DATE.fullmatch(cell) for cell in cells):
         return False
-    if not any(_is_value(cell) for cell in lines[0]):
-        return True
-    # a name may be a number, such as a year: then some other name stands above numbers
-    return any(all(_is_value(row[i]) or not row[i].strip() for row in lines[1:]) for i in texts)
+    if cells:
+        try:
+            _moments(require("pandas", extra="tables", purpose="A table with dates"), cells)
+        except ValueError:  # 2024-13-45
+            return False
+    return True
+
+
+def _moments(pandas: Any, cells: list[str]) -> Any:
+    """Return dates in UTC, without a time zone; NaT for empty cells."""
+    texts = pandas.Series(cells, dtype=object).replace("", None)
+    return pandas.to_datetime(texts, format="ISO8601", utc=True).dt.tz_localize(None)
 
 
 def _is_value(cell: str) -> bool:
@@ -76,36 +208,6 @@ def _check_names(line: Sequence[str]) -> list[str]:
     if twice:
         raise ValueError(f"the header has {quoted(twice)} more than once")
     return names
-
-
-def _column(pandas: Any, cells: list[str]) -> Any:
-    """Return cells as numbers, booleans, dates or texts."""
-    numbers = _numbers(cells)
-    if numbers is not None:
-        return numbers
-    filled = [cell for cell in cells if cell]
-    if filled and all(cell.lower() in ("true", "false") for cell in filled):
-        values = [cell.lower() == "true" if cell else None for cell in cells]
-        return pandas.Series(values, dtype=bool if len(filled) == len(cells) else object)
-    if filled and all(_DATE.fullmatch(cell) for cell in filled):
-        try:
-            moments = pandas.to_datetime(pandas.Series(cells).replace("", None), format="ISO8601", utc=True)
-            return moments.dt.tz_localize(None)
-        except ValueError:  # 2024-13-45
-            pass
-    return pandas.Series([cell or None for cell in cells], dtype=object)
-
-
-def _numbers(cells: list[str]) -> NDArray[np.float64] | None:
-    """Return cells as numbers, or None where one is neither a number nor missing."""
-    values = np.full(len(cells), np.nan)
-    for i, cell in enumerate(cells):
-        try:
-            values[i] = float(cell)
-        except ValueError:
-            if cell.lower() not in _MISSING:
-                return None
-    return values
 
 
 def _is_number(cell: str) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from consilience._optional import require
 from consilience._tables import column_names, in_order, is_table
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import ArrayFileError, NpzFile, read_npy
+from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, read_npy
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, file_sha256, write_card
 from consilience.files.cells import read_cells
@@ -43,14 +44,20 @@ def read_rows(path: Path, option: str) -> Any:
         if 0 in values.shape:
             raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
         return values
-    if values.dtype.kind not in "biuf" or values.ndim < 2:
-        raise InvalidInputError(
-            f"{option}: {path} holds {values.dtype} of shape {values.shape}; "
-            "expected numbers of shape (n, ...), a row per sample."
-        )
-    if values.size == 0:
-        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected at least one row.")
+    with reading(path, option):
+        check_numbers(values)
     return values
+
+
+def check_numbers(values: NDArray[Any] | NpyFile) -> None:
+    """Raise unless an array, or the header of one, holds rows of numbers."""
+    if values.dtype.kind not in "biuf" or values.ndim < 2:
+        raise ValueError(
+            f"it holds {values.dtype} of shape {values.shape}; expected numbers of shape (n, ...), a row per "
+            "sample"
+        )
+    if 0 in values.shape:
+        raise ValueError(f"it has shape {values.shape}; expected at least one row")
 
 
 def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
@@ -195,17 +202,24 @@ def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
 def _read_file(path: Path, option: str, key: str) -> Any:
     readers = {
         ".npy": _read_npy,
-        ".npz": _read_npz,
+        ".npz": read_npz_rows,
         ".csv": _read_csv,
         ".parquet": _read_parquet,
     }
     suffix = path.suffix.lower()
     if suffix not in readers:
         raise InvalidInputError(f"{option} reads {', '.join(readers)}; {path.name!r} ends in none of these.")
+    with reading(path, option):
+        return readers[suffix](path, key)
+
+
+@contextmanager
+def reading(path: Path, option: str) -> Iterator[None]:
+    """Say which file of which option cannot be read, and why."""
     if not path.is_file():
         raise InvalidInputError(f"{option}: {path} does not exist, or is no file.")
     try:
-        return readers[suffix](path, key)
+        yield
     except ArrayFileError as error:
         raise InvalidInputError(f"{option}: {error}") from error
     except InvalidInputError:
@@ -219,7 +233,8 @@ def _read_npy(path: Path, key: str) -> NDArray[Any]:
     return read_npy(path)
 
 
-def _read_npz(path: Path, key: str) -> NDArray[Any]:
+def read_npz_rows(path: Path, key: str) -> NDArray[Any]:
+    """Return the array of some name of an .npz file, or its only one."""
     with NpzFile(path) as archive:
         found = archive.names if len(archive.names) == 1 else [name for name in archive.names if name == key]
         if not found:
@@ -251,12 +266,17 @@ def _read_parquet(path: Path, key: str) -> Any:
     parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
     with parquet.ParquetFile(path) as file:
         table = file.read()
-    # pandas writes its index as one more column
-    kept = [name for name in table.column_names if not name.startswith("__index_level_")]
-    if not kept:
-        raise ValueError("it has no columns")
+    kept = without_index(table.column_names)
     require("pandas", extra="tables", purpose="Reading parquet")
     return table.select(kept).to_pandas(ignore_metadata=True)
+
+
+def without_index(names: Sequence[str]) -> list[str]:
+    """Return the names of the columns without the index, which pandas writes as one more column."""
+    kept = [name for name in names if not name.startswith("__index_level_")]
+    if not kept:
+        raise ValueError("it has no columns")
+    return kept
 
 
 def _read_text(path: Path) -> str:

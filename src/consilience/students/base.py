@@ -29,7 +29,9 @@ from consilience.files.export import (
     with_input_type,
     write_model,
 )
+from consilience.files.record import KEY
 from consilience.kernels.expansion import sharpen
+from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding
 from consilience.teachers import Teacher
@@ -76,19 +78,23 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         self._check_fitted()
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:
         """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
 
         The file is an ONNX model: it takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and
         ``label`` (n,); the class names are in its metadata. A student that learns soft labels itself, such as
-        `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead. A function ``preprocess`` of
-        a `consilience.nn.TorchStudent` is not saved: the model takes what that function returns, and its
-        card says so.
+        `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead. `consilience.load` reads
+        either back. The card says how the model was made: see docs/serve.md. A function ``preprocess`` of a
+        `consilience.nn.TorchStudent` is not saved: the model takes what that function returns, and its card
+        says so.
 
         Parameters
         ----------
         path : path
             A file name that ends in ``.onnx`` (or ``.npz``, see above), in a folder that exists.
+        measured : Evaluation or mapping, optional
+            How good it is, for the card: what `evaluate` returned, or names and numbers such as
+            ``{"accuracy": 0.93, "n_rows": 400}``.
         """
         self._check_fitted()
         target = Path(path)
@@ -100,6 +106,8 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             details["teachers"] = [teacher.name for teacher in self.teachers_]
         if self._preprocessed:
             details["input"] = PREPROCESSED
+        teachers = getattr(self, "teachers_", None)
+        details[KEY] = describe_model(self._fit_record, self.student_, teachers, measured)
         if own:
             self.student_.estimator_.save(
                 target,
@@ -214,6 +222,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         self.encoder_: TableEncoder | None = rows.encoder
         self.encoding_: dict[Any, str] | None = None if rows.encoder is None else rows.encoder.encoding_
         self._example = read_rows(take_rows(X, example_rows(X)))
+        self._fit_record = describe_fit(self, X)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             if hasattr(self, name):
                 delattr(self, name)

@@ -53,9 +53,16 @@ _FILES: dict[str, Maker] = {
     ".parquet": parquet_teacher,
 }
 
+
+def _around(obj: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
+    """Return the teacher inside a loaded classifier."""
+    return relabel(obj.teacher_, classes, name, options)
+
+
 # the first test that holds decides; callables come last, since a torch module is callable, too
 _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
     (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher | TeacherLike), relabel),
+    (lambda obj: isinstance(getattr(obj, "teacher_", None), Teacher), _around),
     (lambda obj: is_instance_of(obj, "torch.nn", "Module"), torch_teacher),
     (is_array, array_teacher),
     (is_ngram_classifier, ngram_teacher),
@@ -189,7 +196,10 @@ def as_teacher(
         raise InvalidInputError(
             "{argument} must be a text that is not empty.", argument="fingerprint", value=fingerprint
         )
-    return make(obj, classes, name, options)
+    teacher = make(obj, classes, name, options)
+    if isinstance(obj, str | os.PathLike):
+        teacher.file = Path(obj).absolute()
+    return teacher
 
 
 def is_source(obj: Any) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,7 +18,8 @@ from consilience._dataset_rows import read_rows
 from consilience._tables import as_rows
 from consilience._validation import n_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceError, LabelSpaceError, TeacherError
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, LabelSpaceError, TeacherError
+from consilience.files.row_hash import rows_sha256
 from consilience.labels import class_list
 from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, SUM_TOLERANCE, Output, ScoreReader
@@ -44,6 +47,24 @@ class TeacherLike(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Input:
+    """What a model takes.
+
+    Attributes
+    ----------
+    name : str
+    dtype : str
+        Such as ``"float32"``; ``"text"`` for texts.
+    shape : tuple of int or None
+        None where any length will do, such as that of a batch.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
 class Teacher(ABC):
     """A classifier that can be asked for logits: what `as_teacher` returns.
 
@@ -63,10 +84,13 @@ class Teacher(ABC):
         Number of processes in which a slow teacher runs.
     class_centres : (k, d) array or None
         The mean embedding of each class in the teacher's own data.
+    file : Path or None
+        The file that it was made of.
     """
 
     name: str
     classes: NDArray[Any]
+    file: Path | None = None
     batched: bool = True
     n_jobs: int = 1
     class_centres: NDArray[np.float64] | None = None
@@ -98,6 +122,16 @@ class Teacher(ABC):
     @property
     def fingerprint(self) -> str | None:
         """The key of stored outputs: a text that changes whenever the outputs may change. None if unknown."""
+        return None
+
+    @property
+    def inputs(self) -> tuple[Input, ...] | None:
+        """What it takes, as far as its file says."""
+        return None
+
+    @property
+    def output(self) -> str | None:
+        """What it gives before it is read as logits, as far as is known."""
         return None
 
     @property
@@ -200,15 +234,25 @@ class Adapter(Teacher):
         facts = (type(self).__name__, content, reading, layer, str(len(self.classes)))
         return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
 
-    def predict_logits(self, X: Any) -> NDArray[np.float64]:
-        """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
+    def raw_scores(self, X: Any) -> Any:
+        """Return what the model itself gives (n, k): logits or probabilities, not yet checked."""
         X = read_rows(as_rows(X))
         rows = n_rows(X)
         if rows == 0:  # scikit-learn and many others refuse an empty X
             return np.empty((0, len(self.classes)))
         with self._wording(X):
-            raw = self._scores(X, rows)
-        return self._reader.read(raw, rows)
+            return self._scores(X, rows)
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
+        X = as_rows(X)
+        raw, rows = self.raw_scores(X), n_rows(X)
+        return self._reader.read(raw, rows) if rows else np.empty((0, len(self.classes)))
+
+    @property
+    def output(self) -> str | None:
+        """What the model gives: logits, probabilities or costs; None until a batch shows it."""
+        return None if self._reader.output == "auto" else self._reader.output
 
     def observe(self, X: Any) -> Observed:
         """Return logits and embeddings of one pass over the model."""
@@ -251,6 +295,7 @@ class Aligned(Adapter):
     batched = False
 
     _rows: int
+    _rows_sha256: str | None = None  # of the rows that the card names
     _stored_features: Any = None
     _stored_weights: NDArray[Any] | None = None
 
@@ -290,6 +335,17 @@ class Aligned(Adapter):
                 self.name,
                 f"holds outputs for {self._rows} rows and X has {rows}. "
                 "Precomputed outputs belong to one X, row for row.",
+            )
+        # only cards that name their rows cost a checksum of X
+        if self._rows_sha256 is not None and rows_sha256(X) not in (None, self._rows_sha256):
+            self._rows_sha256 = None  # one warning is enough
+            warnings.warn(
+                ConsilienceWarning(
+                    f"Teacher {self.name!r} holds outputs for other rows than X: the checksum on its card "
+                    "is another. Outputs must belong to the same rows in the same order. If they do, and "
+                    "only a number or a type is written in another way, there is nothing to mend."
+                ),
+                stacklevel=2,
             )
 
 

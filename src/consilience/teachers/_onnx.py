@@ -18,6 +18,7 @@ from consilience.exceptions import TeacherError
 from consilience.files.card import file_sha256
 from consilience.teachers._base import (
     Adapter,
+    Input,
     Options,
     Teacher,
     check_embed_function,
@@ -27,7 +28,7 @@ from consilience.teachers._base import (
 )
 from consilience.teachers._features import pool
 from consilience.teachers._files import centres_of, open_source
-from consilience.teachers._onnx_columns import Columns, find_columns
+from consilience.teachers._onnx_columns import Columns, find_columns, find_inputs, is_ours
 from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
 from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
 from consilience.teachers._onnx_safety import check_external_data
@@ -67,7 +68,9 @@ class OnnxTeacher(Adapter):
     _signature: Signature
     _external: list[Path]
     _found: Scores
-    _columns: Columns
+    _inputs: tuple[Input, ...]
+    columns: Columns
+    ours: bool  # whether consilience wrote the file
     _seen: Features | None
     _batch_size: int
     _device: str
@@ -97,7 +100,7 @@ class OnnxTeacher(Adapter):
     def _pass(self, X: Any, rows: int, tensor: str | None) -> tuple[Any, Any]:
         """Run the model over all rows, once, and fetch a tensor on the way."""
         session = self._open(tensor)
-        X = self._columns.in_order(X, self.name)
+        X = self.columns.in_order(X, self.name)
         inputs = session.get_inputs()
         fixed = _fixed_batch(inputs)
         size = fixed or self._batch_size
@@ -142,7 +145,7 @@ class OnnxTeacher(Adapter):
 
     def _feed(self, X: Any, inputs: list[Any]) -> dict[str, NDArray[Any]]:
         """Return what the inputs of the model are fed."""
-        values = self._columns.values(X, self.name)
+        values = self.columns.values(X, self.name)
         if values is None:
             return {item.name: self._column(X, item, len(inputs) > 1) for item in inputs}
         pairs = zip(inputs, values, strict=True)
@@ -176,13 +179,13 @@ class OnnxTeacher(Adapter):
         if provider not in onnxruntime.get_available_providers():
             raise TeacherError(self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}.")
         if _signature(self._source, self._external) != self._signature:
-            self._external, self._signature = _load(self._source, self.name)[1:]
+            self._external, self._signature = load_safely(self._source, self.name)[1:]
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3
         content: str | bytes = str(self._source)
         if tensor is not None:
-            model, self._external, self._signature = _load(self._source, self.name)
+            model, self._external, self._signature = load_safely(self._source, self.name)
             add_output(model, tensor)
             content = model.SerializeToString()
             # given bytes, onnxruntime would look for external data in the current folder, which was not
@@ -201,6 +204,24 @@ class OnnxTeacher(Adapter):
             self._session = session
         return session
 
+    @property
+    def session(self) -> Any:
+        """The model in onnxruntime, after the check of what it may read."""
+        return self._open(None)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """The inputs of the graph."""
+        return self._inputs
+
+    @property
+    def width(self) -> int | None:
+        """How many columns a table of rows has, if the rows are one."""
+        if self.columns.kinds is not None:
+            return len(self.columns.kinds)
+        shapes = [item.shape for item in self._inputs]
+        return shapes[0][1] if len(shapes) == 1 and len(shapes[0]) == 2 else None
+
     def release(self) -> None:
         """Close the sessions; the file is opened again when it is needed."""
         self._session = self._wide_session = None
@@ -211,7 +232,7 @@ class OnnxTeacher(Adapter):
         if now != self._signature:
             if self._session is not None or self._wide_session is not None:
                 return None  # an open session still uses the old file
-            self._external, self._signature = _load(self._source, self.name)[1:]
+            self._external, self._signature = load_safely(self._source, self.name)[1:]
         if self._digest is None or self._digest[0] != self._signature:
             parts = [file_sha256(path) for path in [self._source, *self._external]]
             self._digest = self._signature, " ".join(parts)
@@ -241,7 +262,7 @@ def onnx_teacher(
         )
     # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
     source = given.resolve()
-    model, external, signature = _load(source, shown)
+    model, external, signature = load_safely(source, shown)
     graph = Graph(model)
     scores = find_scores(graph, shown, options.output)
     own = card.classes if card is not None else find_classes(graph, scores)
@@ -255,7 +276,8 @@ def onnx_teacher(
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"
     teacher = OnnxTeacher(shown, found, options, output=output)
-    teacher._source, teacher._found, teacher._columns = source, scores, find_columns(model)
+    teacher._source, teacher._found, teacher.columns = source, scores, find_columns(model)
+    teacher._inputs, teacher.ours = find_inputs(model), is_ours(model)
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
     head = find_features(graph, scores.output, len(found), source)
@@ -271,7 +293,7 @@ def onnx_teacher(
     return teacher
 
 
-def _load(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
+def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
     """Parse a model without its external data, check what it may read, and remember the files checked."""
     onnx = require("onnx", extra="onnx", purpose=_PURPOSE)
     try:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._tables import PURPOSE, Kind, as_rows, column_names, column_values, is_table, name_problem
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.teachers._base import Input
 from consilience.teachers._onnx_graph import parse_names
 
 _KINDS = {*get_args(Kind), "unused"}
@@ -78,6 +79,30 @@ def find_columns(model: Any) -> Columns:
         fits = used == len(model.graph.input) and (names is None or len(names) == len(kinds))
         kinds = kinds if fits and _KINDS.issuperset(kinds) else None
     return Columns(names, kinds)
+
+
+def is_ours(model: Any) -> bool:
+    """Tell whether a file says that consilience wrote it."""
+    return any(entry.key == "producer" and entry.value == "consilience" for entry in model.metadata_props)
+
+
+def find_inputs(model: Any) -> tuple[Input, ...]:
+    """Return the inputs of a graph that have no value of their own."""
+    onnx = require("onnx", extra="onnx", purpose="An ONNX teacher")
+    known = {tensor.name for tensor in model.graph.initializer}
+    found = []
+    for entry in model.graph.input:
+        tensor = entry.type.tensor_type
+        if entry.name in known:
+            continue
+        try:
+            dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type))
+            word = "text" if dtype.kind == "O" else dtype.name
+        except (KeyError, ValueError, TypeError):  # no tensor, or a type that onnx does not know
+            word = "unknown"
+        shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim)
+        found.append(Input(entry.name, word, shape))
+    return tuple(found)
 
 
 def _texts(content: str | None) -> list[str] | None:

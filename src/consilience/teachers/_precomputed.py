@@ -16,6 +16,8 @@ from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, TeacherError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
+from consilience.files.card import Card
+from consilience.files.record import data_hash
 from consilience.teachers._base import (
     Aligned,
     Options,
@@ -112,7 +114,7 @@ def npy_teacher(
         # scores stay on disk until they are asked for; hard labels are small
         values = file if file.ndim == 2 and options.output != "labels" else file.read()
     teacher = _make(values, None if card is None else card.classes, classes, shown, options)
-    teacher.class_centres = centres_of(card)
+    _take_card(teacher, card)
     return teacher
 
 
@@ -149,7 +151,7 @@ def npz_teacher(
     if own is None and card is not None:
         own = np.asarray(card.classes)
     teacher = _make(values, own, classes, shown, replace(options, output=kind))  # type: ignore[arg-type]
-    teacher.class_centres = centres_of(card)
+    _take_card(teacher, card)
     if embeddings is not None and options.embed is None:
         _store(teacher, embeddings, weights)
     elif weights is not None and embeddings is None:
@@ -176,7 +178,7 @@ def parquet_teacher(
         if columns == ["label"]:
             values = np.asarray(table.column(kept[0]).to_pylist(), dtype=object)
             teacher = _make(values, own, classes, shown, replace(options, output="labels"))
-            teacher.class_centres = centres_of(card)
+            _take_card(teacher, card)
             return teacher
         if options.output == "labels":
             raise TeacherError(
@@ -186,8 +188,13 @@ def parquet_teacher(
         for i, column in enumerate(kept):
             scores[:, i] = table.column(column).to_numpy()
     teacher = _make(scores, own_or_given(columns, own, shown), classes, shown, options)
-    teacher.class_centres = centres_of(card)
+    _take_card(teacher, card)
     return teacher
+
+
+def _take_card(teacher: Aligned, card: Card | None) -> None:
+    """Give a teacher what its card says about centres and rows."""
+    teacher.class_centres, teacher._rows_sha256 = centres_of(card), data_hash(card)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import file_sha256
 from consilience.files.ngram_model import TextModel, is_text_model, read_model
-from consilience.teachers._base import Adapter, Options, Teacher, check_embed_function, own_or_given
+from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._files import centres_of, open_source
 from consilience.teachers._precomputed import npz_teacher
 
@@ -38,6 +38,11 @@ class TextTeacher(Adapter):
 
     def _embeddable(self) -> bool:
         return True
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        """A list of texts."""
+        return (Input("X", "text", (None,)),)
 
     @property
     def class_weights(self) -> NDArray[Any] | None:

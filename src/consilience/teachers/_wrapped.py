@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience.exceptions import TeacherError
-from consilience.teachers._base import Options, Teacher, TeacherLike, class_array, own_or_given
+from consilience.teachers._base import Input, Options, Teacher, TeacherLike, class_array, own_or_given
 from consilience.teachers._features import Observed
 from consilience.teachers._outputs import as_numbers
 
@@ -90,7 +90,7 @@ class Relabelled(Teacher):
     def __init__(self, teacher: Teacher, name: str, classes: NDArray[Any]) -> None:
         self._teacher, self.name, self.classes = teacher, name, classes
         self.batched, self.n_jobs = teacher.batched, teacher.n_jobs
-        self.class_centres = teacher.class_centres
+        self.class_centres, self.file = teacher.class_centres, teacher.file
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the teacher's own logits (n, k)."""
@@ -132,6 +132,16 @@ class Relabelled(Teacher):
     def fingerprint(self) -> str | None:
         """The teacher's own: its outputs are the same."""
         return self._teacher.fingerprint
+
+    @property
+    def inputs(self) -> tuple[Input, ...] | None:
+        """What the teacher takes."""
+        return self._teacher.inputs
+
+    @property
+    def output(self) -> str | None:
+        """What the teacher gives."""
+        return self._teacher.output
 
     @property
     def settled(self) -> bool:

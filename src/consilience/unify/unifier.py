@@ -18,8 +18,10 @@ from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import Loss
+from consilience.students.loaded import load
 from consilience.students.make import make_student
 from consilience.students.training import encode_validation, fit_student
+from consilience.students.truth import read_truth
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
 from consilience.teachers.scoring.engine import score
@@ -28,7 +30,7 @@ from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
-from consilience.unify.scored import Estimate, Scored, check_coverage, read_truth, reference_rows
+from consilience.unify.scored import Estimate, Scored, check_coverage, reference_rows
 from consilience.unify.self_labels import label_fairly
 from consilience.unify.settings import check_settings
 from consilience.unify.soft_labels import (
@@ -218,6 +220,8 @@ class Unifier(Inspection, StudentClassifier):
         self.batch_size = batch_size
         self.progress = progress
         self.random_state = random_state
+
+    load = staticmethod(load)
 
     def fit(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Unifier:
         """Score X by every teacher and train the student.

@@ -24,6 +24,7 @@ from consilience.cli.app import (
     check_test_options,
     fit_on,
     kind,
+    measured,
     open_teachers,
     read_test,
     text,
@@ -136,7 +137,7 @@ def distil(
             )
             fit_on(labels_only, X, y, data, "The student")
     view = distiller_view(distiller, labels_only, [kind(file) for file in files], test)
-    distiller.save(out)  # last: a run that fails writes nothing
+    distiller.save(out, measured=measured(view))  # last: a run that fails writes nothing
     view |= {"n_rows": len(X), "out": text(out)}
     console.show_json(view) if as_json else show_distilled(view)
 
@@ -168,8 +169,9 @@ def distiller_view(
         Rows to measure the accuracy on.
     """
     from consilience._validation import take_rows
-    from consilience.cli.console import encoding_view, student_name
+    from consilience.cli.console import encoding_view
     from consilience.labels import read_labels
+    from consilience.students.provenance import student_name
 
     if test is not None:  # rows without a label have nothing to be compared with
         classes, codes = read_labels(test[1], where="--test-labels", at_least=0)

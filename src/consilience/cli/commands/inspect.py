@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from consilience.cli.app import Aliases, Cache, Classes, Json, Quiet, app, kind, open_teachers, text
 from consilience.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from consilience.teachers import Teacher
 
 
 @app.command()
@@ -36,7 +41,7 @@ def inspect(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show the label space of some teachers: their classes, overlaps and components.
+    """Show the classes of some teachers, their overlaps and components, and what each takes and gives.
 
     \b
     Example:
@@ -65,6 +70,8 @@ def inspect(
         disconnected="ignore",
     )
     view = console.space_view(space, [kind(file) for file in files])
+    for about, teacher in zip(view["teachers"], teachers, strict=True):
+        about |= interface_view(teacher)
     if data is None:
         warn_of_unused(space)
     else:
@@ -74,4 +81,38 @@ def inspect(
         view |= {"suggestions": found.to_dict(), "out": text(out)}
         if out is not None:
             readers.write_aliases(out, found.aliases)
-    (console.show_json if as_json else console.show_space)(view)
+    if as_json:
+        console.show_json(view)
+        return
+    console.show_space(view)
+    show_interfaces(view["teachers"])
+
+
+def interface_view(teacher: Teacher) -> dict[str, Any]:
+    """Return what a teacher takes and gives, as far as its file says, ready for JSON."""
+    inputs = teacher.inputs
+    return {
+        "inputs": None if inputs is None else [asdict(item) | {"shape": list(item.shape)} for item in inputs],
+        "output": teacher.output,
+    }
+
+
+def show_interfaces(teachers: Sequence[Mapping[str, Any]], most: int = 20) -> None:
+    """Draw the inputs of models, and what they give; outputs in files have none."""
+    from consilience.cli import console
+
+    models = [teacher for teacher in teachers if teacher["inputs"] is not None]
+    if not models:
+        return
+    out = console.console()
+    out.print("\n[bold]What the models take and give[/]")
+    table = console.plain_table("teacher", "input", "type", "shape", "gives")
+    for teacher in models:
+        gives = f"{teacher['output'] or 'scores'} (n x {teacher['n_classes']})"
+        for i, item in enumerate(teacher["inputs"][:most]):
+            shape = " x ".join("n" if length is None else str(length) for length in item["shape"])
+            first = (teacher["name"], gives) if i == 0 else ("", "")
+            table.add_row(*map(console.escape, (first[0], item["name"], item["dtype"], shape, first[1])))
+        if len(teacher["inputs"]) > most:
+            table.add_row("", f"and {len(teacher['inputs']) - most} more", "", "", "")
+    out.print(table)

@@ -24,6 +24,7 @@ from consilience.cli.app import (
     check_test_options,
     fit_on,
     kind,
+    measured,
     open_teachers,
     read_test,
     text,
@@ -166,7 +167,7 @@ def unify(
     view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
     # files last: a run that fails writes none
     if out is not None:
-        unifier.save(out)
+        unifier.save(out, measured=measured(view))
     if soft_labels is not None and estimate.soft_labels is not None:
         readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
     view |= {"out": text(out), "soft_labels": text(soft_labels)}

@@ -1,0 +1,84 @@
+"""``consilience score``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from consilience.cli.app import BatchSize, Cache, Classes, Json, Quiet, app, open_teachers
+
+
+@app.command()
+def score(
+    teacher: Annotated[
+        Path, typer.Option("--teacher", "-t", metavar="FILE", help="The teacher: .onnx, or .npz of texts.")
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line)."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE", help="Write its outputs here: .npz, .npy or .parquet; and a card."),
+    ],
+    classes: Classes = None,
+    cache: Cache = None,
+    batch_size: BatchSize = 4096,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write what a teacher says about some rows, for others to unify: the model itself stays where it is.
+
+    \b
+    Example:
+        consilience score --teacher birds.onnx --data X.csv --out birds_scores.npz
+        consilience unify --teacher birds_scores.npz --teacher pets.onnx --data X.csv --out unified.onnx
+    """
+    from consilience._validation import check_count
+    from consilience.cli import console
+    from consilience.exceptions import InvalidInputError
+    from consilience.files import readers
+    from consilience.files.card import card_path
+    from consilience.files.streams import read_texts_or_rows
+    from consilience.teachers.scoring.files import SCORES, write_scores
+
+    check_count("batch_size", batch_size)
+    readers.check_target(out, SCORES, "--out")
+    (opened,) = open_teachers([teacher], classes)
+    if out.resolve() in (teacher.resolve(), data.resolve()) or card_path(out) == card_path(teacher):
+        raise InvalidInputError(
+            f"--out {str(out)!r} would replace a file that is read, or its card. Give another name."
+        )
+    X = read_texts_or_rows(data, "--data")
+    with console.progress_bars(quiet=quiet) as progress:
+        found = write_scores(out, opened, X, batch_size=batch_size, store=cache, progress=progress)
+    view = {
+        "teacher": str(teacher),
+        "data": str(data),
+        "out": str(out),
+        "n_rows": found.n_rows,
+        "n_classes": len(opened.classes),
+        "classes": opened.classes.tolist(),
+        "abstentions": found.n_abstentions,
+        "rows_sha256": found.rows_sha256,
+    }
+    (console.show_json if as_json else show_scored)(view)
+
+
+def show_scored(view: Mapping[str, Any]) -> None:
+    """Draw what was written."""
+    from consilience._words import shorten
+    from consilience.cli import console
+
+    facts = {
+        "teacher": view["teacher"],
+        "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
+        "rows": f"{view['n_rows']}, abstains on {view['abstentions']}",
+        "scores": view["out"],
+    }
+    console.console().print(console.facts_table(facts))

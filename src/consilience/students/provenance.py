@@ -1,0 +1,70 @@
+"""What a saved classifier says about how it was made: see `consilience.files.record`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from consilience._validation import n_rows
+from consilience._version import __version__
+from consilience.files.card import file_sha256
+from consilience.files.record import date_now, figures, jsonable
+from consilience.files.row_hash import rows_sha256
+from consilience.teachers import Teacher
+
+_ELSEWHERE = ("teachers", "aliases", "progress")  # the first two have a place of their own
+
+
+def describe_fit(estimator: Any, X: Any) -> dict[str, Any]:
+    """Return the settings of an estimator and the checksum of the rows that it was fitted on."""
+    settings = estimator.get_params(deep=False)
+    about = {
+        "estimator": type(estimator).__name__,
+        "seed": jsonable(settings.get("random_state")),
+        "settings": {name: jsonable(value) for name, value in settings.items() if name not in _ELSEWHERE},
+        "data": {"rows": n_rows(X), "sha256": rows_sha256(X)},
+    }
+    if settings.get("aliases"):
+        about["aliases"] = jsonable(settings["aliases"])
+    return about
+
+
+def describe_model(
+    fit: dict[str, Any], student: Any, teachers: Sequence[Teacher] | None, measured: Any
+) -> dict[str, Any]:
+    """Return everything that a card says about how a model was made.
+
+    Parameters
+    ----------
+    fit : dict
+        From `describe_fit`.
+    student : object
+        The fitted student.
+    teachers : sequence of Teacher or None
+    measured : Evaluation, mapping or None
+        See `consilience.files.record.figures`.
+    """
+    about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
+    if teachers is not None:
+        about["teachers"] = [describe_teacher(teacher) for teacher in teachers]
+    found = figures(measured)
+    return about if found is None else {**about, "measured": found}
+
+
+def describe_teacher(teacher: Teacher) -> dict[str, Any]:
+    """Return a teacher's name and classes, and the checksum of its file or else its fingerprint."""
+    about = {"name": teacher.name, "classes": jsonable(teacher.classes)}
+    if teacher.file is not None:
+        try:
+            return {**about, "file": teacher.file.name, "sha256": file_sha256(teacher.file)}
+        except OSError:  # gone since
+            return {**about, "file": teacher.file.name, "sha256": None}
+    return {**about, "fingerprint": teacher.fingerprint}
+
+
+def student_name(student: Any) -> str:
+    """Return what kind of model a fitted student is."""
+    model = getattr(student, "estimator_", None)
+    if model is None:
+        return "torch network"
+    return type(model[-1] if hasattr(model, "steps") else model).__name__

@@ -1,0 +1,236 @@
+"""Is a saved model what its card says, and does it work?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._validation import n_rows
+from consilience._words import counted, shorten
+from consilience.exceptions import ConsilienceError, InvalidInputError
+from consilience.files.card import Card, card_path, file_sha256, read_card
+from consilience.files.ngram_model import read_model
+from consilience.files.record import data_hash, read_made
+from consilience.files.row_hash import rows_sha256
+from consilience.students.loaded import LoadedClassifier, load
+from consilience.teachers._base import Input
+from consilience.teachers._onnx import OnnxTeacher, load_safely
+from consilience.teachers._onnx_graph import parse_names
+
+__all__ = ["Check", "Verification", "verify_model"]
+
+_ROWS = 8
+_TOLERANCE = 1e-4  # of the sum of probabilities: they are floats of 32 bits
+
+
+@dataclass(frozen=True)
+class Check:
+    """One question about a model.
+
+    Attributes
+    ----------
+    name : str
+    passed : bool or None
+        None if it could not be asked, because an earlier check failed.
+    found : str
+        The answer, in words.
+    """
+
+    name: str
+    passed: bool | None
+    found: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify_model` found.
+
+    Attributes
+    ----------
+    checks : tuple of Check
+    """
+
+    checks: tuple[Check, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether no check failed."""
+        return all(check.passed is not False for check in self.checks)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything, ready for JSON."""
+        return {"passed": self.passed, "checks": [asdict(check) for check in self.checks]}
+
+
+def verify_model(
+    path: str | os.PathLike[str], *, teachers: Sequence[str | os.PathLike[str]] = (), X: Any = None
+) -> Verification:
+    """Check a saved model against its card, and run it on a few made-up rows.
+
+    Parameters
+    ----------
+    path : path
+        A file that `save` wrote.
+    teachers : sequence of paths
+        Files that the model should have been made from.
+    X : array, data frame or list, optional
+        Rows that the model should have been fitted on.
+
+    Raises
+    ------
+    InvalidInputError
+        The file, or that of a teacher, does not exist. Everything else is the result of a check.
+    """
+    source = Path(path)
+    for file in (source, *map(Path, teachers)):
+        if not file.is_file():
+            raise InvalidInputError(f"{file} does not exist, or is no file.")
+    if source.suffix.lower() not in (".onnx", ".npz"):
+        raise InvalidInputError(
+            f"{source.name!r} is no saved model; expected a file that ends in .onnx or .npz."
+        )
+    found: dict[str, Any] = {}
+    checks = [_ask("card", lambda: _check_card(source, found))]
+    card = found.get("card")
+    checks.append(_ask("checksum", lambda: _check_checksum(source, found["card"]), card is not None))
+    checks.append(_ask("safety", lambda: _check_safety(source, found)))
+    ready = all(check.passed for check in checks)
+    checks.append(_ask("origin", lambda: _check_origin(source, found), ready))
+    ready = "model" in found
+    checks.append(_ask("classes", lambda: _check_classes(found), ready))
+    checks.append(_ask("columns", lambda: _check_columns(found), ready))
+    checks.append(_ask("runs", lambda: _check_runs(found["model"]), ready))
+    for file in map(Path, teachers):
+        checks.append(_ask(f"teacher {file.name}", partial(_check_teacher, file, card)))
+    if X is not None:
+        checks.append(_ask("data", partial(_check_data, X, card)))
+    return Verification(tuple(checks))
+
+
+def _ask(name: str, check: Callable[[], str], ready: bool = True) -> Check:
+    """Return the answer to a question, unless it needs something that was not found."""
+    if not ready:
+        return Check(name, None, "an earlier check failed")
+    try:
+        return Check(name, True, check())
+    except ConsilienceError as error:
+        return Check(name, False, " ".join(str(error).split()))
+
+
+def _check_card(source: Path, found: dict[str, Any]) -> str:
+    path = card_path(source)
+    if not os.path.lexists(path):
+        raise InvalidInputError(f"There is no {path.name} next to the model.")
+    found["card"] = card = read_card(path)
+    made = read_made(card)
+    if not made:
+        return "it does not say how the model was made"
+    date, version = (str(made.get(key, "unknown")) for key in ("date", "version"))
+    return f"made on {date} by consilience {version}"
+
+
+def _check_checksum(source: Path, card: Card) -> str:
+    if card.sha256 is None:
+        raise InvalidInputError("The card has no checksum.")
+    if card.sha256.lower() != file_sha256(source):
+        raise InvalidInputError("The file is not the one that the card was written for.")
+    return f"sha256 {card.sha256[:12]}..."
+
+
+def _check_safety(source: Path, found: dict[str, Any]) -> str:
+    if source.suffix.lower() == ".npz":
+        found["classes"] = read_model(source).classes.tolist()
+        return "plain arrays, and nothing pickled"
+    model, external, _ = load_safely(source.resolve(), source.stem)
+    found["metadata"] = {entry.key: entry.value for entry in model.metadata_props}
+    found["classes"] = parse_names(found["metadata"].get("classes", ""))
+    if external:
+        return f"it reads {shorten(path.name for path in external)} next to it, and nothing else"
+    return "one file that reads no other"
+
+
+def _check_origin(source: Path, found: dict[str, Any]) -> str:
+    found["model"] = load(source)
+    return "written by consilience"
+
+
+def _check_classes(found: Mapping[str, Any]) -> str:
+    inside, listed = found["classes"], list(found["card"].classes)
+    if inside != listed:
+        raise InvalidInputError(
+            f"The card names {shorten(listed, 5)}, and the file {shorten(inside or ['none'], 5)}."
+        )
+    return f"{len(listed)}: {shorten(listed, 5)}"
+
+
+def _check_columns(found: Mapping[str, Any]) -> str:
+    content = found.get("metadata", {}).get("feature_names")
+    inside = None if content is None else parse_names(content)
+    listed = found["card"].feature_names
+    if inside != (None if listed is None else list(listed)):
+        raise InvalidInputError(
+            f"The card names {shorten(listed or ['none'], 5)}, and the file {shorten(inside or ['none'], 5)}."
+        )
+    return "without names" if listed is None else f"{len(listed)}: {shorten(listed, 5)}"
+
+
+def _check_runs(model: LoadedClassifier) -> str:
+    rows = f"{_ROWS} made-up rows"
+    if not isinstance(model.teacher_, OnnxTeacher):
+        texts = ["", "made up", *(f"text {i}" for i in range(_ROWS - 2))]
+        proba, labels = model.predict_proba(texts), model.predict(texts)
+    else:
+        feed = {item.name: _made_up(item) for item in model.teacher_.inputs}
+        try:
+            proba, labels = model.teacher_.session.run(["probabilities", "label"], feed)
+        except Exception as error:  # onnxruntime raises almost any type
+            raise InvalidInputError(f"It fails on {rows}: {str(error).strip()[:200]}") from error
+    if proba.ndim != 2 or proba.shape[1] != len(model.classes_):
+        raise InvalidInputError(f"It gives {proba.shape} for {counted(len(model.classes_), 'class')}.")
+    worst = float(np.abs(proba.sum(axis=1) - 1).max())
+    if not worst <= _TOLERANCE or proba.min() < 0:
+        raise InvalidInputError(f"Its probabilities for {rows} miss a sum of 1 by {worst:.2g}.")
+    if np.asarray(labels).tolist() != model.classes_[proba.argmax(axis=1)].tolist():
+        raise InvalidInputError("Its labels are not its most probable classes.")
+    return f"probabilities of {rows} sum to 1"
+
+
+def _made_up(item: Input) -> NDArray[Any]:
+    """Return values that an input may be fed."""
+    lengths = [length or 1 for length in item.shape]
+    if item.shape and item.shape[0] is None:
+        lengths[0] = _ROWS
+    random = np.random.default_rng(0)
+    if item.dtype == "text":
+        return np.array(random.choice(["", "made up"], lengths), dtype=object)
+    return random.integers(0, 2, lengths).astype(item.dtype)
+
+
+def _check_teacher(file: Path, card: Card | None) -> str:
+    listed = read_made(card).get("teachers")
+    known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    digest = file_sha256(file)
+    for one in known:
+        if one.get("sha256") == digest:
+            return f"it is the teacher {one.get('name')}"
+    hashed = [one for one in known if isinstance(one.get("sha256"), str)]
+    if not hashed:
+        raise InvalidInputError("The card names no files of teachers to compare it with.")
+    names = shorten(str(one.get("name")) for one in hashed)
+    raise InvalidInputError(f"It is none of the files on the card: {names}.")
+
+
+def _check_data(X: Any, card: Card | None) -> str:
+    expected = data_hash(card)
+    if expected is None:
+        raise InvalidInputError("The card names no rows to compare them with.")
+    if rows_sha256(X) != expected:
+        raise InvalidInputError(f"The model was fitted on other rows than these {n_rows(X)}.")
+    return f"the model was fitted on these {counted(n_rows(X), 'row')}"

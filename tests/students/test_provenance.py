@@ -1,0 +1,38 @@
+"""What a saved classifier says about its student and its teachers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+
+from consilience import as_teacher
+from consilience.files.card import file_sha256
+from consilience.students.provenance import describe_teacher, student_name
+
+
+def test_students_are_called_by_the_model_that_learns() -> None:
+    tree = DecisionTreeClassifier()
+    assert student_name(SimpleNamespace(estimator_=tree)) == "DecisionTreeClassifier"
+    piped = make_pipeline(StandardScaler(), tree)
+    assert student_name(SimpleNamespace(estimator_=piped)) == "DecisionTreeClassifier"
+    assert student_name(SimpleNamespace(net_=None)) == "torch network"
+
+
+def test_teachers_have_the_checksum_of_their_file_or_of_their_content(tmp_path: Path) -> None:
+    path = tmp_path / "t.npz"
+    np.savez(path, proba=[[0.5, 0.5]], classes=["a", "b"])
+    about = describe_teacher(as_teacher(as_teacher(path), name="other"))
+    assert about == {"name": "other", "classes": ["a", "b"], "file": "t.npz", "sha256": file_sha256(path)}
+    path.unlink()
+    assert describe_teacher(as_teacher([[0.5, 0.5]], ["a", "b"]))["fingerprint"] is None
+    model = LogisticRegression().fit(np.eye(2), [0, 1])
+    teachers = [as_teacher(model), as_teacher(LogisticRegression(C=9).fit(np.eye(2), [0, 1]))]
+    first, other = (describe_teacher(teacher)["fingerprint"] for teacher in teachers)
+    assert first != other
+    assert len(first) == 64
