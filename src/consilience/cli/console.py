@@ -21,6 +21,7 @@ from rich.markup import escape as escape_markup
 from consilience._progress import Progress, silent
 from consilience._words import counted, shorten, visible
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
+from consilience.students.estimator import student_name
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -285,13 +286,6 @@ def _method(view: Mapping[str, Any]) -> str:
     return f"{view['method']} ({shares})"
 
 
-def student_name(student: Any) -> str:
-    model = getattr(student, "estimator_", None)
-    if model is None:
-        return "torch network"
-    return type(model[-1] if hasattr(model, "steps") else model).__name__
-
-
 def show_unified(view: Mapping[str, Any]) -> None:
     """Draw the summary of ``consilience unify``."""
     out = console()
@@ -338,6 +332,8 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
     truth : (n,) array or None
         Classes to compare with; rows without one are left out.
     """
+    from consilience.collision.accuracy import cluster_agreement
+
     confidence = model.predict_proba(X).max(axis=1)
     labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known
     groups = [model.labels_ == k for k in range(model.n_clusters)]
@@ -360,24 +356,7 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
         "n_labels": int(labelled.sum()),
         "objective": model.objective_,
         "n_iter": model.n_iter_,
-        "agreement": None if truth is None else _agreement(truth, model.labels_),
-    }
-
-
-def _agreement(truth: Any, labels: Any) -> dict[str, Any]:
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
-    from consilience.collision.accuracy import clustering_accuracy
-
-    found = read_labels(truth, where="--truth", at_least=0)
-    known, classes = found.known, found.codes[found.known]
-    if not known.any():
-        return {"n_rows": 0, "accuracy": None, "nmi": None, "ari": None}
-    return {
-        "n_rows": int(known.sum()),
-        "accuracy": clustering_accuracy(classes, labels[known]),
-        "nmi": float(normalized_mutual_info_score(classes, labels[known])),
-        "ari": float(adjusted_rand_score(classes, labels[known])),
+        "agreement": None if truth is None else cluster_agreement(truth, model.labels_, "--truth"),
     }
 
 

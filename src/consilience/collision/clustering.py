@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -245,6 +247,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Return the probability of each cluster for each row (n, K)."""
         return np.asarray(softmax(self._logits(self._check_rows(X)), axis=1))
+
+    def report(self, path: str | os.PathLike[str], X: Any = None, y: Any = None) -> Path:
+        """Write the clusters as one page, an HTML file (docs/report.md): sizes, how sure, and hard rows of X.
+
+        With y (n,), the classes of the rows of X, it also tells how well clusters and classes agree.
+        """
+        from consilience.collision.report import write_report
+
+        return write_report(self, path, X, y)
 
     @property
     def _is_linear(self) -> bool:

@@ -1,9 +1,10 @@
-"""What a page is made of: plain dicts, ready for JSON. They hold data; `drawing` and the template show them."""
+"""What a page is made of: plain dicts, ready for JSON. `drawing` and the template show them."""
 
 from __future__ import annotations
 
 import datetime
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
@@ -204,9 +205,8 @@ def page(
 
 def versions(*more: str) -> dict[str, str]:
     """Return the versions of what a result depends on, as far as they are installed."""
-    from consilience import __version__
-
-    found = {"consilience": __version__, "Python": platform.python_version()}
+    # not imported: every verb would be above this room, then
+    found = {"consilience": sys.modules["consilience"].__version__, "Python": platform.python_version()}
     for name in ("numpy", "scipy", "scikit-learn", "numba", *more):
         try:
             found[name] = version(name)

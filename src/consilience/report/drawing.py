@@ -42,23 +42,25 @@ def draw_incidence(block: Mapping[str, Any]) -> str:
     runs = "".join(
         f"M{start} {i}h{length}" for i, row in enumerate(block["cells"]) for start, length in _runs(row)
     )
-    scale = f'transform="translate({_number(left)} {_number(top + high / 2)}) scale({_number(wide)} {high})"'
+    scale = _in_cells(left, top, wide, high)
     parts = [
         _stripes(len(rows), left, top, wide * len(columns), high),
         f'<g {scale}><path class="ink run" d="{runs}"/></g>' if runs else "",
         "".join(
-            f'<path class="break" d="M{_number(left + wide * at)} {_number(top - 2)}v{high * len(rows) + 4}"/>'
+            f'<path class="break" d="M{_number(left + wide * at)} {_number(top)}v{high * len(rows)}"/>'
             for at in breaks
         ),
         _row_labels(rows, left - 8, top, high),
         _column_labels(columns, left, top - 6, wide) if named else "",
         "".join(
-            f'<text class="faint" x="{_number(width - 44)}" y="{_number(_middle(i, top, high))}">{len(row)}</text>'
+            _faint(width - 44, _middle(i, top, high), str(len(row)), "")
             for i, row in enumerate(block["cells"])
         ),
     ]
     known = sum(map(len, block["cells"]))
-    words = f"{block['caption']}: {len(rows)} rows by {len(columns)} columns, {known} of the cells are filled."
+    words = (
+        f"{block['caption']}: {len(rows)} rows by {len(columns)} columns, {known} of the cells are filled."
+    )
     return _svg(width, height, words, parts)
 
 
@@ -72,7 +74,7 @@ def draw_heat(block: Mapping[str, Any]) -> str:
     named = len(columns) <= NAMED and wide >= 12
     top = _label_width(columns) * 0.8 + 12 if named else 8.0
     width, height = left + wide * len(columns) + (60 if named else 12), top + high * len(rows) + 34
-    scale = f'transform="translate({_number(left)} {_number(top + high / 2)}) scale({_number(wide)} {_number(high)})"'
+    scale = _in_cells(left, top, wide, high)
     parts = [f"<g {scale}>", *_shades(values), "</g>"]
     if written:
         parts += [
@@ -109,7 +111,7 @@ def draw_histogram(block: Mapping[str, Any]) -> str:
         *_horizontal_lines(left, top, width, height, [(0.0, "0"), (1.0, f"{most:,}")]),
         f'<path class="fill" d="{bars}"/>',
         *(
-            f'<text class="faint cell" x="{_number(left + width * share)}" y="{top + height + 18}">{share:.0%}</text>'
+            _faint(left + width * share, top + height + 18, f"{share:.0%}")
             for share in (0.0, 0.25, 0.5, 0.75, 1.0)
         ),
     ]
@@ -133,7 +135,7 @@ def draw_dots(block: Mapping[str, Any]) -> str:
     for tick in _ticks(low, high):
         label = f"{100 * tick:g}%" if form == "percent" else f"{tick:.4g}"
         parts.append(f'<path class="rule" d="M{_number(place(tick))} {top}V{_number(bottom)}"/>')
-        parts.append(f'<text class="faint cell" x="{_number(place(tick))}" y="{bottom + 16}">{label}</text>')
+        parts.append(_faint(place(tick), bottom + 16, label))
     several = sum(name is not None for name in block["series"]) > 1
     for i, row in enumerate(rows):
         for k, point in enumerate(row["points"]):
@@ -162,10 +164,10 @@ def draw_curve(block: Mapping[str, Any]) -> str:
     parts = [
         *_horizontal_lines(left, top, width, height, [(0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")]),
         f'<polyline class="ink line" points="{points}"/>',
-        f'<circle class="fill" cx="{_number(left + across * (len(values) - 1))}" cy="{_number(last)}" r="3"/>',
-        f'<text class="faint cell" x="{left}" y="{top + height + 18}">0</text>',
-        f'<text class="faint cell" x="{left + width}" y="{top + height + 18}">{len(values) - 1}</text>',
-        f'<text class="faint cell" x="{left + width / 2}" y="{top + height + 18}">{escape(block["across"])}</text>',
+        f'<circle class="fill" cx="{_number(left + width)}" cy="{_number(last)}" r="3"/>',
+        _faint(left, top + height + 18, "0"),
+        _faint(left + width, top + height + 18, str(len(values) - 1)),
+        _faint(left + width / 2, top + height + 18, block["across"]),
     ]
     words = f"{block['caption']}: from {values[0]:.4g} to {values[-1]:.4g} over {len(values)} points."
     return _svg(left + width + 24, top + height + 28, words, parts)
@@ -182,7 +184,8 @@ DRAWINGS: dict[str, Drawing] = {
 
 def _svg(width: float, height: float, words: str, parts: Sequence[str]) -> str:
     """Return a picture with a text for those who do not see it."""
-    size = f'width="{_number(width)}" height="{_number(height)}" viewBox="0 0 {_number(width)} {_number(height)}"'
+    wide, high = _number(width), _number(height)
+    size = f'width="{wide}" height="{high}" viewBox="0 0 {wide} {high}"'
     return f'<svg {size} role="img" aria-label="{escape(words)}">{"".join(parts)}</svg>'
 
 
@@ -195,6 +198,17 @@ def _number(value: float) -> str:
     ('3', '0.12')
     """
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def _in_cells(left: float, top: float, wide: float, high: float) -> str:
+    """Return a transformation, so that whole numbers count the cells of a matrix."""
+    place, size = f"{_number(left)} {_number(top + high / 2)}", f"{_number(wide)} {_number(high)}"
+    return f'transform="translate({place}) scale({size})"'
+
+
+def _faint(x: float, y: float, text: str, side: str = " cell") -> str:
+    """Return a label of an axis, centred unless `side` is another class."""
+    return f'<text class="faint{side}" x="{_number(x)}" y="{_number(y)}">{escape(text)}</text>'
 
 
 def _runs(positions: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -230,7 +244,9 @@ def _shades(values: Sequence[Sequence[float | None]]) -> Iterator[str]:
                 lines = places.setdefault(_level(value), [[] for _ in values])
                 lines[i].append(j)
     for level, lines in sorted(places.items()):
-        runs = "".join(f"M{start} {i}h{length}" for i, line in enumerate(lines) for start, length in _runs(line))
+        runs = "".join(
+            f"M{start} {i}h{length}" for i, line in enumerate(lines) for start, length in _runs(line)
+        )
         yield f'<path class="h{level} run" d="{runs}"/>'
 
 
@@ -241,10 +257,7 @@ def _legend(left: float, top: float) -> str:
         for level in range(LEVELS)
     )
     x = left + 40 + 14 * LEVELS
-    return (
-        f'<text class="faint" x="{_number(left)}" y="{_number(top + 9)}">0%</text>{boxes}'
-        f'<text class="faint" x="{_number(x)}" y="{_number(top + 9)}">100%</text>'
-    )
+    return f"{_faint(left, top + 9, '0%', '')}{boxes}{_faint(x, top + 9, '100%', '')}"
 
 
 def _text_width(text: str) -> int:
@@ -306,7 +319,7 @@ def _horizontal_lines(
     for share, label in marks:
         y = top + height * (1 - share)
         yield f'<path class="rule" d="M{_number(left)} {_number(y)}h{_number(width)}"/>'
-        yield f'<text class="faint end" x="{_number(left - 8)}" y="{_number(y + 4)}">{escape(label)}</text>'
+        yield _faint(left - 8, y + 4, label, " end")
 
 
 def _reach(ends: Sequence[float], form: str) -> tuple[float, float]:
@@ -337,14 +350,13 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(step * k, 12) for k in range(first, first + 40) if low <= step * k <= high]
 
 
-def _dot(
-    point: Sequence[float | None], series: int, middle: float, place: Callable[[float], float]
-) -> str:
+def _dot(point: Sequence[float | None], series: int, middle: float, place: Callable[[float], float]) -> str:
     """Return a value and its interval."""
     value, low, high = point
     line = ""
     if low is not None and high is not None:
-        line = f'<path class="s{series} whisker" d="M{_number(place(low))} {_number(middle)}H{_number(place(high))}"/>'
+        ends = f"M{_number(place(low))} {_number(middle)}H{_number(place(high))}"
+        line = f'<path class="s{series} whisker" d="{ends}"/>'
     if value is None:
         return line
     return line + _mark(series, place(value), middle)

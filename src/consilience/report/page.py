@@ -1,4 +1,4 @@
-"""Write a page: one file that needs no network, escapes everything from data, and works without its script."""
+"""Write a page: one file that needs no network, escapes all data, and works without its script."""
 
 from __future__ import annotations
 
@@ -48,8 +48,9 @@ def write_page(path: Path, page: Mapping[str, Any]) -> Path:
 def render_page(page: Mapping[str, Any]) -> str:
     """Return a page as HTML.
 
-    Jinja escapes every text. Only the drawings, the style sheet and the script are put in as they are: the first
-    escape what they draw, the others are ours. A policy in the page forbids everything else, by their hashes.
+    Jinja escapes every text. Only the drawings, the style sheet and the script are put in as they are: the
+    first escape what they draw, the others are ours. A policy in the page allows these two by their hashes,
+    and nothing else.
     """
     jinja2 = require("jinja2", extra="report", purpose="A report")
     from markupsafe import Markup

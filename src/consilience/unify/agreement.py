@@ -22,8 +22,8 @@ class TeacherAgreement(NamedTuple):
 def teacher_agreement(logits: Floats, space: LabelSpace) -> TeacherAgreement:
     """Compare the decisions of all pairs of teachers.
 
-    A row counts for two teachers if both answer and each decides for a class that the other knows, too. One that
-    does not know birds is not wrong to call a bird a cat.
+    A row counts for two teachers if both answer and each decides for a class that the other knows, too. One
+    that does not know birds is not wrong to call a bird a cat.
 
     Parameters
     ----------

@@ -168,8 +168,9 @@ def distiller_view(
         Rows to measure the accuracy on.
     """
     from consilience._validation import take_rows
-    from consilience.cli.console import encoding_view, student_name
+    from consilience.cli.console import encoding_view
     from consilience.labels import read_labels
+    from consilience.students.estimator import student_name
 
     if test is not None:  # rows without a label have nothing to be compared with
         classes, codes = read_labels(test[1], where="--test-labels", at_least=0)
