@@ -125,6 +125,11 @@ Aliases = Annotated[
 ]
 
 
+Report = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Also write one page to show: see docs/report.md.")
+]
+
+
 @app.callback()
 def _common(
     version: Annotated[
@@ -169,6 +174,14 @@ def read_test(
     if check is not None:
         check(y)
     return rows, y
+
+
+def check_report(path: Path | None) -> None:
+    """Raise if a report could not be written there."""
+    if path is not None:
+        from consilience.report.page import check_report
+
+        check_report(path, "--report")
 
 
 def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:

@@ -314,6 +314,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
         else f"{100 * view['accuracy']:.1f}% of {view['n_test']} test rows",
         "model": view["out"],
         "soft labels": view["soft_labels"],
+        "report": view["report"],
     }
     out.print()
     out.print(facts_table(facts))
@@ -376,6 +377,7 @@ def show_clusters(view: Mapping[str, Any]) -> None:
         "rows": f"{view['n_rows']} of {counted(view['n_features'], 'feature')}",
         "loss": f"{view['loss']}, {view['objective']:.4f} after {counted(view['n_iter'], 'round')}",
         "clusters": view["out"],
+        "report": view["report"],
     }
     agreement = view["agreement"]
     if agreement and agreement["n_rows"]:

@@ -87,7 +87,7 @@ def clustering_page(model: CollisionClustering, X: Any = None, y: Any = None) ->
 
 def _size_section(model: CollisionClustering, found: Found) -> Block:
     sizes = np.bincount(found.labels, minlength=model.n_clusters)
-    heads = [column("cluster", "count"), column("rows", "count"), column("share", "percent", bar=True)]
+    heads = [column("cluster", "place"), column("rows", "count"), column("share", "percent", bar=True)]
     columns: list[list[Any]] = [
         list(range(model.n_clusters)),
         sizes.tolist(),
@@ -132,7 +132,7 @@ def _agreement_section(
         best, total = int(counts[k].argmax()), int(counts[k].sum())
         cells.append([k, classes[best] if total else None, float(shares[k, best]) if total else None, total])
     heads = [
-        column("cluster", "count"),
+        column("cluster", "place"),
         column("most are", "name"),
         column("share", "percent", bar=True),
         column("rows with a class", "count"),
@@ -170,10 +170,10 @@ def _row_section(found: Found) -> Block | None:
             ]
         )
     heads = [
-        column("row", "count"),
-        column("cluster", "count"),
+        column("row", "place"),
+        column("cluster", "place"),
         column("probability", "percent", bar=True),
-        column("or cluster", "count"),
+        column("or cluster", "place"),
         column("its", "percent"),
     ]
     return section(

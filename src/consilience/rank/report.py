@@ -85,7 +85,7 @@ def _ranked(view: Mapping[str, Any], good: list[Any]) -> list[Block]:
     others = list(dict.fromkeys(name for row in good for name in row["scores"] if name != metric))
     points = [(row["name"], [[row["score"], *row["interval"]]]) for row in good]
     heads = [
-        column("rank", "count"),
+        column("rank", "place"),
         column("teacher", "name"),
         column(metric, "number"),
         column("low", "number"),

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from consilience._words import visible
 
 Block = dict[str, Any]
-Form = Literal["name", "text", "count", "percent", "number", "code"]
+Form = Literal["name", "text", "count", "place", "percent", "number"]
 
 MOST_ROWS = 400  # rows of a table
 LONGEST_NAME = 80  # characters of a name
@@ -28,15 +28,27 @@ def shown_name(value: Any) -> str:
     >>> shown_name("cat\\n"), shown_name(7), shown_name(" "), len(shown_name("x" * 999))
     ('cat\\\\n', '7', "' '", 80)
     """
-    text = "".join(c if c in _JOINERS else visible(c) for c in str(value))
-    if not text.strip():
-        text = repr(text)
+    text = "".join(c if c in _JOINERS else visible(c) for c in _without_middle(str(value)))
+    return _without_middle(text if text.strip() else repr(text))
+
+
+def _without_middle(text: str) -> str:
     half = LONGEST_NAME // 2
     return text if len(text) <= LONGEST_NAME else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def column(title: str, form: Form = "text", *, bar: bool = False) -> Block:
-    """Return the head of a column. With `bar`, a bar from 0 to 1 is drawn beside each value."""
+    """Return the head of a column.
+
+    Parameters
+    ----------
+    title : str
+    form : str
+        ``"name"`` for names from data, ``"text"`` for ours, ``"count"``, ``"place"`` (the position of a row,
+        the number of a cluster), ``"percent"`` for shares, or ``"number"``.
+    bar : bool
+        Whether to draw a bar beside each share.
+    """
     return {"title": title, "form": form, "bar": bar}
 
 
@@ -66,7 +78,7 @@ def table(
     forms = [one["form"] for one in columns]
     cells = [
         [
-            shown_name(value) if form in ("name", "code") and value is not None else value
+            shown_name(value) if form == "name" and value is not None else value
             for value, form in zip(row, forms, strict=True)
         ]
         for row in rows[:MOST_ROWS]
@@ -74,18 +86,27 @@ def table(
     return {
         "kind": "table",
         "caption": caption,
-        "columns": list(columns),
+        "columns": [
+            {**head, "most": _longest_bar([row[i] for row in cells])} if head["bar"] else dict(head)
+            for i, head in enumerate(columns)
+        ],
         "rows": cells,
         "note": note,
         "marked": [row for row in marked if row < MOST_ROWS],
     }
 
 
+def _longest_bar(shares: Sequence[Any]) -> float:
+    """Return the share that fills a bar: 1, or the largest share of a column if all are small."""
+    most = max((share for share in shares if share is not None), default=1.0)
+    return most if 0 < most < 0.5 else 1.0
+
+
 def facts(pairs: Mapping[str, Any]) -> Block:
     """Return names and facts; those without a fact are left out."""
     return {
         "kind": "facts",
-        "pairs": [[shown_name(name), str(fact)] for name, fact in pairs.items() if fact not in (None, "")],
+        "pairs": [[shown_name(name), visible(str(fact))] for name, fact in pairs.items() if fact not in (None, "")],
     }
 
 

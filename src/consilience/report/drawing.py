@@ -14,6 +14,7 @@ LETTER = 6.4  # width of a letter, on average
 LABEL = 24  # letters of a label; the full name shows when you point at it
 LEVELS = 10  # shades of a matrix
 WRITTEN = 14  # columns of a matrix up to which its values are written into it
+TILT, RISE, LEAN = 52, 0.8, 0.65  # labels of columns: their angle, and how much of them goes up and right
 NAMED = 60  # columns up to which all of them are named
 
 
@@ -22,11 +23,11 @@ def draw(block: Mapping[str, Any]) -> str:
     return DRAWINGS[block["kind"]](block)
 
 
-def draw_bar(share: float | None) -> str:
-    """Return a small bar, from 0 to 1, for the cell of a table."""
+def draw_bar(share: float | None, most: float) -> str:
+    """Return a small bar for the cell of a table; the share `most` fills it."""
     if share is None:
         return ""
-    width = _number(48 * min(max(share, 0.0), 1.0))
+    width = _number(48 * min(max(share / most, 0.0), 1.0))
     return f'<svg class="bar" width="48" height="8" aria-hidden="true"><path d="M0 4h{width}"/></svg>'
 
 
@@ -37,8 +38,9 @@ def draw_incidence(block: Mapping[str, Any]) -> str:
     wide = min(26.0, max(0.5, (WIDTH - left - 50) / max(1, len(columns))))
     high = 22 if len(rows) <= 20 else 14
     named = len(columns) <= NAMED and wide >= 12
-    top = _label_width(columns) * 0.8 + 12 if named else 8.0
-    width, height = left + wide * len(columns) + 50, top + high * len(rows) + 6
+    top = _label_width(columns) * RISE + 12 if named else 8.0
+    right = max(50.0, LEAN * _label_width(columns)) if named else 50.0
+    width, height = left + wide * len(columns) + right, top + high * len(rows) + 6
     runs = "".join(
         f"M{start} {i}h{length}" for i, row in enumerate(block["cells"]) for start, length in _runs(row)
     )
@@ -53,7 +55,7 @@ def draw_incidence(block: Mapping[str, Any]) -> str:
         _row_labels(rows, left - 8, top, high),
         _column_labels(columns, left, top - 6, wide) if named else "",
         "".join(
-            _faint(width - 44, _middle(i, top, high), str(len(row)), "")
+            _faint(left + wide * len(columns) + 6, _middle(i, top, high), str(len(row)), "")
             for i, row in enumerate(block["cells"])
         ),
     ]
@@ -72,8 +74,9 @@ def draw_heat(block: Mapping[str, Any]) -> str:
     wide = 46.0 if written else min(20.0, max(0.5, (WIDTH - left - 20) / len(columns)))
     high = 26.0 if written else max(wide, 12.0)
     named = len(columns) <= NAMED and wide >= 12
-    top = _label_width(columns) * 0.8 + 12 if named else 8.0
-    width, height = left + wide * len(columns) + (60 if named else 12), top + high * len(rows) + 34
+    top = _label_width(columns) * RISE + 12 if named else 8.0
+    right = LEAN * _label_width(columns) if named else 12.0
+    width, height = left + wide * len(columns) + right, top + high * len(rows) + 34
     scale = _in_cells(left, top, wide, high)
     parts = [f"<g {scale}>", *_shades(values), "</g>"]
     if written:
@@ -125,7 +128,9 @@ def draw_dots(block: Mapping[str, Any]) -> str:
     rows, form = block["rows"], block["form"]
     ends = [value for row in rows for point in row["points"] if point for value in point if value is not None]
     low, high = _reach(ends, form)
-    left, top, width, step = _label_width([row["name"] for row in rows]), 30.0, 560.0, 26.0
+    several = len(block["series"]) > 1
+    left, width, step = _label_width([row["name"] for row in rows]), 560.0, 26.0
+    top = 30.0 if several else 6.0
 
     def place(value: float) -> float:
         return left + width * (value - low) / (high - low)
@@ -136,7 +141,6 @@ def draw_dots(block: Mapping[str, Any]) -> str:
         label = f"{100 * tick:g}%" if form == "percent" else f"{tick:.4g}"
         parts.append(f'<path class="rule" d="M{_number(place(tick))} {top}V{_number(bottom)}"/>')
         parts.append(_faint(place(tick), bottom + 16, label))
-    several = sum(name is not None for name in block["series"]) > 1
     for i, row in enumerate(rows):
         for k, point in enumerate(row["points"]):
             if point is not None:
@@ -295,7 +299,7 @@ def _column_labels(names: Sequence[str], left: float, bottom: float, wide: float
     parts = []
     for j, name in enumerate(names):
         x, y = _number(left + wide * (j + 0.5) + 3), _number(bottom)
-        parts.append(_label(name, f'x="{x}" y="{y}" transform="rotate(-52 {x} {y})"'))
+        parts.append(_label(name, f'x="{x}" y="{y}" transform="rotate(-{TILT} {x} {y})"'))
     return "".join(parts)
 
 

@@ -16,7 +16,7 @@ from consilience.files.atomic import replacing
 from consilience.files.readers import check_target
 from consilience.report.drawing import draw, draw_bar
 
-NUMERIC = ("count", "percent", "number")  # forms of columns that are sorted by number
+NUMERIC = ("count", "place", "percent", "number")  # forms of columns that are sorted by number
 
 
 def check_report(path: str | os.PathLike[str], option: str = "report") -> Path:
@@ -70,7 +70,7 @@ def render_page(page: Mapping[str, Any]) -> str:
             page=page,
             numeric=NUMERIC,
             draw=lambda block: Markup(draw(block)),  # noqa: S704  drawings escape their texts
-            draw_bar=lambda share: Markup(draw_bar(share)),  # noqa: S704  only numbers
+            draw_bar=lambda share, most: Markup(draw_bar(share, most)),  # noqa: S704  only numbers
             style=Markup(style),  # noqa: S704  ours
             script=Markup(script),  # noqa: S704  ours
             style_hash=_hash(style),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 30  # hard rows of each kind
 MOST_COLUMNS = 4000  # packed columns up to which names are compared
-ALIAS_ROWS = 5000  # rows on which they are
+ALIAS_ROWS = 2000  # rows on which they are
 
 
 def hard_rows_section(
@@ -85,7 +85,7 @@ def _contradictions(
         for row in found.rows
         if with_student or row.kind == "teachers"
     ]
-    heads = [column("row", "count")]
+    heads = [column("row", "place")]
     for first in ("one", "another"):
         heads += [column(first, "name"), column("says", "name"), column("how sure", "percent")]
     also = f" The model left a teacher on {found.n_left:,}." if with_student else ""
@@ -108,7 +108,7 @@ def _least_sure(caption: str, proba: Floats, space: LabelSpace) -> Block:
         second = [names[1], shares[1]] if len(best) > 1 else [None, None]
         cells.append([row, names[0], shares[0], *second])
     heads = [
-        column("row", "count"),
+        column("row", "place"),
         column("likeliest", "name"),
         column("probability", "percent", bar=True),
         column("next", "name"),
@@ -127,7 +127,7 @@ def _sure_and_wrong(proba: Floats, codes: Ints, space: LabelSpace) -> Block:
         for row in order.tolist()
     ]
     heads = [
-        column("row", "count"),
+        column("row", "place"),
         column("label", "name"),
         column("the model says", "name"),
         column("how sure", "percent", bar=True),

@@ -117,7 +117,7 @@ def _mean_confidence(block: Floats) -> float | None:
 
 def _component_table(groups: list[Any]) -> Block:
     rows = [[i + 1, len(group), ", ".join(map(str, group[:12].tolist()))] for i, group in enumerate(groups)]
-    heads = [column("component", "count"), column("classes", "count"), column("such as", "name")]
+    heads = [column("component", "place"), column("classes", "count"), column("such as", "name")]
     return table("Components", heads, rows)
 
 
