@@ -536,7 +536,10 @@ def test_no_name_in_a_table_is_obeyed(shown: Shown) -> None:
     ranking["teachers"].append(broken)
     shows: list[tuple[Callable[[Any], None], dict[str, Any]]] = [
         (console.show_space, space),
-        (console.show_unified, named(UNIFIED) | {"classes": [EVIL], "out": EVIL, "soft_labels": EVIL, "report": EVIL}),
+        (
+            console.show_unified,
+            named(UNIFIED) | {"classes": [EVIL], "out": EVIL, "soft_labels": EVIL, "report": EVIL},
+        ),
         (console.show_clusters, CLUSTERS | {"out": EVIL, "report": EVIL}),
         (console.show_demo, DEMO | {"sentences": [EVIL]}),
         (show_ranking, ranking),

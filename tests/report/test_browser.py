@@ -36,7 +36,13 @@ FLAGS = (
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a model of twelve classes from two teachers, with names that are hard to show."""
     rng = np.random.default_rng(0)
-    names = [EVIL, "שלום", "🐈‍⬛", "a name that is long enough to be cut in drawings", *(f"class {k}" for k in range(8))]
+    names = [
+        EVIL,
+        "שלום",
+        "🐈‍⬛",
+        "a name that is long enough to be cut in drawings",
+        *(f"class {k}" for k in range(8)),
+    ]
     X, W = rng.normal(size=(200, 5)), rng.normal(size=(5, 12))
     truth = np.array(names, dtype=object)[(X @ W).argmax(axis=1)].astype(str)
     teachers = [

@@ -63,7 +63,9 @@ def example(name: str = "cat") -> Any:
 
 def test_everything_from_data_is_escaped() -> None:
     plain, evil = read(example()), read(example(EVIL))
-    names = [tag for tag in evil.tags if tag != "title"]  # a label that was cut keeps the whole name in a title
+    names = [
+        tag for tag in evil.tags if tag != "title"
+    ]  # a label that was cut keeps the whole name in a title
     assert names == [tag for tag in plain.tags if tag != "title"]
     assert evil.tags.count("script") == 1
     assert "".join(evil.text).count(EVIL) > 15
@@ -116,7 +118,11 @@ def test_tables_and_drawings_have_captions_that_name_them() -> None:
 def test_names_show_what_is_in_them(name: Any, shown: str) -> None:
     assert blocks.shown_name(name) == shown
     heads = [blocks.column("class", "name")]
-    parts = [blocks.table("t", heads, [[name]]), blocks.facts({name: name}), blocks.heat("h", [name], [name], [[1.0]])]
+    parts = [
+        blocks.table("t", heads, [[name]]),
+        blocks.facts({name: name}),
+        blocks.heat("h", [name], [name], [[1.0]]),
+    ]
     render_page(blocks.page("t", "l", [], [blocks.section("s", "", *parts)])).encode()
 
 
@@ -150,12 +156,16 @@ def test_a_bad_path_is_refused_before_work(tmp_path: Path) -> None:
 
 def test_without_jinja_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jinja2", None)
-    with pytest.raises(MissingDependencyError, match=r"A report needs jinja2: pip install 'consilience\[report\]'"):
+    with pytest.raises(
+        MissingDependencyError, match=r"A report needs jinja2: pip install 'consilience\[report\]'"
+    ):
         check_report(tmp_path / "r.html")
 
 
 def test_values_read_as_people_write_them() -> None:
-    heads = [blocks.column(title, form) for title, form in zip("abc", ("count", "percent", "place"), strict=True)]
+    heads = [
+        blocks.column(title, form) for title, form in zip("abc", ("count", "percent", "place"), strict=True)
+    ]
     part = blocks.table("numbers", heads, [[1234, 0.12345, 1234], [None, None, 0]])
     text = " ".join(read(blocks.page("t", "l", [], [blocks.section("s", "", part)])).text)
     assert "1,234 12.3% 1234" in " ".join(text.split())

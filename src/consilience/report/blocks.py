@@ -106,7 +106,9 @@ def facts(pairs: Mapping[str, Any]) -> Block:
     """Return names and facts; those without a fact are left out."""
     return {
         "kind": "facts",
-        "pairs": [[shown_name(name), visible(str(fact))] for name, fact in pairs.items() if fact not in (None, "")],
+        "pairs": [
+            [shown_name(name), visible(str(fact))] for name, fact in pairs.items() if fact not in (None, "")
+        ],
     }
 
 

@@ -49,13 +49,14 @@ def hard_rows_section(
     space, Q = unified.label_space_, unified.soft_labels_
     own = proba is not None and len(proba) == len(logits)  # the teachers answered about X, too
     believed = proba if own else None if Q is None else Q[rows]
+    every = np.flatnonzero(unified._covered) if proba is None else np.arange(len(proba))
     parts = []
     if believed is not None:
         parts.append(_contradictions(logits, believed, rows, which, space, with_student=own))
     if proba is not None:
-        parts.append(_least_sure("Rows that the model is least sure of", proba, space))
+        parts.append(_least_sure("Rows that the model is least sure of", proba, every, space))
     elif Q is not None:
-        parts.append(_least_sure("Rows whose soft labels are least sure", Q, space))
+        parts.append(_least_sure("Rows whose soft labels are least sure", Q, every, space))
     if proba is not None and codes is not None:
         parts.append(_sure_and_wrong(proba, codes, space))
     text = (
@@ -69,12 +70,10 @@ def hard_rows_section(
 def _contradictions(
     logits: Floats, believed: Floats, rows: Ints, which: str, space: LabelSpace, *, with_student: bool
 ) -> Block:
-    known = np.isfinite(believed[:, 0])
-    found = compare_decisions(logits[known], believed[known], space, len(logits))
-    places = rows[known]
+    found = compare_decisions(logits, believed, space, len(logits))
     cells = [
         [
-            int(places[row.row]),
+            int(rows[row.row]),
             row.one,
             row.one_says,
             row.one_sure,
@@ -96,12 +95,11 @@ def _contradictions(
     return table("Contradictions, worst first", heads, cells[:MOST_ROWS], note=note)
 
 
-def _least_sure(caption: str, proba: Floats, space: LabelSpace) -> Block:
-    """Return the rows with the smallest probability of their likeliest class."""
-    top = np.where(np.isfinite(proba[:, 0]), proba.max(axis=1), np.inf)
-    order = np.argsort(top, kind="stable")[:MOST_ROWS]
+def _least_sure(caption: str, proba: Floats, rows: Ints, space: LabelSpace) -> Block:
+    """Return those of some rows with the smallest probability of their likeliest class."""
+    order = rows[np.argsort(proba.max(axis=1)[rows], kind="stable")[:MOST_ROWS]]
     cells: list[list[Any]] = []
-    for row in order[np.isfinite(top[order])].tolist():
+    for row in order.tolist():
         best = np.argsort(-proba[row], kind="stable")[:2]
         names = [space.classes[k].item() for k in best]
         shares = [float(proba[row, k]) for k in best]

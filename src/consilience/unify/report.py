@@ -97,7 +97,7 @@ def unified_page(
         if space.n_teachers > 1
         else "A classifier from one teacher",
         f"A {student_name(unified.student_)} that knows {counted(space.n_classes, 'class')}, learnt from "
-        f"{counted(space.n_teachers, 'teacher')} and {unified._n_rows:,} rows without looking at anyone's "
+        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows without looking at anyone's "
         "training "
         "data.",
         _figures(unified, basis, view),
@@ -107,10 +107,10 @@ def unified_page(
 
 def _kept(unified: Unifier) -> Basis:
     """Return what `fit` kept."""
-    rows = spread_out(np.arange(unified._n_rows), REFERENCE_ROWS)
+    rows = spread_out(np.arange(len(unified._covered)), REFERENCE_ROWS)
     which = (
-        f"{len(rows):,} of the {unified._n_rows:,} rows of fit"
-        if len(rows) < unified._n_rows
+        f"{len(rows):,} of the {len(unified._covered):,} rows of fit"
+        if len(rows) < len(unified._covered)
         else "the rows of fit"
     )
     return Basis(unified._reference, rows, which, None, None, [])
@@ -164,14 +164,17 @@ def _evaluated(unified: Unifier, X: Any, y: Any, basis: Basis, labels_only: Labe
 
 def _figures(unified: Unifier, basis: Basis, view: Mapping[str, Any] | None) -> list[tuple[str, str]]:
     space, Q = unified.label_space_, unified.soft_labels_
+    n_groups = len(space.components())
     figures = [
         (f"{space.n_teachers:,}", "teacher" if space.n_teachers == 1 else "teachers"),
         (f"{space.n_classes:,}", "classes"),
-        (f"{unified._n_rows:,}", "unlabelled rows"),
-        (f"{len(space.components()):,}", "component" if len(space.components()) == 1 else "components"),
+        (f"{len(unified._covered):,}", "unlabelled rows"),
+        (f"{n_groups:,}", "component" if n_groups == 1 else "components"),
     ]
     if Q is not None:
-        figures.append((percent(float(np.nanmean(Q.max(axis=1)))), "mean confidence of the soft labels"))
+        figures.append(
+            (percent(float(Q.max(axis=1)[unified._covered].mean())), "mean confidence of the soft labels")
+        )
     if basis.proba is not None:
         figures.append((percent(float(basis.proba.max(axis=1).mean())), "mean confidence of the model"))
     if view is not None:
@@ -181,7 +184,11 @@ def _figures(unified: Unifier, basis: Basis, view: Mapping[str, Any] | None) -> 
 
 def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
     """Return what a reader should know first, if there is anything."""
-    lines = list(basis.remarks)
+    lines, n_uncovered = list(basis.remarks), int((~unified._covered).sum())
+    if n_uncovered:
+        lines.append(
+            f"Every teacher abstained on {n_uncovered:,} rows of fit; the student did not see these."
+        )
     groups = unified.label_space_.components()
     if len(groups) > 1:
         lines.append(
@@ -192,7 +199,7 @@ def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
     silent_teachers = [
         name
         for name, count in zip(unified.label_space_.names, unified.n_abstentions_, strict=True)
-        if count == unified._n_rows
+        if count == len(unified._covered)
     ]
     if silent_teachers:
         lines.append(f"These teachers answered on no row: {shorten(silent_teachers)}.")

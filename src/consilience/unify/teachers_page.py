@@ -74,7 +74,7 @@ def _components_in_words(groups: list[Any]) -> str:
 
 
 def _teacher_table(unified: Unifier, mask: Any, logits: Floats) -> Block:
-    space, n = unified.label_space_, unified._n_rows
+    space, n = unified.label_space_, len(unified._covered)
     alone = mask.sum(axis=1) == 1
     sure = [_mean_confidence(logits[:, space.block(i)]) for i in range(space.n_teachers)]
     rows = [
@@ -177,6 +177,8 @@ def _pair_table(found: TeacherAgreement, space: LabelSpace) -> Block:
 def soft_label_section(unified: Unifier, proba: Floats | None) -> Block:
     """Return how sure the soft labels are, what was pooled, and the balance of classes before and after."""
     Q, space = unified.soft_labels_, unified.label_space_
+    if Q is not None and not unified._covered.all():
+        Q = Q[unified._covered]  # nothing is known about the others
     pool = unified.pool_weights_ or {}
     near = unified.neighbor_weight_
     told = facts(
@@ -203,8 +205,7 @@ def soft_label_section(unified: Unifier, proba: Floats | None) -> Block:
 
 
 def _binned(proba: Floats) -> list[int]:
-    top = proba.max(axis=1)
-    counts: list[int] = np.histogram(top[np.isfinite(top)], bins=BINS, range=(0, 1))[0].tolist()
+    counts: list[int] = np.histogram(proba.max(axis=1), bins=BINS, range=(0, 1))[0].tolist()
     return counts
 
 
@@ -219,7 +220,7 @@ def _balance_table(Q: Floats | None, unified: Unifier, space: LabelSpace) -> Blo
     columns: list[Any] = [space.classes.tolist(), mask.sum(axis=1).tolist(), known_by]
     order = np.argsort(mask.sum(axis=1), kind="stable")
     if Q is not None:
-        shares = np.nanmean(Q, axis=0)
+        shares = Q.mean(axis=0)
         heads.append(column("share", "percent", bar=True))
         columns.append(shares.tolist())
         order = np.argsort(shares, kind="stable")

@@ -263,7 +263,7 @@ class Unifier(Inspection, StudentClassifier):
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
-        self._reference, self._n_rows = reference_rows(scored.logits), len(scored.logits)
+        self._reference, self._covered = reference_rows(scored.logits), scored.covered
         self._temperature = self.resolved_temperature
         self._about = self._describe()
         self._keep_student(student, X, read)
