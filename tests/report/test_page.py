@@ -111,7 +111,7 @@ def test_tables_and_drawings_have_captions_that_name_them() -> None:
         ("\ud800", "\\ud800"),
         ("", "''"),
         ("🐈\u200d⬛", "🐈\u200d⬛"),
-        ("می\u200cخواهم", "می\u200cخواهم"),
+        ("x\u200cy", "x\u200cy"),
         (3.5, "3.5"),
     ],
 )

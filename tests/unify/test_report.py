@@ -216,9 +216,10 @@ def test_suggested_aliases_are_those_of_suggest_aliases() -> None:
     rng = np.random.default_rng(0)
     W, X = rng.normal(size=(6, 5)), rng.normal(size=(600, 6))
     one, other = ["ant", "bee", "cat", "dog", "elk"], ["ant", "bee", "chat", "chien", "elk"]
+    noisy = [W + 0.05 * rng.normal(size=W.shape) for _ in range(2)]
     teachers = [
-        as_teacher(lambda A, V=W + 0.05 * rng.normal(size=W.shape): 3 * A @ V, names, name, output="logits")
-        for name, names in (("english", one), ("french", other))
+        as_teacher(lambda A, V=V: 3 * A @ V, names, name, output="logits")
+        for V, name, names in zip(noisy, ("english", "french"), (one, other), strict=True)
     ]
     found = suggest_aliases(teachers, X)
     assert found.same_class
@@ -279,8 +280,8 @@ def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
     unified = Unifier(teachers, "logistic", cache=tmp_path / "secret", random_state=7).fit(case["fitted"])
     text = json.dumps(unified_page(unified))
     assert "secret" not in text
-    (seed,) = [pair for section in unified_page(unified)["sections"] for block in section["blocks"]
-               if block["kind"] == "facts" for pair in block["pairs"] if pair[0] == "random_state"]  # fmt: skip
+    parts = [block for section in unified_page(unified)["sections"] for block in section["blocks"]]
+    (seed,) = [pair for block in parts for pair in block.get("pairs", ()) if pair[0] == "random_state"]
     assert seed == ["random_state", "7"]
 
 
