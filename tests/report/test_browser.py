@@ -85,7 +85,10 @@ def classes_table(browser: Any) -> tuple[Any, Any]:
 
 
 def column(browser: Any, table: Any, place: int) -> list[str]:
-    script = "return [...arguments[0].tBodies[0].rows].filter(r => !r.hidden).map(r => r.cells[arguments[1]].textContent)"
+    script = (
+        "return [...arguments[0].tBodies[0].rows].filter(r => !r.hidden)"
+        ".map(r => r.cells[arguments[1]].textContent)"
+    )
     return list(browser.execute_script(script, table, place))
 
 

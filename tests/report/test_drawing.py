@@ -64,7 +64,7 @@ def test_dots_lie_in_the_order_of_their_values() -> None:
     tree = parsed(blocks.dots("accuracy", ["model", "other"], rows))
     whiskers = [node.get("d") or "" for node in tree.iter("path") if "whisker" in (node.get("class") or "")]
     assert len(whiskers) == 2  # a value without an interval has none
-    (circle,) = [node for node in list(tree.iter("circle"))[:1]]
+    circle = next(tree.iter("circle"))
     low, high = re.findall(r"M([\d.]+) .*H([\d.]+)", whiskers[0])[0]
     assert float(low) < float(circle.get("cx") or 0) < float(high)
     assert {"a", "b", "model", "other"} <= set(texts(tree))

@@ -97,8 +97,7 @@ def unified_page(
         if space.n_teachers > 1
         else "A classifier from one teacher",
         f"A {student_name(unified.student_)} that knows {counted(space.n_classes, 'class')}, learnt from "
-        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows without looking at anyone's "
-        "training "
+        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows, without anyone's training "
         "data.",
         _figures(unified, basis, view),
         sections,
