@@ -27,6 +27,7 @@ from consilience.report.blocks import (
     versions,
 )
 from consilience.report.page import check_report, write_page
+from consilience.report.tables import least_sure, setting
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -156,38 +157,18 @@ def _agreement_section(
 def _row_section(found: Found) -> Block | None:
     if found.proba is None or found.proba.shape[1] < 2:
         return None
-    order = np.argsort(found.proba.max(axis=1), kind="stable")[:MOST_ROWS]
-    cells = []
-    for row in order.tolist():
-        best = np.argsort(-found.proba[row], kind="stable")[:2]
-        cells.append(
-            [
-                row,
-                int(best[0]),
-                float(found.proba[row, best[0]]),
-                int(best[1]),
-                float(found.proba[row, best[1]]),
-            ]
-        )
-    heads = [
-        column("row", "place"),
-        column("cluster", "place"),
-        column("probability", "percent", bar=True),
-        column("or cluster", "place"),
-        column("its", "percent"),
-    ]
+    every, clusters = np.arange(len(found.proba)), list(range(found.proba.shape[1]))
+    rows = least_sure("Rows between two clusters", found.proba, every, clusters, MOST_ROWS, "place")
     return section(
         "Which rows are hard?",
         "Rows are known by their position, counted from 0.",
-        table("Rows between two clusters", heads, cells),
+        rows,
     )
 
 
 def _settings_section(model: CollisionClustering) -> Block:
-    told = {
-        name: value
-        if isinstance(value, bool | int | float | str)
-        else getattr(value, "__name__", type(value).__name__)
+    told: dict[str, Any] = {
+        name: setting(value)
         for name, value in model.get_params(deep=False).items()
         if name not in _UNTOLD and value is not None
     }

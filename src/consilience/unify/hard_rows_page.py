@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from consilience._words import shorten
 from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import LabelSpace
 from consilience.report.blocks import Block, column, section, table
+from consilience.report.tables import least_sure
 from consilience.unify.aliases import find_suggestions
 from consilience.unify.explain import compare_decisions
 from consilience.unify.suggestions import MOST_NAMES, AliasSuggestions
@@ -50,13 +51,14 @@ def hard_rows_section(
     own = proba is not None and len(proba) == len(logits)  # the teachers answered about X, too
     believed = proba if own else None if Q is None else Q[rows]
     every = np.flatnonzero(unified._covered) if proba is None else np.arange(len(proba))
+    names = space.classes.tolist()
     parts = []
     if believed is not None:
         parts.append(_contradictions(logits, believed, rows, which, space, with_student=own))
     if proba is not None:
-        parts.append(_least_sure("Rows that the model is least sure of", proba, every, space))
+        parts.append(least_sure("Rows that the model is least sure of", proba, every, names, MOST_ROWS))
     elif Q is not None:
-        parts.append(_least_sure("Rows whose soft labels are least sure", Q, every, space))
+        parts.append(least_sure("Rows whose soft labels are least sure", Q, every, names, MOST_ROWS))
     if proba is not None and codes is not None:
         parts.append(_sure_and_wrong(proba, codes, space))
     text = (
@@ -93,26 +95,6 @@ def _contradictions(
         f"Of {which}."
     )
     return table("Contradictions, worst first", heads, cells[:MOST_ROWS], note=note)
-
-
-def _least_sure(caption: str, proba: Floats, rows: Ints, space: LabelSpace) -> Block:
-    """Return those of some rows with the smallest probability of their likeliest class."""
-    order = rows[np.argsort(proba.max(axis=1)[rows], kind="stable")[:MOST_ROWS]]
-    cells: list[list[Any]] = []
-    for row in order.tolist():
-        best = np.argsort(-proba[row], kind="stable")[:2]
-        names = [space.classes[k].item() for k in best]
-        shares = [float(proba[row, k]) for k in best]
-        second = [names[1], shares[1]] if len(best) > 1 else [None, None]
-        cells.append([row, names[0], shares[0], *second])
-    heads = [
-        column("row", "place"),
-        column("likeliest", "name"),
-        column("probability", "percent", bar=True),
-        column("next", "name"),
-        column("its", "percent"),
-    ]
-    return table(caption, heads, cells)
 
 
 def _sure_and_wrong(proba: Floats, codes: Ints, space: LabelSpace) -> Block:

@@ -19,6 +19,7 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import BETWEEN_GROUPS
 from consilience.report.blocks import Block, column, facts, page, remarks, section, table, versions
 from consilience.report.page import check_report, write_page
+from consilience.report.tables import setting
 from consilience.students.estimator import student_name
 from consilience.unify.calibration import divide_by_temperatures
 from consilience.unify.evaluate import LabelsOnly, ask, evaluate_unifier
@@ -96,9 +97,9 @@ def unified_page(
         f"One classifier out of {space.n_teachers}"
         if space.n_teachers > 1
         else "A classifier from one teacher",
-        f"A {student_name(unified.student_)} that knows {counted(space.n_classes, 'class')}, learnt from "
-        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows, without anyone's training "
-        "data.",
+        f"A {student_name(unified.student_)} that knows {counted(space.n_classes, 'class')}. It learnt from "
+        f"{counted(space.n_teachers, 'teacher')} and {len(unified._covered):,} rows, without the teachers' "
+        "training data.",
         _figures(unified, basis, view),
         sections,
     )
@@ -208,7 +209,7 @@ def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
 def _settings_section(unified: Unifier) -> Block:
     """Return settings, versions, seed and seconds. Nothing in it names a place on a disk."""
     told: dict[str, Any] = {
-        name: _setting(value)
+        name: setting(value)
         for name, value in unified.get_params(deep=False).items()
         if name not in _UNTOLD and value is not None
     }
@@ -231,10 +232,3 @@ def _settings_section(unified: Unifier) -> Block:
         if aliases
         else None,
     )
-
-
-def _setting(value: Any) -> str:
-    """Return a setting as text: numbers and words as they are, objects by the name of their class."""
-    if isinstance(value, bool | int | float | str | np.integer | np.floating):
-        return str(value)
-    return getattr(value, "__name__", type(value).__name__)
