@@ -108,7 +108,7 @@ CASES = [(name, options) for name, (_, _, table) in COMMANDS.items() for options
 # what these options do is seen in what a command reads, writes or shows: the other files test them
 SEEN_ELSEWHERE = {
     *("--teacher", "--data", "--labels", "--truth", "--test-data", "--test-labels", "--classes", "--embed"),
-    *("--out", "--soft-labels", "--csv", "--plot", "--save", "--json", "--compare"),
+    *("--out", "--soft-labels", "--csv", "--plot", "--save", "--json", "--compare", "--report"),
     *("--config", "--write-config", "--log"),
 }
 # the command shows progress, seeds itself, and writes out what None means for the last two
@@ -195,11 +195,12 @@ def test_without_options_a_command_does_what_the_library_does(
 BAD_VALUES = {
     "unify": ["--student tree", "--balance maybe", "--method mfp", "--train never", "--temperature 0",
               "--batch-size 0", "--seed -1", "--method ce --tol 0", "--method ce --max-iter 0",
-              "--soft-labels u.npz", "--test-data X.npy", "--test-labels y.npy"],
+              "--soft-labels u.npz", "--test-data X.npy", "--test-labels y.npy", "--report r.pdf",
+              "--report no/r.html"],
     "distil": ["--student tree", "--loss sink", "--cost dear", "--seed -1", "--out s.pkl", "--compare",
                "--test-data X.npy", "--test-labels y.npy"],
-    "rank": ["--csv r.txt", "--seed -1"],
-    "cluster": ["--out c.txt", "--seed -1", "--jobs 0"],
+    "rank": ["--csv r.txt", "--seed -1", "--report r.htm"],
+    "cluster": ["--out c.txt", "--seed -1", "--jobs 0", "--report r"],
     "demo": ["--seed -1", "--plot p.gif", "--save m.pkl"],
 }  # fmt: skip
 

@@ -147,6 +147,7 @@ UNIFIED: dict[str, Any] = {
     "seconds": {"scoring": 1.26, "soft labels": 0.04, "training": 12.0},
     "out": "u.onnx",
     "soft_labels": "q.npz",
+    "report": "[u].html",
 }
 
 
@@ -167,6 +168,7 @@ def test_unified(shown: Shown) -> None:
         accuracy     81.3% of 16 test rows
         model        u.onnx
         soft labels  q.npz
+        report       [u].html
         """
     )
 
@@ -174,7 +176,7 @@ def test_unified(shown: Shown) -> None:
 def test_unified_soft_labels_only(shown: Shown) -> None:
     plain = {"pool_weights": None, "method": "ce", "calibrated": False, "off_set": False, "balanced": False}
     plain |= {"neighbor_weight": 0.0}
-    absent = {"student": None, "accuracy": None, "n_test": 0, "out": None}
+    absent = {"student": None, "accuracy": None, "n_test": 0, "out": None, "report": None}
     assert shown(console.show_unified, UNIFIED | plain | absent) == cleandoc(
         """
          teacher   file   classes    abstains on
@@ -224,6 +226,7 @@ CLUSTERS: dict[str, Any] = {
     "n_iter": 17,
     "agreement": {"n_rows": 33, "accuracy": 0.8484, "nmi": 0.5126, "ari": -0.0314},
     "out": "[found].npy",
+    "report": None,
 }
 
 
@@ -533,8 +536,11 @@ def test_no_name_in_a_table_is_obeyed(shown: Shown) -> None:
     ranking["teachers"].append(broken)
     shows: list[tuple[Callable[[Any], None], dict[str, Any]]] = [
         (console.show_space, space),
-        (console.show_unified, named(UNIFIED) | {"classes": [EVIL], "out": EVIL, "soft_labels": EVIL}),
-        (console.show_clusters, CLUSTERS | {"out": EVIL}),
+        (
+            console.show_unified,
+            named(UNIFIED) | {"classes": [EVIL], "out": EVIL, "soft_labels": EVIL, "report": EVIL},
+        ),
+        (console.show_clusters, CLUSTERS | {"out": EVIL, "report": EVIL}),
         (console.show_demo, DEMO | {"sentences": [EVIL]}),
         (show_ranking, ranking),
         (show_distilled, named(DISTILLED) | {"classes": [EVIL], "out": EVIL}),

@@ -151,6 +151,11 @@ Aliases = Annotated[
 ]
 
 
+Report = Annotated[
+    Path | None, typer.Option(metavar="FILE.html", help="Also write one page to show: see docs/report.md.")
+]
+
+
 @app.callback()
 def _common(
     version: Annotated[
@@ -202,6 +207,14 @@ def measured(view: Mapping[str, Any]) -> dict[str, Any] | None:
     if view["accuracy"] is None:
         return None
     return {"accuracy": view["accuracy"], "n_rows": view["n_test"]}
+
+
+def check_report(path: Path | None) -> None:
+    """Raise if a report could not be written there."""
+    if path is not None:
+        from consilience.report.page import check_report
+
+        check_report(path, "--report")
 
 
 def fit_on(estimator: _Estimator, X: Any, y: Any, data: Path, who: str) -> _Estimator:

@@ -20,6 +20,7 @@ from consilience._words import counted, shorten, visible
 from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
+from consilience.students.estimator import student_name
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -188,8 +189,6 @@ def unifier_view(
     test : (X, y) or None
         Rows to measure the student's accuracy on.
     """
-    from consilience.students.provenance import student_name
-
     space = estimate.label_space
     student = getattr(unifier, "student_", None)
     truth = space.encode(test[1], "--test-labels") if test and student else np.empty(0, np.intp)
@@ -290,6 +289,7 @@ def show_unified(view: Mapping[str, Any]) -> None:
         else f"{100 * view['accuracy']:.1f}% of {view['n_test']} test rows",
         "model": view["out"],
         "soft labels": view["soft_labels"],
+        "report": view["report"],
     }
     out.print()
     out.print(facts_table(facts))
@@ -308,6 +308,8 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
     truth : (n,) array or None
         Classes to compare with; rows without one are left out.
     """
+    from consilience.collision.accuracy import cluster_agreement
+
     confidence = model.predict_proba(X).max(axis=1)
     labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known
     groups = [model.labels_ == k for k in range(model.n_clusters)]
@@ -330,24 +332,7 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
         "n_labels": int(labelled.sum()),
         "objective": model.objective_,
         "n_iter": model.n_iter_,
-        "agreement": None if truth is None else _agreement(truth, model.labels_),
-    }
-
-
-def _agreement(truth: Any, labels: Any) -> dict[str, Any]:
-    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-
-    from consilience.collision.accuracy import clustering_accuracy
-
-    found = read_labels(truth, where="--truth", at_least=0)
-    known, classes = found.known, found.codes[found.known]
-    if not known.any():
-        return {"n_rows": 0, "accuracy": None, "nmi": None, "ari": None}
-    return {
-        "n_rows": int(known.sum()),
-        "accuracy": clustering_accuracy(classes, labels[known]),
-        "nmi": float(normalized_mutual_info_score(classes, labels[known])),
-        "ari": float(adjusted_rand_score(classes, labels[known])),
+        "agreement": None if truth is None else cluster_agreement(truth, model.labels_, "--truth"),
     }
 
 
@@ -367,6 +352,7 @@ def show_clusters(view: Mapping[str, Any]) -> None:
         "rows": f"{view['n_rows']} of {counted(view['n_features'], 'feature')}",
         "loss": f"{view['loss']}, {view['objective']:.4f} after {counted(view['n_iter'], 'round')}",
         "clusters": view["out"],
+        "report": view["report"],
     }
     agreement = view["agreement"]
     if agreement and agreement["n_rows"]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import linear_sum_assignment
@@ -51,3 +53,25 @@ def clustering_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike) -> float
     counts = flat.reshape(len(classes), len(clusters))
     rows, columns = linear_sum_assignment(counts, maximize=True)
     return float(counts[rows, columns].sum() / known.sum())
+
+
+def cluster_agreement(truth: Any, labels: ArrayLike, where: str = "y") -> dict[str, Any]:
+    """Tell how well clusters (n,) agree with classes (n,); rows without a class are left out.
+
+    Examples
+    --------
+    >>> cluster_agreement(["cat", None, "dog"], [1, 0, 0])
+    {'n_rows': 2, 'accuracy': 1.0, 'nmi': 1.0, 'ari': 1.0}
+    """
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
+    found, clusters = read_labels(truth, where=where, at_least=0), np.asarray(labels)
+    known, classes = found.known, found.codes[found.known]
+    if not known.any():
+        return {"n_rows": 0, "accuracy": None, "nmi": None, "ari": None}
+    return {
+        "n_rows": int(known.sum()),
+        "accuracy": clustering_accuracy(classes, clusters[known]),
+        "nmi": float(normalized_mutual_info_score(classes, clusters[known])),
+        "ari": float(adjusted_rand_score(classes, clusters[known])),
+    }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -251,6 +253,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         """Return the probability of each cluster for each row (n, K)."""
         return np.asarray(softmax(self._logits(self._check_rows(X)), axis=1))
 
+    def report(self, path: str | os.PathLike[str], X: Any = None, y: Any = None) -> Path:
+        """Write the clusters as one page, an HTML file (docs/report.md): sizes, how sure, and hard rows of X.
+
+        With y (n,), the classes of the rows of X, it also tells how well clusters and classes agree.
+        """
+        from consilience.collision.report import write_report
+
+        return write_report(self, path, X, y)
+
     @property
     def _is_linear(self) -> bool:
         return isinstance(self.model, str)
@@ -469,14 +480,12 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
 def _warn_unless_settled(run: Run, plan: Schedule) -> None:
     if run.changed > plan.tol:
-        problem = (
-            f", with {run.changed:.2%} of rows changing their cluster in the last round (tol {plan.tol:.2%})"
-        )
+        share = f"{run.changed:.2%} of rows"
+        problem = f", with {share} changing their cluster in the last round (tol {plan.tol:.2%})"
         remedy = "Raise max_iter or tol."
     elif run.fell > plan.most_fall:
-        problem = (
-            f" while the objective still fell, by {run.fell:.2g} in the last round (tol {plan.most_fall:g})"
-        )
+        fall = f"{run.fell:.2g} in the last round (tol {plan.most_fall:g})"
+        problem = f" while the objective still fell, by {fall}"
         remedy = "Raise max_iter."
     else:
         return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import html
 import math
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from consilience._optional import require
@@ -151,6 +153,19 @@ class Ranking:
             for row in self.rows
         ]
         return pandas.DataFrame(records, index=pandas.RangeIndex(1, len(records) + 1, name="rank"))
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the ranking as one page, an HTML file that needs nothing else, and return its path.
+
+        Parameters
+        ----------
+        path : path
+            A file name that ends in ``.html``, in a folder that exists.
+        """
+        from consilience.rank.report import ranking_page
+        from consilience.report.page import check_report, write_page
+
+        return write_page(check_report(path), ranking_page(self.to_dict()))
 
     def __repr__(self) -> str:
         lines = [self._title(), *_printed(self)]

@@ -77,3 +77,11 @@ def _iterations(estimator: Any) -> int | None:
     last = estimator[-1] if isinstance(estimator, Pipeline) else estimator
     n_iter = getattr(last, "n_iter_", None)
     return None if n_iter is None else int(np.max(n_iter))
+
+
+def student_name(student: Any) -> str:
+    """Return what a fitted student is, in a word or two: the class of its model, or "torch network"."""
+    model = getattr(student, "estimator_", None)
+    if model is None:
+        return "torch network"
+    return type(model[-1] if hasattr(model, "steps") else model).__name__

@@ -10,6 +10,7 @@ from consilience._version import __version__
 from consilience.files.card import file_sha256
 from consilience.files.record import date_now, figures, jsonable
 from consilience.files.row_hash import rows_sha256
+from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
 
 _ELSEWHERE = ("teachers", "aliases", "progress")  # the first two have a place of their own
@@ -60,11 +61,3 @@ def describe_teacher(teacher: Teacher) -> dict[str, Any]:
         except OSError:  # gone since
             return {**about, "file": teacher.file.name, "sha256": None}
     return {**about, "fingerprint": teacher.fingerprint}
-
-
-def student_name(student: Any) -> str:
-    """Return what kind of model a fitted student is."""
-    model = getattr(student, "estimator_", None)
-    if model is None:
-        return "torch network"
-    return type(model[-1] if hasattr(model, "steps") else model).__name__

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -178,6 +180,13 @@ class Evaluation:
             beside = {f"model_{name}": value for name, value in _flat(row.model).items() if name != "n_rows"}
             records.append(about | _flat(row.other) | beside)
         return pandas.DataFrame(records)
+
+    def report(self, path: str | os.PathLike[str]) -> Path:
+        """Write the evaluation as one page, an HTML file that needs nothing else, and return its path."""
+        from consilience.report.page import check_report, write_page
+        from consilience.unify.evaluation_page import evaluation_page
+
+        return write_page(check_report(path), evaluation_page(self.to_dict()))
 
     def __repr__(self) -> str:
         lines = [*_headline(self), *_compared_lines(self), *_class_lines(self), *self.remarks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -141,7 +142,26 @@ def find_disagreements(unified: Unifier, X: Any, *, max_rows: int, logits: Array
     check_count("max_rows", max_rows)
     space, remarks = unified.label_space_, list[str]()
     packed = _ask(unified, X, logits, remarks)
-    proba = unified.predict_proba(X)
+    return compare_decisions(packed, unified.predict_proba(X), space, max_rows, remarks)
+
+
+def compare_decisions(
+    packed: Floats, proba: Floats, space: LabelSpace, max_rows: int, remarks: Sequence[str] = ()
+) -> Disagreements:
+    """Compare what teachers say with each other and with probabilities (n, L) over all classes.
+
+    Parameters
+    ----------
+    packed : (n, m) array
+        Packed logits, divided by the teachers' temperatures.
+    proba : (n, L) array
+        The student's.
+    space : LabelSpace
+    max_rows : int
+        List at most this many rows.
+    remarks : sequence of str
+        What to tell with the result.
+    """
     _, shares = block_softmax(packed, space.offsets, 1.0)
     contradicted = _contradictions(shares, proba, space)
     left = _left(shares, proba, space)
@@ -168,11 +188,12 @@ def _contradictions(shares: Floats, proba: Floats, space: LabelSpace) -> _Worst:
                 continue
             rows = np.flatnonzero(~np.isnan(shares[:, space.offsets[i]] + shares[:, space.offsets[j]]))
             p, q = (
-                _given(shares[rows][:, space.offsets[k] + columns]) for k, columns in ((i, in_i), (j, in_j))
+                _given(shares[np.ix_(rows, space.offsets[k] + columns)])
+                for k, columns in ((i, in_i), (j, in_j))
             )
             a, b, every = p.argmax(axis=1), q.argmax(axis=1), np.arange(len(rows))
             sure, as_sure = p[every, a], q[every, b]
-            mass = proba[rows][:, shared].sum(axis=1)
+            mass = proba[np.ix_(rows, shared)].sum(axis=1)
             severity = np.where(a != b, np.minimum(sure, as_sure) * mass, 0.0)
             worst.note(rows, severity, i, j, shared[a], shared[b], sure, as_sure)
     return worst
@@ -186,7 +207,7 @@ def _left(shares: Floats, proba: Floats, space: LabelSpace) -> _Worst:
         rows = np.flatnonzero(np.isin(decided, own) & ~np.isnan(shares[:, space.offsets[i]]))
         p, every = shares[rows, space.block(i)], np.arange(len(rows))
         a = p.argmax(axis=1)
-        mine = proba[rows][:, own]
+        mine = proba[np.ix_(rows, own)]
         mass = mine.sum(axis=1)
         sure = p[every, a]
         as_sure = mine.max(axis=1) / np.maximum(mass, np.finfo(float).tiny)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from numpy.typing import ArrayLike
+
+from consilience._validation import n_rows
+from consilience.students.truth import read_truth
 
 if TYPE_CHECKING:
     from consilience.unify.comparison import Comparison
@@ -17,6 +22,24 @@ if TYPE_CHECKING:
 
 class Inspection:
     """Methods of `Unifier` that look at it, and leave it as it is."""
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of rows whose class is predicted.
+
+        Parameters
+        ----------
+        X : array, sparse matrix, data frame or list
+            n rows.
+        y : (n,) sequence
+            Their classes; they may be aliases, as in `fit`. Rows without a label are left out. A class that
+            no teacher knows counts as an error.
+        sample_weight : (n,) array, optional
+            The weight of each row.
+        """
+        unified = cast("Unifier", self)
+        unified._check_fitted()
+        labels = read_truth(y, n_rows(X), unified.label_space_)
+        return labels.accuracy(unified.predict_proba(X).argmax(axis=1), sample_weight)
 
     def evaluate(
         self,
@@ -184,3 +207,41 @@ class Inspection:
         from consilience.unify.explain import find_disagreements
 
         return find_disagreements(cast("Unifier", self), X, max_rows=max_rows, logits=logits)
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        X: Any = None,
+        y: Any = None,
+        *,
+        labels_only: LabelsOnly = "auto",
+        logits: ArrayLike | None = None,
+    ) -> Path:
+        """Write one page to show: an HTML file that needs nothing else (docs/report.md).
+
+        It has who knows what, where teachers agree, how sure the soft labels are, the balance of classes,
+        hard rows, suggested aliases, settings and versions; with X and y also the evaluation. It holds names,
+        figures and positions of rows, never the rows themselves.
+
+        Parameters
+        ----------
+        path : path
+            A file name that ends in ``.html``, in a folder that exists.
+        X : array, sparse matrix, data frame or list, optional
+            n rows to report on. Teachers are asked about them once. Without X, the page is about what `fit`
+            kept: the soft labels, and the teachers' outputs for up to 2,000 rows.
+        y : (n,) sequence, optional
+            Labels of these rows, as in `evaluate`.
+        labels_only : {"auto", True, False}
+            Whether to train a student on these labels alone, for comparison; as in `evaluate`.
+        logits : (n, m) array, optional
+            The teachers' outputs for X, from `score_teachers`: then no teacher is asked.
+
+        Returns
+        -------
+        Path
+            Where the page is.
+        """
+        from consilience.unify.report import write_report
+
+        return write_report(cast("Unifier", self), path, X, y, labels_only=labels_only, logits=logits)

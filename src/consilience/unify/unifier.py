@@ -21,7 +21,6 @@ from consilience.students.estimator import Loss
 from consilience.students.loaded import load
 from consilience.students.make import make_student
 from consilience.students.training import encode_validation, fit_student
-from consilience.students.truth import read_truth
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
 from consilience.teachers.scoring.engine import score
@@ -265,28 +264,11 @@ class Unifier(Inspection, StudentClassifier):
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
         self.seconds_ = seconds
-        self._reference = reference_rows(scored.logits)
+        self._reference, self._covered = reference_rows(scored.logits), scored.covered
         self._temperature = self.resolved_temperature
         self._about = self._describe()
         self._keep_student(student, X, read)
         return self
-
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return the share of rows whose class is predicted.
-
-        Parameters
-        ----------
-        X : array, sparse matrix, data frame or list
-            n rows.
-        y : (n,) sequence
-            Their classes; they may be aliases, as in `fit`. Rows without a label are left out. A class that
-            no teacher knows counts as an error.
-        sample_weight : (n,) array, optional
-            The weight of each row.
-        """
-        self._check_fitted()
-        labels = read_truth(y, n_rows(X), self.label_space_)
-        return labels.accuracy(self.predict_proba(X).argmax(axis=1), sample_weight)
 
     def label_space(self) -> LabelSpace:
         """Return the label space of the teachers: its classes are the columns of what `estimate` returns."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from consilience.cli.app import Json, Quiet, app, fit_on
+from consilience.cli.app import Json, Quiet, Report, app, check_report, fit_on, text
 
 
 @app.command()
@@ -40,6 +40,7 @@ def cluster(
     jobs: Annotated[
         int, typer.Option(help="How many models to train at a time, if some classes have labels.")
     ] = 1,
+    report: Report = None,
     seed: Annotated[int, typer.Option(help="Makes the clusters reproducible.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -57,6 +58,7 @@ def cluster(
     from consilience.files import readers
 
     readers.check_target(out, (".npy", ".csv"), "--out")
+    check_report(report)
     check_count("seed", seed, at_least=0)
     check_count("n_jobs", jobs)
     rows = readers.read_rows(data, "--data")
@@ -77,5 +79,7 @@ def cluster(
         )
         fit_on(model, X, y, data, "The model")
     readers.write_clusters(out, model.labels_)
-    view = console.clusters_view(model, X, y, classes) | {"out": str(out)}
+    if report is not None:
+        model.report(report, X, classes)
+    view = console.clusters_view(model, X, y, classes) | {"out": str(out), "report": text(report)}
     (console.show_json if as_json else console.show_clusters)(view)

@@ -16,8 +16,10 @@ from consilience.cli.app import (
     Classes,
     Json,
     Quiet,
+    Report,
     Seed,
     app,
+    check_report,
     open_teachers,
 )
 
@@ -52,6 +54,7 @@ def evaluate(
     cache: Cache = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
+    report: Report = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -71,6 +74,7 @@ def evaluate(
     if student is not None:
         check_choice("student", student, STUDENTS)
     check_count("seed", seed, at_least=0)
+    check_report(report)
     X = readers.read_rows(data, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
     opened = open_teachers([model, *(teacher or [])], classes)
@@ -92,6 +96,8 @@ def evaluate(
             random_state=seed,
             where="--labels",
         )
+    if report is not None:
+        found.report(report)
     view = {"model": str(model), **found.to_dict(), "seed": seed}
     (console.show_json if as_json else show_evaluation)(view)
 

@@ -9,7 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
-from consilience.cli.app import Cache, Classes, Json, Quiet, Teachers, app, open_teachers
+from consilience.cli.app import (
+    Cache,
+    Classes,
+    Json,
+    Quiet,
+    Report,
+    Teachers,
+    app,
+    check_report,
+    open_teachers,
+)
 from consilience.exceptions import InvalidInputError
 
 BAR = 10  # characters of the longest bar
@@ -56,6 +66,7 @@ def rank(
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the ranking to a .csv file.")
     ] = None,
+    report: Report = None,
     seed: Annotated[int, typer.Option(help="Makes the intervals reproducible.")] = 0,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -75,6 +86,7 @@ def rank(
     from consilience.rank.rank import rank_teachers
 
     readers.check_target(csv_file, (".csv",), "--csv")
+    check_report(report)
     check_count("seed", seed, at_least=0)
     X = readers.read_rows(data, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
@@ -98,6 +110,8 @@ def rank(
         raise InvalidInputError(f"No teacher could be scored. {first['name']} {first['error']}")
     if csv_file is not None:
         write_ranking(csv_file, view)
+    if report is not None:
+        ranking.report(report)
     (console.show_json if as_json else show_ranking)(view)
 
 

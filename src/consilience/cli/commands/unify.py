@@ -15,12 +15,14 @@ from consilience.cli.app import (
     Classes,
     Json,
     Quiet,
+    Report,
     Seed,
     Student,
     Teachers,
     TestData,
     TestLabels,
     app,
+    check_report,
     check_test_options,
     fit_on,
     kind,
@@ -94,6 +96,7 @@ def unify(
     seed: Seed = 0,
     test_data: TestData = None,
     test_labels: TestLabels = None,
+    report: Report = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -122,6 +125,9 @@ def unify(
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data)
     check_test_options(test_data, test_labels)
+    check_report(report)
+    if report is not None and out is None:
+        raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
     X = readers.read_rows(data, "--data")
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
@@ -170,7 +176,9 @@ def unify(
         unifier.save(out, measured=measured(view))
     if soft_labels is not None and estimate.soft_labels is not None:
         readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
-    view |= {"out": text(out), "soft_labels": text(soft_labels)}
+    if report is not None:
+        unifier.report(report, *(test or ()), labels_only=False)
+    view |= {"out": text(out), "soft_labels": text(soft_labels), "report": text(report)}
     (console.show_json if as_json else console.show_unified)(view)
 
 
