@@ -113,7 +113,7 @@ def test_it_is_compared_evaluated_and_explained(story: Story) -> None:
 
 def test_the_saved_file_is_verified_and_loaded(story: Story) -> None:
     checks = json.loads(run("verify", story.folder / "unified.onnx", "--json").stdout)
-    assert checks["ok"]
+    assert checks["passed"]
     loaded = load(story.folder / "unified.onnx")
     assert loaded.classes_.tolist() == CLASSES
     assert loaded.feature_names_in_.tolist() == list(story.X.columns)
