@@ -58,7 +58,7 @@ def test_it_says_what_evaluate_says(folder: Path) -> None:
     expected = evaluate_model(
         opened[0], X, y, teachers=opened[1:], labels_only=True, student="logistic", random_state=0
     )
-    assert view == {"model": str(folder / "unified.onnx"), **expected.to_dict(), "seed": 0}
+    assert view == {"model": str(folder / "unified.onnx"), **expected.to_dict(), "seed": 0, "warnings": []}
     assert view["n_unlabelled"] == 2
     assert [row["kind"] for row in view["compared"]] == ["vote", "labels only", "teacher", "teacher"]
     shown = run("evaluate", folder / "unified.onnx", *files, *teachers).stdout

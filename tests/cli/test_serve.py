@@ -252,12 +252,12 @@ def test_a_stream_that_dies_leaves_the_old_file(
     X.assign(day=X["day"].astype(str).where(X.index != 50, "soon")).to_parquet(tmp_path / "late.parquet")
     batches: list[int] = []
     monkeypatch.setattr(
-        "consilience.cli.console.silent", lambda task, done, total: batches.append(done), raising=True
+        "consilience.cli.progress.silent", lambda task, done, total: batches.append(done), raising=True
     )
     for ending in ("csv", "parquet", "npy", "npz", "txt"):
         out = tmp_path / f"p.{ending}"
         out.write_bytes(b"old")
-        files = ("--data", tmp_path / "late.parquet", "--out", out, "--batch-size", 8)
+        files = ("--data", tmp_path / "late.parquet", "--out", out, "--batch-size", 8, "--quiet")
         result = run("predict", folder / "unified.onnx", *files)
         assert result.exit_code == 2
         assert "'day' holds" in result.stderr

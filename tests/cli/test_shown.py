@@ -517,7 +517,8 @@ def test_json_is_what_was_given_and_shows_control_characters(shown: Shown) -> No
             0.5,
             null,
             3
-          ]
+          ],
+          "warnings": []
         }
         """
     )
