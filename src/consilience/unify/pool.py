@@ -29,6 +29,8 @@ ESTIMATES = ("ranks", "mf-lf", "ce")
 MOST_ROWS = 2000
 MOST_SOLUTIONS = 10_000
 FEWEST_ROWS = 50
+# Packed logits that are solved at once, without some teacher: 32 MB.
+MOST_NUMBERS = 2**22
 # The weights lean towards equal ones as if by this many decisions.
 PRIOR = 20.0
 # Logits that differ by less, relative to their size, are ties.
@@ -63,10 +65,14 @@ class Pool:
     def logits(self, z: Floats, logits: Floats, layout: Layout, options: Options) -> Pooled:
         """Return pooled logits (k, L) from scores by rank and logits, (k, m) each."""
         estimates, groups, reached = estimate_all(z, logits, layout, options)
+        return Pooled(self.add(estimates, groups), groups, reached)
+
+    def add(self, estimates: Sequence[Floats], groups: Groups) -> Floats:
+        """Return pooled logits (k, L) from the unified logits (k, L) of each estimate."""
         U = sum(scale * u for scale, u in zip(self.scales, estimates, strict=True))
         if not _is_connected(groups):
             U = _share_by_ranks(U, estimates[0], groups)
-        return Pooled(self.sharpness * np.asarray(U), groups, reached)
+        return self.sharpness * np.asarray(U)
 
 
 def _share_by_ranks(U: Floats, ranks: Floats, groups: Groups) -> Floats:
@@ -117,8 +123,7 @@ def choose_pool(z: Floats, logits: Floats, layout: Layout, options: Options) -> 
     useful = units.max(axis=1) > 0
     weights = _agreement_weights(_decisions(z, logits, layout, options, scales), useful)
     pool = Pool(weights, weights[:, None] * scales)
-    sharpness = _sharpness(pool.logits(z, logits, layout, options), estimates, groups)
-    return replace(pool, sharpness=sharpness)
+    return replace(pool, sharpness=_sharpness(pool.add(estimates, groups), estimates, groups))
 
 
 def estimate_all(
@@ -154,26 +159,65 @@ def _decisions(
     """Leave each teacher out in turn, and set its decisions beside the others' estimates."""
     n_teachers = len(layout.offsets) - 1
     answers = ~np.isnan(logits[:, layout.offsets[:-1]])
-    found = []
+    asked = []
     for i in range(n_teachers):
-        block = slice(layout.offsets[i], layout.offsets[i + 1])
-        own, shared = layout.columns[block], _shared_classes(i, layout, np.asarray(answers.any(axis=0)))
+        shared = _shared_classes(i, layout, np.asarray(answers.any(axis=0)))
         rows = np.flatnonzero(answers[:, i] & np.delete(answers, i, axis=1).any(axis=1))
         rows = spread_out(rows, max(FEWEST_ROWS, MOST_SOLUTIONS // n_teachers))
-        if not shared or not len(rows):
-            continue
-        other_z, other_logits = z[rows], logits[rows]
-        other_z[:, block] = other_logits[:, block] = np.nan
+        if shared and len(rows):
+            asked.append(_LeftOut(i, shared, rows))
+    found = []
+    for part in _batches(asked, MOST_NUMBERS // logits.shape[1]):
+        where = np.concatenate([one.rows for one in part])
+        borders = np.cumsum([0, *(len(one.rows) for one in part)])
+        other_z, other_logits = z[where], logits[where]
+        for one, start, stop in zip(part, borders, borders[1:], strict=False):
+            block = slice(layout.offsets[one.teacher], layout.offsets[one.teacher + 1])
+            other_z[start:stop, block] = other_logits[start:stop, block] = np.nan
         estimates, groups, _ = estimate_all(other_z, other_logits, layout, options)
-        mass = softmax_by_component(estimates[0], groups.answered_as_one, groups.pattern)
-        scaled = np.stack([scale * u for scale, u in zip(scales, estimates, strict=True)])
-        for classes in shared:
-            names = own[classes]
-            there = np.flatnonzero(_connects(groups, names)[groups.pattern])
-            decided = _decide(logits[rows[there], block][:, classes])
-            weight = mass[there][:, names].sum(axis=1)
-            of_names = np.ascontiguousarray(scaled[:, there][:, :, names].transpose(0, 2, 1))
-            found.append(_Decisions(of_names, np.ascontiguousarray(decided.T), weight))
+        for one, start, stop in zip(part, borders, borders[1:], strict=False):
+            here = slice(start, stop)
+            own = groups._replace(pattern=groups.pattern[here])
+            scaled = np.stack([scale * u[here] for scale, u in zip(scales, estimates, strict=True)])
+            found += _compare(one, logits, layout, estimates[0][here], scaled, own)
+    return found
+
+
+class _LeftOut(NamedTuple):
+    """A teacher that is left out, the groups of its classes that others know, and rows to look at."""
+
+    teacher: int
+    shared: list[Ints]  # as positions in its block
+    rows: Ints
+
+
+def _batches(asked: Sequence[_LeftOut], most_rows: int) -> list[list[_LeftOut]]:
+    """Divide the teachers so that each part has about this many rows, or a single teacher."""
+    parts: list[list[_LeftOut]] = []
+    room = 0
+    for one in asked:
+        if room < len(one.rows):
+            parts.append([])
+            room = most_rows
+        parts[-1].append(one)
+        room -= len(one.rows)
+    return parts
+
+
+def _compare(
+    one: _LeftOut, logits: Floats, layout: Layout, ranks: Floats, scaled: Floats, groups: Groups
+) -> list[_Decisions]:
+    """Return the decisions of a teacher beside the scaled estimates (3, k, L) of the others."""
+    block = slice(layout.offsets[one.teacher], layout.offsets[one.teacher + 1])
+    mass = softmax_by_component(ranks, groups.answered_as_one, groups.pattern)
+    found = []
+    for classes in one.shared:
+        names = layout.columns[block][classes]
+        there = np.flatnonzero(_connects(groups, names)[groups.pattern])
+        decided = _decide(logits[one.rows[there], block][:, classes])
+        weight = mass[there][:, names].sum(axis=1)
+        of_names = np.ascontiguousarray(scaled[:, there][:, :, names].transpose(0, 2, 1))
+        found.append(_Decisions(of_names, np.ascontiguousarray(decided.T), weight))
     return found
 
 
@@ -250,8 +294,8 @@ def _deviations(U: Floats, groups: Groups, component: Ints) -> Floats:
     return np.where(deviations > 1e-12, deviations * largest, 0.0)
 
 
-def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> float:
-    """Return what to multiply pooled logits by, so that they are as sure as the ranks are on average.
+def _sharpness(U: Floats, estimates: Sequence[Floats], groups: Groups) -> float:
+    """Return what to multiply pooled logits U (k, L) by, so that they are as sure as the ranks on average.
 
     With few rows ranks say little. So the pool is never less sure than mf-lf at the paper's temperature.
     """
@@ -264,7 +308,7 @@ def _sharpness(pooled: Pooled, estimates: Sequence[Floats], groups: Groups) -> f
     goal = max(goal, certainty(estimates[1] / PAPER_TEMPERATURE, groups.component))
 
     def missing(log_sharpness: float) -> float:
-        return goal - certainty(np.exp(log_sharpness) * pooled.U, whole)
+        return goal - certainty(np.exp(log_sharpness) * U, whole)
 
     if missing(-LOG_SHARPEST) <= 0.0:
         return float(np.exp(-LOG_SHARPEST))
