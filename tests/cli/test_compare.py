@@ -51,10 +51,20 @@ def test_it_says_what_compare_says(folder: Path) -> None:
     ).to_dict()
     for row in (*view["rows"], *expected["rows"]):
         row["seconds"] = 0
-    assert view == expected | {"seed": 3}
+    assert view == expected | {"seed": 3, "warnings": []}
     assert view["criterion"] == "support"
     shown = run("compare", *files, *options, "--labels", folder / "y.npy").stdout
     assert "by accuracy, best first (150 rows of 3 classes)" in shown
+
+
+def test_classes_that_nobody_knows_are_remarked(folder: Path, tmp_path: Path) -> None:
+    y = np.load(folder / "y.npy")
+    y[:3] = 7
+    np.save(tmp_path / "y.npy", y)
+    files = ("-t", folder / "early.npz", "-t", folder / "late.npz", "--data", folder / "X.npy")
+    options = ("--method", "sd", "--quick", "--labels", tmp_path / "y.npy")
+    shown = " ".join(run("compare", *files, *options).stdout.split())
+    assert "1 class that nobody knows, whose rows count as errors: 7 (3 rows)." in shown
 
 
 @pytest.mark.parametrize(
@@ -86,6 +96,7 @@ VIEW: dict[str, Any] = {
     "current": "auto",
     "recommended": "ce, balanced",
     "recommendation": "Take [ce].",
+    "remarks": ["[x] is unknown."],
     "seed": 1,
     "rows": [
         settings(
@@ -113,6 +124,7 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
         *: your settings. The student is logistic. Figures are of rows that it has not seen.
         2 groups of classes share no teacher: agreement does not tell them apart.
+        [x] is unknown.
         [mine] failed: It [broke].
         Take [ce].
         """

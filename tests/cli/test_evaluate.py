@@ -58,7 +58,7 @@ def test_it_says_what_evaluate_says(folder: Path) -> None:
     expected = evaluate_model(
         opened[0], X, y, teachers=opened[1:], labels_only=True, student="logistic", random_state=0
     )
-    assert view == {"model": str(folder / "unified.onnx"), **expected.to_dict(), "seed": 0}
+    assert view == {"model": str(folder / "unified.onnx"), **expected.to_dict(), "seed": 0, "warnings": []}
     assert view["n_unlabelled"] == 2
     assert [row["kind"] for row in view["compared"]] == ["vote", "labels only", "teacher", "teacher"]
     shown = run("evaluate", folder / "unified.onnx", *files, *teachers).stdout
@@ -89,6 +89,16 @@ def test_unknown_labels_are_named_by_their_option(folder: Path, tmp_path: Path) 
     assert result.exit_code == 2
     assert "--labels" in result.output
     assert "rose" in result.output
+
+
+def test_a_class_that_nobody_knows_is_remarked(folder: Path, tmp_path: Path) -> None:
+    y = NAMES[load_iris(return_X_y=True)[1]].astype(object)
+    y[:3] = "rose"
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(y) + "\n")
+    files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
+    result = run("evaluate", folder / "unified.onnx", *files)
+    assert result.exit_code == 0, result.output
+    assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in result.stdout
 
 
 SIDES = [

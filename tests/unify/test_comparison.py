@@ -72,6 +72,25 @@ def test_figures_are_those_of_students_that_have_not_seen_the_rows(digits: Any, 
         assert low < row.accuracy < high
 
 
+def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
+    y = digits["y"][:200].copy()
+    options: Any = {"methods": ["sd"], "balance": [False], "calibrate": [None], "self_label": [False]}
+    unifier = Unifier(digits["teachers"], method="sd", balance=False, random_state=0)
+    before = unifier.compare(digits["X"][:200], y, **options).rows[0].accuracy
+    y[:7] = [10, 10, 10, 11, 12, 13, 14]
+    found = unifier.compare(digits["X"][:200], y, **options)
+    assert found.n_labels == 200
+    assert before - 7 / 200 <= found.rows[0].accuracy < before
+    assert found.remarks == (
+        "5 classes that nobody knows, whose rows count as errors: "
+        "10 (3 rows), 11 (1 row), 12 (1 row), 13 (1 row), 14 (1 row).",
+    )
+    assert found.remarks[0] in str(found)
+    part = unifier.compare(digits["X"][:200], y, max_rows=50, **options)  # rows 0, 4, 8...
+    assert part.n_labels == 50
+    assert "10 (1 row)" in part.remarks[0]
+
+
 def test_it_finds_the_naive_way_worst_without_labels(unlabelled: Any) -> None:
     assert unlabelled.rows[-1].name.startswith("sd")
     assert unlabelled.recommended.name == "auto, balanced"
@@ -202,7 +221,8 @@ def test_it_prints_and_exports(labelled: Any) -> None:
         ({"balance": ["no"]}, "balance='no' is unknown"),
         ({"calibrate": [True]}, "calibrate=True is unknown"),
         ({"max_rows": 2}, "max_rows=2 must be"),
-        ({"y": [0, 1]}, "y has 2 rows and X has 600"),
+        ({"y": [0, 1]}, "y has 2 labels and X has 600 rows"),
+        ({"y": [10] * 600}, r"y has 10 in row 0 \(600 such rows\), which is none of the classes"),
         ({"X": np.zeros((3, 64))}, "X has 3 rows; comparing needs"),
         ({"logits": np.zeros((2, 13))}, "logits have 2 rows"),
     ],

@@ -28,6 +28,7 @@ from consilience.exceptions import ConsilienceError, ConsilienceWarning, Invalid
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.students.make import holds_texts, make_student
+from consilience.students.truth import read_truth
 from consilience.unify.comparison import Comparison, Configuration
 from consilience.unify.methods import spread_out
 from consilience.unify.soft_labels import check_options, method_name
@@ -63,16 +64,16 @@ def compare_settings(
         raise InvalidInputError(f"X has {len(rows)} rows; comparing needs at least 4 to hold some out.")
     with _quiet():
         teachers, space = unified._open_teachers()
-    labels = np.full(n_rows(X), -1, dtype=np.intp) if y is None else space.encode(y)
-    if len(labels) != n_rows(X):
-        raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows(X)}.")
+    nothing = np.full(n_rows(X), -1) if y is None else y
+    truth = read_truth(nothing, n_rows(X), space, at_least=0, some_known=True)
     learner = _student(unified, student, X)
     packed = _ask(unified, teachers, space, X, rows, logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
     rows, packed = rows[answered], packed[answered]
-    X, labels = take_rows(X, rows), labels[rows]
+    X, truth = take_rows(X, rows), truth.of(rows)
+    labels = truth.labels
     current = _current(unified, space)
     settings = [current, *(s for s in grid if not _same(s, current))]
     decided, seconds, errors = _decide(unified, learner, X, packed, settings)
@@ -93,6 +94,7 @@ def compare_settings(
         int((labels >= 0).sum()),
         space.n_classes,
         len(space.components()),
+        () if truth.remark is None else (truth.remark,),
     )
 
 
