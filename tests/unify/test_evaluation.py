@@ -19,7 +19,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
-from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
 from consilience.exceptions import NotFittedError
@@ -28,24 +27,16 @@ from consilience.kernels.unify.packed import make_layout
 from consilience.unify.evaluate import Measured, assess, evaluate_model
 from consilience.unify.metrics import calibration_gaps
 
-SETS = {"low": [0, 1, 2, 3], "middle": [3, 4, 5, 6], "high": [6, 7, 8, 9, 0]}
-NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-
 
 @pytest.fixture(scope="module")
-def digits() -> dict[str, Any]:
+def digits(sites: Any, unified: Any) -> dict[str, Any]:
     """A unified model of three teachers, and labelled rows that it has not seen."""
-    X, y = load_digits(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    order = np.random.default_rng(0).permutation(len(X))
-    X, y = X[order], y[order]
-    teachers = {}
-    for i, (name, classes) in enumerate(SETS.items()):
-        part = slice(120 * i, 120 * (i + 1))
-        rows = np.isin(y[part], classes)
-        teachers[name] = LogisticRegression(max_iter=1000).fit(X[part][rows], NAMES[y[part][rows]])
-    unified = Unifier(teachers, "logistic", random_state=0).fit(X[360:1000])
-    return {"unified": unified, "teachers": teachers, "X": X[1000:1500], "y": NAMES[y[1000:1500]]}
+    return {
+        "unified": unified,
+        "teachers": sites["teachers"],
+        "X": sites["X_test"],
+        "y": sites["y_test"],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +101,7 @@ def test_the_interval_is_wilsons(digits: Any, level: float) -> None:
 def test_each_teacher_is_compared_on_its_own_classes(evaluation: Any, digits: Any) -> None:
     unified, X, y = digits["unified"], digits["X"], digits["y"]
     found = {row.name: row for row in evaluation.compared if row.kind == "teacher"}
-    assert list(found) == list(SETS)
+    assert list(found) == list(digits["teachers"])
     for name, model in digits["teachers"].items():
         rows = np.isin(y, model.classes_)
         assert found[name].n_classes == len(model.classes_)

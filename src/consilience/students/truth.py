@@ -98,6 +98,6 @@ def read_truth(
     """
     found = space.read(y, rows, where=where, at_least=at_least)
     if some_known and found.known.any() and found.codes[found.known].min() >= space.n_classes:
-        names = [found.classes[code] if code >= 0 else None for code in found.codes]  # y may be read only once
-        space.encode(names, where)  # raises, and says what was expected
+        # raises, and says what was expected; not of y itself, which may be an iterator
+        space.encode([found.classes[code] if code >= 0 else None for code in found.codes], where)
     return Truth(found.codes, tuple(found.classes.tolist()), space.n_classes)

@@ -34,7 +34,7 @@ class Configuration:
     interval : (float, float)
         Wilson's interval of the accuracy, for 95 %.
     seconds : float
-        How long both fits took.
+        How long both fits took, soft labels included.
     error : str or None
         Why there are no figures.
     """

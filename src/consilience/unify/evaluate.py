@@ -91,10 +91,8 @@ def evaluate_unifier(
     check_choice("teachers", teachers, (True, False))
     measured = _check(labels_only, n_folds, confidence, n_bins)
     space, progress = unified.label_space_, unified.progress or silent
-    packed = None if logits is None else check_packed_logits(logits, space)
+    packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
     labels = read_truth(y, n_rows(X), space, some_known=True)
-    if packed is not None and len(packed) != n_rows(X):
-        raise InvalidInputError(f"logits have {len(packed)} rows and X has {n_rows(X)}.")
     truth, known = labels.codes, labels.known
     remarks = [] if labels.remark is None else [labels.remark]
     if packed is not None and not known.all():

@@ -133,9 +133,7 @@ def _asked(unified: Unifier, X: Any, logits: ArrayLike | None) -> Basis:
             told,
         )
     else:
-        raw = check_packed_logits(logits, space)
-        if len(raw) != n:
-            raise InvalidInputError(f"logits have {len(raw)} rows and X has {n}.")
+        raw = check_packed_logits(logits, space, n)
     proba = unified.predict_proba(X)
     if np.isnan(raw[:, space.offsets[:-1]]).all():
         return _kept(unified)._replace(proba=proba, raw=raw, remarks=told)
