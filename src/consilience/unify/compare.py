@@ -227,7 +227,7 @@ def _sharing(settings: Sequence[Settings]) -> list[list[int]]:
 
 def _model(unified: Unifier, student: Any, chosen: Settings) -> Unifier:
     """Return an unfitted Unifier with the settings to compare."""
-    model = clone(unified).set_params(
+    model: Unifier = clone(unified).set_params(
         student=clone(student, safe=False),
         train="estimate",
         loss="cross-entropy" if chosen["self_label"] else unified.loss,
