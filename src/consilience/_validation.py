@@ -255,11 +255,13 @@ def check_sharpness(epsilon: float, cost: NDArray[np.float64]) -> float:
     return epsilon
 
 
-def check_packed_logits(logits: ArrayLike, space: LabelSpace, what: str = "logits") -> NDArray[np.float64]:
+def check_packed_logits(
+    logits: ArrayLike, space: LabelSpace, rows: int | None = None, *, what: str = "logits"
+) -> NDArray[np.float64]:
     """Return packed logits as a contiguous float64 array (n, m), or say what is wrong with them.
 
-    A teacher's block of a row is either finite or all NaN (the teacher abstains on that row). Messages call
-    them `what`.
+    A teacher's block of a row is either finite or all NaN (the teacher abstains on that row). If X has
+    `rows`, so must they. Messages call them `what`.
     """
     if not isinstance(space, LabelSpace):
         raise InvalidInputError(f"space is a {type(space).__name__}; give the LabelSpace of the teachers.")
@@ -278,6 +280,8 @@ def check_packed_logits(logits: ArrayLike, space: LabelSpace, what: str = "logit
         raise InvalidInputError(f"{what} cannot be read as numbers ({error}); {expected}.") from None
     if packed.ndim != 2 or packed.shape[1] != space.n_columns:
         raise InvalidInputError(f"{what} have shape {packed.shape}; {expected}.")
+    if rows is not None and len(packed) != rows:
+        raise InvalidInputError(f"{what} have {len(packed)} rows and X has {rows}.")
     finite = np.isfinite(packed)
     if finite.all():
         return packed

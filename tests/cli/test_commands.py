@@ -106,6 +106,24 @@ def test_test_rows_without_a_label_do_not_count(folder: Path, tmp_path: Path) ->
     known = y != ""
     assert view["n_test"] == known.sum() == 100
     assert view["accuracy"] == pytest.approx((guesses == y)[known].mean())
+    assert view["warnings"] == []
+
+
+def test_test_rows_of_a_class_that_nobody_knows_are_errors(folder: Path, tmp_path: Path) -> None:
+    y = np.load(folder / "y.npy").astype(object)
+    y[::3] = "rose"
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(y) + "\n")
+    files = ("-t", folder / "early.onnx", "-t", folder / "late.onnx", "--data", folder / "X.npy")
+    test = ("--test-data", folder / "X.npy", "--test-labels", tmp_path / "y.csv")
+    options = ("--out", tmp_path / "u.onnx", "--student", "logistic", "--report", tmp_path / "u.html")
+    view = json.loads(run("unify", *files, *test, *options, "--json").stdout)
+    teacher = as_teacher(tmp_path / "u.onnx")
+    guesses = teacher.classes[teacher.predict_logits(np.load(folder / "X.npy")).argmax(axis=1)]
+    assert view["n_test"] == 150
+    assert view["accuracy"] == pytest.approx((guesses == y).mean())
+    remark = "1 class that nobody knows, whose rows count as errors: 'rose' (50 rows)."
+    assert [warning["message"] for warning in view["warnings"]] == [f"--test-labels: {remark}"]
+    assert "whose rows count as errors" in (tmp_path / "u.html").read_text()
 
 
 def test_unify_keeps_what_teachers_say(folder: Path, tmp_path: Path) -> None:

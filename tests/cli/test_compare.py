@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
 
 pytest.importorskip("typer")
 
@@ -26,35 +24,32 @@ def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two teachers say about irises, the irises, and their names."""
-    root = tmp_path_factory.mktemp("files")
-    X, y = load_iris(return_X_y=True)
-    for stem, missing in (("early", 2), ("late", 0)):
-        model = LogisticRegression(max_iter=1000).fit(X[y != missing], y[y != missing])
-        np.savez(root / f"{stem}.npz", proba=model.predict_proba(X), classes=model.classes_)
-    np.save(root / "X.npy", X)
-    np.save(root / "y.npy", y)
-    return root
-
-
-def test_it_says_what_compare_says(folder: Path) -> None:
-    files = ("-t", folder / "early.npz", "-t", folder / "late.npz", "--data", folder / "X.npy")
+def test_it_says_what_compare_says(irises: Path) -> None:
+    files = ("-t", irises / "early.npz", "-t", irises / "late.npz", "--data", irises / "X.npy")
     options = ("--method", "auto", "--method", "sd", "--quick", "--seed", 3)
     result = run("compare", *files, *options, "--json")
     assert result.exit_code == 0, result.output
     view = json.loads(result.stdout)
-    unifier = Unifier([str(folder / "early.npz"), str(folder / "late.npz")], random_state=3)
+    unifier = Unifier([str(irises / "early.npz"), str(irises / "late.npz")], random_state=3)
     expected = unifier.compare(
-        np.load(folder / "X.npy"), methods=["auto", "sd"], calibrate=[None], self_label=[False]
+        np.load(irises / "X.npy"), methods=["auto", "sd"], calibrate=[None], self_label=[False]
     ).to_dict()
     for row in (*view["rows"], *expected["rows"]):
         row["seconds"] = 0
     assert view == expected | {"seed": 3, "warnings": []}
     assert view["criterion"] == "support"
-    shown = run("compare", *files, *options, "--labels", folder / "y.npy").stdout
+    shown = run("compare", *files, *options, "--labels", irises / "y.npy").stdout
     assert "by accuracy, best first (150 rows of 3 classes)" in shown
+
+
+def test_classes_that_nobody_knows_are_remarked(irises: Path, tmp_path: Path) -> None:
+    y = np.load(irises / "y.npy")
+    y[:3] = "rose"
+    np.save(tmp_path / "y.npy", y)
+    files = ("-t", irises / "early.npz", "-t", irises / "late.npz", "--data", irises / "X.npy")
+    options = ("--method", "sd", "--quick", "--labels", tmp_path / "y.npy")
+    shown = " ".join(run("compare", *files, *options).stdout.split())
+    assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in shown
 
 
 @pytest.mark.parametrize(
@@ -66,8 +61,8 @@ def test_it_says_what_compare_says(folder: Path) -> None:
         (["--labels", "none.npy"], "none.npy does not exist"),
     ],
 )
-def test_mistakes_are_one_sentence(folder: Path, options: list[str], message: str) -> None:
-    result = run("compare", "-t", folder / "early.npz", "--data", folder / "X.npy", *options)
+def test_mistakes_are_one_sentence(irises: Path, options: list[str], message: str) -> None:
+    result = run("compare", "-t", irises / "early.npz", "--data", irises / "X.npy", *options)
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
 
@@ -86,6 +81,7 @@ VIEW: dict[str, Any] = {
     "current": "auto",
     "recommended": "ce, balanced",
     "recommendation": "Take [ce].",
+    "remarks": ["[x] is unknown."],
     "seed": 1,
     "rows": [
         settings(
@@ -113,6 +109,7 @@ def test_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
 
         *: your settings. The student is logistic. Figures are of rows that it has not seen.
         2 groups of classes share no teacher: agreement does not tell them apart.
+        [x] is unknown.
         [mine] failed: It [broke].
         Take [ce].
         """

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris
-from sklearn.linear_model import LogisticRegression
 
 pytest.importorskip("typer")
 
@@ -22,27 +21,20 @@ from consilience.cli.commands import app
 from consilience.cli.commands.evaluate import show_evaluation
 from consilience.unify.evaluate import evaluate_model
 
-NAMES = np.array(["setosa", "versicolor", "virginica"])
-
 
 def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(irises: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A unified model, what its two teachers say, and labelled rows, two of them without a label."""
     pytest.importorskip("skl2onnx")
     root = tmp_path_factory.mktemp("files")
-    X, y = load_iris(return_X_y=True)
-    X, y = X.astype(np.float32), NAMES[y]
-    models = {}
-    for stem, missing in (("early", "virginica"), ("late", "setosa")):
-        models[stem] = LogisticRegression(max_iter=1000).fit(X[y != missing], y[y != missing])
-        np.savez(root / f"{stem}.npz", proba=models[stem].predict_proba(X), classes=models[stem].classes_)
-    Unifier(models, "logistic", random_state=0).fit(X).save(root / "unified.onnx")
-    np.save(root / "X.npy", X)
-    (root / "y.csv").write_text("label\n" + "\n".join(["", "", *y[2:]]) + "\n")
+    shutil.copytree(irises, root, dirs_exist_ok=True)
+    teachers = [root / "early.npz", root / "late.npz"]
+    Unifier(teachers, "logistic", random_state=0).fit(np.load(root / "X.npy")).save(root / "unified.onnx")
+    (root / "y.csv").write_text("label\n" + "\n".join(["", "", *np.load(root / "y.npy")[2:]]) + "\n")
     return root
 
 
@@ -52,7 +44,7 @@ def test_it_says_what_evaluate_says(folder: Path) -> None:
     result = run("evaluate", folder / "unified.onnx", *files, *teachers, "--student", "logistic", "--json")
     assert result.exit_code == 0, result.output
     view = json.loads(result.stdout)
-    X, y = np.load(folder / "X.npy"), NAMES[load_iris(return_X_y=True)[1]].astype(object)
+    X, y = np.load(folder / "X.npy"), np.load(folder / "y.npy").astype(object)
     y[:2] = None
     opened = [as_teacher(folder / name) for name in ("unified.onnx", "early.npz", "late.npz")]
     expected = evaluate_model(
@@ -89,6 +81,16 @@ def test_unknown_labels_are_named_by_their_option(folder: Path, tmp_path: Path) 
     assert result.exit_code == 2
     assert "--labels" in result.output
     assert "rose" in result.output
+
+
+def test_a_class_that_nobody_knows_is_remarked(folder: Path, tmp_path: Path) -> None:
+    y = np.load(folder / "y.npy").astype(object)
+    y[:3] = "rose"
+    (tmp_path / "y.csv").write_text("label\n" + "\n".join(y) + "\n")
+    files = ("--data", folder / "X.npy", "--labels", tmp_path / "y.csv")
+    result = run("evaluate", folder / "unified.onnx", *files)
+    assert result.exit_code == 0, result.output
+    assert "1 class that nobody knows, whose rows count as errors: 'rose' (3 rows)." in result.stdout
 
 
 SIDES = [

@@ -118,6 +118,7 @@ def test_reversed_test_rows_give_the_same_accuracy(folder: Path, tmp_path: Path)
         ("--test-data narrow.csv --test-labels y_test.csv", "narrow.csv lacks the column 'fever'"),
         ("--test-data test.csv --test-labels wrong.csv", "--test-labels"),
         ("--test-data test.csv --test-labels y.csv", r"expected (100,)"),
+        ("--test-data test.csv --test-labels plagues.csv", "--test-labels has 'plague' in row 0 (100 such"),
         ("--labels wrong.csv", "expected (200,)"),
         ("--labels unknown.csv", "plague"),
         ("--train backprop", "--train backprop estimates no soft labels"),
@@ -127,6 +128,7 @@ def test_faults_are_found_before_teachers_are_asked(
     words: str, expected: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "unknown.csv").write_text("label\n" + "plague\n" * 200)
+    (folder / "plagues.csv").write_text("label\n" + "plague\n" * 100)
 
     def asked(*_: Any) -> None:
         raise AssertionError("a teacher was asked")

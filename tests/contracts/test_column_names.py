@@ -102,24 +102,26 @@ def test_tables_of_other_libraries_have_names(library: str) -> None:
     np.testing.assert_allclose(model.predict_proba(table.select(NAMES[::-1])), expected, atol=1e-6)
 
 
-class TestSaved:
-    @pytest.fixture(params=["logistic", "torch"])
-    def model(self, request: pytest.FixtureRequest) -> Any:
-        pytest.importorskip("skl2onnx")
-        if request.param == "torch":
-            pytest.importorskip("torch")
-        return SoftLabelClassifier(request.param, random_state=0).fit(FRAME, y)
+@pytest.fixture(scope="module", params=["logistic", "torch"])
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that was fitted on the frame and saved, once for all tests."""
+    pytest.importorskip("skl2onnx")
+    if request.param == "torch":
+        pytest.importorskip("torch")
+    model = SoftLabelClassifier(request.param, random_state=0).fit(FRAME, y)
+    return Path(model.save(tmp_path_factory.mktemp("saved") / "model.onnx"))
 
-    def test_a_saved_model_knows_the_names(self, model: Any, tmp_path: Path) -> None:
+
+class TestSaved:
+    def test_a_saved_model_knows_the_names(self, path: Path) -> None:
         onnx = pytest.importorskip("onnx")
-        path = model.save(tmp_path / "model.onnx")
         assert list(read_card(card_path(path)).feature_names) == NAMES
         metadata = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
         assert json.loads(metadata["feature_names"]) == NAMES
         assert [entry.name for entry in onnx.load(path).graph.input] == ["X"]
 
-    def test_as_a_teacher_it_puts_columns_in_order(self, model: Any, tmp_path: Path) -> None:
-        teacher = as_teacher(model.save(tmp_path / "model.onnx"))
+    def test_as_a_teacher_it_puts_columns_in_order(self, path: Path) -> None:
+        teacher = as_teacher(path)
         expected = teacher.predict_logits(FRAME)
         np.testing.assert_array_equal(teacher.predict_logits(FRAME[NAMES[::-1]]), expected)
         np.testing.assert_array_equal(teacher.predict_logits(X), expected)
@@ -129,8 +131,8 @@ class TestSaved:
         with pytest.raises(TeacherError, match="has the unknown column 'a'"):
             teacher.predict_logits(FRAME.assign(a=0.0))
 
-    def test_a_unifier_of_saved_models_puts_columns_in_order(self, model: Any, tmp_path: Path) -> None:
-        teacher = as_teacher(model.save(tmp_path / "model.onnx"))
+    def test_a_unifier_of_saved_models_puts_columns_in_order(self, path: Path) -> None:
+        teacher = as_teacher(path)
         unified = Unifier([teacher], "logistic", random_state=0)
         np.testing.assert_array_equal(
             unified.score_teachers(FRAME[NAMES[::-1]]), unified.score_teachers(FRAME)

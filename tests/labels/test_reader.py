@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -131,6 +133,27 @@ def test_the_row_of_a_bad_label_is_data() -> None:
     ) as caught:
         read_labels(["a", "x", "x"], where="--labels", classes=["a", "b"])
     assert caught.value.row == 1
+
+
+@pytest.mark.parametrize(
+    ("y", "classes", "names", "codes"),
+    [
+        (["b", "z", None, "y", "B"], ["b", "a"], ["b", "a", "y", "z"], [0, 3, -1, 2, 0]),
+        ([1.0, np.nan, 7.0, -1], [0, 1], [0, 1, 7], [1, -1, 2, -1]),
+        ([-1, 2, 5], [-1, 2], [-1, 2, 5], [0, 1, 2]),
+        (["x"], [0, 1], [0, 1, "x"], [2]),
+        ([0, 1], [0, 1], [0, 1], [0, 1]),
+    ],
+)
+def test_other_classes_follow_those_that_are_listed(y: Any, classes: Any, names: Any, codes: Any) -> None:
+    found = read_labels(y, classes=classes, aliases={"B": "b"}, others=True)
+    assert found.classes.tolist() == names
+    assert found.codes.tolist() == codes
+
+
+def test_other_classes_may_not_look_like_measurements() -> None:
+    with pytest.raises(InvalidInputError, match="different numbers in 4 rows, as measurements have"):
+        read_labels([0.0, 1.5, 2.5, 3.5, 4.5], classes=[0, 1], others=True)
 
 
 def test_labels_are_as_many_as_rows_and_of_as_many_classes_as_asked() -> None:

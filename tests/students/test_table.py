@@ -51,7 +51,14 @@ def patients(n: int = 400, seed: int = 0) -> tuple[Any, np.ndarray]:
 
 
 FRAME, Y = patients()
+SEEN = 120  # rows to learn from where the export of forests takes long
 STUDENTS = ["logistic", "forest", "boosting", "mlp", "torch", None]
+
+
+@pytest.fixture(scope="module")
+def logistic() -> Any:
+    """A model of the whole frame."""
+    return SoftLabelClassifier("logistic").fit(FRAME, Y)
 
 
 def skip_without_torch(student: Any) -> None:
@@ -163,7 +170,7 @@ def test_students_learn_from_mixed_columns_and_save_what_was_fitted(student: Any
     skip_without_torch(student)
     onnx, ort = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     pytest.importorskip("skl2onnx")
-    model = SoftLabelClassifier(student, random_state=0).fit(FRAME[:300], Y[:300])
+    model = SoftLabelClassifier(student, random_state=0).fit(FRAME[:SEEN], Y[:SEEN])
     assert model.score(FRAME[300:], Y[300:]) > 0.75
     expected = model.predict_proba(FRAME)
     np.testing.assert_array_equal(model.predict_proba(FRAME[FRAME.columns[::-1]]), expected)
@@ -186,14 +193,13 @@ def test_students_learn_from_mixed_columns_and_save_what_was_fitted(student: Any
 
 
 @pytest.mark.parametrize("library", ["polars", "pyarrow"])
-def test_mixed_tables_of_other_libraries(library: str) -> None:
+def test_mixed_tables_of_other_libraries(library: str, logistic: Any) -> None:
     module = pytest.importorskip(library)
     table = module.from_pandas(FRAME) if library == "polars" else module.Table.from_pandas(FRAME)
-    model = SoftLabelClassifier("logistic").fit(FRAME, Y)
-    np.testing.assert_allclose(model.predict_proba(table), model.predict_proba(FRAME))
+    np.testing.assert_allclose(logistic.predict_proba(table), logistic.predict_proba(FRAME))
     again = SoftLabelClassifier("logistic").fit(table, Y)
-    assert again.encoding_ == model.encoding_
-    np.testing.assert_allclose(again.predict_proba(table), model.predict_proba(FRAME), atol=1e-6)
+    assert again.encoding_ == logistic.encoding_
+    np.testing.assert_allclose(again.predict_proba(table), logistic.predict_proba(FRAME), atol=1e-6)
 
 
 @pytest.mark.parametrize("student", ["logistic", "forest", "boosting"])
@@ -229,7 +235,7 @@ def test_an_export_that_is_wrong_for_missing_values_is_refused(tmp_path: Path) -
     """skl2onnx 1.20 sends missing values to the wrong side of a forest's splits."""
     pytest.importorskip("skl2onnx")
     rows = FRAME[["visits", "age"]].to_numpy()
-    model = SoftLabelClassifier("forest", random_state=0).fit(rows, Y)
+    model = SoftLabelClassifier("forest", random_state=0).fit(rows[:SEEN], Y[:SEEN])
     try:
         path = model.save(tmp_path / "model.onnx")
     except InvalidInputError as error:
@@ -259,11 +265,10 @@ def test_the_type_of_the_rows_is_kept(
     np.testing.assert_allclose(probabilities, model.predict_proba(images), atol=1e-5)
 
 
-def test_rows_of_a_mixed_table_may_come_without_names() -> None:
-    model = SoftLabelClassifier("logistic").fit(FRAME, Y)
-    np.testing.assert_allclose(model.predict_proba(FRAME.to_numpy()), model.predict_proba(FRAME))
+def test_rows_of_a_mixed_table_may_come_without_names(logistic: Any) -> None:
+    np.testing.assert_allclose(logistic.predict_proba(FRAME.to_numpy()), logistic.predict_proba(FRAME))
     with pytest.raises(InvalidInputError, match="X has 2 columns; the model was fitted on a table of 7"):
-        model.predict_proba(FRAME.to_numpy()[:, :2])
+        logistic.predict_proba(FRAME.to_numpy()[:, :2])
 
 
 def pipeline(columns: list[str]) -> Any:
@@ -279,6 +284,7 @@ def pipeline(columns: list[str]) -> Any:
 COLUMNS = ["age", "visits", "ward", "blood"]
 
 
+@pytest.fixture(scope="module")
 def sites() -> list[Any]:
     """Pipelines of three sites on the same frame, each for two classes."""
     return [
@@ -286,21 +292,21 @@ def sites() -> list[Any]:
     ]
 
 
-def test_teachers_get_the_frame_untouched() -> None:
+def test_teachers_get_the_frame_untouched(sites: Any) -> None:
     seen: list[Any] = []
 
     def watch(rows: Any) -> np.ndarray:
         seen.append(rows)
         return np.tile([0.0, 1.0], (len(rows), 1))
 
-    Unifier([*sites(), as_teacher(watch, ["flu", "cold"], output="logits")], "logistic").fit(FRAME)
+    Unifier([*sites, as_teacher(watch, ["flu", "cold"], output="logits")], "logistic").fit(FRAME)
     assert all(list(rows.columns) == list(FRAME.columns) for rows in seen)
     assert all((rows.dtypes == FRAME.dtypes).all() for rows in seen)
 
 
-def test_a_distiller_learns_from_a_mixed_frame() -> None:
+def test_a_distiller_learns_from_a_mixed_frame(sites: Any) -> None:
     labels = np.where(np.arange(len(Y)) < 60, Y, -1)
-    model = CrossTaskDistiller(sites()[:1], "logistic", check=False).fit(FRAME, labels)
+    model = CrossTaskDistiller(sites[:1], "logistic", check=False).fit(FRAME, labels)
     assert model.score(FRAME, Y) > 0.7
     assert model.encoding_ is not None
 
@@ -343,10 +349,9 @@ def test_a_saved_model_reads_values_that_it_never_saw(tmp_path: Path) -> None:
         np.testing.assert_allclose(got, model.predict_proba(rows), atol=2e-5)
 
 
-def test_a_saved_model_says_what_it_cannot_read(tmp_path: Path) -> None:
+def test_a_saved_model_says_what_it_cannot_read(logistic: Any, tmp_path: Path) -> None:
     pytest.importorskip("skl2onnx")
-    model = SoftLabelClassifier("logistic").fit(FRAME, Y)
-    teacher = as_teacher(model.save(tmp_path / "model.onnx"))
+    teacher = as_teacher(logistic.save(tmp_path / "model.onnx"))
     with pytest.raises(TeacherError, match=r"cannot read X: Column 'age' holds .* such as 'old'"):
         teacher.predict_logits(FRAME.assign(age="old"))
     with pytest.raises(TeacherError, match=r"takes a table of 7 columns, and X has shape \(5,\)"):

@@ -19,7 +19,6 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
-from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
 from consilience.exceptions import NotFittedError
@@ -28,24 +27,16 @@ from consilience.kernels.unify.packed import make_layout
 from consilience.unify.evaluate import Measured, assess, evaluate_model
 from consilience.unify.metrics import calibration_gaps
 
-SETS = {"low": [0, 1, 2, 3], "middle": [3, 4, 5, 6], "high": [6, 7, 8, 9, 0]}
-NAMES = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
-
 
 @pytest.fixture(scope="module")
-def digits() -> dict[str, Any]:
+def digits(sites: Any, unified: Any) -> dict[str, Any]:
     """A unified model of three teachers, and labelled rows that it has not seen."""
-    X, y = load_digits(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    order = np.random.default_rng(0).permutation(len(X))
-    X, y = X[order], y[order]
-    teachers = {}
-    for i, (name, classes) in enumerate(SETS.items()):
-        part = slice(120 * i, 120 * (i + 1))
-        rows = np.isin(y[part], classes)
-        teachers[name] = LogisticRegression(max_iter=1000).fit(X[part][rows], NAMES[y[part][rows]])
-    unified = Unifier(teachers, "logistic", random_state=0).fit(X[360:1000])
-    return {"unified": unified, "teachers": teachers, "X": X[1000:1500], "y": NAMES[y[1000:1500]]}
+    return {
+        "unified": unified,
+        "teachers": sites["teachers"],
+        "X": sites["X_test"],
+        "y": sites["y_test"],
+    }
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +101,7 @@ def test_the_interval_is_wilsons(digits: Any, level: float) -> None:
 def test_each_teacher_is_compared_on_its_own_classes(evaluation: Any, digits: Any) -> None:
     unified, X, y = digits["unified"], digits["X"], digits["y"]
     found = {row.name: row for row in evaluation.compared if row.kind == "teacher"}
-    assert list(found) == list(SETS)
+    assert list(found) == list(digits["teachers"])
     for name, model in digits["teachers"].items():
         rows = np.isin(y, model.classes_)
         assert found[name].n_classes == len(model.classes_)
@@ -339,9 +330,10 @@ def test_stored_outputs_for_other_rows_are_left_out(digits: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"y": ["zero"] * 3}, "y has 3 rows and X has 500"),
+        ({"y": ["zero"] * 3}, "y has 3 labels and X has 500 rows"),
         ({"y": [None] * 500}, "y has no labels"),
-        ({"y": ["ten"] * 500}, "ten"),
+        ({"y": ["ten"] * 500}, r"y has 'ten' in row 0 \(500 such rows\), which is none of the classes"),
+        ({"y": iter([3] * 500)}, "The labels are numbers and the classes are text"),
         ({"labels_only": "yes"}, "labels_only='yes' is unknown"),
         ({"n_bins": 0}, "n_bins=0 must be"),
         ({"n_folds": 1}, "n_folds=1 must be"),
@@ -381,6 +373,42 @@ def test_rows_of_a_class_that_the_model_does_not_know_are_errors() -> None:
     assert found.scores.accuracy == pytest.approx(2 / 3)
     assert [row.name for row in found.compared] == ["vote", "other"]
     assert found.compared[1].other.n_rows == 2
+
+
+def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
+    """As scikit-learn counts them: with a column of zeros for each such class."""
+    unified, X, y = digits["unified"], digits["X"], digits["y"].astype(object)
+    y[:30], y[30] = "ten", "eleven"
+    found = unified.evaluate(X, y)
+    classes = sorted([*unified.classes_, "ten", "eleven"])
+    proba = np.zeros((len(X), 12))
+    proba[:, np.searchsorted(classes, unified.classes_)] = unified.predict_proba(X)
+    agrees(found.scores, proba, y.astype(str), classes)
+    assert found.scores.accuracy == unified.score(X, y)
+    remark = "2 classes that nobody knows, whose rows count as errors: 'ten' (30 rows), 'eleven' (1 row)."
+    assert found.remarks == (remark,)
+    assert remark in str(found)
+    assert [row.name for row in found.by_class] == unified.classes_.tolist()
+    assert found.confusion.sum() == 469
+    guesses = unified.predict(X)
+    for row in found.by_class:
+        assert row.n_predicted == (guesses == row.name).sum()
+        assert row.precision == pytest.approx((y[guesses == row.name] == row.name).mean())
+    vote, alone, *teachers = found.compared
+    others = unified.evaluate(X[31:], y[31:], logits=unified.score_teachers(X[31:]), n_folds=5)
+    assert vote.other.n_rows == 500
+    assert vote.other.accuracy == pytest.approx(others.compared[0].other.accuracy * 469 / 500)
+    assert alone == others.compared[1]  # it is asked about the rest only, and learns nothing else
+    assert teachers == list(others.compared[2:])
+
+
+def test_a_vote_gives_no_share_to_a_class_that_nobody_knows() -> None:
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    logits, proba = np.array([[1.0, 0.0, 2.0, 0.0]] * 3), np.full((3, 3), 1 / 3)
+    beside = beside_teachers(logits, layout, proba, np.array([1, 3, 99]), 5)
+    np.testing.assert_allclose(beside.vote[2], [(1 + 1 / 3) / 3, 0, 0])
+    assert [tally.occurs.sum() for tally in beside.teachers] == [1, 1]
 
 
 def test_a_model_that_abstains_is_measured_where_it_answers() -> None:

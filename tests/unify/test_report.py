@@ -292,7 +292,7 @@ def test_mistakes_are_told_before_teachers_are_asked(case: Any, tmp_path: Path) 
         unified.report(tmp_path / "r.pdf", X)
     with pytest.raises(InvalidInputError, match="give their X, too"):
         unified.report(path, y=case["y"])
-    with pytest.raises(InvalidInputError, match="y has 3 rows and X has 200"):
+    with pytest.raises(InvalidInputError, match="y has 3 labels and X has 200 rows"):
         unified.report(path, X, case["y"][:3])
     with pytest.raises(InvalidInputError, match="logits have 2 rows and X has 200"):
         unified.report(path, X, logits=np.zeros((2, unified.label_space_.n_columns)))

@@ -21,6 +21,7 @@ from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 from consilience.students.estimator import student_name
+from consilience.students.truth import read_truth
 
 if TYPE_CHECKING:
     from consilience.collision.clustering import CollisionClustering
@@ -191,11 +192,11 @@ def unifier_view(
     """
     space = estimate.label_space
     student = getattr(unifier, "student_", None)
-    truth = space.encode(test[1], "--test-labels") if test and student else np.empty(0, np.intp)
-    known = truth >= 0
-    right = known[known]
+    accuracy, n_test = None, 0
     if test and student:
-        right = (space.encode(unifier.predict(test[0])) == truth)[known]
+        truth = read_truth(test[1], len(test[1]), space, where="--test-labels", at_least=0)
+        n_test = len(truth.codes)
+        accuracy = truth.accuracy(space.encode(unifier.predict(test[0]))) if n_test else None
     return {
         "teachers": [
             {
@@ -229,8 +230,8 @@ def unifier_view(
         "student": None if student is None else student_name(student),
         "encoding": encoding_view(unifier),
         "balanced": student is not None and unifier.class_weights_ is not None,
-        "accuracy": float(right.mean()) if len(right) else None,
-        "n_test": len(right),
+        "accuracy": accuracy,
+        "n_test": n_test,
         "seconds": estimate.seconds,
     }
 

@@ -44,6 +44,7 @@ def read_labels(
     classes: ArrayLike | None = None,
     aliases: Mapping[Any, Any] | None = None,
     at_least: int = 1,
+    others: bool = False,
 ) -> LabelCodes:
     """Return labels as positions in a list of classes, or say what is wrong with them.
 
@@ -63,6 +64,8 @@ def read_labels(
         Other names of these classes.
     at_least : int
         How many different classes y must have.
+    others : bool
+        Whether y may have labels that `classes` does not list. They follow the listed classes, sorted.
 
     Examples
     --------
@@ -71,6 +74,8 @@ def read_labels(
     (['cat', 'dog'], [1, -1, 0])
     >>> read_labels([-1, 3, 5]).codes.tolist()
     [-1, 0, 1]
+    >>> read_labels(["dog", "cow"], classes=["dog", "cat"], others=True).classes.tolist()
+    ['dog', 'cat', 'cow']
     """
     values, places = _distinct(y, where)
     if rows is not None and len(places) != rows:
@@ -85,16 +90,20 @@ def read_labels(
     known = [i for i, v in enumerate(values) if not _is_missing(v) and (i not in no_class or not minus_one)]
     _check_known(values, places, known, where)
     _check_enough([values[i] for i in known], at_least, where, minus_one)
-    if listed is None:
-        n_labelled = int(np.bincount(places, minlength=len(values))[known].sum())
-        listed = _sorted_names([values[i] for i in known], n_labelled, where, minus_one)
-        place = {name: i for i, name in enumerate(listed)}
     unknown = [i for i in known if values[i] not in place]
-    if unknown:
+    if listed is None or (others and unknown):
+        n_labelled = int(np.bincount(places, minlength=len(values))[unknown].sum())
+        found = _sorted_names([values[i] for i in unknown], n_labelled, where, minus_one)
+        place |= {name: i for i, name in enumerate(found, len(listed or ()))}
+        # as objects, since texts may follow numbers
+        names = np.asarray(found) if listed is None else np.array([*listed, *found], dtype=object)
+    elif unknown:
         raise _unknown_label(values, places, unknown, listed, where)
+    else:
+        names = np.asarray(listed)
     table = np.full(len(values), -1, dtype=np.intp)
     table[known] = [place[values[i]] for i in known]
-    return LabelCodes(np.asarray(listed), table[places])
+    return LabelCodes(names, table[places])
 
 
 def _distinct(y: Any, where: str) -> tuple[list[Any], NDArray[np.intp]]:

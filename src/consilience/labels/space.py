@@ -13,7 +13,7 @@ from consilience._components import connected_classes
 from consilience._words import counted, shorten
 from consilience.exceptions import DisconnectedWarning, LabelSpaceError
 from consilience.labels.names import apply_aliases, check_exact, class_list, kind_of, resolve_aliases
-from consilience.labels.reader import read_labels
+from consilience.labels.reader import LabelCodes, read_labels
 
 Disconnected = Literal["warn", "error", "ignore"]
 
@@ -148,6 +148,26 @@ class LabelSpace:
         slice(2, 4, None)
         """
         return slice(int(self.offsets[teacher]), int(self.offsets[teacher + 1]))
+
+    def read(
+        self, labels: Any, rows: int | None = None, *, where: str = "y", at_least: int = 1
+    ) -> LabelCodes:
+        """Return labels by `read_labels`. They may be aliases; classes that nobody knows follow `classes`.
+
+        Examples
+        --------
+        >>> LabelSpace([["a", "b"]]).read(["b", "z", None]).codes.tolist()
+        [1, 2, -1]
+        """
+        return read_labels(
+            labels,
+            rows,
+            where=where,
+            classes=self.classes,
+            aliases=self._aliases,
+            at_least=at_least,
+            others=True,
+        )
 
     def encode(self, labels: Iterable[Any], where: str = "y") -> NDArray[np.intp]:
         """Return the position of each label in `classes`, -1 where there is none.

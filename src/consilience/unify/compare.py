@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from consilience._progress import silent
+from consilience._tables import as_rows
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -28,9 +29,11 @@ from consilience.exceptions import ConsilienceError, ConsilienceWarning, Invalid
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.students.make import holds_texts, make_student
+from consilience.students.truth import read_truth
 from consilience.unify.comparison import Comparison, Configuration
 from consilience.unify.methods import spread_out
-from consilience.unify.soft_labels import check_options, method_name
+from consilience.unify.scored import Scored
+from consilience.unify.soft_labels import Estimated, check_options, method_name
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
@@ -63,16 +66,16 @@ def compare_settings(
         raise InvalidInputError(f"X has {len(rows)} rows; comparing needs at least 4 to hold some out.")
     with _quiet():
         teachers, space = unified._open_teachers()
-    labels = np.full(n_rows(X), -1, dtype=np.intp) if y is None else space.encode(y)
-    if len(labels) != n_rows(X):
-        raise InvalidInputError(f"y has {len(labels)} rows and X has {n_rows(X)}.")
+    nothing = np.full(n_rows(X), -1) if y is None else y
+    truth = read_truth(nothing, n_rows(X), space, at_least=0, some_known=True)
     learner = _student(unified, student, X)
     packed = _ask(unified, teachers, space, X, rows, logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
     rows, packed = rows[answered], packed[answered]
-    X, labels = take_rows(X, rows), labels[rows]
+    X, truth = take_rows(X, rows), truth.of(rows)
+    labels = truth.labels
     current = _current(unified, space)
     settings = [current, *(s for s in grid if not _same(s, current))]
     decided, seconds, errors = _decide(unified, learner, X, packed, settings)
@@ -93,6 +96,7 @@ def compare_settings(
         int((labels >= 0).sum()),
         space.n_classes,
         len(space.components()),
+        () if truth.remark is None else (truth.remark,),
     )
 
 
@@ -145,8 +149,9 @@ def _current(unified: Unifier, space: LabelSpace) -> Settings:
     }
 
 
-def _same(one: Settings, other: Settings) -> bool:
-    return all(one[name] is other[name] or one[name] == other[name] for name in one)
+def _same(one: Settings, other: Settings, names: Sequence[str] = ()) -> bool:
+    """Tell whether settings are equal, as far as they have these names; all by default."""
+    return all(one[name] is other[name] or one[name] == other[name] for name in names or one)
 
 
 def _ask(
@@ -154,10 +159,7 @@ def _ask(
 ) -> Floats:
     """Return the packed logits of the rows; stored outputs belong to all of X."""
     if logits is not None:
-        packed = check_packed_logits(logits, space)
-        if len(packed) != n_rows(X):
-            raise InvalidInputError(f"logits have {len(packed)} rows and X has {n_rows(X)}.")
-        return packed[rows]
+        return check_packed_logits(logits, space, n_rows(X))[rows]
     if len(rows) == n_rows(X) or not all(teacher.batched for teacher in teachers):
         return unified._score_teachers(teachers, space, X)[rows]
     return unified._score_teachers(teachers, space, take_rows(X, rows))
@@ -184,37 +186,96 @@ def _student_name(student: Any) -> str:
 def _decide(
     unified: Unifier, student: Any, X: Any, packed: Floats, settings: Sequence[Settings]
 ) -> tuple[NDArray[np.intp], list[float], list[str | None]]:
-    """Fit on either half of the rows, and return what is decided (K, n) on the other; -1 after an error."""
+    """Fit on either half of the rows, and return what is decided (K, n) on the other; -1 after an error.
+
+    Settings that differ in balancing or self-labelling only share their soft labels.
+    """
     progress, n = unified.progress or silent, len(packed)
     half = as_random_state(unified.random_state).permutation(n) % 2
     decided = np.full((len(settings), n), -1, dtype=np.intp)
-    seconds, errors = [], list[str | None]()
-    for place, chosen in enumerate(settings):
-        progress("settings", place, len(settings))
-        model = clone(unified).set_params(
-            student=clone(student, safe=False),
-            train="estimate",
-            loss="cross-entropy" if chosen["self_label"] else unified.loss,
-            disconnected="ignore",
-            progress=None,
-            cache=None,
-            **chosen,
-        )
-        if method_name(chosen["method"]) != method_name(unified.method):
-            model.set_params(off_set=False, tol=None, max_iter=None)
-        started, error = time.perf_counter(), None
-        try:
-            with _quiet():
-                for part in (0, 1):
-                    seen, other = np.flatnonzero(half != part), np.flatnonzero(half == part)
-                    model.fit(take_rows(X, seen), logits=packed[seen])
-                    decided[place, other] = model.predict_proba(take_rows(X, other)).argmax(axis=1)
-        except ConsilienceError as problem:
-            decided[place], error = -1, str(problem)
-        seconds.append(time.perf_counter() - started)
-        errors.append(error)
+    seconds, errors = [0.0] * len(settings), list[str | None]([None] * len(settings))
+    done = 0
+    for group in _sharing(settings):
+        halves = Halves(X, packed, half)  # of one group only, since soft labels may be large
+        for place in group:
+            progress("settings", done, len(settings))
+            model, started = _model(unified, student, settings[place]), time.perf_counter()
+            before = halves.seconds
+            try:
+                with _quiet():
+                    decided[place] = halves.decide(model)
+            except ConsilienceError as problem:
+                errors[place] = str(problem)
+            seconds[place] = time.perf_counter() - started + before  # as if nothing were shared
+            done += 1
     progress("settings", len(settings), len(settings))
     return decided, seconds, errors
+
+
+def _sharing(settings: Sequence[Settings]) -> list[list[int]]:
+    """Return the positions of settings, in groups that have the same soft labels."""
+    groups: list[list[int]] = []
+    for place, chosen in enumerate(settings):
+        for group in groups:
+            if _same(chosen, settings[group[0]], ("method", "calibrate")):
+                group.append(place)
+                break
+        else:
+            groups.append([place])
+    return groups
+
+
+def _model(unified: Unifier, student: Any, chosen: Settings) -> Unifier:
+    """Return an unfitted Unifier with the settings to compare."""
+    model: Unifier = clone(unified).set_params(
+        student=clone(student, safe=False),
+        train="estimate",
+        loss="cross-entropy" if chosen["self_label"] else unified.loss,
+        disconnected="ignore",
+        progress=None,
+        cache=None,
+        **chosen,
+    )
+    if method_name(chosen["method"]) != method_name(unified.method):
+        model.set_params(off_set=False, tol=None, max_iter=None)
+    return model
+
+
+class Halves:
+    """Two halves of the rows, and the soft labels of each: they are found when a model first needs them.
+
+    Parameters
+    ----------
+    X : rows
+    packed : (n, m) array
+        What the teachers say about them.
+    half : (n,) array of int
+        To which half a row belongs, 0 or 1.
+    """
+
+    def __init__(self, X: Any, packed: Floats, half: NDArray[np.intp]) -> None:
+        self._X, self._packed, self._half = X, packed, half
+        self._found: dict[int, tuple[Any, Scored, Estimated]] = {}
+        self.seconds = 0.0  # that finding them took
+
+    def decide(self, model: Unifier) -> NDArray[np.intp]:
+        """Return what the model decides (n,) on either half after a fit on the other."""
+        model._check_params()
+        decided = np.empty(len(self._half), dtype=np.intp)
+        for part in (0, 1):
+            if part not in self._found:
+                self._find(model, part)
+            other = np.flatnonzero(self._half == part)
+            fitted = model._learn_soft_labels(*self._found[part])
+            decided[other] = fitted.predict_proba(take_rows(self._X, other)).argmax(axis=1)
+        return decided
+
+    def _find(self, model: Unifier, part: int) -> None:
+        started, seen = time.perf_counter(), np.flatnonzero(self._half != part)
+        X = as_rows(take_rows(self._X, seen))
+        scored = model._score(X, None, self._packed[seen], {})
+        self._found[part] = X, scored, model._soft_labels(X, scored, {})
+        self.seconds += time.perf_counter() - started
 
 
 @contextmanager

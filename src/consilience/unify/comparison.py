@@ -34,7 +34,7 @@ class Configuration:
     interval : (float, float)
         Wilson's interval of the accuracy, for 95 %.
     seconds : float
-        How long both fits took.
+        How long both fits took, soft labels included.
     error : str or None
         Why there are no figures.
     """
@@ -81,6 +81,8 @@ class Comparison:
     n_groups : int
         Groups of classes that share no teacher. With more than one, agreement says nothing about how well a
         row's group is found.
+    remarks : tuple of str
+        Classes that nobody knows: their rows count as errors.
     """
 
     rows: tuple[Configuration, ...]
@@ -91,6 +93,7 @@ class Comparison:
     n_labels: int
     n_classes: int
     n_groups: int
+    remarks: tuple[str, ...] = ()
 
     @property
     def recommended(self) -> Configuration:
@@ -144,6 +147,7 @@ class Comparison:
             "current": self.current,
             "recommended": self.recommended.name,
             "recommendation": self.recommendation,
+            "remarks": list(self.remarks),
             "rows": [{"name": row.name, **plain(row)} for row in self.rows],
         }
 
@@ -196,5 +200,6 @@ def remarks(view: dict[str, Any]) -> list[str]:
         found.append(
             f"{view['n_groups']} groups of classes share no teacher: agreement does not tell them apart."
         )
+    found += view["remarks"]
     found += [f"{row['name']} failed: {row['error']}" for row in view["rows"] if row["error"] is not None]
     return found

@@ -29,6 +29,7 @@ from consilience.kernels.unify.answers import beside_teachers
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
 from consilience.students.classifier import SoftLabelClassifier
+from consilience.students.truth import read_truth
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
 from consilience.unify.evaluation import ClassScores, Compared, Evaluation
@@ -39,7 +40,6 @@ from consilience.unify.metrics import (
     answers_of,
     confusion_matrix,
     measure,
-    recalls,
     recalls_of,
     scores_of,
 )
@@ -91,9 +91,10 @@ def evaluate_unifier(
     check_choice("teachers", teachers, (True, False))
     measured = _check(labels_only, n_folds, confidence, n_bins)
     space, progress = unified.label_space_, unified.progress or silent
-    packed = None if logits is None else check_packed_logits(logits, space)
-    truth, known = labelled(X, y, space, None if packed is None else len(packed))
-    remarks: list[str] = []
+    packed = None if logits is None else check_packed_logits(logits, space, n_rows(X))
+    labels = read_truth(y, n_rows(X), space, some_known=True)
+    truth, known = labels.codes, labels.known
+    remarks = [] if labels.remark is None else [labels.remark]
     if packed is not None and not known.all():
         packed = packed[known]
     elif packed is None and teachers:
@@ -139,7 +140,7 @@ def evaluate_model(
     X : array, sparse matrix, data frame or list
         n rows.
     y : (n,) sequence
-        Their labels; rows without one are left out.
+        Their labels; rows without one are left out. A class that nobody knows counts as an error.
     teachers : sequence of Teacher
         What to compare it with. Rows of a class that only a teacher knows count, too: the model errs there.
     aliases : mapping, optional
@@ -159,8 +160,9 @@ def evaluate_model(
     names = [model.name, *(teacher.name for teacher in teachers)]
     lists = [model.classes, *(teacher.classes for teacher in teachers)]
     whole = LabelSpace(lists, aliases, names=names, disconnected="ignore")
-    truth, known = labelled(X, y, whole, None, where)
-    remarks: list[str] = []
+    labels = read_truth(y, n_rows(X), whole, where=where, some_known=True)
+    truth, known = labels.codes, labels.known
+    remarks = [] if labels.remark is None else [labels.remark]
     packed = ask([model, *teachers], whole, X, known, batch_size, cache, progress, remarks, first_must=True)
     X = X if known.all() else take_rows(X, known)
     own = whole.block(0)
@@ -188,20 +190,6 @@ def _check(labels_only: LabelsOnly, n_folds: int, confidence: float, n_bins: int
     check_count("n_folds", n_folds, at_least=2)
     check_number("confidence", confidence, above=0, below=1)
     return Measured(float(confidence), check_count("n_bins", n_bins, at_most=10_000))
-
-
-def labelled(
-    X: Any, y: Any, space: LabelSpace, n_logits: int | None = None, where: str = "y"
-) -> tuple[Codes, NDArray[np.bool_]]:
-    """Return the position (k,) of each label, and which rows (n,) have one."""
-    codes, rows = space.encode(y, where), n_rows(X)
-    for what, count in ((f"{where} has", len(codes)), ("logits have", n_logits)):
-        if count is not None and count != rows:
-            raise InvalidInputError(f"{what} {count} rows and X has {rows}.")
-    known = codes >= 0
-    if not known.any():
-        raise InvalidInputError(f"{where} has no labels; give the true class of some rows to measure on.")
-    return codes[known], known
 
 
 def ask(
@@ -260,9 +248,12 @@ def learn_labels(
 ) -> Alone | None:
     """Train a student on these labels alone, and let it answer about rows that it has not seen.
 
-    The only row of a class is never held out. None, with a remark, if there is too little to learn from.
+    The only row of a class is never held out, and rows of unknown classes, from `n_classes` on, are left out.
+    None, with a remark, if there is too little to learn from.
     """
-    folds = held_out_folds(truth, n_folds, as_random_state(student.random_state))
+    ours = truth < n_classes
+    folds = np.full(len(truth), -1)
+    folds[ours] = held_out_folds(truth[ours], n_folds, as_random_state(student.random_state))
     held_out = folds >= 0
     if len(np.unique(truth[held_out])) < 2:
         remarks.append("No student was trained on the labels alone: it needs two rows each of two classes.")
@@ -272,7 +263,8 @@ def learn_labels(
     used = np.unique(folds[held_out])
     for done, fold in enumerate(used.tolist()):
         progress("labels alone", done, len(used))
-        learner = clone(student).fit(take_rows(X, folds != fold), truth[folds != fold])
+        seen = ours & (folds != fold)
+        learner = clone(student).fit(take_rows(X, seen), truth[seen])
         proba[folds == fold] = learner.predict_proba(take_rows(X, folds == fold))
     progress("labels alone", len(used), len(used))
     return Alone(answers_of(proba[held_out], truth[held_out]), held_out, len(used))
@@ -287,7 +279,7 @@ def assess(
     measured: Measured,
     remarks: Sequence[str] = (),
 ) -> Evaluation:
-    """Compare a model's probabilities (n, L) and those of others with the truth (n,)."""
+    """Compare a model's probabilities (n, L) and those of others with the truth (n,); see `measure`."""
     n_classes = space.n_classes
     answers = answers_of(proba, truth)
     confusion = confusion_matrix(truth, answers.decided, n_classes)
@@ -318,16 +310,17 @@ def assess(
         found = recalls_of(theirs.occurs, theirs.hits)
         better = ~(found <= best[own]) & ~np.isnan(found)
         best[own[better]], who[own[better]] = found[better], i
-    by_class = _by_class(confusion, space, best, who)
+    predicted = np.bincount(answers.decided, minlength=n_classes)
+    by_class = _by_class(confusion, predicted, space, best, who)
     return Evaluation(scores, tuple(compared), by_class, confusion, 0, *measured, tuple(remarks))
 
 
 def _by_class(
-    confusion: NDArray[np.intp], space: LabelSpace, best: Floats, who: NDArray[np.intp]
+    confusion: NDArray[np.intp], predicted: Codes, space: LabelSpace, best: Floats, who: NDArray[np.intp]
 ) -> tuple[ClassScores, ...]:
-    counts, predicted, right = confusion.sum(axis=1), confusion.sum(axis=0), confusion.diagonal()
-    recall = recalls(confusion)
-    precision = recalls(confusion.T)
+    counts, right = confusion.sum(axis=1), confusion.diagonal()
+    recall = recalls_of(counts, right)
+    precision = recalls_of(predicted, right)
     lost = (counts > 0) & ((predicted == 0) | ((counts >= LOST_ROWS) & (right < LOST * counts)))
     return tuple(
         ClassScores(

@@ -103,7 +103,8 @@ class Evaluation:
     by_class : tuple of ClassScores
         In the order of the classes.
     confusion : (L, L) array of int
-        How many rows of each class (its row) the model takes for each class (its column).
+        How many rows of each class (its row) the model takes for each class (its column). Rows of a class
+        that nobody knows are not among them; they count in the scores, and as predictions.
     n_unlabelled : int
         Rows without a label, which are left out.
     confidence : float
@@ -111,7 +112,7 @@ class Evaluation:
     n_bins : int
         Bins of the calibration error, of equal width.
     remarks : tuple of str
-        What could not be measured.
+        What could not be measured, and classes that nobody knows.
     """
 
     scores: Scores

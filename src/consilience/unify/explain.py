@@ -79,9 +79,7 @@ def _ask(unified: Unifier, X: Any, logits: ArrayLike | None, remarks: list[str])
         cache, progress = unified.cache, unified.progress or silent
         packed = ask(unified.teachers_, space, X, known, unified.batch_size, cache, progress, remarks)
     else:
-        packed = check_packed_logits(logits, space)
-        if len(packed) != n_rows(X):
-            raise InvalidInputError(f"logits have {len(packed)} rows and X has {n_rows(X)}.")
+        packed = check_packed_logits(logits, space, n_rows(X))
     return divide_by_temperatures(packed, unified.temperatures_, space)
 
 

@@ -11,6 +11,7 @@ from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import LabelSpace
 from consilience.report.blocks import Block, column, section, table
 from consilience.report.tables import least_sure
+from consilience.students.truth import Truth
 from consilience.unify.aliases import find_suggestions
 from consilience.unify.explain import compare_decisions
 from consilience.unify.suggestions import MOST_NAMES, AliasSuggestions
@@ -29,7 +30,7 @@ def hard_rows_section(
     rows: Ints,
     which: str,
     proba: Floats | None,
-    codes: Ints | None,
+    truth: Truth | None,
 ) -> Block:
     """Return rows by their position: where teachers contradict each other, what is unsure, what is wrong.
 
@@ -44,8 +45,8 @@ def hard_rows_section(
         These rows, in words.
     proba : (n, L) array or None
         The student's probabilities for X.
-    codes : (n,) array of int or None
-        The true class of each row of X; -1 without one.
+    truth : Truth or None
+        The true classes of X.
     """
     space, Q = unified.label_space_, unified.soft_labels_
     own = proba is not None and len(proba) == len(logits)  # the teachers answered about X, too
@@ -59,8 +60,8 @@ def hard_rows_section(
         parts.append(least_sure("Rows that the model is least sure of", proba, every, names, MOST_ROWS))
     elif Q is not None:
         parts.append(least_sure("Rows whose soft labels are least sure", Q, every, names, MOST_ROWS))
-    if proba is not None and codes is not None:
-        parts.append(_sure_and_wrong(proba, codes, space))
+    if proba is not None and truth is not None:
+        parts.append(_sure_and_wrong(proba, truth))
     text = (
         "Rows are known by their position, counted from 0. Look at them first: they show names that do not "
         "fit, teachers "
@@ -97,14 +98,15 @@ def _contradictions(
     return table("Contradictions, worst first", heads, cells[:MOST_ROWS], note=note)
 
 
-def _sure_and_wrong(proba: Floats, codes: Ints, space: LabelSpace) -> Block:
-    decided, sure = proba.argmax(axis=1), proba.max(axis=1)
+def _sure_and_wrong(proba: Floats, truth: Truth) -> Block:
+    decided, sure, codes = proba.argmax(axis=1), proba.max(axis=1), truth.labels
     wrong = np.flatnonzero((codes >= 0) & (decided != codes))
     order = wrong[np.argsort(-sure[wrong], kind="stable")][:MOST_ROWS]
-    names = space.classes.tolist()
+    names = truth.names
+    likelihood = [float(proba[row, k]) if (k := codes[row]) < truth.n_classes else 0.0 for row in order]
     cells = [
-        [row, names[codes[row]], names[decided[row]], float(sure[row]), float(proba[row, codes[row]])]
-        for row in order.tolist()
+        [row, names[codes[row]], names[decided[row]], float(sure[row]), likely]
+        for row, likely in zip(order.tolist(), likelihood, strict=True)
     ]
     heads = [
         column("row", "place"),

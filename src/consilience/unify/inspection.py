@@ -63,7 +63,8 @@ class Inspection:
         X : array, sparse matrix, data frame or list
             n rows.
         y : (n,) sequence
-            Their labels, which may be aliases. Rows without one (None, NaN, -1) are left out.
+            Their labels, which may be aliases. Rows without one (None, NaN, -1) are left out. A class that
+            nobody knows counts as an error, and a remark names it. If all labels are such, you get an error.
         teachers : bool
             Whether to ask the teachers about X, to compare with each and with their vote. Teachers that only
             hold outputs for other rows are left out.
@@ -133,7 +134,7 @@ class Inspection:
         X : array, sparse matrix, data frame or list
             n rows, such as those that `fit` gets.
         y : (n,) sequence, optional
-            Labels where they are known. They only measure; no student learns them.
+            Labels where they are known, as in `evaluate`. They only measure; no student learns them.
         methods, balance, calibrate, self_label : sequences
             What to combine. The settings in use are always compared, too.
         student : classifier, name, "auto" or None

@@ -61,19 +61,19 @@ class Scores:
 
 
 def answers_of(proba: Floats, truth: Codes) -> Answers:
-    """Return the answers that probabilities (k, c) give; `truth` (k,) are columns."""
+    """Return the answers that probabilities (k, c) give; `truth` (k,) are columns, or unknown from c on."""
     return Answers(*proba_answers(proba, truth))
 
 
 def confusion_matrix(truth: Codes, decided: Codes, n_classes: int) -> NDArray[np.intp]:
-    """Return how many rows of each class (its row) are taken for each class (its column)."""
+    """Return how many rows of each class (its row) are taken for each class (its column).
+
+    Rows of unknown classes, from `n_classes` on, are left out.
+    """
+    ours = truth < n_classes
+    truth, decided = truth[ours], decided[ours]
     cells = np.bincount(truth * n_classes + decided, minlength=n_classes**2)
     return cells.reshape(n_classes, n_classes)
-
-
-def recalls(confusion: NDArray[np.intp]) -> Floats:
-    """Return the recall (L,) of each class, NaN for classes that do not occur."""
-    return recalls_of(confusion.sum(axis=1), confusion.diagonal())
 
 
 def recalls_of(occurs: Codes, hits: Codes) -> Floats:
@@ -90,7 +90,7 @@ def measure(answers: Answers, truth: Codes, n_classes: int, *, confidence: float
     ----------
     answers : Answers
     truth : (k,) array of int
-        The true class, as a position among the `n_classes`.
+        The true class, as a position among the `n_classes`; those beyond are unknown, and count as errors.
     n_classes : int
     confidence : float
         Of the interval.
@@ -98,9 +98,10 @@ def measure(answers: Answers, truth: Codes, n_classes: int, *, confidence: float
         Bins of the calibration error.
     """
     right = answers.decided == truth
+    occurs = np.bincount(truth, minlength=n_classes)
     tally = Tally(
-        np.bincount(truth, minlength=n_classes),
-        np.bincount(truth[right], minlength=n_classes),
+        occurs,
+        np.bincount(truth[right], minlength=len(occurs)),
         float(np.log(np.maximum(answers.likelihood, LEAST_LIKELIHOOD)).sum()),
         calibration_gaps(answers.confidence, right, n_bins),
     )

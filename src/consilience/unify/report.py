@@ -21,6 +21,7 @@ from consilience.report.blocks import Block, column, facts, page, remarks, secti
 from consilience.report.page import check_report, write_page
 from consilience.report.tables import setting
 from consilience.students.estimator import student_name
+from consilience.students.truth import read_truth
 from consilience.unify.calibration import divide_by_temperatures
 from consilience.unify.evaluate import LabelsOnly, ask, evaluate_unifier
 from consilience.unify.evaluation_page import evaluation_sections
@@ -75,11 +76,9 @@ def unified_page(
     logits: ArrayLike | None = None,
 ) -> Block:
     """Return the page of a fitted `Unifier` as plain data; parameters as in `Unifier.report`."""
-    codes = None
+    truth = None
     if y is not None:  # labels first: teachers may take hours
-        codes = unified.label_space_.encode(y)
-        if len(codes) != n_rows(X):
-            raise InvalidInputError(f"y has {len(codes)} rows and X has {n_rows(X)}.")
+        truth = read_truth(y, n_rows(X), unified.label_space_, some_known=True)
     basis = _kept(unified) if X is None else _asked(unified, X, logits)
     view = None if y is None else _evaluated(unified, X, y, basis, labels_only)
     space = unified.label_space_
@@ -89,7 +88,7 @@ def unified_page(
         agreement_section(basis.logits, space, basis.which),
         soft_label_section(unified, basis.proba),
         *([] if view is None else evaluation_sections(view)),
-        hard_rows_section(unified, basis.logits, basis.rows, basis.which, basis.proba, codes),
+        hard_rows_section(unified, basis.logits, basis.rows, basis.which, basis.proba, truth),
         alias_section(unified, basis.logits, basis.rows, basis.which),
         _settings_section(unified),
     ]
@@ -134,9 +133,7 @@ def _asked(unified: Unifier, X: Any, logits: ArrayLike | None) -> Basis:
             told,
         )
     else:
-        raw = check_packed_logits(logits, space)
-        if len(raw) != n:
-            raise InvalidInputError(f"logits have {len(raw)} rows and X has {n}.")
+        raw = check_packed_logits(logits, space, n)
     proba = unified.predict_proba(X)
     if np.isnan(raw[:, space.offsets[:-1]]).all():
         return _kept(unified)._replace(proba=proba, raw=raw, remarks=told)

@@ -300,7 +300,7 @@ def _check_reference(
             f"method is {method_name(method)!r}.",
             argument="reference",
         )
-    rows = check_packed_logits(reference, space, "reference logits")
+    rows = check_packed_logits(reference, space, what="reference logits")
     answers, has_ranks = ((~np.isnan(z[:, space.offsets[:-1]])).any(axis=0) for z in (packed, rows))
     if (answers & ~has_ranks).any():
         name = space.names[int(np.argmax(answers & ~has_ranks))]

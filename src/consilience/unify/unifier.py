@@ -16,7 +16,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.students.base import Origin, StudentClassifier, timed
+from consilience.students.base import Origin, StudentClassifier, StudentRows, timed
 from consilience.students.estimator import Loss
 from consilience.students.loaded import load
 from consilience.students.make import make_student
@@ -242,15 +242,33 @@ class Unifier(Inspection, StudentClassifier):
         read = self._read_rows(student, X)
         seconds: dict[str, float] = {}
         scored = self._score(X, y, logits, seconds, student)
-        Q = class_weights = pseudo_labels = pool_weights = None
-        neighbor_weight = 0.0
-        if self.train == "backprop":
-            with timed(seconds, "training"):
+        found = None if self.train == "backprop" else self._soft_labels(X, scored, seconds)
+        return self._learn(X, student, read, scored, found, seconds)
+
+    def _learn_soft_labels(self, X: Any, scored: Scored, found: Estimated) -> Unifier:
+        """Do what `fit` does after soft labels for X were found; for `compare`."""
+        student = self._make_student(X)
+        read = self._read_rows(student, X)
+        encode_validation(student, partial(scored.space.encode, where="y of validation"))
+        return self._learn(X, student, read, scored, found, {})
+
+    def _learn(
+        self,
+        X: Any,
+        student: Any,
+        read: StudentRows,
+        scored: Scored,
+        found: Estimated | None,
+        seconds: dict[str, float],
+    ) -> Unifier:
+        """Train the student, and keep what `fit` has found; without soft labels by the method's loss."""
+        Q, pool_weights, neighbor_weight = found or (None, None, 0.0)
+        class_weights = pseudo_labels = None
+        with timed(seconds, "training"):
+            if Q is None:
                 self._train_backprop(student, read.rows, scored)
-        else:
-            Q, pool_weights, neighbor_weight = self._soft_labels(X, scored, seconds)
-            class_weights = self._class_weights(Q, scored)
-            with timed(seconds, "training"):
+            else:
+                class_weights = self._class_weights(Q, scored)
                 pseudo_labels = self._train(student, read.rows, Q, class_weights, scored)
         # All of it here and nothing before: a fit that fails leaves what was learnt before as it was.
         self.teachers_ = scored.teachers
@@ -350,15 +368,15 @@ class Unifier(Inspection, StudentClassifier):
             teachers, space = self._open_teachers()
             # labels first: teachers may take hours
             labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
-            _check_count("y has", len(labels), rows)
+            if len(labels) != rows:
+                raise InvalidInputError(f"y has {len(labels)} rows and X has {rows}.")
             encode_validation(student, partial(space.encode, where="y of validation"))
             labels_given = y is not None or getattr(student, "validation", None) is not None
             warn_of_unused(space, labels_given=labels_given, stacklevel=4)
             if logits is None:
                 packed = self._score_teachers(teachers, space, X)
             else:
-                packed = check_packed_logits(logits, space)
-                _check_count("logits have", len(packed), rows)
+                packed = check_packed_logits(logits, space, rows)
         warn_of_names(packed, space, stacklevel=4)
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered = answered.any(axis=1) | (labels >= 0)
@@ -478,8 +496,3 @@ class Unifier(Inspection, StudentClassifier):
 
     def _origin(self) -> Origin:
         return Origin(f"Unified from {len(self.teachers_)} teachers.", self._about)
-
-
-def _check_count(what: str, count: int, rows: int) -> None:
-    if count != rows:
-        raise InvalidInputError(f"{what} {count} rows and X has {rows}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +32,7 @@ from consilience.cli.app import (
     read_test,
     text,
 )
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import CoverageWarning, InvalidInputError
 
 _BALANCE: dict[str, Any] = {"auto": "auto", "yes": True, "sqrt": "sqrt", "no": False}
 
@@ -111,6 +112,7 @@ def unify(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.labels import LabelSpace
+    from consilience.students.truth import read_truth
     from consilience.unify.scored import Estimate
     from consilience.unify.soft_labels import METHOD_NAMES, check_options
     from consilience.unify.unifier import Unifier
@@ -134,7 +136,9 @@ def unify(
 
     def check_test_labels(y: Any) -> None:
         space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")
-        space.encode(y, "--test-labels")
+        truth = read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
+        if truth.remark is not None:
+            warnings.warn(f"--test-labels: {truth.remark}", CoverageWarning, stacklevel=1)
 
     test = read_test(test_data, test_labels, X, data, check_test_labels)
     with console.progress_bars(quiet=quiet) as progress:

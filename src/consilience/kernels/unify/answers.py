@@ -38,7 +38,10 @@ def find_top(values, start, stop):  # type: ignore[no-untyped-def]
 
 
 def proba_answers(proba: Floats, truth: Ints) -> Found:
-    """Return what probabilities (n, L) decide, how probable that is, and how probable the truth (n,) is."""
+    """Return what probabilities (n, L) decide, how probable that is, and how probable the truth (n,) is.
+
+    Classes from L on are unknown; their probability is 0.
+    """
     found = _empty(len(proba))
 
     def work(rows: slice) -> None:
@@ -55,7 +58,7 @@ def _proba_rows(proba, truth, decided, confidence, likelihood):  # type: ignore[
         best = find_top(proba[row], 0, proba.shape[1])
         decided[row] = best
         confidence[row] = proba[row, best]
-        likelihood[row] = proba[row, truth[row]]
+        likelihood[row] = proba[row, truth[row]] if truth[row] < proba.shape[1] else 0.0
 
 
 class Tally(NamedTuple):
@@ -95,7 +98,7 @@ def beside_teachers(logits: Floats, layout: Layout, proba: Floats, truth: Ints, 
     proba : (n, L) array
         What the model says.
     truth : (n,) array of int
-        The class of each row.
+        The class of each row; those from L on are unknown to all.
     n_bins : int
         Bins of equal width for the confidence.
 
@@ -106,7 +109,7 @@ def beside_teachers(logits: Floats, layout: Layout, proba: Floats, truth: Ints, 
         order of each teacher's columns.
     """
     n, offsets = len(logits), layout.offsets
-    place = np.full((len(offsets) - 1, proba.shape[1]), -1)
+    place = np.full((len(offsets) - 1, proba.shape[1] + 1), -1)  # the last is for unknown classes
     for b, (start, stop) in enumerate(pairwise(offsets)):
         place[b, layout.columns[start:stop]] = np.arange(start, stop)
     # the length of turns depends on n only: so do sums, whatever the number of threads
@@ -146,13 +149,13 @@ def _beside_rows(logits, layout, proba, truth, place, found, counts, sums):  # t
     likely = np.ones((2, n_blocks))
     for row in range(len(logits)):
         z, p = logits[row], proba[row]
-        answers = 0.0
+        answers, true = 0.0, min(truth[row], n_classes)
         for b in range(n_blocks):
             start, stop = layout.offsets[b], layout.offsets[b + 1]
             choice[b] = -1
             if np.isnan(z[start]):
                 continue
-            best, own = find_top(z, start, stop), place[b, truth[row]]
+            best, own = find_top(z, start, stop), place[b, true]
             choice[b] = best
             votes[layout.columns[best]] += 1.0
             answers += 1.0
@@ -165,7 +168,9 @@ def _beside_rows(logits, layout, proba, truth, place, found, counts, sums):  # t
         winner = _most_votes(z, layout, choice, votes, sure)
         found[0][row] = winner
         found[1][row] = (votes[winner] + 1.0 / n_classes) / (answers + 1.0)
-        found[2][row] = (votes[truth[row]] + 1.0 / n_classes) / (answers + 1.0)
+        found[2][row] = 0.0
+        if true < n_classes:
+            found[2][row] = (votes[true] + 1.0 / n_classes) / (answers + 1.0)
         for b in range(n_blocks):
             if choice[b] >= 0:
                 votes[layout.columns[choice[b]]] = sure[layout.columns[choice[b]]] = 0.0
