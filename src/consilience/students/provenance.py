@@ -8,7 +8,7 @@ from typing import Any
 from consilience._validation import n_rows
 from consilience._version import __version__
 from consilience.files.card import file_sha256
-from consilience.files.record import date_now, figures, jsonable
+from consilience.files.record import date_now, figures, jsonable, settings_of
 from consilience.files.row_hash import rows_sha256
 from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
@@ -18,15 +18,15 @@ _ELSEWHERE = ("teachers", "aliases", "progress")  # the first two have a place o
 
 def describe_fit(estimator: Any, X: Any) -> dict[str, Any]:
     """Return the settings of an estimator and the checksum of the rows that it was fitted on."""
-    settings = estimator.get_params(deep=False)
+    settings = settings_of(estimator, without=_ELSEWHERE)
     about = {
         "estimator": type(estimator).__name__,
-        "seed": jsonable(settings.get("random_state")),
-        "settings": {name: jsonable(value) for name, value in settings.items() if name not in _ELSEWHERE},
+        "seed": settings.get("random_state"),
+        "settings": settings,
         "data": {"rows": n_rows(X), "sha256": rows_sha256(X)},
     }
-    if settings.get("aliases"):
-        about["aliases"] = jsonable(settings["aliases"])
+    if getattr(estimator, "aliases", None):
+        about["aliases"] = jsonable(estimator.aliases)
     return about
 
 
