@@ -22,6 +22,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
+from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import read_npz  # noqa: E402
 from consilience.files.card import card_path, file_sha256, read_card, write_card  # noqa: E402
 from consilience.students.verify import verify_model  # noqa: E402
@@ -185,6 +186,20 @@ def test_every_format_of_predictions(data: str, folder: Path, tmp_path: Path) ->
     np.testing.assert_allclose(
         np.exp(as_teacher(tmp_path / "p.npz").predict_logits(range(50))), expected, atol=1e-6
     )
+
+
+def test_a_row_with_a_missing_value_is_named_and_not_guessed(folder: Path, tmp_path: Path) -> None:
+    numbers = np.load(folder / "numbers.npy")
+    numbers[33, 1] = np.nan
+    np.save(tmp_path / "X.npy", numbers)
+    with pytest.raises(InvalidInputError, match=r"no answer for row 33 \(1 such row\)") as caught:
+        load(folder / "plain.onnx").predict(numbers)
+    assert caught.value.row == 33
+    words = ("--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv", "--batch-size", "8")
+    result = run("predict", folder / "plain.onnx", *words)
+    assert result.exit_code == 2
+    assert "row 33" in result.stderr
+    assert not (tmp_path / "p.csv").exists()
 
 
 def test_texts_are_predicted_line_by_line(folder: Path, tmp_path: Path) -> None:
