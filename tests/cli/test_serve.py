@@ -188,6 +188,17 @@ def test_every_format_of_predictions(data: str, folder: Path, tmp_path: Path) ->
     )
 
 
+def test_no_output_takes_the_card_of_a_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    before = (folder / "plain.card.json").read_bytes()
+    for words in (("score", "-t", "plain.onnx"), ("predict", "plain.onnx")):
+        result = run(*words, "--data", "numbers.npy", "--out", folder / "plain.npz")  # by another path
+        assert result.exit_code == 2
+        assert "card" in result.stderr
+    assert not (folder / "plain.npz").exists()
+    assert (folder / "plain.card.json").read_bytes() == before
+
+
 def test_a_row_with_a_missing_value_is_named_and_not_guessed(folder: Path, tmp_path: Path) -> None:
     numbers = np.load(folder / "numbers.npy")
     numbers[33, 1] = np.nan
