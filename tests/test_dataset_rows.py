@@ -134,6 +134,19 @@ def test_a_dataset_is_read_in_batches(task: Any) -> None:
     np.testing.assert_allclose(seen.logits, as_teacher(module, [0, 1, 2]).predict_logits(X), atol=1e-6)
 
 
+def test_fit_never_reads_all_rows_at_once(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, _, teachers = task
+    sizes, read = [], DatasetRows.read
+    monkeypatch.setattr(DatasetRows, "read", lambda rows: sizes.append(len(rows)) or read(rows))
+    student = TorchStudent(lambda: torch.nn.Linear(4, 3), max_iter=2, batch_size=50)
+    data = Items(pairs(X))
+    unified = Unifier(teachers, student, batch_size=50, random_state=0).fit(data)
+    assert max(sizes) < 100  # 64 example rows
+    # two teachers, two epochs, and a few rows to look at: nothing else, such as a checksum, reads them
+    assert 4 * len(X) <= len(data.seen) < 5 * len(X)
+    assert unified._fit_record["data"] == {"rows": 150, "sha256": None}
+
+
 def test_no_neighbours_by_default(task: Any) -> None:
     X, _, teachers = task
     assert Unifier(teachers, "logistic").fit(Items(pairs(X))).neighbor_weight_ == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 pytest.importorskip("typer")
 pytest.importorskip("onnxruntime")
+onnx = pytest.importorskip("onnx")
 pandas = pytest.importorskip("pandas")
 parquet = pytest.importorskip("pyarrow.parquet")
 
@@ -19,8 +22,10 @@ from typer.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
+from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import read_npz  # noqa: E402
-from consilience.files.card import card_path, read_card  # noqa: E402
+from consilience.files.card import card_path, file_sha256, read_card, write_card  # noqa: E402
+from consilience.students.verify import verify_model  # noqa: E402
 from consilience.text import NgramClassifier  # noqa: E402
 
 
@@ -183,6 +188,31 @@ def test_every_format_of_predictions(data: str, folder: Path, tmp_path: Path) ->
     )
 
 
+def test_no_output_takes_the_card_of_a_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    before = (folder / "plain.card.json").read_bytes()
+    for words in (("score", "-t", "plain.onnx"), ("predict", "plain.onnx")):
+        result = run(*words, "--data", "numbers.npy", "--out", folder / "plain.npz")  # by another path
+        assert result.exit_code == 2
+        assert "card" in result.stderr
+    assert not (folder / "plain.npz").exists()
+    assert (folder / "plain.card.json").read_bytes() == before
+
+
+def test_a_row_with_a_missing_value_is_named_and_not_guessed(folder: Path, tmp_path: Path) -> None:
+    numbers = np.load(folder / "numbers.npy")
+    numbers[33, 1] = np.nan
+    np.save(tmp_path / "X.npy", numbers)
+    with pytest.raises(InvalidInputError, match=r"no answer for row 33 \(1 such row\)") as caught:
+        load(folder / "plain.onnx").predict(numbers)
+    assert caught.value.row == 33
+    words = ("--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv", "--batch-size", "8")
+    result = run("predict", folder / "plain.onnx", *words)
+    assert result.exit_code == 2
+    assert "row 33" in result.stderr
+    assert not (tmp_path / "p.csv").exists()
+
+
 def test_texts_are_predicted_line_by_line(folder: Path, tmp_path: Path) -> None:
     texts = (folder / "texts.txt").read_text(encoding="utf8").splitlines()
     expected = load(folder / "texts.npz").predict(texts).tolist()
@@ -333,6 +363,40 @@ def test_a_check_that_fails_gives_code_1(change: str, failed: str, folder: Path,
     shown = run("verify", model, *words)
     assert shown.exit_code == 1
     assert "failed" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [("huge", "too large to try"), ("negative", "or negative"), ("no rows", r"of shape \(0, 2\)")],
+)
+def test_a_model_that_lies_about_shapes_fails_a_check(
+    change: str, found: str, folder: Path, tmp_path: Path
+) -> None:
+    model = onnx.load(folder / "plain.onnx")
+    if change == "no rows":
+        for node in model.graph.node:
+            for names in (node.input, node.output):
+                names[:] = ["all rows" if name == "probabilities" else name for name in names]
+        model.graph.initializer.append(onnx.helper.make_tensor("none", onnx.TensorProto.INT64, [1], [0]))
+        model.graph.node.append(
+            onnx.helper.make_node("Slice", ["all rows", "none", "none"], ["probabilities"])
+        )
+    else:
+        length = model.graph.input[0].type.tensor_type.shape.dim[1]
+        length.dim_value = 10**12 if change == "huge" else -3
+    target = tmp_path / "m.onnx"
+    target.write_bytes(model.SerializeToString())
+    card = read_card(card_path(folder / "plain.onnx"))
+    write_card(card_path(target), replace(card, sha256=file_sha256(target)))
+    checks = {check.name: check for check in verify_model(target).checks}
+    assert checks["runs"].passed is False
+    assert re.search(found, checks["runs"].found)
+
+
+def test_rows_without_a_checksum_are_not_called_other_rows(folder: Path) -> None:
+    *_, data = verify_model(folder / "unified.onnx", X=[{"age": 1}]).checks
+    assert (data.name, data.passed) == ("data", False)
+    assert "A list has no checksum" in data.found
 
 
 def test_verify_refuses_what_is_no_file(folder: Path) -> None:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.special import entr
 from sklearn.datasets import make_blobs
 
 from consilience import CollisionClustering, clustering_accuracy
-from consilience.collision.regroup import neighbour_entropy, neighbour_information, regroup
-from consilience.kernels.neighbours import nearest_neighbours
+from consilience.collision.regroup import (
+    _cut_costs,
+    _merge_costs,
+    neighbour_entropy,
+    neighbour_information,
+    regroup,
+)
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 PRIOR = np.full(4, 0.25)
 
@@ -27,6 +34,31 @@ def test_a_cluster_of_two_groups_is_cut_and_halves_of_one_group_are_merged(blobs
     found = regroup(X, wrong, near, PRIOR)
     assert clustering_accuracy(y, found) == 1.0
     assert neighbour_information(found, near, PRIOR) < neighbour_information(wrong, near, PRIOR)
+
+
+def test_costs_are_differences_of_mutual_information(blobs):
+    """Merge each pair, and cut each cluster, in the plain way: here more clusters than are cut at once."""
+    X, _, near = blobs
+    clusters = np.random.default_rng(0).integers(20, size=len(X))
+    parts = [np.flatnonzero(clusters == k)[:-3] for k in range(20)]
+    parts[4] = parts[4][:0]
+
+    def value(labels):
+        means = mean_of_neighbours(np.eye(21)[labels], near)
+        share = means.mean(axis=0)
+        return entr(means).sum() / len(X) - entr(share).sum()
+
+    merge = _merge_costs(mean_of_neighbours(np.eye(20)[clusters], near))
+    cut = _cut_costs(clusters, parts, near)
+    for a, b in [(1, 0), (19, 3), (12, 11)]:
+        merged = np.where(clusters == a, b, clusters)
+        assert merge[a, b] == pytest.approx(value(merged) - value(clusters), abs=1e-12)
+        assert merge[b, a] == np.inf
+    for k in (0, 15, 16, 19):
+        without = clusters.copy()
+        without[parts[k]] = 20
+        assert cut[k] == pytest.approx(value(without) - value(clusters), abs=1e-12)
+    assert cut[4] == np.inf
 
 
 def test_good_clusters_stay_as_they_are(blobs):

@@ -44,6 +44,12 @@ def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "m.card.json").read_bytes())["consilience_card"] == 1
 
 
+def test_names_of_files_that_are_not_utf8_survive(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bird\xff")
+    write_card(tmp_path / "m.card.json", Card(name, ["a"]))
+    assert read_card(tmp_path / "m.card.json").name == name
+
+
 def test_a_card_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Card("birds", ["crow"]).name = "fish"  # type: ignore[misc]

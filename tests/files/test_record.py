@@ -8,10 +8,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
 from sklearn.linear_model import LogisticRegression
 
 from consilience import Card, InvalidInputError
-from consilience.files.record import data_hash, date_now, figures, jsonable, read_made
+from consilience.files.record import data_hash, date_now, figures, jsonable, read_made, settings_of
 
 
 def own_method(logits, space):
@@ -43,6 +44,23 @@ def test_settings_are_plain_json_without_addresses() -> None:
     assert found["cost"] == [[1, 0], [0, 1]]
     assert found["large"] == "array of float64, (5000,)"
     assert found["1"] == [2, 3]
+
+
+def test_settings_tell_neither_rows_nor_places_on_a_disk() -> None:
+    class Student(BaseEstimator):
+        def __init__(self, validation=None, cache=None, other=None):
+            self.validation, self.cache, self.other = validation, cache, other
+
+    inner = Student((np.eye(2), [0, 1]), "/some/where/kept/")
+    found = settings_of(Student(None, None, inner), without=["cache"])
+    assert found["validation"] is None
+    assert "cache" not in found
+    assert found["other"]["settings"] == {"validation": "tuple", "cache": "kept", "other": None}
+
+
+def test_the_order_of_a_set_does_not_depend_on_the_process() -> None:
+    names = [f"name {i}" for i in range(50)]
+    assert jsonable(set(names)) == sorted(names)
 
 
 def test_nesting_without_end_ends() -> None:

@@ -59,6 +59,18 @@ def test_scores_are_those_of_rankdata(name: str, seed: int) -> None:
     np.testing.assert_allclose(rank_scores(logits, space.offsets), plain_scores(space, logits), atol=1e-12)
 
 
+@pytest.mark.parametrize("n_others", [0, 45])
+def test_more_values_than_a_key_can_count_are_ranked_alike(
+    n_others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space, logits = make("connected", 60, 0)
+    logits[::7, space.block(1)] = np.nan
+    others = make("connected", n_others, 1)[1] if n_others else None
+    expected = rank_scores(logits, space.offsets, others)
+    monkeypatch.setattr("consilience.kernels.unify.ranks.MOST_KEYS", 0)
+    np.testing.assert_allclose(rank_scores(logits, space.offsets, others), expected, atol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", LISTS)
 def test_soft_labels_have_the_smallest_shifts(name: str, seed: int) -> None:

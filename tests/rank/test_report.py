@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,13 @@ def test_the_page_has_scores_intervals_wins_and_failures(tmp_path: Path) -> None
     text = RANKING.report(tmp_path / "rank.html").read_text(encoding="utf8")
     assert "&lt;b&gt;best" in text
     assert "<b>best" not in text
+
+
+def test_reasons_are_told_in_full() -> None:
+    why = "failed: " + "word " * 50 + "\x1b[2J"
+    page = ranking_page(Ranking((replace(ROWS[2], error=why),), "leep", 30, 2, 0.95).to_dict())
+    ((_, told),) = page["sections"][0]["blocks"][0]["rows"]
+    assert told == why.replace("\x1b", "\\x1b")
 
 
 def test_a_ranking_without_resamples_or_without_any_score_has_a_page(tmp_path: Path) -> None:

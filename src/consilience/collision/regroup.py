@@ -17,6 +17,8 @@ _LEAST_FALL = 1e-4
 _VOTES = 3
 # Steps that find the longest direction of a cluster, and steps of Lloyd's algorithm from there.
 _POWER_STEPS, _LLOYD_STEPS = 5, 3
+# Clusters that are cut at once: few enough that memory does not grow with their number.
+_AT_ONCE = 16
 
 
 def neighbour_information(clusters: Ints, neighbours: Neighbours, prior: Floats) -> float:
@@ -54,23 +56,18 @@ def regroup(Z: NDArray[Any], clusters: Ints, neighbours: Neighbours, prior: Floa
 def _swap(Z: NDArray[Any], clusters: Ints, neighbours: Neighbours, n_clusters: int) -> Ints | None:
     """Return the clusters after the most promising swap, or None if none promises anything."""
     means = mean_of_neighbours(np.eye(n_clusters)[clusters], neighbours)
-    merge, cut = _merge_costs(means), np.full(n_clusters, np.inf)
-    parts = [np.empty(0, np.intp)] * n_clusters
+    merge = _merge_costs(means)
+    parts = []
     for k in range(n_clusters):
         rows = np.flatnonzero(clusters == k)
-        parts[k] = rows[_halve(Z[rows])] if len(rows) > 1 else rows[:0]
-        if len(parts[k]):
-            halves = np.zeros((len(Z), 2))
-            halves[rows, 0] = 1.0
-            halves[parts[k]] = 0.0, 1.0
-            cut[k] = -_merge_costs(mean_of_neighbours(halves, neighbours))[1, 0]
+        parts.append(rows[_halve(Z[rows])] if len(rows) > 1 else rows[:0])
+    cut = _cut_costs(clusters, parts, neighbours)
     best, found = -_LEAST_FALL, None
+    cheapest = _cheapest(merge)
     for k in np.argsort(cut, kind="stable"):
-        others = merge.copy()
-        others[k] = others[:, k] = np.inf
-        a, b = np.unravel_index(others.argmin(), others.shape)
-        if cut[k] + others[a, b] < best:
-            best, found = cut[k] + others[a, b], (k, a, b)
+        a, b = _cheapest(merge, without=k) if k in cheapest else cheapest
+        if k not in (a, b) and cut[k] + merge[a, b] < best:
+            best, found = cut[k] + merge[a, b], (k, a, b)
     if found is None:
         return None
     k, a, b = found
@@ -79,16 +76,55 @@ def _swap(Z: NDArray[Any], clusters: Ints, neighbours: Neighbours, n_clusters: i
     return out
 
 
+def _cut_costs(clusters: Ints, parts: list[Ints], neighbours: Neighbours) -> Floats:
+    """Return by how much the value rises if a cluster loses a part of its rows (K,); infinite without one."""
+    halves = 2 * clusters
+    for part in parts:
+        halves[part] += 1
+    cut = np.empty(len(parts))
+    for start in range(0, len(parts), _AT_ONCE):
+        stop = min(start + _AT_ONCE, len(parts))
+        rows = np.flatnonzero((start <= clusters) & (clusters < stop))
+        member = np.zeros((len(clusters), 2 * (stop - start)))
+        member[rows, halves[rows] - 2 * start] = 1.0
+        costs = _merge_costs(mean_of_neighbours(member, neighbours))
+        cut[start:stop] = -np.diagonal(costs[1::2, ::2])
+    cut[[len(part) == 0 for part in parts]] = np.inf
+    return cut
+
+
+def _cheapest(merge: Floats, without: int | None = None) -> tuple[int, int]:
+    """Return the two clusters that cost least to merge (K, K), without one of them if asked."""
+    if without is not None:
+        merge = merge.copy()
+        merge[without] = merge[:, without] = np.inf
+    a, b = divmod(int(merge.argmin()), len(merge))
+    return a, b
+
+
 def _merge_costs(means: Floats) -> Floats:
-    """Return by how much the value rises if clusters a > b are merged (K, K); infinite elsewhere."""
-    n_clusters = means.shape[1]
-    share, by_row = means.mean(axis=0), _entropy(means).mean(axis=0)
+    """Return by how much the value rises if clusters a > b are merged (K, K); infinite elsewhere.
+
+    Only rows with neighbours in both clusters change their entropy, and rows have few neighbours: the time
+    grows with the pairs of clusters that meet in a row, not with n K^2.
+    """
+    n, n_clusters = means.shape
+    rows, clusters = np.nonzero(means)
+    part = means[rows, clusters]
+    of_part = _entropy(part)
+    rise = np.zeros(n_clusters * n_clusters)
+    for step in range(1, n_clusters):
+        first = np.flatnonzero(rows[:-step] == rows[step:])
+        if not len(first):
+            break  # no row has more than `step` clusters
+        second = first + step
+        change = _entropy(part[first] + part[second]) - of_part[first] - of_part[second]
+        rise += np.bincount(clusters[second] * n_clusters + clusters[first], change, len(rise))
+    share = means.mean(axis=0)
     of_share = _entropy(share)
-    out = np.full((n_clusters, n_clusters), np.inf)
-    for a in range(1, n_clusters):
-        together = _entropy(means[:, a, None] + means[:, :a]).mean(axis=0)
-        shares = _entropy(share[a] + share[:a])
-        out[a, :a] = (together - by_row[a] - by_row[:a]) - (shares - of_share[a] - of_share[:a])
+    shares = _entropy(share[:, None] + share) - of_share[:, None] - of_share
+    out: Floats = rise.reshape(n_clusters, n_clusters) / n - shares
+    out[np.triu_indices(n_clusters)] = np.inf
     return out
 
 

@@ -74,8 +74,7 @@ def clustering_page(model: CollisionClustering, X: Any = None, y: Any = None) ->
     return page(
         f"{counted(model.n_clusters, 'cluster')} of {len(found.labels):,} rows",
         "Groups found by a model that labels the rows itself, so that it is sure of every row and every "
-        "cluster gets its "
-        "share.",
+        "cluster gets its share.",
         figures,
         [
             _size_section(model, found),
@@ -141,9 +140,8 @@ def _agreement_section(
     return section(
         "Do clusters and classes agree?",
         f"On {counted(agreement['n_rows'], 'row')} with a class: accuracy {percent(agreement['accuracy'])} "
-        "under the best "
-        f"one-to-one match, normalised mutual information {agreement['nmi']:.3f}, adjusted Rand index "
-        f"{agreement['ari']:.3f}.",
+        f"under the best one-to-one match, normalised mutual information {agreement['nmi']:.3f}, adjusted "
+        f"Rand index {agreement['ari']:.3f}.",
         heat(
             "Classes of each cluster, in percent of the cluster",
             [f"cluster {k}" for k in drawn.tolist()],

@@ -170,7 +170,8 @@ def _encoded(card: Card) -> bytes:
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"The details of card {card.name!r} are not plain JSON: {error}.") from error
-    data = text.encode("utf-8", errors="surrogatepass")
+    # a file name may hold bytes that are not UTF-8: JSON has escapes for them, and they look like Python's
+    data = text.encode("utf-8", errors="backslashreplace")
     if len(data) > MAX_BYTES:
         raise InvalidInputError(
             f"The card {card.name!r} takes {len(data)} bytes; at most {MAX_BYTES} are read."

@@ -79,7 +79,10 @@ class Layout:
         """Return cells as numbers, booleans, dates or texts."""
         kind = self.kinds[i]
         if kind == "number":
-            return np.array([float(cell) if _is_number(cell) else np.nan for cell in cells])
+            numbers = _as_numbers(cells)
+            if numbers is None:
+                numbers = [float(cell) if _is_number(cell) else np.nan for cell in cells]
+            return np.array(numbers)
         if kind == "truth":
             values = [cell.lower() == "true" if cell else None for cell in cells]
             return pandas.Series(values, dtype=object if self.gaps[i] else bool)
@@ -153,13 +156,16 @@ class _Guess:
     gap: bool = False
 
     def see(self, cells: list[str]) -> None:
-        numbers = [_is_number(cell) for cell in cells]
+        """Take some more cells into account."""
+        if cells and _as_numbers(cells) is not None:
+            self.filled, self.truth, self.time = True, False, False
+            return
         filled = [cell for cell in cells if cell]
         self.filled = self.filled or bool(filled)
         self.gap = self.gap or len(filled) < len(cells)
-        if not all(numbers):
-            self.plain = False
-            others = [cell for cell, number in zip(cells, numbers, strict=True) if not number]
+        self.plain = self.plain and not cells
+        if self.number or self.values:
+            others = [cell for cell in cells if not _is_number(cell)]
             self.number = self.number and all(cell.lower() in _MISSING for cell in others)
             self.values = self.values and all(not cell or _is_value(cell) for cell in others)
         self.truth = self.truth and all(cell.lower() in ("true", "false") for cell in filled)
@@ -208,6 +214,14 @@ def _check_names(line: Sequence[str]) -> list[str]:
     if twice:
         raise ValueError(f"the header has {quoted(twice)} more than once")
     return names
+
+
+def _as_numbers(cells: list[str]) -> list[float] | None:
+    """Return cells as numbers, or None if one of them is no number."""
+    try:
+        return list(map(float, cells))
+    except ValueError:
+        return None
 
 
 def _is_number(cell: str) -> bool:

@@ -9,6 +9,7 @@ import datetime
 import math
 import os
 from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ KEY = "made"
 MOST_VALUES = 1000
 """Arrays with more values than this are only described."""
 _MOST_DEEP = 5
+_ROWS = ("validation",)  # parameters that hold rows, which a card must not tell
+_PATHS = ("cache",)  # parameters whose texts are paths
 _FIGURES = (
     "accuracy",
     "balanced_accuracy",
@@ -78,12 +81,27 @@ def jsonable(value: Any, depth: int = 0) -> Any:
         return jsonable(value.tolist(), depth) if small else f"array of {value.dtype}, {value.shape}"
     if isinstance(value, Mapping):
         return {str(key): jsonable(entry, depth + 1) for key, entry in value.items()}
-    if isinstance(value, Sequence | Set) and len(value) <= MOST_VALUES:
+    if isinstance(value, Set) and len(value) <= MOST_VALUES:
+        return sorted((jsonable(entry, depth + 1) for entry in value), key=str)  # equal runs, equal cards
+    if isinstance(value, Sequence) and len(value) <= MOST_VALUES:
         return [jsonable(entry, depth + 1) for entry in value]
     if hasattr(value, "get_params"):
-        settings = {name: jsonable(entry, depth + 1) for name, entry in value.get_params(deep=False).items()}
-        return {"class": type(value).__name__, "settings": settings}
+        return {"class": type(value).__name__, "settings": settings_of(value, depth=depth + 1)}
     return type(value).__name__
+
+
+def settings_of(estimator: Any, *, without: Sequence[str] = (), depth: int = 0) -> dict[str, Any]:
+    """Return the parameters of an estimator for JSON: no rows, and of paths only the last part."""
+    found = {}
+    for name, value in estimator.get_params(deep=False).items():
+        if name in without:
+            continue
+        if name in _ROWS and value is not None:
+            found[name] = type(value).__name__
+        else:
+            is_path = name in _PATHS and isinstance(value, str)
+            found[name] = jsonable(Path(value) if is_path else value, depth)
+    return found
 
 
 def figures(measured: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._dataset_rows import DatasetRows, is_dataset
 from consilience._tables import (
     as_frame,
     as_rows,
@@ -29,7 +30,8 @@ def rows_sha256(X: Any) -> str | None:
 
     It depends on values, not on how they are stored: whole numbers and floats of equal value have one
     checksum, and so have a .csv and a .parquet file of the same table. Named columns may come in any order.
-    Rows with names differ from rows without.
+    Rows with names differ from rows without. A torch dataset has no checksum: it may not fit in memory, and
+    to read it once more may take hours.
 
     Parameters
     ----------
@@ -43,6 +45,8 @@ def rows_sha256(X: Any) -> str | None:
     >>> rows_sha256(np.array([[1, 2]])) == rows_sha256(np.array([[2, 1]]))
     False
     """
+    if is_dataset(X) or isinstance(X, DatasetRows):
+        return None
     try:
         return _digest(as_rows(X))
     except (ConsilienceError, TypeError, ValueError, RuntimeError, OverflowError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from consilience._words import counted
+from consilience._words import counted, visible
 from consilience.report.blocks import Block, column, dots, facts, page, section, table, versions
 
 
@@ -20,7 +20,7 @@ def ranking_page(view: Mapping[str, Any]) -> Block:
     rows = view["teachers"]
     good = [row for row in rows if row["error"] is None]
     failed = [row for row in rows if row["error"] is not None]
-    noted = [[row["name"], text] for row in rows for text in row["warnings"]]
+    noted = [[row["name"], visible(text)] for row in rows for text in row["warnings"]]
     over = f"{counted(view['n_rows'], 'row')} of {counted(view['n_classes'], 'class')}"
     sections = [
         section("Which teacher would help most?", _how_to_read(view), *_ranked(view, good)) if good else None,
@@ -29,8 +29,8 @@ def ranking_page(view: Mapping[str, Any]) -> Block:
             "They have no score, for the reason given.",
             table(
                 "Teachers without a score",
-                [column("teacher", "name"), column("why", "name")],
-                [[row["name"], row["error"]] for row in failed],
+                [column("teacher", "name"), column("why")],
+                [[row["name"], visible(row["error"])] for row in failed],
             ),
         )
         if failed
@@ -38,7 +38,7 @@ def ranking_page(view: Mapping[str, Any]) -> Block:
         section(
             "What to keep in mind",
             "",
-            table("Remarks", [column("teacher", "name"), column("remark", "name")], noted),
+            table("Remarks", [column("teacher", "name"), column("remark")], noted),
         )
         if noted
         else None,
@@ -74,9 +74,8 @@ def _figures(view: Mapping[str, Any], rows: list[Any], good: list[Any]) -> list[
 def _how_to_read(view: Mapping[str, Any]) -> str:
     return (
         f"The first metric decides the order. Intervals cover {100 * view['confidence']:g}% of the resamples "
-        "of the rows: "
-        "where they overlap much, the order is a guess. Wins: the share of resamples in which a teacher is "
-        "the best."
+        "of the rows: where they overlap much, the order is a guess. Wins: the share of resamples in which a "
+        "teacher is the best."
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import datetime
 import platform
-import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Literal
 
+from consilience._version import __version__
 from consilience._words import visible
+from consilience.files.record import date_now
 
 Block = dict[str, Any]
 Form = Literal["name", "text", "count", "place", "percent", "number"]
@@ -221,15 +221,14 @@ def page(
         "lead": lead,
         "figures": [{"value": value, "name": name} for value, name in figures],
         "sections": [one for one in sections if one is not None],
-        "made": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
-        "version": versions()["consilience"],
+        "made": f"{date_now()[:16].replace('T', ' ')} UTC",
+        "version": __version__,
     }
 
 
 def versions(*more: str) -> dict[str, str]:
     """Return the versions of what a result depends on, as far as they are installed."""
-    # not imported: every verb would be above this room, then
-    found = {"consilience": sys.modules["consilience"].__version__, "Python": platform.python_version()}
+    found = {"consilience": __version__, "Python": platform.python_version()}
     for name in ("numpy", "scipy", "scikit-learn", "numba", *more):
         try:
             found[name] = version(name)

@@ -7,26 +7,29 @@ from typing import Any
 
 from consilience._validation import n_rows
 from consilience._version import __version__
+from consilience._words import counted
 from consilience.files.card import file_sha256
-from consilience.files.record import date_now, figures, jsonable
+from consilience.files.record import date_now, figures, jsonable, settings_of
 from consilience.files.row_hash import rows_sha256
 from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
 
+MOST_NAMES = 100_000
+"""With more classes of all teachers together, a card has only their numbers: the size of cards is limited."""
 _ELSEWHERE = ("teachers", "aliases", "progress")  # the first two have a place of their own
 
 
 def describe_fit(estimator: Any, X: Any) -> dict[str, Any]:
     """Return the settings of an estimator and the checksum of the rows that it was fitted on."""
-    settings = estimator.get_params(deep=False)
+    settings = settings_of(estimator, without=_ELSEWHERE)
     about = {
         "estimator": type(estimator).__name__,
-        "seed": jsonable(settings.get("random_state")),
-        "settings": {name: jsonable(value) for name, value in settings.items() if name not in _ELSEWHERE},
+        "seed": settings.get("random_state"),
+        "settings": settings,
         "data": {"rows": n_rows(X), "sha256": rows_sha256(X)},
     }
-    if settings.get("aliases"):
-        about["aliases"] = jsonable(settings["aliases"])
+    if getattr(estimator, "aliases", None):
+        about["aliases"] = jsonable(estimator.aliases)
     return about
 
 
@@ -47,14 +50,21 @@ def describe_model(
     """
     about = {"version": __version__, "date": date_now(), **fit, "student": student_name(student)}
     if teachers is not None:
-        about["teachers"] = [describe_teacher(teacher) for teacher in teachers]
+        few = sum(len(teacher.classes) for teacher in teachers) <= MOST_NAMES
+        about["teachers"] = [describe_teacher(teacher, names=few) for teacher in teachers]
     found = figures(measured)
     return about if found is None else {**about, "measured": found}
 
 
-def describe_teacher(teacher: Teacher) -> dict[str, Any]:
-    """Return a teacher's name and classes, and the checksum of its file or else its fingerprint."""
-    about = {"name": teacher.name, "classes": jsonable(teacher.classes)}
+def describe_teacher(teacher: Teacher, *, names: bool = True) -> dict[str, Any]:
+    """Return a teacher's name and classes, and the checksum of its file or else its fingerprint.
+
+    Without `names`, and with many classes, only their number is told.
+    """
+    classes: Any = jsonable(teacher.classes.tolist())
+    if not names or not isinstance(classes, list):
+        classes = counted(len(teacher.classes), "class")
+    about = {"name": teacher.name, "classes": classes}
     if teacher.file is not None:
         try:
             return {**about, "file": teacher.file.name, "sha256": file_sha256(teacher.file)}

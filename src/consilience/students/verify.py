@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ from consilience.teachers._onnx_graph import parse_names
 __all__ = ["Check", "Verification", "verify_model"]
 
 _ROWS = 8
+_MOST_VALUES = 10_000_000  # of made-up rows: a file may claim any shape
 _TOLERANCE = 1e-4  # of the sum of probabilities: they are floats of 32 bits
 
 
@@ -192,8 +194,11 @@ def _check_runs(model: LoadedClassifier) -> str:
             proba, labels = model.teacher_.session.run(["probabilities", "label"], feed)
         except Exception as error:  # onnxruntime raises almost any type
             raise InvalidInputError(f"It fails on {rows}: {str(error).strip()[:200]}") from error
-    if proba.ndim != 2 or proba.shape[1] != len(model.classes_):
-        raise InvalidInputError(f"It gives {proba.shape} for {counted(len(model.classes_), 'class')}.")
+    proba = np.asarray(proba)
+    if proba.ndim != 2 or len(proba) == 0 or proba.shape[1] != len(model.classes_) or proba.dtype.kind != "f":
+        raise InvalidInputError(
+            f"It gives {proba.dtype} of shape {proba.shape} for {counted(len(model.classes_), 'class')}."
+        )
     worst = float(np.abs(proba.sum(axis=1) - 1).max())
     if not worst <= _TOLERANCE or proba.min() < 0:
         raise InvalidInputError(f"Its probabilities for {rows} miss a sum of 1 by {worst:.2g}.")
@@ -207,6 +212,10 @@ def _made_up(item: Input) -> NDArray[Any]:
     lengths = [length or 1 for length in item.shape]
     if item.shape and item.shape[0] is None:
         lengths[0] = _ROWS
+    if min(lengths, default=1) < 0 or math.prod(lengths) > _MOST_VALUES:
+        raise InvalidInputError(
+            f"Its input {item.name!r} has shape {item.shape}, which is too large to try, or negative."
+        )
     random = np.random.default_rng(0)
     if item.dtype == "text":
         return np.array(random.choice(["", "made up"], lengths), dtype=object)
@@ -231,6 +240,11 @@ def _check_data(X: Any, card: Card | None) -> str:
     expected = data_hash(card)
     if expected is None:
         raise InvalidInputError("The card names no rows to compare them with.")
-    if rows_sha256(X) != expected:
+    found = rows_sha256(X)
+    if found is None:
+        raise InvalidInputError(
+            f"A {type(X).__name__} has no checksum. Give its rows as an array, a table or texts."
+        )
+    if found != expected:
         raise InvalidInputError(f"The model was fitted on other rows than these {n_rows(X)}.")
     return f"the model was fitted on these {counted(n_rows(X), 'row')}"

@@ -24,8 +24,7 @@ def evaluation_page(view: Mapping[str, Any], title: str = "How good is the model
     return page(
         title,
         f"A classifier of {counted(view['n_classes'], 'class')}, measured on "
-        f"{counted(view['n_rows'], 'row')} with "
-        "labels.",
+        f"{counted(view['n_rows'], 'row')} with labels.",
         [
             (percent(view["accuracy"]), "accuracy"),
             (percent(view["balanced_accuracy"]), "balanced accuracy"),
@@ -53,8 +52,8 @@ def evaluation_sections(view: Mapping[str, Any]) -> list[Block]:
         section(
             "How good is it?",
             "Each line puts another classifier beside the model, on the same rows and for the same question. "
-            "Beside a "
-            "teacher, the rows are those of its classes, and the question is which of these a row is.",
+            "Beside a teacher, the rows are those of its classes, and the question is which of these a row "
+            "is.",
             facts(
                 {
                     "accuracy": f"{percent(view['accuracy'])} ({level} interval: {low} to {high})",

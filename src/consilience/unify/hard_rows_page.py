@@ -64,8 +64,7 @@ def hard_rows_section(
         parts.append(_sure_and_wrong(proba, truth))
     text = (
         "Rows are known by their position, counted from 0. Look at them first: they show names that do not "
-        "fit, teachers "
-        "that err, and classes that are hard to tell apart."
+        "fit, teachers that err, and classes that are hard to tell apart."
     )
     return section("Which rows are hard?", text, *parts)
 
@@ -132,14 +131,13 @@ def alias_section(unified: Unifier, logits: Floats, rows: Ints, which: str) -> B
         return section(
             title,
             f"The teachers have {space.n_columns:,} classes together. Names are compared here up to "
-            f"{MOST_COLUMNS:,}; "
-            "suggest_aliases(teachers, X) compares these.",
+            f"{MOST_COLUMNS:,}; suggest_aliases(teachers, X) compares these.",
         )
     found = find_suggestions(logits, space, unified.aliases or {}, ALIAS_ROWS)
     text = (
         "Teachers that mean the same class rank the same rows first, whatever they call it. Judged by "
-        f"{found.n_rows:,} of "
-        f"{which}. Nothing of this is applied: look at the rows, then pass what you believe as aliases."
+        f"{found.n_rows:,} of {which}. Nothing of this is applied: look at the rows, then pass what you "
+        "believe as aliases."
     )
     if not len(found):
         return section(title, f"{text} All names seem to fit.")

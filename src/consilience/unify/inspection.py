@@ -56,7 +56,7 @@ class Inspection:
         """Measure how good it is on labelled rows, and beside what else one could do with them.
 
         Beside each teacher, the rows are those of its classes, and the question is which of these a row is.
-        The vote gives every teacher one vote, for its decision, and shares one more by their probabilities.
+        The vote gives every teacher one vote, for its decision; all classes share one more equally.
 
         Parameters
         ----------

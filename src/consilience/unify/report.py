@@ -190,8 +190,7 @@ def _remark_section(unified: Unifier, basis: Basis) -> Block | None:
     if len(groups) > 1:
         lines.append(
             f"The teachers fall into {len(groups)} groups of classes that share no class. Their outputs for "
-            "a row do "
-            f"not determine how mass splits between the groups. {BETWEEN_GROUPS}"
+            f"a row do not determine how mass splits between the groups. {BETWEEN_GROUPS}"
         )
     silent_teachers = [
         name

@@ -63,13 +63,11 @@ def _components_in_words(groups: list[Any]) -> str:
     if len(groups) == 1:
         return (
             "Chains of shared classes connect all teachers: there is one component, and the teachers "
-            "determine the "
-            "probabilities of all classes. The number at the end of a line counts its classes."
+            "determine the probabilities of all classes. The number at the end of a line counts its classes."
         )
     return (
         f"There are {len(groups)} components, groups of classes that no chain of shared classes connects; "
-        "dashed lines "
-        "divide them. The number at the end of a line counts its classes."
+        "dashed lines divide them. The number at the end of a line counts its classes."
     )
 
 
@@ -101,8 +99,7 @@ def _teacher_table(unified: Unifier, mask: Any, logits: Floats) -> Block:
         heads,
         rows,
         note="Answers: the share of the rows of fit on which it did not abstain. Temperature: what its "
-        "logits were "
-        "divided by; 1 without calibration.",
+        "logits were divided by; 1 without calibration.",
     )
 
 
@@ -128,8 +125,8 @@ def agreement_section(logits: Floats, space: LabelSpace, which: str) -> Block | 
     found = teacher_agreement(logits, space)
     text = (
         f"Of {which}, a row counts for two teachers if each decides for a class that the other knows, too. "
-        "Shown is how "
-        "often they decide for the same one. Empty: they share fewer than two classes, or have no such row."
+        "Shown is how often they decide for the same one. Empty: they share fewer than two classes, or have "
+        "no such row."
     )
     if np.isnan(found.share).all():
         return section("Do teachers agree?", f"{text} No two teachers can be compared.")

@@ -50,7 +50,8 @@ def score(
     check_count("batch_size", batch_size)
     readers.check_target(out, SCORES, "--out")
     (opened,) = open_teachers([teacher], classes)
-    if out.resolve() in (teacher.resolve(), data.resolve()) or card_path(out) == card_path(teacher):
+    same_card = card_path(out).resolve() == card_path(teacher).resolve()
+    if same_card or out.resolve() in (teacher.resolve(), data.resolve()):
         raise InvalidInputError(
             f"--out {str(out)!r} would replace a file that is read, or its card. Give another name."
         )

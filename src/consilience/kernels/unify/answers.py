@@ -161,10 +161,10 @@ def _beside_rows(logits, layout, proba, truth, place, found, counts, sums):  # t
             answers += 1.0
             if own >= 0:
                 counts[0, own] += 1
-                _add_teacher(z, start, stop, best, own, values, counts[1], sums[0, b], likely[0, b : b + 1])
-                _add_model(
-                    p, layout.columns, start, stop, own, values, counts[2], sums[1, b], likely[1, b : b + 1]
-                )
+                block, classes = slice(start, stop), layout.columns[start:stop]
+                best, own = best - start, own - start
+                _add_teacher(z[block], best, own, values, counts[1, block], sums[0, b], likely[0, b : b + 1])
+                _add_model(p, classes, own, values, counts[2, block], sums[1, b], likely[1, b : b + 1])
         winner = _most_votes(z, layout, choice, votes, sure)
         found[0][row] = winner
         found[1][row] = (votes[winner] + 1.0 / n_classes) / (answers + 1.0)
@@ -180,34 +180,34 @@ def _beside_rows(logits, layout, proba, truth, place, found, counts, sums):  # t
 
 
 @part(fastmath=FUSE)
-def _add_teacher(z, start, stop, best, own, values, hits, sums, likely):  # type: ignore[no-untyped-def]
-    """Add what a teacher says about a row of its class `own`; its best class is known."""
+def _add_teacher(z, best, own, values, hits, sums, likely):  # type: ignore[no-untyped-def]
+    """Add what a teacher says (c,) about a row of its class `own`; its best class is known."""
     top, total = z[best], 0.0
-    for k in range(stop - start):
-        values[k] = exp(z[start + k] - top)
-    for k in range(stop - start):
+    for k in range(len(z)):
+        values[k] = exp(z[k] - top)
+    for k in range(len(z)):
         total += values[k]
-    _add(best, own, 1.0 / total, values[own - start] / total, hits, sums, likely)
+    _add(best, own, 1.0 / total, values[own] / total, hits, sums, likely)
 
 
 @part(fastmath=FUSE)
-def _add_model(p, columns, start, stop, own, values, hits, sums, likely):  # type: ignore[no-untyped-def]
-    """Add what the model says about the same row, given that the class is one of the teacher's."""
+def _add_model(p, classes, own, values, hits, sums, likely):  # type: ignore[no-untyped-def]
+    """Add what the model says about the same row, given that the class is one of the teacher's (c,)."""
     total = 0.0
-    for k in range(stop - start):
-        values[k] = p[columns[start + k]]
-    for k in range(stop - start):
+    for k in range(len(classes)):
+        values[k] = p[classes[k]]
+    for k in range(len(classes)):
         total += values[k]
-    best = find_top(values, 0, stop - start)
-    confidence = likelihood = 1.0 / (stop - start)
+    best = find_top(values, 0, len(classes))
+    confidence = likelihood = 1.0 / len(classes)
     if total > 0.0:
-        confidence, likelihood = values[best] / total, values[own - start] / total
-    _add(best + start, own, confidence, likelihood, hits, sums, likely)
+        confidence, likelihood = values[best] / total, values[own] / total
+    _add(best, own, confidence, likelihood, hits, sums, likely)
 
 
 @part()
 def _add(best, own, confidence, likelihood, hits, sums, likely):  # type: ignore[no-untyped-def]
-    """Add a row to the hits (m,) and to sums (n_bins + 1,): to the gap of its bin, and its log-likelihood.
+    """Add a row to the hits (c,) and to sums (n_bins + 1,): to the gap of its bin, and its log-likelihood.
 
     Logarithms are slow: likely (1,) holds a product of likelihoods until it becomes small.
     """

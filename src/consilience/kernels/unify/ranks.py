@@ -16,6 +16,8 @@ from consilience.kernels.unify.packed import Layout, in_turns
 Odds = NDArray[np.float32]
 # Log-odds are whole multiples of one over this.
 STEPS = 2.0**20
+# Keys of a sort have 32 bits for the place of a value.
+MOST_KEYS = 2**32
 
 
 def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) -> Floats:
@@ -57,7 +59,8 @@ def _rank(values: Odds, n: int, first: int) -> Floats:
     """Return a_il b_il (k, n) of `rank_scores` for one teacher.
 
     One sort serves both ranks. Its keys hold a value in the upper half and its place in the lower half:
-    whole numbers are sorted several times as fast as the order of floats is found.
+    whole numbers are sorted several times as fast as the order of floats is found. More values than the lower
+    half can count are ranked column by column.
 
     Parameters
     ----------
@@ -68,6 +71,8 @@ def _rank(values: Odds, n: int, first: int) -> Floats:
     first : int
         The columns from this one on are those to rank against.
     """
+    if values.size > MOST_KEYS:
+        return _rank_by_column(values, n, first)
     keys = _ascending(values.ravel()).astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= np.arange(keys.size, dtype=np.uint64)
@@ -75,6 +80,22 @@ def _rank(values: Odds, n: int, first: int) -> Floats:
     product = np.empty((len(values), n))
     _multiply_ranks(keys, values.shape[1], first, product)
     return product
+
+
+def _rank_by_column(values: Odds, n: int, first: int) -> Floats:
+    """Return what `_rank` does, by a sort of each column and one of all. It takes several times as long."""
+    pooled = np.sort(values[:, first:], axis=None)
+    product = np.empty((len(values), n))
+    for column, found in zip(values, product, strict=True):
+        found[:] = _among(column[:n], np.sort(column[first:])) * _among(column[:n], pooled)
+    return product
+
+
+def _among(values: Odds, ordered: Odds) -> Floats:
+    """Return ranks (n,) from the top among r ordered values, over r + 1; ties share their mean rank."""
+    low, high = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
+    ranks: Floats = (len(ordered) - high + 0.5 * (high - low + 1)) / (len(ordered) + 1)
+    return ranks
 
 
 def _ascending(values: Odds) -> NDArray[np.uint32]:
