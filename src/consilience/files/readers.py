@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._tables import column_names, in_order, is_table
+from consilience._tables import column_names, in_order, is_table, kind_of
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, read_npy
@@ -24,7 +25,7 @@ from consilience.files.cells import read_cells
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 
 
-def read_rows(path: Path, option: str) -> Any:
+def read_rows(path: Path, option: str, expected: Mapping[Any, str] | None = None) -> Any:
     """Return the rows (n, ...) of a .npy, .npz, .csv or .parquet file.
 
     Parameters
@@ -33,13 +34,15 @@ def read_rows(path: Path, option: str) -> Any:
         An .npz has them under ``X``, or as its only array; a .csv may have a header.
     option : str
         What named the file, for messages.
+    expected : mapping, optional
+        What columns of a .csv file should hold, by name; see `read_cells`.
 
     Returns
     -------
     array of numbers or pandas.DataFrame
         A frame for a .parquet file, and for a .csv file with a header or with cells that are no numbers.
     """
-    values = _read_file(path, option, "X")
+    values = _read_file(path, option, "X", expected)
     if is_table(values):
         if 0 in values.shape:
             raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
@@ -190,7 +193,8 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
 
 def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
     """Return rows like those of X, of the file `data`: their columns in the same order, and as many."""
-    rows = in_order(read_rows(path, option), column_names(X), f"{option}: {path}")
+    expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
+    rows = in_order(read_rows(path, option, expected), column_names(X), f"{option}: {path}")
     got, expected = np.shape(rows)[1:], np.shape(X)[1:]
     if got != expected:
         raise InvalidInputError(
@@ -199,11 +203,11 @@ def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
     return rows
 
 
-def _read_file(path: Path, option: str, key: str) -> Any:
-    readers = {
+def _read_file(path: Path, option: str, key: str, expected: Mapping[Any, str] | None = None) -> Any:
+    readers: dict[str, Callable[[Path, str], Any]] = {
         ".npy": _read_npy,
         ".npz": read_npz_rows,
-        ".csv": _read_csv,
+        ".csv": partial(_read_csv, expected=expected),
         ".parquet": _read_parquet,
     }
     suffix = path.suffix.lower()
@@ -242,14 +246,14 @@ def read_npz_rows(path: Path, key: str) -> NDArray[Any]:
         return archive.read(found[0])
 
 
-def _read_csv(path: Path, key: str) -> Any:
+def _read_csv(path: Path, key: str, expected: Mapping[Any, str] | None = None) -> Any:
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = list(csv.reader(file))
     if not any(lines):
         raise ValueError("it is empty")
     if key == "y":  # where an empty line is a row without a label
         return _read_label_lines([line or [""] for line in lines])
-    return read_cells([line for line in lines if line])
+    return read_cells([line for line in lines if line], expected)
 
 
 def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:

@@ -65,6 +65,11 @@ class LoadedClassifier(ClassifierMixin, BaseEstimator):
         """Whether its rows are texts."""
         return not isinstance(self.teacher_, OnnxTeacher)
 
+    @property
+    def column_kinds(self) -> list[str] | None:
+        """What each column of a table holds, such as ``"text"``; None if all hold numbers."""
+        return self.teacher_.columns.kinds if isinstance(self.teacher_, OnnxTeacher) else ["text"]
+
     def fit(self, X: Any, y: Any = None) -> Self:
         """Do nothing: the model is fitted already, as in scikit-learn's FrozenEstimator."""
         return self
@@ -72,7 +77,15 @@ class LoadedClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, L) in the order of `classes_`."""
         scores = np.asarray(self.teacher_.raw_scores(X), dtype=np.float64)  # type: ignore[attr-defined]
-        return np.asarray(softmax(scores, axis=1)) if self.takes_texts else scores
+        proba = np.asarray(softmax(scores, axis=1)) if self.takes_texts else scores
+        unknown = np.flatnonzero(~np.isfinite(proba).all(axis=1))
+        if len(unknown):
+            raise InvalidInputError(
+                "The model gives no probabilities for row {row}: a number in it is missing, infinite or too "
+                "large. Mend the row, or leave it out.",
+                row=int(unknown[0]),
+            )
+        return proba
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -215,6 +216,16 @@ class OnnxTeacher(Adapter):
         return self._inputs
 
     @property
+    def column_kinds(self) -> Mapping[Any, str]:
+        """What columns of a table hold: from the file's metadata, or from inputs that name columns."""
+        names, kinds = self.columns.names, self.columns.kinds
+        if kinds is not None:
+            return dict(zip(range(len(kinds)) if names is None else names, kinds, strict=True))
+        if len(self._inputs) < 2:
+            return {}
+        return {item.name: "text" if item.dtype == "text" else "number" for item in self._inputs}
+
+    @property
     def width(self) -> int | None:
         """How many columns a table of rows has, if the rows are one."""
         if self.columns.kinds is not None:
@@ -351,6 +362,13 @@ def _cast(values: NDArray[Any], item: Any, name: str) -> NDArray[Any]:
         raise TeacherError(
             name, f"takes {item.type} for {item.name!r}, and X has {values.dtype}: {summary(error)}{hint}"
         ) from error
+    if not exact and dtype.kind == "b" and values.dtype.kind == "f" and np.isnan(values).any():
+        raise TeacherError(
+            name,
+            f"takes true or false for {item.name!r}, and row {{row}} has neither. The model learnt from rows "
+            "without gaps there: fill them.",
+            row=int(np.flatnonzero(np.isnan(values).ravel())[0]),
+        )
     if not exact:
         raise TeacherError(
             name,

@@ -26,6 +26,7 @@ from consilience.cli.app import (
     kind,
     measured,
     open_teachers,
+    read_data,
     read_test,
     text,
 )
@@ -111,12 +112,13 @@ def distil(
     check_test_options(test_data, test_labels)
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
-    X = readers.read_rows(data, "--data")
+    teachers = open_teachers(files, classes)
+    X = read_data(data, teachers)
     y = readers.read_labels(labels, len(X), "--labels")
     test = read_test(test_data, test_labels, X, data)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
-            open_teachers(files, classes) or None,
+            teachers or None,
             None if student == "auto" else student,
             weight,
             temperature,

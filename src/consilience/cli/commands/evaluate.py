@@ -21,6 +21,7 @@ from consilience.cli.app import (
     app,
     check_report,
     open_teachers,
+    read_data,
 )
 
 
@@ -75,9 +76,9 @@ def evaluate(
         check_choice("student", student, STUDENTS)
     check_count("seed", seed, at_least=0)
     check_report(report)
-    X = readers.read_rows(data, "--data")
-    y = readers.read_labels(labels, len(X), "--labels")
     opened = open_teachers([model, *(teacher or [])], classes)
+    X = read_data(data, opened)
+    y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(
             opened[0],

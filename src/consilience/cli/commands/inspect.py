@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.app import Aliases, Cache, Classes, Json, Quiet, app, kind, open_teachers, text
+from consilience.cli.app import (
+    Aliases,
+    Cache,
+    Classes,
+    Json,
+    Quiet,
+    app,
+    kind,
+    open_teachers,
+    read_data,
+    text,
+)
 from consilience.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -75,7 +86,7 @@ def inspect(
     if data is None:
         warn_of_unused(space)
     else:
-        X = readers.read_rows(data, "--data")
+        X = read_data(data, teachers)
         with console.progress_bars(quiet=quiet) as progress:
             found = suggest_aliases(teachers, X, aliases=given, cache=cache, progress=progress)
         view |= {"suggestions": found.to_dict(), "out": text(out)}

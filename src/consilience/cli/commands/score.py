@@ -54,7 +54,7 @@ def score(
         raise InvalidInputError(
             f"--out {str(out)!r} would replace a file that is read, or its card. Give another name."
         )
-    X = read_texts_or_rows(data, "--data")
+    X = read_texts_or_rows(data, "--data", opened.column_kinds)
     with console.progress_bars(quiet=quiet) as progress:
         found = write_scores(out, opened, X, batch_size=batch_size, store=cache, progress=progress)
     view = {

@@ -28,6 +28,7 @@ from consilience.cli.app import (
     kind,
     measured,
     open_teachers,
+    read_data,
     read_test,
     text,
 )
@@ -128,9 +129,9 @@ def unify(
     check_report(report)
     if report is not None and out is None:
         raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
-    X = readers.read_rows(data, "--data")
-    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
+    X = read_data(data, teachers)
+    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
 
     def check_test_labels(y: Any) -> None:
         space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")

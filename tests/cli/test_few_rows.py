@@ -1,0 +1,150 @@
+"""A file of few rows does not show what its columns hold. The model knows, and its word counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("onnxruntime")
+pandas = pytest.importorskip("pandas")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from consilience import SoftLabelClassifier, as_teacher, load  # noqa: E402
+from consilience.cli.commands import app  # noqa: E402
+from consilience.text import NgramClassifier  # noqa: E402
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of four columns. The texts in two of them look like other things if they are alone."""
+    root, random = tmp_path_factory.mktemp("few"), np.random.default_rng(0)
+    X = pandas.DataFrame(
+        {
+            "age": random.integers(20, 80, 240).astype(float),
+            "cough": random.choice(["none", "dry"], 240),
+            "code": random.choice(["007", "true", "2024-01-01", "x"], 240),
+            "day": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(random.integers(0, 90, 240), "D"),
+            "seen": random.choice([True, False], 240),
+        }
+    )
+    X.loc[::9, "age"] = np.nan
+    X.loc[::11, "day"] = pandas.NaT
+    y = np.where((X["cough"] == "none") ^ np.isin(X["code"], ["007", "true"]), "well", "ill")
+    X.to_csv(root / "X.csv", index=False)
+    X.to_parquet(root / "X.parquet")
+    pandas.Series(y, name="label").to_csv(root / "y.csv", index=False)
+    SoftLabelClassifier("forest", random_state=0).fit(X, y).save(root / "model.onnx")
+    return root
+
+
+def write(folder: Path, path: Path, code: str = "007", **cells: Any) -> Any:
+    """Write the rows of one code and of the cough "none"; return them, and what the model says of them."""
+    X = pandas.read_parquet(folder / "X.parquet")
+    rows = X[(X["code"] == code) & (X["cough"] == "none")].assign(**cells)
+    rows.to_csv(path, index=False)
+    return rows, load(folder / "model.onnx").predict_proba(rows)
+
+
+@pytest.mark.parametrize("code", ["007", "true", "2024-01-01"])
+@pytest.mark.parametrize("header", [True, False])
+def test_texts_that_look_like_other_things_stay_texts(
+    code: str, header: bool, folder: Path, tmp_path: Path
+) -> None:
+    rows, expected = write(folder, tmp_path / "few.csv", code)
+    if not header:
+        rows.to_csv(tmp_path / "few.csv", index=False, header=False)
+    out = tmp_path / "p.npy"
+    result = run("predict", folder / "model.onnx", "--data", tmp_path / "few.csv", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+def test_every_command_reads_them_so(folder: Path, tmp_path: Path) -> None:
+    few, model = tmp_path / "few.csv", folder / "model.onnx"
+    rows, expected = write(folder, few)
+    scores = tmp_path / "s.npy"
+    assert run("score", "-t", model, "--data", few, "--out", scores).exit_code == 0
+    np.testing.assert_allclose(np.load(scores), as_teacher(model).predict_logits(rows), atol=1e-5)
+    labels = load(model).classes_[expected.argmax(axis=1)]
+    pandas.Series(labels, name="label").to_csv(tmp_path / "y.csv", index=False)
+    files = ("--data", few, "--labels", tmp_path / "y.csv")
+    found = run("evaluate", model, *files, "--json")
+    assert json.loads(found.stdout)["accuracy"] == 1
+    # --test-data is read as --data is
+    out = tmp_path / "unified.onnx"
+    test = ("--test-data", few, "--test-labels", tmp_path / "y.csv", "--student", "forest")
+    found = run("unify", "-t", model, "--data", folder / "X.csv", "--out", out, *test, "--json")
+    assert json.loads(found.stdout)["accuracy"] == 1
+
+
+def test_one_checksum_however_cells_were_read(folder: Path, tmp_path: Path) -> None:
+    few, scores, out = tmp_path / "few.csv", tmp_path / "s.npz", tmp_path / "unified.onnx"
+    write(folder, few)
+    assert run("score", "-t", folder / "model.onnx", "--data", few, "--out", scores).exit_code == 0
+    # the scores alone do not say that codes are texts
+    files = ("-t", scores, "--data", few, "--out", out, "--student", "forest")
+    assert "other rows" not in run("unify", *files, "--quiet").stderr
+    assert run("verify", out, "--data", few).exit_code == 0
+
+
+@pytest.mark.parametrize("cells", [{"day": None}, {"age": None}, {"cough": None}, {"day": None, "age": None}])
+def test_a_column_without_a_value_is_missing(cells: Any, folder: Path, tmp_path: Path) -> None:
+    _, expected = write(folder, tmp_path / "few.csv", **cells)
+    out = tmp_path / "p.npy"
+    result = run("predict", folder / "model.onnx", "--data", tmp_path / "few.csv", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ({"age": "inf"}, "Column 'age' has inf in row 0"),
+        ({"seen": ""}, "takes true or false for 'seen', and row 0 has neither"),
+    ],
+)
+def test_what_the_model_cannot_use_is_an_error(cell: Any, words: str, folder: Path, tmp_path: Path) -> None:
+    X = pandas.read_parquet(folder / "X.parquet")[:2]
+    X.assign(**cell).to_csv(tmp_path / "bad.csv", index=False)
+    out = tmp_path / "p.csv"
+    result = run("predict", folder / "model.onnx", "--data", tmp_path / "bad.csv", "--out", out)
+    assert (result.exit_code, out.exists()) == (2, False)
+    assert words in " ".join(result.stderr.split())
+
+
+def test_a_row_without_probabilities_is_an_error(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] > 0, "a", "b")).save(tmp_path / "m.onnx")
+    X[30, 1] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv", "--batch-size", 8)
+    result = run("predict", tmp_path / "m.onnx", *files)
+    assert (result.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
+    assert "no probabilities for row 30" in " ".join(result.stderr.split())
+
+
+def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
+    texts = ["12", "007", "one two", "three"] * 10
+    student = NgramClassifier(n_buckets=64, dim=4, max_iter=5, random_state=0)
+    SoftLabelClassifier(student).fit(texts, ["number", "number", "word", "word"] * 10).save(
+        tmp_path / "m.npz"
+    )
+    (tmp_path / "t.csv").write_text("text\n007\n12\n")
+    (tmp_path / "t.txt").write_text("007\n12\n")
+    for ending in ("csv", "txt"):
+        out = tmp_path / f"{ending}.npy"
+        assert (
+            run("predict", tmp_path / "m.npz", "--data", tmp_path / f"t.{ending}", "--out", out).exit_code
+            == 0
+        )
+    np.testing.assert_array_equal(np.load(tmp_path / "csv.npy"), np.load(tmp_path / "txt.npy"))
