@@ -131,8 +131,20 @@ def name_problem(found: Sequence[str], wanted: Sequence[str]) -> str:
     remedy = "Drop what is unknown" if not missing else "Add or rename columns"
     return (
         f"{' and '.join(parts)}. The model was fitted on {counted(len(wanted), 'column')}: {quoted(wanted)}. "
-        f"{remedy}; their order does not matter."
+        f"{remedy}; their order does not matter{separator_advice(found)}."
     )
+
+
+def separator_advice(names: Sequence[str]) -> str:
+    """Say that commas separate columns, where a single name has other separators in it.
+
+    Examples
+    --------
+    >>> separator_advice(["age;ward"]), separator_advice(["age", "ward"])
+    ("; separate columns by ',', not by ';'", '')
+    """
+    found = [mark for mark in (";", "\t") if len(names) == 1 and mark in names[0]]
+    return f"; separate columns by ',', not by {found[0]!r}" if found else ""
 
 
 def quoted(names: Sequence[Any], most: int = 8) -> str:

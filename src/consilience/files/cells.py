@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from consilience._optional import require
-from consilience._tables import quoted
+from consilience._tables import quoted, separator_advice
+from consilience._words import counted
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "-"}
 """What stands for a missing number; in a column of texts, only an empty cell does."""
@@ -140,7 +141,8 @@ class Scan:
         for number, line in enumerate(lines, start=self._count + 1):
             if len(line) != len(self._first):
                 raise ValueError(
-                    f"line {number} has {len(line)} columns and the first has {len(self._first)}"
+                    f"line {number} has {counted(len(line), 'column')} and the first has {len(self._first)}"
+                    f"{separator_advice(self._first)}"
                 )
         rest = lines if self._count else lines[1:]
         self._count += len(lines)

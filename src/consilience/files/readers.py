@@ -72,7 +72,8 @@ def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (rows,):
-        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected ({rows},).")
+        header = f" If {values[0]!r} is a header, write 'label' there." if values.shape == (rows + 1,) else ""
+        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected ({rows},).{header}")
     return values
 
 
@@ -228,6 +229,10 @@ def reading(path: Path, option: str) -> Iterator[None]:
         raise InvalidInputError(f"{option}: {error}") from error
     except InvalidInputError:
         raise
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{option}: {path} cannot be read: it is no text in UTF-8 (byte {error.start}). Save it in UTF-8."
+        ) from error
     except (OSError, ValueError, EOFError, KeyError, csv.Error) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.") from error

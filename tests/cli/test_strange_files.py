@@ -1,7 +1,8 @@
-"""A file of few rows does not show what its columns hold. The model knows, and its word counts."""
+"""Files as strangers have them: few rows, odd names, other habits. What the model knows counts."""
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,66 @@ def test_a_row_without_probabilities_is_an_error(tmp_path: Path) -> None:
     result = run("predict", tmp_path / "m.onnx", *files)
     assert (result.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
     assert "no probabilities for row 30" in " ".join(result.stderr.split())
+
+
+NAMES = ["a,b", 'q"x', "two\nlines", "cr\rx", "cr\r\nx", "=1+1", "<b>", " ü ", "\t"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_any_class_name_and_kept_cell_survives_a_csv_file(keep: bool, tmp_path: Path) -> None:
+    X = pandas.DataFrame({"age": np.arange(45.0), "key": ["a\rb", "plain", None] * 15})
+    y = np.array(NAMES)[np.arange(45) // 5]
+    SoftLabelClassifier("forest", random_state=0).fit(X[["age"]], y).save(tmp_path / "m.onnx")
+    X[["age", "key"] if keep else ["age"]].to_parquet(tmp_path / "X.parquet")
+    files = ("--data", tmp_path / "X.parquet", "--out", tmp_path / "p.csv")
+    found = run("predict", tmp_path / "m.onnx", *files, *(("--keep", "key") if keep else ()))
+    assert found.exit_code == 0, found.stderr
+    assert len(pandas.read_csv(tmp_path / "p.csv")) == 45
+    with (tmp_path / "p.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    assert {len(line) for line in lines} == {10 + keep}
+    assert [line[keep] for line in lines[1:]] == load(tmp_path / "m.onnx").predict(X[["age"]]).tolist()
+    assert {line[keep] for line in lines[1:]} == set(NAMES)
+    assert not keep or [line[0] or None for line in lines[1:]] == X["key"].tolist()
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "cr\rx"])
+def test_a_label_per_line_has_no_line_breaks(name: str, tmp_path: Path) -> None:
+    X = np.arange(20.0)[:, None]
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, name, "b")).save(tmp_path / "m.onnx")
+    np.save(tmp_path / "X.npy", X)
+    out = tmp_path / "p.txt"
+    found = run("predict", tmp_path / "m.onnx", "--data", tmp_path / "X.npy", "--out", out)
+    assert (found.exit_code, list(tmp_path.glob("*p.txt*"))) == (2, [])
+    assert "has a line break. Write .csv." in " ".join(found.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"age;cough\n3,5;dry\n", "line 2 has 2 columns and the first has 1; separate columns by ','"),
+        (b"age;cough\n3;dry\n", "separate columns by ',', not by ';'"),
+        (b"age\tcough\n3\tdry\n", "separate columns by ',', not by '\\t'"),
+        ("age,cough\n3,trückén\n".encode("latin-1"), "it is no text in UTF-8 (byte 14). Save it in UTF-8."),
+        ("age,cough\n3,dry\n".encode("utf-16"), "it is no text in UTF-8 (byte 0). Save it in UTF-8."),
+    ],
+)
+def test_files_of_other_habits_are_explained(
+    content: bytes, words: str, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "X.csv").write_bytes(content)
+    files = ("--data", tmp_path / "X.csv", "--out", tmp_path / "p.csv")
+    found = run("predict", folder / "model.onnx", *files)
+    assert found.exit_code == 2
+    assert words in " ".join(found.stderr.split())
+
+
+def test_a_header_of_labels_is_explained(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "y.csv").write_text((folder / "y.csv").read_text().replace("label", "diagnosis"))
+    files = ("--data", folder / "X.csv", "--labels", tmp_path / "y.csv")
+    found = run("evaluate", folder / "model.onnx", *files)
+    assert found.exit_code == 2
+    assert "If 'diagnosis' is a header, write 'label' there." in " ".join(found.stderr.split())
 
 
 def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
