@@ -139,7 +139,7 @@ NAMES = ["a,b", 'q"x', "two\nlines", "cr\rx", "cr\r\nx", "=1+1", "<b>", " ü ", 
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_any_class_name_and_kept_cell_survives_a_csv_file(keep: bool, tmp_path: Path) -> None:
-    X = pandas.DataFrame({"age": np.arange(45.0), "key": ["a\rb", "plain", None] * 15})
+    X = pandas.DataFrame({"age": np.arange(45.0), "key": ["a\rb", "plain", ""] * 15})
     y = np.array(NAMES)[np.arange(45) // 5]
     SoftLabelClassifier("forest", random_state=0).fit(X[["age"]], y).save(tmp_path / "m.onnx")
     X[["age", "key"] if keep else ["age"]].to_parquet(tmp_path / "X.parquet")
@@ -152,7 +152,21 @@ def test_any_class_name_and_kept_cell_survives_a_csv_file(keep: bool, tmp_path: 
     assert {len(line) for line in lines} == {10 + keep}
     assert [line[keep] for line in lines[1:]] == load(tmp_path / "m.onnx").predict(X[["age"]]).tolist()
     assert {line[keep] for line in lines[1:]} == set(NAMES)
-    assert not keep or [line[0] or None for line in lines[1:]] == X["key"].tolist()
+    assert not keep or [line[0] for line in lines[1:]] == X["key"].tolist()
+
+
+def test_a_card_that_renames_classes_is_no_card_of_this_model(folder: Path, tmp_path: Path) -> None:
+    X = np.arange(20.0)[:, None]
+    path = tmp_path / "m.onnx"
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, "a", "b")).save(path)
+    np.save(tmp_path / "X.npy", X)
+    card = tmp_path / "m.card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"classes": ["b", "a"]}))
+    found = run("predict", path, "--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv")
+    assert (found.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
+    assert "names the classes b, a, and the model in m.onnx a, b" in " ".join(found.stderr.split())
+    checks = json.loads(run("verify", path, "--json").stdout)["checks"]
+    assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs"]
 
 
 @pytest.mark.parametrize("name", ["two\nlines", "cr\rx"])

@@ -72,6 +72,7 @@ class OnnxTeacher(Adapter):
     _inputs: tuple[Input, ...]
     columns: Columns
     ours: bool  # whether consilience wrote the file
+    own_classes: list[Any] | None  # that the file names; a card may name others
     _seen: Features | None
     _batch_size: int
     _device: str
@@ -276,7 +277,8 @@ def onnx_teacher(
     model, external, signature = load_safely(source, shown)
     graph = Graph(model)
     scores = find_scores(graph, shown, options.output)
-    own = card.classes if card is not None else find_classes(graph, scores)
+    inside = find_classes(graph, scores)
+    own = card.classes if card is not None else inside
     if own is None and classes is None:
         raise TeacherError(
             shown,
@@ -288,7 +290,7 @@ def onnx_teacher(
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"
     teacher = OnnxTeacher(shown, found, options, output=output)
     teacher._source, teacher._found, teacher.columns = source, scores, find_columns(model)
-    teacher._inputs, teacher.ours = find_inputs(model), is_ours(model)
+    teacher._inputs, teacher.ours, teacher.own_classes = find_inputs(model), is_ours(model), inside
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
     head = find_features(graph, scores.output, len(found), source)
