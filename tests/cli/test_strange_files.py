@@ -223,3 +223,37 @@ def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
             == 0
         )
     np.testing.assert_array_equal(np.load(tmp_path / "csv.npy"), np.load(tmp_path / "txt.npy"))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--out", "m.onnx"],
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--soft-labels", "X.npy"],
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--soft-labels", "m.npy"],
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--out", "linked.onnx"],
+        ["distil", "-t", "m.onnx", "--data", "X.npy", "--labels", "y.npy", "--out", "m.onnx"],
+        ["cluster", "--data", "X.npy", "--clusters", "2", "--out", "X.npy"],
+        ["predict", "m.onnx", "--data", "X.npy", "--out", "X.npy"],
+        ["inspect", "m.onnx", "--data", "X.npy", "--suggest", "--aliases", "a.json", "--out", "a.json"],
+    ],
+)
+def test_no_command_replaces_what_it_reads(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.onnx", "X.npy", "y.npy", "a.json"):  # the check comes before anything is read
+        Path(name).write_text("old")
+    Path("linked.onnx").symlink_to("m.onnx")
+    found = run(*words)
+    assert found.exit_code == 2
+    assert "would replace a file that is read, or its card" in " ".join(found.stderr.split())
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "q.npy", np.eye(2) + 0.5)
+    (tmp_path / "names.txt").write_text("cat\ndog\n", encoding="utf-8-sig")
+    recipe = '[inspect]\nfiles = ["q.npy"]\nclasses = ["q=@names.txt"]\n'
+    (tmp_path / "r.toml").write_text(recipe, encoding="utf-8-sig")
+    found = run("inspect", "--config", tmp_path / "r.toml", "--json")
+    assert json.loads(found.stdout)["classes"] == ["cat", "dog"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,8 @@ from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, file_sha256, write_card
 from consilience.files.cells import read_cells
 from consilience.files.strict_json import RepeatedKeyError, parse_json
+
+_WITH_CARD = (".onnx", ".npy", ".npz", ".parquet")
 
 
 def read_rows(path: Path, option: str, expected: Mapping[Any, str] | None = None) -> Any:
@@ -86,8 +88,28 @@ def write_clusters(path: Path, labels: NDArray[np.intp]) -> None:
             np.savetxt(file, labels, fmt="%d", header="label", comments="")
 
 
-def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> None:
-    """Refuse a file that could not be written. Call this before long work."""
+def check_target(
+    path: Path | None,
+    suffixes: Sequence[str],
+    option: str,
+    inputs: Iterable[Path | None] = (),
+    models: Sequence[Path] = (),
+) -> None:
+    """Refuse a file that could not be written, or that would replace an input. Call this before long work.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file to write; None if there is none.
+    suffixes : sequence of str
+        The endings that it may have.
+    option : str
+        What named the file, for messages.
+    inputs : iterable of Path or None
+        Files that are read.
+    models : sequence of Path
+        Models that are read, and their cards with them.
+    """
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
@@ -96,6 +118,12 @@ def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> Non
         raise InvalidInputError(f"{option}: the folder {str(path.parent)!r} does not exist. Make it first.")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise InvalidInputError(f"{option}: {str(path)!r} cannot be written.")
+    read = {file.resolve() for file in (*inputs, *models) if file is not None}
+    cards = {card_path(model.resolve()) for model in models}
+    if path.resolve() in read or (path.suffix.lower() in _WITH_CARD and card_path(path.resolve()) in cards):
+        raise InvalidInputError(
+            f"{option} {str(path)!r} would replace a file that is read, or its card. Give another name."
+        )
     if path.suffix.lower() == ".onnx":
         for module in ("onnx", "onnxruntime"):
             require(module, extra="onnx", purpose="Saving as ONNX")
@@ -290,7 +318,7 @@ def without_index(names: Sequence[str]) -> list[str]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
 

@@ -104,8 +104,8 @@ def distil(
     check_choice("loss", loss, LOSSES)
     check_choice("cost", cost, ("embedding", "constant", "random"))
     check_count("seed", seed, at_least=0)
-    readers.check_target(out, (".onnx",), "--out")
     files = teacher or []
+    readers.check_target(out, (".onnx",), "--out", [data, labels, test_data, test_labels], files)
     weight = _number(teacher_weight)
     if not files and loss != "none" and weight != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")

@@ -70,7 +70,7 @@ def inspect(
         raise InvalidInputError("--suggest and --data go together: give both, or neither.")
     if not suggest and (out is not None or cache is not None):
         raise InvalidInputError("--out and --cache are for --suggest. Give --suggest and --data, too.")
-    readers.check_target(out, (".json",), "--out")
+    readers.check_target(out, (".json",), "--out", [data, aliases], files)
     given = readers.read_aliases(aliases)
     teachers = open_teachers(files, classes)
     # the view shows what a warning would say

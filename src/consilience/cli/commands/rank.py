@@ -89,7 +89,7 @@ def rank(
     from consilience.labels import read_labels
     from consilience.rank.rank import rank_teachers
 
-    readers.check_target(csv_file, (".csv",), "--csv")
+    readers.check_target(csv_file, (".csv",), "--csv", [data, labels], teacher)
     check_report(report)
     check_count("seed", seed, at_least=0)
     sources = _sources(teacher, classes, embed)
