@@ -223,6 +223,10 @@ def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
             == 0
         )
     np.testing.assert_array_equal(np.load(tmp_path / "csv.npy"), np.load(tmp_path / "txt.npy"))
+    (tmp_path / "y.csv").write_text("number\nnumber\n")
+    files = ("--data", tmp_path / "t.txt", "--labels", tmp_path / "y.csv")
+    found = run("evaluate", tmp_path / "m.npz", *files, "--json")
+    assert json.loads(found.stdout)["accuracy"] == 1
 
 
 @pytest.mark.parametrize(

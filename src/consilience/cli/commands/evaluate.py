@@ -21,7 +21,6 @@ from consilience.cli.app import (
     app,
     check_report,
     open_teachers,
-    read_data,
 )
 
 
@@ -31,7 +30,11 @@ def evaluate(
         Path, typer.Argument(metavar="MODEL", help="A model or its outputs: .onnx, .npz, .npy or .parquet.")
     ],
     data: Annotated[
-        Path, typer.Option(metavar="FILE", help="Rows to measure on: .npy, .npz (key X), .csv or .parquet.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Rows to measure on: .npy, .npz (key X), .csv, .parquet or .txt (a text a line).",
+        ),
     ],
     labels: Annotated[
         Path, typer.Option(metavar="FILE", help="The class of each row. Rows without one are left out.")
@@ -70,6 +73,8 @@ def evaluate(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.files.streams import read_texts_or_rows
+    from consilience.teachers.given import column_kinds
     from consilience.unify.evaluate import evaluate_model
 
     if student is not None:
@@ -77,7 +82,7 @@ def evaluate(
     check_count("seed", seed, at_least=0)
     check_report(report)
     opened = open_teachers([model, *(teacher or [])], classes)
-    X = read_data(data, opened)
+    X = read_texts_or_rows(data, "--data", column_kinds(opened))
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(
