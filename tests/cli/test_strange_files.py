@@ -187,6 +187,7 @@ def test_a_label_per_line_has_no_line_breaks(name: str, tmp_path: Path) -> None:
         (b"age;cough\n3;dry\n", "separate columns by ',', not by ';'"),
         (b"age\tcough\n3\tdry\n", "separate columns by ',', not by '\\t'"),
         ("age,cough\n3,trückén\n".encode("latin-1"), "it is no text in UTF-8 (byte 14). Save it in UTF-8."),
+        (b'age,cough\n3,"' + b"dry\n" * 40_000, "Is a quote left open?"),
         ("age,cough\n3,dry\n".encode("utf-16"), "it is no text in UTF-8 (byte 0). Save it in UTF-8."),
     ],
 )

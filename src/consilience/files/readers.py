@@ -263,7 +263,8 @@ def reading(path: Path, option: str) -> Iterator[None]:
         ) from error
     except (OSError, ValueError, EOFError, KeyError, csv.Error) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.") from error
+        hint = " Is a quote left open?" if isinstance(error, csv.Error) else ""
+        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.{hint}") from error
 
 
 def _read_npy(path: Path, key: str) -> NDArray[Any]:
