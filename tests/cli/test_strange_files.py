@@ -131,7 +131,7 @@ def test_a_row_without_probabilities_is_an_error(tmp_path: Path) -> None:
     files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv", "--batch-size", 8)
     result = run("predict", tmp_path / "m.onnx", *files)
     assert (result.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
-    assert "no probabilities for row 30" in " ".join(result.stderr.split())
+    assert "no answer for row 30" in " ".join(result.stderr.split())
 
 
 NAMES = ["a,b", 'q"x', "two\nlines", "cr\rx", "cr\r\nx", "=1+1", "<b>", " ü ", "\t"]

@@ -13,7 +13,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from consilience._validation import n_rows
-from consilience._words import shorten
+from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, find_card
 from consilience.files.ngram_model import is_text_model
@@ -76,17 +76,19 @@ class LoadedClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return probabilities (n, L) in the order of `classes_`."""
+        """Return probabilities (n, L) in the order of `classes_`.
+
+        Rows with missing values raise an error, as in the student that was saved, unless it can use them.
+        """
         scores = np.asarray(self.teacher_.raw_scores(X), dtype=np.float64)  # type: ignore[attr-defined]
-        proba = np.asarray(softmax(scores, axis=1)) if self.takes_texts else scores
-        unknown = np.flatnonzero(~np.isfinite(proba).all(axis=1))
-        if len(unknown):
+        lost = np.isnan(scores).any(axis=1)
+        if lost.any():  # an ONNX model carries NaN through, and argmax would take it for the first class
             raise InvalidInputError(
-                "The model gives no probabilities for row {row}: a number in it is missing, infinite or too "
-                "large. Mend the row, or leave it out.",
-                row=int(unknown[0]),
+                f"The model has no answer for row {{row}} ({counted(int(lost.sum()), 'such row')}): a value "
+                "is missing or not finite. Fill missing values first.",
+                row=int(lost.argmax()),
             )
-        return proba
+        return np.asarray(softmax(scores, axis=1)) if self.takes_texts else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row."""
