@@ -131,8 +131,20 @@ def name_problem(found: Sequence[str], wanted: Sequence[str]) -> str:
     remedy = "Drop what is unknown" if not missing else "Add or rename columns"
     return (
         f"{' and '.join(parts)}. The model was fitted on {counted(len(wanted), 'column')}: {quoted(wanted)}. "
-        f"{remedy}; their order does not matter."
+        f"{remedy}; their order does not matter{separator_advice(found)}."
     )
+
+
+def separator_advice(names: Sequence[str]) -> str:
+    """Say that commas separate columns, where a single name has other separators in it.
+
+    Examples
+    --------
+    >>> separator_advice(["age;ward"]), separator_advice(["age", "ward"])
+    ("; separate columns by ',', not by ';'", '')
+    """
+    found = [mark for mark in (";", "\t") if len(names) == 1 and mark in names[0]]
+    return f"; separate columns by ',', not by {found[0]!r}" if found else ""
 
 
 def quoted(names: Sequence[Any], most: int = 8) -> str:
@@ -229,6 +241,10 @@ def read_numbers(column: Any, name: Any) -> NDArray[np.float64]:
             values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
     except (ValueError, TypeError) as error:
         raise InvalidInputError(_other_kind(column, name, "numbers")) from error
+    return _finite(values, name)
+
+
+def _finite(values: NDArray[Any], name: Any) -> NDArray[Any]:
     if np.isinf(values).any():
         row = int(np.flatnonzero(np.isinf(values))[0])
         raise InvalidInputError(
@@ -242,6 +258,8 @@ def read_times(column: Any, name: Any) -> NDArray[np.float64]:
     """Return dates and times as seconds since 1970 (UTC); NaN where one is missing."""
     import pandas
 
+    if column.isna().all():  # of no type that tells: what is missing may be a date
+        return np.full(len(column), np.nan)
     try:
         if kind_of(column) in ("number", "truth"):
             raise ValueError("numbers")
@@ -291,7 +309,7 @@ def _values(column: Any, kind: str, name: Any) -> NDArray[Any]:
     if kind == "time":
         return read_times(column, name)
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf" and column.dtype != np.float16:
-        return np.asarray(column.to_numpy())
+        return _finite(np.asarray(column.to_numpy()), name)
     return read_numbers(column, name)
 
 

@@ -74,7 +74,7 @@ def test_which_first_line_is_a_header(lines: list[list[str]], header: bool) -> N
     [
         ([["", "a"], ["0", "1"]], r"column 1 has no name in the header.*index=False"),
         ([["a", "b", "a"], ["0", "1", "2"]], "the header has 'a' more than once"),
-        ([["a", "b"], ["0"]], "line 2 has 1 columns and the first has 2"),
+        ([["a", "b"], ["0"]], "line 2 has 1 column and the first has 2"),
         ([["a", "b"]], "a header and no rows"),
     ],
 )

@@ -24,7 +24,7 @@ def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("1,2\n3\n", "line 2 has 1 columns and the first has 2"),
+        ("1,2\n3\n", "line 2 has 1 column and the first has 2"),
         (",b\n1,2\n", "column 1 has no name in the header"),
         ("a,b\n", "a header and no rows"),
         ("", "it is empty"),

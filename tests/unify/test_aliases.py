@@ -189,6 +189,10 @@ def test_rows_on_which_a_teacher_abstains_are_left_out() -> None:
     blocks[0][:] = np.nan  # it never answers: nothing is known about it, and nothing is said
     found = suggest_aliases(given_names(blocks, LISTS), X)
     assert len(found) == 0
+    blocks[1][:] = blocks[2][:] = np.nan  # one teacher answers alone: no row has two answers
+    blocks[3:] = [np.full_like(block, np.nan) for block in blocks[3:]]
+    blocks[0][:] = 0.0
+    assert len(suggest_aliases(given_names(blocks, LISTS), X)) == 0
 
 
 def test_a_teacher_with_one_class_says_nothing() -> None:

@@ -287,6 +287,14 @@ def kind(file: Path) -> str:
     return file.suffix.lower().removeprefix(".")
 
 
+def read_data(path: Path, teachers: Sequence[Teacher]) -> Any:
+    """Return the rows of --data. Cells of a .csv file are read as what these teachers take."""
+    from consilience.files import readers
+    from consilience.teachers.given import column_kinds
+
+    return readers.read_rows(path, "--data", column_kinds(teachers))
+
+
 def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:
     """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique."""
     from consilience.files import readers

@@ -134,8 +134,7 @@ def _table(file: Path, name: str, options: Collection[str], commands: Collection
 
 def _parse(file: Path) -> dict[str, Any]:
     try:
-        with file.open("rb") as opened:
-            return tomllib.load(opened)
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))  # some editors begin a file with a mark
     except OSError as error:
         raise InvalidInputError(f"--config: {file} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:  # of TOML, of UTF-8, and of lists in lists in lists

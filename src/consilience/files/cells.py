@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from consilience._optional import require
-from consilience._tables import quoted
+from consilience._tables import quoted, separator_advice
+from consilience._words import counted
 
 _MISSING = {"", "na", "n/a", "#n/a", "nan", "null", "none", "-"}
 """What stands for a missing number; in a column of texts, only an empty cell does."""
+_CELLS = 1024  # that are looked at together
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?")
 
 
-def read_cells(lines: list[list[str]]) -> Any:
+def read_cells(lines: list[list[str]], expected: Mapping[Any, str] | None = None) -> Any:
     """Return the lines of a table as an array (n, d) of numbers, or as a data frame.
 
     The first line is a header, unless it holds numbers, dates or booleans as the lines below do. Without a
     header, a table of numbers is an array. Empty cells are missing values.
+
+    Parameters
+    ----------
+    lines : list of list of str
+        n lines of d cells.
+    expected : mapping, optional
+        What columns should hold, by name; see `Layout.expecting`. Without a header, its order is that of the
+        columns.
 
     Examples
     --------
@@ -29,11 +39,28 @@ def read_cells(lines: list[list[str]]) -> Any:
     [[1.0, 2.0], [3.0, 4.0]]
     >>> read_cells([["age", "city"], ["30", "Ulm"], ["", "Bonn"]])["age"].tolist()
     [30.0, nan]
+    >>> read_cells([["ward"], ["007"]], {"ward": "text"})["ward"].tolist()
+    ['007']
     """
     scan = Scan()
     scan.add(lines)
     layout = scan.layout()
+    if expected and layout.header:
+        layout = layout.expecting([expected.get(name) for name in layout.names])
+    elif expected and len(expected) == len(layout.names):
+        layout = layout.expecting(list(expected.values()))
     return layout.read(lines[layout.header :])
+
+
+def read_column(cells: Sequence[str]) -> Any:
+    """Return cells (n,) as `read_cells` reads a column of them: as numbers, booleans, dates or texts."""
+    pandas = require("pandas", extra="tables", purpose="A table with names or texts")
+    cells, guess = [cell.strip() for cell in cells], _Guess()
+    for start in range(0, len(cells), _CELLS):
+        guess.see(cells[start : start + _CELLS])
+        if not (guess.number or guess.truth or guess.time):
+            break
+    return pandas.Series(_read_as(pandas, guess.kind, guess.gap, cells))
 
 
 @dataclass(frozen=True)
@@ -48,6 +75,8 @@ class Layout:
         What each column holds: ``"number"``, ``"truth"``, ``"time"`` or ``"text"``.
     gaps : list of bool
         Whether a column has a missing value.
+    filled : list of bool
+        Whether a column has a cell that is not empty.
     header : bool
         Whether the first line names the columns.
     matrix : bool
@@ -59,9 +88,28 @@ class Layout:
     names: list[Any]
     kinds: list[str]
     gaps: list[bool]
+    filled: list[bool]
     header: bool
     matrix: bool
     n_rows: int
+
+    def expecting(self, kinds: Sequence[str | None]) -> Layout:
+        """Return a layout for a model that knows what its columns hold.
+
+        A few rows do not show that: a ward "007" looks like a number, and "none" like a missing one.
+
+        Parameters
+        ----------
+        kinds : sequence of str or None
+            For each column what it should hold. ``"text"`` keeps the cells as they are. ``"time"`` makes an
+            empty column one of dates. Other columns stay what they look like.
+        """
+        pairs = zip(self.kinds, self.filled, kinds, strict=True)
+        changed = [
+            expected if expected == "text" or (expected == "time" and not filled) else kind
+            for kind, filled, expected in pairs
+        ]
+        return replace(self, kinds=changed, matrix=self.matrix and changed == self.kinds)
 
     def read(self, rows: Sequence[Sequence[str]], columns: Sequence[int] | None = None) -> Any:
         """Return lines (n,) as numbers (n, d) or as a data frame; only some columns, if these are given."""
@@ -70,25 +118,12 @@ class Layout:
         chosen = range(len(self.names)) if columns is None else columns
         pandas = require("pandas", extra="tables", purpose="A table with names or texts")
         names = [self.names[i] for i in chosen]
-        parts = [self._column(pandas, i, [row[i].strip() for row in rows]) for i in chosen]
+        parts = [
+            _read_as(pandas, self.kinds[i], self.gaps[i], [row[i].strip() for row in rows]) for i in chosen
+        ]
         if all(isinstance(part, np.ndarray) for part in parts):
             return pandas.DataFrame(np.column_stack(parts), columns=names)
         return pandas.DataFrame(dict(zip(names, parts, strict=True)))
-
-    def _column(self, pandas: Any, i: int, cells: list[str]) -> Any:
-        """Return cells as numbers, booleans, dates or texts."""
-        kind = self.kinds[i]
-        if kind == "number":
-            numbers = _as_numbers(cells)
-            if numbers is None:
-                numbers = [float(cell) if _is_number(cell) else np.nan for cell in cells]
-            return np.array(numbers)
-        if kind == "truth":
-            values = [cell.lower() == "true" if cell else None for cell in cells]
-            return pandas.Series(values, dtype=object if self.gaps[i] else bool)
-        if kind == "time":
-            return _moments(pandas, cells)
-        return pandas.Series([cell or None for cell in cells], dtype=object)
 
 
 class Scan:
@@ -106,7 +141,8 @@ class Scan:
         for number, line in enumerate(lines, start=self._count + 1):
             if len(line) != len(self._first):
                 raise ValueError(
-                    f"line {number} has {len(line)} columns and the first has {len(self._first)}"
+                    f"line {number} has {counted(len(line), 'column')} and the first has {len(self._first)}"
+                    f"{separator_advice(self._first)}"
                 )
         rest = lines if self._count else lines[1:]
         self._count += len(lines)
@@ -127,6 +163,7 @@ class Scan:
             names=_check_names(self._first) if header else list(range(len(self._first))),
             kinds=[guess.kind for guess in self._guesses],
             gaps=[guess.gap for guess in self._guesses],
+            filled=[guess.filled for guess in self._guesses],
             header=header,
             matrix=not header and all(guess.plain for guess in self._guesses),
             n_rows=self._count - header,
@@ -178,6 +215,21 @@ class _Guess:
         if self.filled and self.truth:
             return "truth"
         return "time" if self.filled and self.time else "text"
+
+
+def _read_as(pandas: Any, kind: str, gap: bool, cells: list[str]) -> Any:
+    """Return cells as numbers, booleans, dates or texts; `gap` tells whether some of the file are empty."""
+    if kind == "number":
+        numbers = _as_numbers(cells)
+        if numbers is None:
+            numbers = [float(cell) if _is_number(cell) else np.nan for cell in cells]
+        return np.array(numbers)
+    if kind == "truth":
+        values = [cell.lower() == "true" if cell else None for cell in cells]
+        return pandas.Series(values, dtype=object if gap else bool)
+    if kind == "time":
+        return _moments(pandas, cells)
+    return pandas.Series([cell or None for cell in cells], dtype=object)
 
 
 def _are_dates(cells: list[str]) -> bool:

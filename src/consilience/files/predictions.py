@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
+from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 
 LABEL = "label"
@@ -49,14 +50,21 @@ def writing(path: Path, classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
 @contextmanager
 def _csv(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
     text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-    lines, names, began = csv.writer(text, lineterminator="\n"), classes.tolist(), False
+    plain, quoted = (
+        csv.writer(text, lineterminator="\n", quoting=rule) for rule in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    )
+    names, began = classes.tolist(), False
+    returns = any("\r" in str(name) for name in names)
 
     def write(codes: NDArray[np.intp], proba: NDArray[Any], kept: Mapping[str, Any]) -> None:
         nonlocal began
+        passed = [part.to_pylist() if hasattr(part, "to_pylist") else part for part in kept.values()]
+        # Python before 3.13 leaves a carriage return without quotes, and readers end the line there
+        cells = (cell for part in (kept, *passed) for cell in part)
+        lines = quoted if returns or any("\r" in cell for cell in cells if isinstance(cell, str)) else plain
         if not began:
             lines.writerow([*kept, *column_titles(classes)])
             began = True
-        passed = [part.to_pylist() if hasattr(part, "to_pylist") else part for part in kept.values()]
         for i, (code, row) in enumerate(zip(codes.tolist(), proba.tolist(), strict=True)):
             # nine digits tell all floats of 32 bits apart
             lines.writerow([*(part[i] for part in passed), names[code], *(f"{p:.9g}" for p in row)])
@@ -118,6 +126,11 @@ def _npz(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]
 
 @contextmanager
 def _txt(file: IO[bytes], classes: NDArray[Any], n_rows: int) -> Iterator[Write]:
+    broken = [name for name in classes.tolist() if {"\n", "\r"} & set(str(name))]
+    if broken:
+        raise InvalidInputError(
+            f"A .txt file has a label per line, and the class {broken[0]!r} has a line break. Write .csv."
+        )
     lines = [f"{name}\n".encode("utf-8", "surrogatepass") for name in classes.tolist()]
     yield lambda codes, _proba, _kept: file.writelines(lines[code] for code in codes.tolist())
 

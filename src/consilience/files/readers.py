@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._tables import column_names, in_order, is_table
+from consilience._tables import column_names, in_order, is_table, kind_of
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, read_npy
@@ -23,8 +24,10 @@ from consilience.files.card import Card, card_path, file_sha256, write_card
 from consilience.files.cells import read_cells
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 
+_WITH_CARD = (".onnx", ".npy", ".npz", ".parquet")
 
-def read_rows(path: Path, option: str) -> Any:
+
+def read_rows(path: Path, option: str, expected: Mapping[Any, str] | None = None) -> Any:
     """Return the rows (n, ...) of a .npy, .npz, .csv or .parquet file.
 
     Parameters
@@ -33,13 +36,15 @@ def read_rows(path: Path, option: str) -> Any:
         An .npz has them under ``X``, or as its only array; a .csv may have a header.
     option : str
         What named the file, for messages.
+    expected : mapping, optional
+        What columns of a .csv file should hold, by name; see `read_cells`.
 
     Returns
     -------
     array of numbers or pandas.DataFrame
         A frame for a .parquet file, and for a .csv file with a header or with cells that are no numbers.
     """
-    values = _read_file(path, option, "X")
+    values = _read_file(path, option, "X", expected)
     if is_table(values):
         if 0 in values.shape:
             raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
@@ -69,7 +74,8 @@ def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (rows,):
-        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected ({rows},).")
+        header = f" If {values[0]!r} is a header, write 'label' there." if values.shape == (rows + 1,) else ""
+        raise InvalidInputError(f"{option}: {path} has shape {values.shape}; expected ({rows},).{header}")
     return values
 
 
@@ -82,8 +88,28 @@ def write_clusters(path: Path, labels: NDArray[np.intp]) -> None:
             np.savetxt(file, labels, fmt="%d", header="label", comments="")
 
 
-def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> None:
-    """Refuse a file that could not be written. Call this before long work."""
+def check_target(
+    path: Path | None,
+    suffixes: Sequence[str],
+    option: str,
+    inputs: Iterable[Path | None] = (),
+    models: Sequence[Path] = (),
+) -> None:
+    """Refuse a file that could not be written, or that would replace an input. Call this before long work.
+
+    Parameters
+    ----------
+    path : Path or None
+        The file to write; None if there is none.
+    suffixes : sequence of str
+        The endings that it may have.
+    option : str
+        What named the file, for messages.
+    inputs : iterable of Path or None
+        Files that are read.
+    models : sequence of Path
+        Models that are read, and their cards with them.
+    """
     if path is None:
         return
     if path.suffix.lower() not in suffixes:
@@ -92,6 +118,12 @@ def check_target(path: Path | None, suffixes: Sequence[str], option: str) -> Non
         raise InvalidInputError(f"{option}: the folder {str(path.parent)!r} does not exist. Make it first.")
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise InvalidInputError(f"{option}: {str(path)!r} cannot be written.")
+    read = {file.resolve() for file in (*inputs, *models) if file is not None}
+    cards = {card_path(model.resolve()) for model in models}
+    if path.resolve() in read or (path.suffix.lower() in _WITH_CARD and card_path(path.resolve()) in cards):
+        raise InvalidInputError(
+            f"{option} {str(path)!r} would replace a file that is read, or its card. Give another name."
+        )
     if path.suffix.lower() == ".onnx":
         for module in ("onnx", "onnxruntime"):
             require(module, extra="onnx", purpose="Saving as ONNX")
@@ -190,7 +222,8 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
 
 def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
     """Return rows like those of X, of the file `data`: their columns in the same order, and as many."""
-    rows = in_order(read_rows(path, option), column_names(X), f"{option}: {path}")
+    expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
+    rows = in_order(read_rows(path, option, expected), column_names(X), f"{option}: {path}")
     got, expected = np.shape(rows)[1:], np.shape(X)[1:]
     if got != expected:
         raise InvalidInputError(
@@ -199,11 +232,11 @@ def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
     return rows
 
 
-def _read_file(path: Path, option: str, key: str) -> Any:
-    readers = {
+def _read_file(path: Path, option: str, key: str, expected: Mapping[Any, str] | None = None) -> Any:
+    readers: dict[str, Callable[[Path, str], Any]] = {
         ".npy": _read_npy,
         ".npz": read_npz_rows,
-        ".csv": _read_csv,
+        ".csv": partial(_read_csv, expected=expected),
         ".parquet": _read_parquet,
     }
     suffix = path.suffix.lower()
@@ -224,9 +257,14 @@ def reading(path: Path, option: str) -> Iterator[None]:
         raise InvalidInputError(f"{option}: {error}") from error
     except InvalidInputError:
         raise
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{option}: {path} cannot be read: it is no text in UTF-8 (byte {error.start}). Save it in UTF-8."
+        ) from error
     except (OSError, ValueError, EOFError, KeyError, csv.Error) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.") from error
+        hint = " Is a quote left open?" if isinstance(error, csv.Error) else ""
+        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.{hint}") from error
 
 
 def _read_npy(path: Path, key: str) -> NDArray[Any]:
@@ -242,14 +280,14 @@ def read_npz_rows(path: Path, key: str) -> NDArray[Any]:
         return archive.read(found[0])
 
 
-def _read_csv(path: Path, key: str) -> Any:
+def _read_csv(path: Path, key: str, expected: Mapping[Any, str] | None = None) -> Any:
     with path.open(newline="", encoding="utf-8-sig") as file:
         lines = list(csv.reader(file))
     if not any(lines):
         raise ValueError("it is empty")
     if key == "y":  # where an empty line is a row without a label
         return _read_label_lines([line or [""] for line in lines])
-    return read_cells([line for line in lines if line])
+    return read_cells([line for line in lines if line], expected)
 
 
 def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:
@@ -281,7 +319,7 @@ def without_index(names: Sequence[str]) -> list[str]:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
 

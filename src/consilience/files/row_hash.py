@@ -21,6 +21,7 @@ from consilience._tables import (
     read_times,
 )
 from consilience.exceptions import ConsilienceError
+from consilience.files.cells import read_column
 
 _BLOCK = 2**17  # numbers that are converted at a time
 
@@ -118,6 +119,9 @@ def _add_columns(content: Any, frame: Any, names: NDArray[Any] | None) -> bool:
         kind = kind_of(column)
         if kind == "other":
             return False
+        if kind == "text":  # of a file that does not tell texts from numbers, they may be numbers
+            column = read_column(read_texts(column, name).tolist())
+            kind = kind_of(column)
         if kind == "text":
             _add_texts(content, read_texts(column, name))
         elif kind == "time":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,7 +52,11 @@ class RowFile(ABC):
 
     @abstractmethod
     def batches(
-        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        size: int,
+        columns: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
     ) -> Iterator[Rows]:
         """Yield up to `size` rows at a time.
 
@@ -63,6 +67,8 @@ class RowFile(ABC):
             The columns for the model, in its order; by default all.
         keep : sequence of str
             Columns to pass on.
+        kinds : sequence of str, optional
+            What each column for the model should hold, for a file that does not say: a .csv.
         """
 
 
@@ -102,10 +108,19 @@ class _Csv(RowFile):
                 yield part
 
     def batches(
-        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        size: int,
+        columns: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
     ) -> Iterator[Rows]:
         layout, left = self._layout, self._layout.header
         chosen = None if columns is None else [layout.names.index(name) for name in columns]
+        if kinds is not None:
+            expected: list[str | None] = [None] * len(layout.names)
+            for i, kind in zip(range(len(expected)) if chosen is None else chosen, kinds, strict=True):
+                expected[i] = kind
+            layout = layout.expecting(expected)
         places = {name: layout.names.index(name) for name in keep}
         for lines in self._parts(size):
             rows, left = lines[left:], False
@@ -125,7 +140,11 @@ class _Parquet(RowFile):
         self.width = len(self.names)
 
     def batches(
-        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        size: int,
+        columns: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
     ) -> Iterator[Rows]:
         pyarrow = require("pyarrow", extra="tables", purpose="Reading parquet")
         chosen = list(self.names or ()) if columns is None else list(columns)
@@ -144,7 +163,11 @@ class _Npy(RowFile):
         self.n_rows, self.width = len(self._file), self._file.shape[1] if self._file.ndim == 2 else None
 
     def batches(
-        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        size: int,
+        columns: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
     ) -> Iterator[Rows]:
         for values in self._file.blocks(size):
             yield Rows(values, {})
@@ -161,7 +184,11 @@ class _Npz(RowFile):
         self.width = self._values.shape[1] if self._values.ndim == 2 else None
 
     def batches(
-        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        size: int,
+        columns: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
     ) -> Iterator[Rows]:
         for start in range(0, self.n_rows, size):
             yield Rows(self._values[start : start + size], {})
@@ -176,7 +203,11 @@ class TextLines(RowFile):
             self.n_rows = sum(1 for _ in file)
 
     def batches(
-        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = ()
+        self,
+        size: int,
+        columns: Sequence[str] | None = None,
+        keep: Sequence[str] = (),
+        kinds: Sequence[str] | None = None,
     ) -> Iterator[Rows]:
         with self.path.open(encoding="utf-8-sig") as file:
             while part := [line.removesuffix("\n") for line in islice(file, size)]:
@@ -193,12 +224,17 @@ _KINDS: dict[str, type[RowFile]] = {
 
 
 def read_batches(
-    source: RowFile, size: int, columns: Sequence[str] | None, keep: Sequence[str], option: str
+    source: RowFile,
+    size: int,
+    columns: Sequence[str] | None,
+    keep: Sequence[str],
+    option: str,
+    kinds: Sequence[str] | None = None,
 ) -> Iterator[Rows]:
     """Yield the batches of a file; an error names it. Raise where it has changed since it was opened."""
     done = 0
     with readers.reading(source.path, option):
-        for rows in source.batches(size, columns, keep):
+        for rows in source.batches(size, columns, keep, kinds):
             done += len(rows.X)
             yield rows
     if done != source.n_rows:
@@ -208,10 +244,10 @@ def read_batches(
         )
 
 
-def read_texts_or_rows(path: Path, option: str) -> Any:
+def read_texts_or_rows(path: Path, option: str, expected: Mapping[Any, str] | None = None) -> Any:
     """Return all rows of a file, as `readers.read_rows` does, or the texts of a .txt file as a list."""
     if path.suffix.lower() != ".txt":
-        return readers.read_rows(path, option)
+        return readers.read_rows(path, option, expected)
     parts = read_batches(open_rows(path, option), _LINES, None, (), option)
     return [text for rows in parts for text in rows.X]
 

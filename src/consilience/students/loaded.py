@@ -13,7 +13,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from consilience._validation import n_rows
-from consilience._words import counted
+from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, find_card
 from consilience.files.ngram_model import is_text_model
@@ -65,6 +65,11 @@ class LoadedClassifier(ClassifierMixin, BaseEstimator):
     def takes_texts(self) -> bool:
         """Whether its rows are texts."""
         return not isinstance(self.teacher_, OnnxTeacher)
+
+    @property
+    def column_kinds(self) -> list[str] | None:
+        """What each column of a table holds, such as ``"text"``; None if all hold numbers."""
+        return self.teacher_.columns.kinds if isinstance(self.teacher_, OnnxTeacher) else ["text"]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Do nothing: the model is fitted already, as in scikit-learn's FrozenEstimator."""
@@ -148,7 +153,7 @@ def load(path: str | os.PathLike[str]) -> LoadedClassifier:
     Raises
     ------
     InvalidInputError
-        The file is none that we wrote, or its card belongs to another file.
+        The file is none that we wrote, or its card belongs to another file or names other classes.
 
     Examples
     --------
@@ -162,7 +167,14 @@ def load(path: str | os.PathLike[str]) -> LoadedClassifier:
     """
     if not isinstance(path, str | os.PathLike):
         raise InvalidInputError("{argument} must be the name of a file.", argument="path", value=path)
-    return LoadedClassifier(path)
+    found = LoadedClassifier(path)
+    inside = found.teacher_.own_classes if isinstance(found.teacher_, OnnxTeacher) else None
+    if inside is not None and inside != found.classes_.tolist():
+        raise InvalidInputError(
+            f"The card next to {Path(path).name} names the classes {shorten(found.classes_, 5)}, and the "
+            f"model in {Path(path).name} {shorten(inside, 5)}. Remove the card, or restore it."
+        )
+    return found
 
 
 def _open(path: str | os.PathLike[str]) -> tuple[Any, Card | None]:

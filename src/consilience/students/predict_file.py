@@ -81,7 +81,7 @@ def predict_file(
     columns = _model_columns(source, keep, model, option)
     counts, total, done = np.zeros(len(model.classes_), dtype=np.intp), 0.0, 0
     with writing(target, model.classes_, source.n_rows) as write:
-        for rows in read_batches(source, size, columns, keep, option):
+        for rows in read_batches(source, size, columns, keep, option, model.column_kinds):
             proba = _ask(model, rows.X, done)
             codes = proba.argmax(axis=1)
             write(codes, proba, rows.kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +128,11 @@ class Teacher(ABC):
     def inputs(self) -> tuple[Input, ...] | None:
         """What it takes, as far as its file says."""
         return None
+
+    @property
+    def column_kinds(self) -> Mapping[Any, str]:
+        """What columns of a table hold, such as ``"text"``, by name and as far as its file says."""
+        return {}
 
     @property
     def output(self) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path
@@ -71,6 +72,7 @@ class OnnxTeacher(Adapter):
     _inputs: tuple[Input, ...]
     columns: Columns
     ours: bool  # whether consilience wrote the file
+    own_classes: list[Any] | None  # that the file names; a card may name others
     _seen: Features | None
     _batch_size: int
     _device: str
@@ -215,6 +217,16 @@ class OnnxTeacher(Adapter):
         return self._inputs
 
     @property
+    def column_kinds(self) -> Mapping[Any, str]:
+        """What columns of a table hold: from the file's metadata, or from inputs that name columns."""
+        names, kinds = self.columns.names, self.columns.kinds
+        if kinds is not None:
+            return dict(zip(range(len(kinds)) if names is None else names, kinds, strict=True))
+        if len(self._inputs) < 2:
+            return {}
+        return {item.name: "text" if item.dtype == "text" else "number" for item in self._inputs}
+
+    @property
     def width(self) -> int | None:
         """How many columns a table of rows has, if the rows are one."""
         if self.columns.kinds is not None:
@@ -265,7 +277,8 @@ def onnx_teacher(
     model, external, signature = load_safely(source, shown)
     graph = Graph(model)
     scores = find_scores(graph, shown, options.output)
-    own = card.classes if card is not None else find_classes(graph, scores)
+    inside = find_classes(graph, scores)
+    own = card.classes if card is not None else inside
     if own is None and classes is None:
         raise TeacherError(
             shown,
@@ -277,7 +290,7 @@ def onnx_teacher(
     output: Output = options.output if options.output != "auto" else scores.kind or "auto"
     teacher = OnnxTeacher(shown, found, options, output=output)
     teacher._source, teacher._found, teacher.columns = source, scores, find_columns(model)
-    teacher._inputs, teacher.ours = find_inputs(model), is_ours(model)
+    teacher._inputs, teacher.ours, teacher.own_classes = find_inputs(model), is_ours(model), inside
     teacher._external, teacher._signature = external, signature
     teacher._batch_size, teacher._device = options.batch_size, device
     head = find_features(graph, scores.output, len(found), source)
@@ -351,6 +364,13 @@ def _cast(values: NDArray[Any], item: Any, name: str) -> NDArray[Any]:
         raise TeacherError(
             name, f"takes {item.type} for {item.name!r}, and X has {values.dtype}: {summary(error)}{hint}"
         ) from error
+    if not exact and dtype.kind == "b" and values.dtype.kind == "f" and np.isnan(values).any():
+        raise TeacherError(
+            name,
+            f"takes true or false for {item.name!r}, and row {{row}} has neither. The model learnt from rows "
+            "without gaps there: fill them.",
+            row=int(np.flatnonzero(np.isnan(values).ravel())[0]),
+        )
     if not exact:
         raise TeacherError(
             name,

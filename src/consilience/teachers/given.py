@@ -35,6 +35,21 @@ class OpenedTeachers(NamedTuple):
     scores: list[float] | None  # where a Ranking was given
 
 
+def column_kinds(teachers: Sequence[Teacher]) -> dict[Any, str]:
+    """Return what columns of a table hold, by name, where teachers say so and do not contradict each other.
+
+    Parameters
+    ----------
+    teachers : sequence of Teacher
+        With a `column_kinds` each.
+    """
+    found: dict[Any, set[str]] = {}
+    for teacher in teachers:
+        for name, kind in teacher.column_kinds.items():
+            found.setdefault(name, set()).update({kind} - {"unused"})
+    return {name: kinds.pop() for name, kinds in found.items() if len(kinds) == 1}
+
+
 def given_teachers(teachers: Any) -> GivenTeachers:
     """List what was given as teachers, without opening any.
 

@@ -57,7 +57,7 @@ def cluster(
     from consilience.collision.clustering import CollisionClustering
     from consilience.files import readers
 
-    readers.check_target(out, (".npy", ".csv"), "--out")
+    readers.check_target(out, (".npy", ".csv"), "--out", [data, labels, truth])
     check_report(report)
     check_count("seed", seed, at_least=0)
     check_count("n_jobs", jobs)

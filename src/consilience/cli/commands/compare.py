@@ -19,6 +19,7 @@ from consilience.cli.app import (
     Teachers,
     app,
     open_teachers,
+    read_data,
 )
 
 
@@ -69,11 +70,12 @@ def compare(
         check_choice("method", name, METHOD_NAMES)
     check_count("rows", rows, at_least=4)
     check_count("seed", seed, at_least=0)
-    X = readers.read_rows(data, "--data")
+    teachers = open_teachers(teacher, classes)
+    X = read_data(data, teachers)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
-            open_teachers(teacher, classes),
+            teachers,
             aliases=readers.read_aliases(aliases),
             cache=cache,
             batch_size=batch_size,

@@ -26,6 +26,7 @@ from consilience.cli.app import (
     kind,
     measured,
     open_teachers,
+    read_data,
     read_test,
     text,
 )
@@ -103,20 +104,21 @@ def distil(
     check_choice("loss", loss, LOSSES)
     check_choice("cost", cost, ("embedding", "constant", "random"))
     check_count("seed", seed, at_least=0)
-    readers.check_target(out, (".onnx",), "--out")
     files = teacher or []
+    readers.check_target(out, (".onnx",), "--out", [data, labels, test_data, test_labels], files)
     weight = _number(teacher_weight)
     if not files and loss != "none" and weight != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
     check_test_options(test_data, test_labels)
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
-    X = readers.read_rows(data, "--data")
+    teachers = open_teachers(files, classes)
+    X = read_data(data, teachers)
     y = readers.read_labels(labels, len(X), "--labels")
     test = read_test(test_data, test_labels, X, data)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
-            open_teachers(files, classes) or None,
+            teachers or None,
             None if student == "auto" else student,
             weight,
             temperature,

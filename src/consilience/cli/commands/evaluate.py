@@ -30,7 +30,11 @@ def evaluate(
         Path, typer.Argument(metavar="MODEL", help="A model or its outputs: .onnx, .npz, .npy or .parquet.")
     ],
     data: Annotated[
-        Path, typer.Option(metavar="FILE", help="Rows to measure on: .npy, .npz (key X), .csv or .parquet.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Rows to measure on: .npy, .npz (key X), .csv, .parquet or .txt (a text a line).",
+        ),
     ],
     labels: Annotated[
         Path, typer.Option(metavar="FILE", help="The class of each row. Rows without one are left out.")
@@ -69,15 +73,17 @@ def evaluate(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.files.streams import read_texts_or_rows
+    from consilience.teachers.given import column_kinds
     from consilience.unify.evaluate import evaluate_model
 
     if student is not None:
         check_choice("student", student, STUDENTS)
     check_count("seed", seed, at_least=0)
     check_report(report)
-    X = readers.read_rows(data, "--data")
-    y = readers.read_labels(labels, len(X), "--labels")
     opened = open_teachers([model, *(teacher or [])], classes)
+    X = read_texts_or_rows(data, "--data", column_kinds(opened))
+    y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(
             opened[0],

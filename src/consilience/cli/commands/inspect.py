@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from consilience.cli.app import Aliases, Cache, Classes, Json, Quiet, app, kind, open_teachers, text
+from consilience.cli.app import (
+    Aliases,
+    Cache,
+    Classes,
+    Json,
+    Quiet,
+    app,
+    kind,
+    open_teachers,
+    read_data,
+    text,
+)
 from consilience.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
@@ -59,7 +70,7 @@ def inspect(
         raise InvalidInputError("--suggest and --data go together: give both, or neither.")
     if not suggest and (out is not None or cache is not None):
         raise InvalidInputError("--out and --cache are for --suggest. Give --suggest and --data, too.")
-    readers.check_target(out, (".json",), "--out")
+    readers.check_target(out, (".json",), "--out", [data, aliases], files)
     given = readers.read_aliases(aliases)
     teachers = open_teachers(files, classes)
     # the view shows what a warning would say
@@ -75,7 +86,7 @@ def inspect(
     if data is None:
         warn_of_unused(space)
     else:
-        X = readers.read_rows(data, "--data")
+        X = read_data(data, teachers)
         with console.progress_bars(quiet=quiet) as progress:
             found = suggest_aliases(teachers, X, aliases=given, cache=cache, progress=progress)
         view |= {"suggestions": found.to_dict(), "out": text(out)}

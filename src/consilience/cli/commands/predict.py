@@ -47,23 +47,13 @@ def predict(
     """
     from consilience._validation import check_count
     from consilience.cli import console
-    from consilience.exceptions import InvalidInputError
     from consilience.files import readers
-    from consilience.files.card import card_path
     from consilience.files.predictions import ENDINGS
     from consilience.students.loaded import load
     from consilience.students.predict_file import predict_file
-    from consilience.teachers.scoring.files import SCORES
 
     check_count("batch_size", batch_size)
-    readers.check_target(out, ENDINGS, "--out")
-    if out.resolve() in (data.resolve(), model.resolve()):
-        raise InvalidInputError(f"--out is {str(out)!r}, which is read, too. Give another name.")
-    if out.suffix.lower() in SCORES and card_path(out).resolve() == card_path(model).resolve():
-        raise InvalidInputError(
-            f"--out {str(out)!r} would lie beside the card of the model, which would pass for its own. Give "
-            "another name."
-        )
+    readers.check_target(out, ENDINGS, "--out", [data], [model])
     loaded = load(model)
     with console.progress_bars(quiet=quiet) as progress:
         found = predict_file(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,8 +19,12 @@ from consilience.cli.app import (
     app,
     check_report,
     open_teachers,
+    read_data,
 )
 from consilience.exceptions import InvalidInputError
+
+if TYPE_CHECKING:
+    from consilience.teachers import Teacher
 
 BAR = 10  # characters of the longest bar
 BESIDE, BELOW = 2, 6  # further metrics in the first table, and in each of those below
@@ -85,15 +89,16 @@ def rank(
     from consilience.labels import read_labels
     from consilience.rank.rank import rank_teachers
 
-    readers.check_target(csv_file, (".csv",), "--csv")
+    readers.check_target(csv_file, (".csv",), "--csv", [data, labels], teacher)
     check_report(report)
     check_count("seed", seed, at_least=0)
-    X = readers.read_rows(data, "--data")
+    sources = _sources(teacher, classes, embed)
+    X = read_data(data, list(sources.values()))
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:
         ranking = rank_teachers(
-            _sources(teacher, classes, embed),
+            sources,
             X,
             y,
             metric or "transport",
@@ -115,7 +120,9 @@ def rank(
     (console.show_json if as_json else show_ranking)(view)
 
 
-def _sources(files: Sequence[Path], classes: Sequence[str] | None, embed: Sequence[str] | None) -> Any:
+def _sources(
+    files: Sequence[Path], classes: Sequence[str] | None, embed: Sequence[str] | None
+) -> dict[str, Teacher]:
     """Return teachers by name."""
     from consilience.teachers import as_teacher
 

@@ -41,21 +41,14 @@ def score(
     """
     from consilience._validation import check_count
     from consilience.cli import console
-    from consilience.exceptions import InvalidInputError
     from consilience.files import readers
-    from consilience.files.card import card_path
     from consilience.files.streams import read_texts_or_rows
     from consilience.teachers.scoring.files import SCORES, write_scores
 
     check_count("batch_size", batch_size)
-    readers.check_target(out, SCORES, "--out")
+    readers.check_target(out, SCORES, "--out", [data], [teacher])
     (opened,) = open_teachers([teacher], classes)
-    same_card = card_path(out).resolve() == card_path(teacher).resolve()
-    if same_card or out.resolve() in (teacher.resolve(), data.resolve()):
-        raise InvalidInputError(
-            f"--out {str(out)!r} would replace a file that is read, or its card. Give another name."
-        )
-    X = read_texts_or_rows(data, "--data")
+    X = read_texts_or_rows(data, "--data", opened.column_kinds)
     with console.progress_bars(quiet=quiet) as progress:
         found = write_scores(out, opened, X, batch_size=batch_size, store=cache, progress=progress)
     view = {

@@ -29,6 +29,7 @@ from consilience.cli.app import (
     kind,
     measured,
     open_teachers,
+    read_data,
     read_test,
     text,
 )
@@ -126,13 +127,16 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     _check_outputs(out, soft_labels, train, test_data)
+    inputs = [data, labels, aliases, test_data, test_labels]
+    readers.check_target(out, (".onnx",), "--out", inputs, teacher)
+    readers.check_target(soft_labels, (".npy", ".npz"), "--soft-labels", inputs, teacher)
     check_test_options(test_data, test_labels)
     check_report(report)
     if report is not None and out is None:
         raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
-    X = readers.read_rows(data, "--data")
-    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
+    X = read_data(data, teachers)
+    y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
 
     def check_test_labels(y: Any) -> None:
         space = LabelSpace([one.classes for one in teachers], other_names, disconnected="ignore")
@@ -187,12 +191,8 @@ def unify(
 
 
 def _check_outputs(out: Path | None, soft_labels: Path | None, train: str, test_data: Path | None) -> None:
-    from consilience.files import readers
-
     if out is None and soft_labels is None:
         raise InvalidInputError("Nothing to write: give --out FILE.onnx, --soft-labels FILE, or both.")
-    readers.check_target(out, (".onnx",), "--out")
-    readers.check_target(soft_labels, (".npy", ".npz"), "--soft-labels")
     if soft_labels is not None and train == "backprop":
         raise InvalidInputError(
             "--train backprop estimates no soft labels. Drop --soft-labels, or use --train estimate."

@@ -64,7 +64,7 @@ def rank_agreement(ranks: Floats, offsets: Ints, n_classes: float) -> Agreement:
     weights = 1.0 / (ranks + SHOULDER / n_classes)
     answered = ~np.isnan(ranks[:, offsets[:-1]])
     n_common = answered.astype(np.intp).T @ answered.astype(np.intp)
-    if answered.all():
+    if len(ranks) > 1 and answered.all():
         unit = _standardised(weights)
         return Agreement(unit.T @ unit, n_common)
     found = np.full((weights.shape[1],) * 2, np.nan)

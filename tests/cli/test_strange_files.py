@@ -1,0 +1,264 @@
+"""Files as strangers have them: few rows, odd names, other habits. What the model knows counts."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("onnxruntime")
+pandas = pytest.importorskip("pandas")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from consilience import SoftLabelClassifier, as_teacher, load  # noqa: E402
+from consilience.cli.commands import app  # noqa: E402
+from consilience.text import NgramClassifier  # noqa: E402
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of four columns. The texts in two of them look like other things if they are alone."""
+    root, random = tmp_path_factory.mktemp("few"), np.random.default_rng(0)
+    X = pandas.DataFrame(
+        {
+            "age": random.integers(20, 80, 240).astype(float),
+            "cough": random.choice(["none", "dry"], 240),
+            "code": random.choice(["007", "true", "2024-01-01", "x"], 240),
+            "day": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(random.integers(0, 90, 240), "D"),
+            "seen": random.choice([True, False], 240),
+        }
+    )
+    X.loc[::9, "age"] = np.nan
+    X.loc[::11, "day"] = pandas.NaT
+    y = np.where((X["cough"] == "none") ^ np.isin(X["code"], ["007", "true"]), "well", "ill")
+    X.to_csv(root / "X.csv", index=False)
+    X.to_parquet(root / "X.parquet")
+    pandas.Series(y, name="label").to_csv(root / "y.csv", index=False)
+    SoftLabelClassifier("forest", random_state=0).fit(X, y).save(root / "model.onnx")
+    return root
+
+
+def write(folder: Path, path: Path, code: str = "007", **cells: Any) -> Any:
+    """Write the rows of one code and of the cough "none"; return them, and what the model says of them."""
+    X = pandas.read_parquet(folder / "X.parquet")
+    rows = X[(X["code"] == code) & (X["cough"] == "none")].assign(**cells)
+    rows.to_csv(path, index=False)
+    return rows, load(folder / "model.onnx").predict_proba(rows)
+
+
+@pytest.mark.parametrize("code", ["007", "true", "2024-01-01"])
+@pytest.mark.parametrize("header", [True, False])
+def test_texts_that_look_like_other_things_stay_texts(
+    code: str, header: bool, folder: Path, tmp_path: Path
+) -> None:
+    rows, expected = write(folder, tmp_path / "few.csv", code)
+    if not header:
+        rows.to_csv(tmp_path / "few.csv", index=False, header=False)
+    out = tmp_path / "p.npy"
+    result = run("predict", folder / "model.onnx", "--data", tmp_path / "few.csv", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+def test_every_command_reads_them_so(folder: Path, tmp_path: Path) -> None:
+    few, model = tmp_path / "few.csv", folder / "model.onnx"
+    rows, expected = write(folder, few)
+    scores = tmp_path / "s.npy"
+    assert run("score", "-t", model, "--data", few, "--out", scores).exit_code == 0
+    np.testing.assert_allclose(np.load(scores), as_teacher(model).predict_logits(rows), atol=1e-5)
+    labels = load(model).classes_[expected.argmax(axis=1)]
+    pandas.Series(labels, name="label").to_csv(tmp_path / "y.csv", index=False)
+    files = ("--data", few, "--labels", tmp_path / "y.csv")
+    found = run("evaluate", model, *files, "--json")
+    assert json.loads(found.stdout)["accuracy"] == 1
+    # --test-data is read as --data is
+    out = tmp_path / "unified.onnx"
+    test = ("--test-data", few, "--test-labels", tmp_path / "y.csv", "--student", "forest")
+    found = run("unify", "-t", model, "--data", folder / "X.csv", "--out", out, *test, "--json")
+    assert json.loads(found.stdout)["accuracy"] == 1
+
+
+def test_one_checksum_however_cells_were_read(folder: Path, tmp_path: Path) -> None:
+    few, scores, out = tmp_path / "few.csv", tmp_path / "s.npz", tmp_path / "unified.onnx"
+    write(folder, few)
+    assert run("score", "-t", folder / "model.onnx", "--data", few, "--out", scores).exit_code == 0
+    # the scores alone do not say that codes are texts
+    files = ("-t", scores, "--data", few, "--out", out, "--student", "forest")
+    assert "other rows" not in run("unify", *files, "--quiet").stderr
+    assert run("verify", out, "--data", few).exit_code == 0
+
+
+@pytest.mark.parametrize("cells", [{"day": None}, {"age": None}, {"cough": None}, {"day": None, "age": None}])
+def test_a_column_without_a_value_is_missing(cells: Any, folder: Path, tmp_path: Path) -> None:
+    _, expected = write(folder, tmp_path / "few.csv", **cells)
+    out = tmp_path / "p.npy"
+    result = run("predict", folder / "model.onnx", "--data", tmp_path / "few.csv", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [
+        ({"age": "inf"}, "Column 'age' has inf in row 0"),
+        ({"seen": ""}, "takes true or false for 'seen', and row 0 has neither"),
+    ],
+)
+def test_what_the_model_cannot_use_is_an_error(cell: Any, words: str, folder: Path, tmp_path: Path) -> None:
+    X = pandas.read_parquet(folder / "X.parquet")[:2]
+    X.assign(**cell).to_csv(tmp_path / "bad.csv", index=False)
+    out = tmp_path / "p.csv"
+    result = run("predict", folder / "model.onnx", "--data", tmp_path / "bad.csv", "--out", out)
+    assert (result.exit_code, out.exists()) == (2, False)
+    assert words in " ".join(result.stderr.split())
+
+
+def test_a_row_without_probabilities_is_an_error(tmp_path: Path) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] > 0, "a", "b")).save(tmp_path / "m.onnx")
+    X[30, 1] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    files = ("--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv", "--batch-size", 8)
+    result = run("predict", tmp_path / "m.onnx", *files)
+    assert (result.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
+    assert "no answer for row 30" in " ".join(result.stderr.split())
+
+
+NAMES = ["a,b", 'q"x', "two\nlines", "cr\rx", "cr\r\nx", "=1+1", "<b>", " ü ", "\t"]
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_any_class_name_and_kept_cell_survives_a_csv_file(keep: bool, tmp_path: Path) -> None:
+    X = pandas.DataFrame({"age": np.arange(45.0), "key": ["a\rb", "plain", ""] * 15})
+    y = np.array(NAMES)[np.arange(45) // 5]
+    SoftLabelClassifier("forest", random_state=0).fit(X[["age"]], y).save(tmp_path / "m.onnx")
+    X[["age", "key"] if keep else ["age"]].to_parquet(tmp_path / "X.parquet")
+    files = ("--data", tmp_path / "X.parquet", "--out", tmp_path / "p.csv")
+    found = run("predict", tmp_path / "m.onnx", *files, *(("--keep", "key") if keep else ()))
+    assert found.exit_code == 0, found.stderr
+    assert len(pandas.read_csv(tmp_path / "p.csv")) == 45
+    with (tmp_path / "p.csv").open(newline="") as file:
+        lines = list(csv.reader(file))
+    assert {len(line) for line in lines} == {10 + keep}
+    assert [line[keep] for line in lines[1:]] == load(tmp_path / "m.onnx").predict(X[["age"]]).tolist()
+    assert {line[keep] for line in lines[1:]} == set(NAMES)
+    assert not keep or [line[0] for line in lines[1:]] == X["key"].tolist()
+
+
+def test_a_card_that_renames_classes_is_no_card_of_this_model(folder: Path, tmp_path: Path) -> None:
+    X = np.arange(20.0)[:, None]
+    path = tmp_path / "m.onnx"
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, "a", "b")).save(path)
+    np.save(tmp_path / "X.npy", X)
+    card = tmp_path / "m.card.json"
+    card.write_text(json.dumps(json.loads(card.read_text()) | {"classes": ["b", "a"]}))
+    found = run("predict", path, "--data", tmp_path / "X.npy", "--out", tmp_path / "p.csv")
+    assert (found.exit_code, (tmp_path / "p.csv").exists()) == (2, False)
+    assert "names the classes b, a, and the model in m.onnx a, b" in " ".join(found.stderr.split())
+    checks = json.loads(run("verify", path, "--json").stdout)["checks"]
+    assert [check["name"] for check in checks if not check["passed"]] == ["classes", "runs"]
+
+
+@pytest.mark.parametrize("name", ["two\nlines", "cr\rx"])
+def test_a_label_per_line_has_no_line_breaks(name: str, tmp_path: Path) -> None:
+    X = np.arange(20.0)[:, None]
+    SoftLabelClassifier("logistic").fit(X, np.where(X[:, 0] < 9, name, "b")).save(tmp_path / "m.onnx")
+    np.save(tmp_path / "X.npy", X)
+    out = tmp_path / "p.txt"
+    found = run("predict", tmp_path / "m.onnx", "--data", tmp_path / "X.npy", "--out", out)
+    assert (found.exit_code, list(tmp_path.glob("*p.txt*"))) == (2, [])
+    assert "has a line break. Write .csv." in " ".join(found.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"age;cough\n3,5;dry\n", "line 2 has 2 columns and the first has 1; separate columns by ','"),
+        (b"age;cough\n3;dry\n", "separate columns by ',', not by ';'"),
+        (b"age\tcough\n3\tdry\n", "separate columns by ',', not by '\\t'"),
+        ("age,cough\n3,trückén\n".encode("latin-1"), "it is no text in UTF-8 (byte 14). Save it in UTF-8."),
+        (b'age,cough\n3,"' + b"dry\n" * 40_000, "Is a quote left open?"),
+        ("age,cough\n3,dry\n".encode("utf-16"), "it is no text in UTF-8 (byte 0). Save it in UTF-8."),
+    ],
+)
+def test_files_of_other_habits_are_explained(
+    content: bytes, words: str, folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "X.csv").write_bytes(content)
+    files = ("--data", tmp_path / "X.csv", "--out", tmp_path / "p.csv")
+    found = run("predict", folder / "model.onnx", *files)
+    assert found.exit_code == 2
+    assert words in " ".join(found.stderr.split())
+
+
+def test_a_header_of_labels_is_explained(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "y.csv").write_text((folder / "y.csv").read_text().replace("label", "diagnosis"))
+    files = ("--data", folder / "X.csv", "--labels", tmp_path / "y.csv")
+    found = run("evaluate", folder / "model.onnx", *files)
+    assert found.exit_code == 2
+    assert "If 'diagnosis' is a header, write 'label' there." in " ".join(found.stderr.split())
+
+
+def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
+    texts = ["12", "007", "one two", "three"] * 10
+    student = NgramClassifier(n_buckets=64, dim=4, max_iter=5, random_state=0)
+    SoftLabelClassifier(student).fit(texts, ["number", "number", "word", "word"] * 10).save(
+        tmp_path / "m.npz"
+    )
+    (tmp_path / "t.csv").write_text("text\n007\n12\n")
+    (tmp_path / "t.txt").write_text("007\n12\n")
+    for ending in ("csv", "txt"):
+        out = tmp_path / f"{ending}.npy"
+        assert (
+            run("predict", tmp_path / "m.npz", "--data", tmp_path / f"t.{ending}", "--out", out).exit_code
+            == 0
+        )
+    np.testing.assert_array_equal(np.load(tmp_path / "csv.npy"), np.load(tmp_path / "txt.npy"))
+    (tmp_path / "y.csv").write_text("number\nnumber\n")
+    files = ("--data", tmp_path / "t.txt", "--labels", tmp_path / "y.csv")
+    found = run("evaluate", tmp_path / "m.npz", *files, "--json")
+    assert json.loads(found.stdout)["accuracy"] == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--out", "m.onnx"],
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--soft-labels", "X.npy"],
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--soft-labels", "m.npy"],
+        ["unify", "-t", "m.onnx", "--data", "X.npy", "--out", "linked.onnx"],
+        ["distil", "-t", "m.onnx", "--data", "X.npy", "--labels", "y.npy", "--out", "m.onnx"],
+        ["cluster", "--data", "X.npy", "--clusters", "2", "--out", "X.npy"],
+        ["predict", "m.onnx", "--data", "X.npy", "--out", "X.npy"],
+        ["inspect", "m.onnx", "--data", "X.npy", "--suggest", "--aliases", "a.json", "--out", "a.json"],
+    ],
+)
+def test_no_command_replaces_what_it_reads(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("m.onnx", "X.npy", "y.npy", "a.json"):  # the check comes before anything is read
+        Path(name).write_text("old")
+    Path("linked.onnx").symlink_to("m.onnx")
+    found = run(*words)
+    assert found.exit_code == 2
+    assert "would replace a file that is read, or its card" in " ".join(found.stderr.split())
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "q.npy", np.eye(2) + 0.5)
+    (tmp_path / "names.txt").write_text("cat\ndog\n", encoding="utf-8-sig")
+    recipe = '[inspect]\nfiles = ["q.npy"]\nclasses = ["q=@names.txt"]\n'
+    (tmp_path / "r.toml").write_text(recipe, encoding="utf-8-sig")
+    found = run("inspect", "--config", tmp_path / "r.toml", "--json")
+    assert json.loads(found.stdout)["classes"] == ["cat", "dog"]
