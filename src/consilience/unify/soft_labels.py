@@ -21,6 +21,7 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
+from consilience.kernels.threads import one_thread
 from consilience.kernels.unify.balance import inverse_mean
 from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
@@ -232,7 +233,8 @@ def _prepare(
         return lambda rows: (estimate_by_ranks(z[rows], layout, options.temperature), None), None
     # a pool must not hang on the few rows that are to be labelled
     of_compared = z if reference is None else rank_scores(reference, layout.offsets)
-    pool = choose_pool(of_compared, compared, layout, options)
+    with one_thread():  # its products are small
+        pool = choose_pool(of_compared, compared, layout, options)
     unheated = replace(options, temperature=1.0)
 
     def solve(rows: slice) -> tuple[Floats, Floats | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -23,6 +24,8 @@ Indices = NDArray[np.uint32]
 LANES = 48
 # Turns per thread: several, because rows differ in cost; few, because lanes run empty at the end of each.
 _TURNS = 4
+# Seconds that one thread works alone before others are started. Starting them takes milliseconds.
+_ALONE = 0.003
 # The number of rows that fit in a core's cache, from their logits to their result.
 CACHED_ROWS = 512
 
@@ -83,7 +86,7 @@ def distinct_blocks(columns: Indices, offsets: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS) -> None:
-    """Call `work` on one slice of rows after the other, on as many threads as numba has.
+    """Call `work` on one slice of rows after the other; if it takes long, on as many threads as numba has.
 
     These are plain threads, because the kernels release the interpreter's lock. Numba's own parallel loops
     would compile each solver a second time, and wait for torch's threads, which use the same pool.
@@ -98,14 +101,17 @@ def in_turns(work: Callable[[slice], None], n_rows: int, most: int = CACHED_ROWS
     """
     threads = kernel_threads()
     length = max(LANES, min(most, n_rows // (_TURNS * threads) + 1))
-    turns = [slice(start, min(n_rows, start + length)) for start in range(0, n_rows, length)]
-    if threads == 1 or len(turns) == 1:
-        for turn in turns:
-            work(turn)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(work, turns):  # reading the results raises the errors of the turns
-            pass
+    turns = iter([slice(start, min(n_rows, start + length)) for start in range(0, n_rows, length)])
+    alone_until = time.perf_counter() + _ALONE if threads > 1 else np.inf
+    for turn in turns:
+        work(turn)
+        if time.perf_counter() > alone_until:
+            break
+    rest = list(turns)
+    if rest:
+        with ThreadPoolExecutor(threads) as pool:
+            for _ in pool.map(work, rest):  # reading the results raises the errors of the turns
+                pass
 
 
 def block_softmax(logits: Floats, offsets: Ints, temperature: float) -> tuple[Floats, Floats]:
