@@ -169,8 +169,8 @@ class NpzFile:
         inflated = sum(entry.file_size for entry in packed)
         if inflated > max(MAX_INFLATED, MAX_RATIO * size):
             raise ValueError(
-                f"it has {size_text(size)} and would inflate to {size_text(inflated)}. If that is meant, write it "
-                "without compression (np.savez)"
+                f"it has {size_text(size)} and would inflate to {size_text(inflated)}. If that is meant, "
+                "write it without compression (np.savez)"
             )
         if sum(entry.file_size for entry in entries if entry not in packed) > size:
             raise ValueError("its directory promises more than the file holds")
