@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
 
 MAGIC = b"\x93NUMPY"
@@ -170,8 +171,8 @@ class NpzFile:
         inflated = sum(entry.file_size for entry in packed)
         if inflated > max(MAX_INFLATED, MAX_RATIO * size):
             raise ValueError(
-                f"it has {_bytes(size)} and would inflate to {_bytes(inflated)}. If that is meant, write it "
-                "without compression (np.savez)"
+                f"it has {size_text(size)} and would inflate to {size_text(inflated)}. If that is meant, "
+                "write it without compression (np.savez)"
             )
         if sum(entry.file_size for entry in entries if entry not in packed) > size:
             raise ValueError("its directory promises more than the file holds")
@@ -279,12 +280,3 @@ def _reading(path: Path) -> Iterator[None]:
         reason = " ".join(str(error).split()).rstrip(".") or "no message"
         plain = isinstance(error, ValueError)
         raise ArrayFileError(path, reason if plain else f"{type(error).__name__}: {reason}") from error
-
-
-def _bytes(count: int) -> str:
-    """Return a size in words."""
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000  # type: ignore[assignment]
-    return f"{count:.3g} GB"
