@@ -35,7 +35,7 @@ class ArrowSource(Source):
         for fragment in dataset.get_fragments():
             split = hasattr(fragment, "split_by_row_group")
             self._fragments += fragment.split_by_row_group() if split else [fragment]
-        counts = [fragment.count_rows() for fragment in self._fragments]
+        counts = [_count(fragment) for fragment in self._fragments]
         self._starts = np.cumsum([0, *counts])
         if not self._starts[-1]:
             raise InvalidInputError("X is an Arrow dataset without rows; expected at least one.")
@@ -55,6 +55,10 @@ class ArrowSource(Source):
             self._cursor = (number, start, reader)
         reader = self._cursor[2]
         table = reader.read(count)
+        if len(table) != count:
+            raise InvalidInputError(
+                "The files of the Arrow dataset have changed. Run again when nobody writes to them."
+            )
         self._cursor = (number, start + count, reader)
         return table.to_pandas(ignore_metadata=True)
 
@@ -66,6 +70,11 @@ class ArrowSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}
+
+
+def _count(fragment: Any) -> int:
+    groups = getattr(fragment, "row_groups", None)  # a part of a file counts the rows of the whole file
+    return sum(group.num_rows for group in groups) if groups else int(fragment.count_rows())
 
 
 class HuggingFaceSource(Source):
