@@ -41,7 +41,10 @@ class Entry:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names of the regular files in a folder, in order; none if there is no folder."""
+    """Return the names of the regular files in a folder, in order; none if there is no folder.
+
+    The folder itself may be a link: ask `is_folder` where it must not be.
+    """
     return _listed(folder, lambda entry: entry.is_file(follow_symlinks=False))
 
 
@@ -56,8 +59,6 @@ def all_names(folder: Path) -> list[str]:
 
 
 def _listed(folder: Path, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
-    if not is_folder(folder):
-        return []
     with contextlib.suppress(OSError), os.scandir(folder) as found:  # another process may delete it
         return sorted(entry.name for entry in found if wanted(entry))
     return []
@@ -70,6 +71,11 @@ def entry(path: Path) -> Entry | None:
         if stat.S_ISREG(found.st_mode):
             return Entry(path, found.st_size, found.st_mtime)
     return None
+
+
+def is_root(path: Path) -> bool | None:
+    """Tell whether a path is a folder, perhaps by a link; None if nothing is there."""
+    return path.is_dir() if path.exists() else None
 
 
 def is_file(path: Path) -> bool:
@@ -98,9 +104,10 @@ def reading(path: Path) -> Iterator[BinaryIO]:
         if _mode(path) and not is_file(path):
             raise FileNotFoundError(f"{path} is no regular file") from None
         raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(f"{path} is no regular file")
     with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise FileNotFoundError(f"{path} is no regular file")
         yield file
 
 
@@ -134,9 +141,14 @@ def delete(path: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, and those above it; raise if there is a link or a file in its place."""
+def make_root(path: Path) -> None:
+    """Make the folder of a store, and those above it. It may be a link to a folder: that is the user's."""
     path.mkdir(parents=True, exist_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder in a store; raise if there is a link or a file in its place."""
+    path.mkdir(exist_ok=True)
     if not is_folder(path):
         raise OSError(f"{path} is a link")
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 ROW_BYTES = 12
 """Memory that a row takes: half of its digest, and the number of its segment."""
-_MOST_RUNS = 8
 _MOST_OWNERS = 4  # segments of a run in which a row is looked for; a common row may be in all of them
 
 
@@ -25,8 +24,8 @@ class _Run:
 class Index:
     """Finds the segments that may hold some rows; that they do, their own digests must tell.
 
-    Half of each digest is kept, in order. New segments make a run of their own, so that nothing is sorted
-    again for each; many runs are joined.
+    Half of each digest is kept, in order. New segments make a run of their own, so that not all is sorted
+    again for each.
     """
 
     def __init__(self) -> None:
@@ -55,9 +54,11 @@ class Index:
         halves = [np.unique(part[:, 0]) for part in parts.values()]
         numbers = np.arange(first, len(self._names), dtype=np.uint32)
         self._runs.append(_sorted(np.concatenate(halves), np.repeat(numbers, [len(part) for part in halves])))
-        if len(self._runs) > _MOST_RUNS:
-            joined = np.concatenate([run.halves for run in self._runs])
-            self._runs = [_sorted(joined, np.concatenate([run.owners for run in self._runs]))]
+        # join runs of like size only: a row is then sorted a few times in all, and there are few runs
+        while len(self._runs) > 1 and len(self._runs[-2].halves) <= 2 * len(self._runs[-1].halves):
+            last, other = self._runs.pop(), self._runs.pop()
+            joined = np.concatenate([other.halves, last.halves])
+            self._runs.append(_sorted(joined, np.concatenate([other.owners, last.owners])))
 
     def candidates(self, digests: NDArray[np.uint64]) -> Iterator[tuple[str, NDArray[np.intp]]]:
         """Yield the segments that may hold some of these rows, those of most rows first, and which rows."""

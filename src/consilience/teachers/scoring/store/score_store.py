@@ -8,13 +8,16 @@ import os
 import re
 import time
 import warnings
+import weakref
 from collections.abc import Iterable
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 from consilience._sizes import parse_size, size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError
 from consilience.teachers.scoring.store import disk
+from consilience.teachers.scoring.store.index import ROW_BYTES, Index
 from consilience.teachers.scoring.store.segments import Name
 from consilience.teachers.scoring.store.shelf import ABOUT, Shelf
 
@@ -26,6 +29,7 @@ STALE = 3600.0
 INDEX_BYTES = 2**28
 """Memory for the indexes of a store, all shelves together."""
 
+_RECOUNT = 256  # writes after which the size of the store is counted again
 _OLD_SEGMENT = re.compile(r"[0-9a-f]{32}\.npz")  # of format 2
 _SHELF = re.compile(r"[0-9a-f]{40}")
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
@@ -65,17 +69,19 @@ class ScoreStore:
             raise InvalidInputError(f"The store {folder!r} must be a folder.")
         self.folder = Path(folder)
         self.limit = None if limit is None else parse_size(argument, limit)
-        if self.folder.exists() and not self.folder.is_dir():
+        if disk.is_root(self.folder) is False:
             raise InvalidInputError(f"The store {str(self.folder)!r} is a file; give a folder.")
-        if self.folder.is_dir() and not self._is_marked() and _holds_others(self.folder):
+        if not self._is_marked() and _holds_others(self.folder):
             raise InvalidInputError(
                 f"The folder {str(self.folder)!r} holds other files and is no store of scores. "
                 "Give a new or an empty folder."
             )
-        self.index_bytes, self.index_rows = INDEX_BYTES, 0
+        self.index_bytes = INDEX_BYTES
+        self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
         self._used: dict[Path, None] = {}  # by this run, the last one last
         self._current: dict[str, set[Path]] = {}  # of each shelf: the segments of its current block
         self._total: int | None = None
+        self._writes = 0
         self._warned: set[str] = set()
         self._delete_temporaries(older_than=STALE)
 
@@ -120,9 +126,9 @@ class ScoreStore:
 
     def prepare(self) -> None:
         """Make the folder and its README."""
-        disk.make_folder(self.folder.resolve())  # the store itself may be reached by a link
+        disk.make_root(self.folder)
         readme = self.folder / README
-        if not readme.exists():
+        if not disk.is_file(readme):
             with disk.writing(readme) as file:
                 file.write(_TEXT.encode())
 
@@ -136,7 +142,10 @@ class ScoreStore:
         """Note that a segment was written."""
         self._used.pop(path, None)
         self._used[path] = None
-        if self._total is not None:
+        self._writes += 1
+        if self._writes % _RECOUNT == 0:  # other processes write, too
+            self._total = None
+        elif self._total is not None:
             entry = disk.entry(path)
             self._total += 0 if entry is None else entry.size
 
@@ -193,6 +202,16 @@ class ScoreStore:
             total -= entry.size
         return total
 
+    def new_index(self) -> Index:
+        """Return an index that counts against `index_bytes` as long as it is in use."""
+        made = Index()
+        self._indexes.add(made)
+        return made
+
+    def index_room(self) -> int:
+        """Return how many more rows the indexes may take."""
+        return self.index_bytes // ROW_BYTES - sum(len(index) for index in self._indexes)
+
     def warn_of_index(self) -> None:
         """Say once that not all rows can be looked up."""
         self._warn(
@@ -222,6 +241,10 @@ class ScoreStore:
         with contextlib.suppress(OSError), disk.reading(self.folder / README) as file:
             return file.read(len(_TEXT)) == _TEXT.encode()
         return False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let copies, and those of other processes, count for themselves."""
+        return type(self), (self.folder, self.limit), {"index_bytes": self.index_bytes}
 
     def __repr__(self) -> str:
         entries = self.entries()

@@ -15,7 +15,7 @@ from numpy.typing import DTypeLike, NDArray
 from consilience.exceptions import ConsilienceWarning
 from consilience.files.arrays import ArrayFileError
 from consilience.teachers.scoring.store import disk
-from consilience.teachers.scoring.store.index import ROW_BYTES, Index, among, in_order
+from consilience.teachers.scoring.store.index import Index, among, in_order
 from consilience.teachers.scoring.store.segments import (
     BLOCK_ROWS,
     Name,
@@ -284,13 +284,10 @@ class Shelf:
     def _refreshed(self, names: list[Name]) -> Index:
         """Return the index, with the digests of blocks that are new."""
         blocks = [name for name in names if name.place == "block"]
-        if self._index is not None and len(blocks) < len(self._index.names) // 2:  # most of it is gone
-            self._store.index_rows -= len(self._index)
-            self._index = None
-        if self._index is None:
-            self._index = Index()
+        if self._index is None or len(blocks) < len(self._index.names) // 2:  # most of it is gone
+            self._index = self._store.new_index()
         new: dict[str, NDArray[np.uint64]] = {}
-        room = self._store.index_bytes // ROW_BYTES - self._store.index_rows
+        room = self._store.index_room()
         for name in blocks:
             if str(name) in self._index:
                 continue
@@ -301,13 +298,13 @@ class Shelf:
             if kept is not None:
                 new[str(name)] = kept
                 room -= len(kept)
-        before = len(self._index)
         self._index.add(new)
-        self._store.index_rows += len(self._index) - before
         return self._index
 
     def _names(self) -> list[Name]:
         """Return the segments of the shelf. Links and pipes do not count, whatever their name."""
+        if not disk.is_folder(self._folder):
+            return []
         found = (Name.parse(text) for text in disk.names(self._folder))
         return [name for name in found if name is not None]
 
