@@ -86,18 +86,20 @@ class NpyFile:
         with _reading(self.path), self.path.open("rb") as file:
             return _read_values(file, self._header(file))
 
-    def blocks(self, rows: int) -> Iterator[NDArray[Any]]:
-        """Read so many rows at a time. Columns stored one after the other (Fortran) are read at once."""
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """Read the rows from `start` to `stop`; raise where the file is no longer the one that was opened."""
         with _reading(self.path), self.path.open("rb") as file:
             header = self._header(file)
-            if header.fortran:
-                values = self.read()
-                for start in range(0, len(values), rows):
-                    yield values[start : start + rows]
-                return
-            for start in range(0, self.shape[0], rows):
-                shape = (min(rows, self.shape[0] - start), *self.shape[1:])
-                yield _read_values(file, _Header(shape, self.dtype, fortran=False, start=0))
+            shape = (stop - start, *self.shape[1:])
+            if not header.fortran:
+                file.seek(header.start + start * math.prod(self.shape[1:]) * self.dtype.itemsize)
+                return _read_values(file, _Header(shape, self.dtype, fortran=False, start=0))
+            # columns lie one after the other, and each holds its part of the rows
+            values = np.empty((math.prod(self.shape[1:]), stop - start), dtype=self.dtype)
+            for i, column in enumerate(values):
+                file.seek(header.start + (i * self.shape[0] + start) * self.dtype.itemsize)
+                column[:] = _read_values(file, _Header(column.shape, self.dtype, fortran=False, start=0))
+            return values.reshape(shape[:0:-1] + shape[:1]).T
 
     def _header(self, file: IO[bytes]) -> _Header:
         """Read the header again, and raise where it is no longer that of the file that was opened."""
