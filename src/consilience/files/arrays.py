@@ -212,13 +212,16 @@ class NpzFile:
             lengths = self._file.read(4)
             start = entry.header_offset + 30 + lengths[0] + 256 * lengths[1] + lengths[2] + 256 * lengths[3]
             places = list(rows)
+            for row in places:
+                if not 0 <= row < header.shape[0]:
+                    raise ValueError(f"its member {entry.filename!r} has no row {row}")
             values = np.empty((len(places), *header.shape[1:]), dtype=header.dtype)
             width = values.dtype.itemsize * math.prod(header.shape[1:])
             buffer = values.reshape(-1).view(np.uint8).data
             for i, row in enumerate(places):
                 self._file.seek(start + header.start + row * width)
                 if self._file.readinto(buffer[i * width : (i + 1) * width]) != width:  # type: ignore[attr-defined]
-                    raise ValueError(f"its member {entry.filename!r} has no row {row}")
+                    raise ValueError(f"its member {entry.filename!r} ends before row {row}")
             return values
 
     def __enter__(self) -> Self:

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 from consilience import ConsilienceWarning
 from consilience.files.arrays import NpzFile
 from consilience.teachers.scoring.store import ScoreStore, Segment, as_float32, shelf
+from consilience.teachers.scoring.store.index import in_order
 from consilience.teachers.scoring.store.segments import Name, content_of, names_of, row_sums, write_segment
 
 DIGESTS = np.arange(12, dtype=np.uint64).reshape(6, 2)
@@ -95,6 +96,33 @@ def test_no_flipped_bit_goes_unnoticed_where_few_rows_are_read(
         told += bool(caught)
         path.unlink(missing_ok=True)
     assert told > 150
+
+
+def test_a_damaged_row_is_noticed_where_few_rows_are_read(tmp_path: Path) -> None:
+    """In a file so long that its CRC is not checked on the way."""
+    random = np.random.default_rng(0)
+    digests = in_order(random.integers(0, 2**64, size=(3000, 2), dtype=np.uint64))
+    logits = random.normal(size=(3000, 3))
+    store = ScoreStore(tmp_path / "scores")
+    store.shelf("teacher", 3).merge(Segment(digests, logits, logits[:, :2]), embeddings=True)
+    (path,) = tmp_path.glob("*/*/*.npz")
+    whole, row = path.read_bytes(), 2000
+    for values in (digests, logits, logits[:, :2]):
+        content = bytearray(whole)
+        content[whole.index(values[row].tobytes()) + 3] ^= 1
+        path.write_bytes(content)
+        with np.load(path) as archive, pytest.raises(zipfile.BadZipFile):
+            [archive[name] for name in archive]
+        kept = store.shelf("teacher", 3)
+        kept._searched = True
+        path.write_bytes(whole)
+        assert len(list(kept.find(digests[[5]], embeddings=True))) == 1  # makes the index
+        path.write_bytes(content)
+        ((_, found),) = kept.find(digests[[row - 1]], embeddings=True)
+        np.testing.assert_array_equal(found.logits, logits[[row - 1]])
+        with pytest.warns(ConsilienceWarning, match="the checksum of a row of its .* is wrong"):
+            assert list(kept.find(digests[[row]], embeddings=True)) == []
+        assert not path.exists()
 
 
 def test_few_rows_are_read_without_the_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

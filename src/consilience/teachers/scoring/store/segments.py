@@ -98,6 +98,11 @@ class Name:
         place: Place = "block" if found[1] == "block" else "loose"
         return cls(place, int(found[2]), found[3], found[4] == "r", found[5] == "e")
 
+    @property
+    def size_order(self) -> tuple[bool, int, str]:
+        """A key that sorts names: blocks after loose ones, then by the number of rows."""
+        return self.place == "block", self.rows, str(self)
+
     def serves(self, embeddings: bool, dtype: np.dtype[Any]) -> bool:
         """Tell whether a reader gets what it wants: rounded numbers are unknown to one of float64."""
         return (self.asked or not embeddings) and (not self.rounded or dtype == np.float32)

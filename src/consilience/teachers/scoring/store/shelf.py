@@ -246,7 +246,9 @@ class Shelf:
     def _delete_covered(self, name: Name, digests: NDArray[np.uint64]) -> None:
         """Delete what a new segment of some rows makes superfluous."""
         others = [other for other in self._names() if other != name and name.covers(other)]
-        loose = [other for other in others if other.place == "loose"]
+        # a larger one makes a smaller one superfluous, never the reverse: two processes with the same rows in
+        # two orders would each delete what the other one wrote
+        loose = [other for other in others if other.place == "loose" and other.size_order < name.size_order]
         ordered = in_order(digests) if loose else digests
         for other in others:
             same = other.content == name.content and name.place == "block"
