@@ -70,7 +70,7 @@ def observe(
             done += batch.count
             progress("scoring", done, rows)
         return table.result()
-    unique = _Unique(digests)
+    unique = Unique(digests)
     unmerged, loose = np.ones(len(unique.first), dtype=bool), 0
     for places, found in shelf.find(unique.digests, embeddings=embeddings):
         table.put(unique.first[places], Observed(found.logits, found.embeddings))
@@ -84,7 +84,7 @@ def observe(
         unmerged[:] = False  # there is nothing to join
     blocks = _Blocks(shelf, table, digests, np.sort(unique.first[unmerged]), missing)
     for batch, seen in ask_batches(
-        teacher, _picked(X, missing, pace), len(missing), pace, embeddings=embeddings
+        teacher, picked(X, missing, pace), len(missing), pace, embeddings=embeddings
     ):
         part = batch.places
         new = Segment(digests[part], seen.logits, seen.embeddings, rounded=False)
@@ -192,7 +192,7 @@ class _Blocks:
         self._shelf.merge(block, embeddings=self._table.wanted, whole=whole)
 
 
-class _Unique:
+class Unique:
     """The distinct rows among some, by their digests.
 
     Attributes
@@ -226,7 +226,7 @@ def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) 
     if store is None or not teacher.batched:
         return None
     # the rows that would decide without a store
-    teacher.settle(_some_rows(X, slice(0, min(SETTLE, batch_size))))
+    teacher.settle(some_rows(X, slice(0, min(SETTLE, batch_size))))
     fingerprint = teacher.fingerprint
     return None if fingerprint is None else store.shelf(fingerprint, len(teacher.classes), teacher.name)
 
@@ -274,18 +274,18 @@ def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
         yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
-        part = read_rows(X) if stop - start == rows else _some_rows(X, slice(start, stop))
+        part = read_rows(X) if stop - start == rows else some_rows(X, slice(start, stop))
         yield Batch(slice(start, stop), stop - start, part)
 
 
-def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
+def picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of X in order."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, len(part), _some_rows(X, part))
+        yield Batch(part, len(part), some_rows(X, part))
 
 
-def _some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
+def some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
     """Return some rows of X, or say that they cannot be taken; those of a dataset are read here."""
     try:
         return read_rows(take_rows(X, rows))
