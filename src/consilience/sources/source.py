@@ -19,6 +19,8 @@ BLOCK_ROWS = 2**14
 """Most rows of a block."""
 BLOCK_BYTES = 2**26
 """A block is cut to about this size where rows are large."""
+SAMPLED_BLOCKS = 32
+"""Blocks from which random rows are drawn."""
 _LOOKED_AT = 64  # rows that show how large a row is
 
 
@@ -103,6 +105,18 @@ class Source(ABC):
         ]
         return join_rows(parts) if parts else take_rows(self.head, slice(0, 0))
 
+    def sample_rows(self, count: int, seed: int = 0) -> NDArray[np.intp]:
+        """Return the positions of random rows, in order; all, if there are fewer.
+
+        They come from a few random blocks: rows all over a file would mean to read all of it.
+        """
+        if len(self) <= count:
+            return np.arange(len(self))
+        random = np.random.default_rng(seed)
+        few = random.choice(self.n_blocks, min(self.n_blocks, SAMPLED_BLOCKS), replace=False)
+        places = np.concatenate([np.arange(self.borders[i], self.borders[i + 1]) for i in np.sort(few)])
+        return np.sort(random.choice(places, min(count, len(places)), replace=False))
+
     def read_all(self) -> Any:
         """Return all rows, in memory."""
         return join_rows([block.X for block in self.blocks()])
@@ -130,7 +144,7 @@ class ArraySource(Source):
 def block_rows(n_bytes: int, rows: int) -> int:
     """Return how many rows make a block, if so many rows take so many bytes: a power of two."""
     most = max(1, int(BLOCK_BYTES * max(1, rows) / max(1, n_bytes)))
-    return min(BLOCK_ROWS, 2 ** (most.bit_length() - 1))
+    return min(BLOCK_ROWS, 1 << (most.bit_length() - 1))
 
 
 def cut(counts: Sequence[int], size: int) -> NDArray[np.int64]:
