@@ -99,7 +99,6 @@ class Task:
         words += [f"--memory={self.memory}", f"--out={out}", f"--student={self.student}", "--json", "--log=json"]
         words += [] if cache is None else [f"--cache={cache}"]
         command = [sys.executable, "-c", CLI, *words]
-        # one arena: with an arena for each thread, glibc keeps freed blocks in all of them
         return run(command, data_limit=self.limit, kill_when=kill_when)
 
     def rows_stored(self) -> int:
@@ -123,11 +122,11 @@ def reached(task: str, share: float) -> Callable[[str], bool]:
     return test
 
 
-def killed_twice(task: Task, out: Path) -> dict[str, Any]:
-    """Kill a run while it scores and one while it trains; return what the third does, and their figures."""
+def killed_twice(task: Task, out: Path, second_kill: str) -> dict[str, Any]:
+    """Kill a run while it scores, and one at a later step; return what the third does, and their figures."""
     first = task.unify(out, task.cache, reached("scoring", 0.4))
     stored_first = task.rows_stored()
-    second = task.unify(out, task.cache, reached("training", 0.05))
+    second = task.unify(out, task.cache, reached(second_kill, 0.05))
     stored_second = task.rows_stored()
     third = task.unify(out, task.cache)
     if third.exit_code:
@@ -170,7 +169,7 @@ def measure(options: argparse.Namespace, n_rows: int, folder: Path, *, compare: 
     task = Task(
         folder / "rows", teachers, folder / "cache", options.memory, options.limit, options.student
     )
-    found = killed_twice(task, folder / "model.onnx")
+    found = killed_twice(task, folder / "model.onnx", options.second_kill)
     if compare:
         found |= undisturbed(task, folder / "model.onnx", folder / "again.onnx")
     return {
@@ -181,6 +180,7 @@ def measure(options: argparse.Namespace, n_rows: int, folder: Path, *, compare: 
         "student": options.student,
         "data_bytes": _size(folder / "rows"),
         "teachers": len(teachers),
+        "kills": ["scoring", options.second_kill],
         **found,
     }
 
@@ -192,6 +192,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--memory", default="2GB", help="what consilience is told it may take (2GB)")
     parser.add_argument("--limit", type=whole, default=LIMIT, help="bytes that the system grants (4e9)")
     parser.add_argument("--student", default="torch")
+    parser.add_argument("--second-kill", default="soft labels", choices=("soft labels", "training"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--compare", action="store_true", help="also run undisturbed, and compare the models")
     parser.add_argument("--folder", type=Path, help="where files are written, and kept")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-POLL = 0.2
+POLL = 1.0
 """Seconds between two looks at the memory."""
 
 
