@@ -20,6 +20,7 @@ from typing import IO, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
 
 MAGIC = b"\x93NUMPY"
@@ -85,18 +86,20 @@ class NpyFile:
         with _reading(self.path), self.path.open("rb") as file:
             return _read_values(file, self._header(file))
 
-    def blocks(self, rows: int) -> Iterator[NDArray[Any]]:
-        """Read so many rows at a time. Columns stored one after the other (Fortran) are read at once."""
+    def part(self, start: int, stop: int) -> NDArray[Any]:
+        """Read the rows from `start` to `stop`; raise where the file is no longer the one that was opened."""
         with _reading(self.path), self.path.open("rb") as file:
             header = self._header(file)
-            if header.fortran:
-                values = self.read()
-                for start in range(0, len(values), rows):
-                    yield values[start : start + rows]
-                return
-            for start in range(0, self.shape[0], rows):
-                shape = (min(rows, self.shape[0] - start), *self.shape[1:])
-                yield _read_values(file, _Header(shape, self.dtype, fortran=False, start=0))
+            shape = (stop - start, *self.shape[1:])
+            if not header.fortran:
+                file.seek(header.start + start * math.prod(self.shape[1:]) * self.dtype.itemsize)
+                return _read_values(file, _Header(shape, self.dtype, fortran=False, start=0))
+            # columns lie one after the other, and each holds its part of the rows
+            values = np.empty((math.prod(self.shape[1:]), stop - start), dtype=self.dtype)
+            for i, column in enumerate(values):
+                file.seek(header.start + (i * self.shape[0] + start) * self.dtype.itemsize)
+                column[:] = _read_values(file, _Header(column.shape, self.dtype, fortran=False, start=0))
+            return values.reshape(shape[:0:-1] + shape[:1]).T
 
     def _header(self, file: IO[bytes]) -> _Header:
         """Read the header again, and raise where it is no longer that of the file that was opened."""
@@ -137,6 +140,8 @@ class NpzFile:
     path : path
     compressed : bool
         Whether members may be compressed. If not, the file is as large as its content.
+    file : binary file, optional
+        The opened file, if it is not to be opened by its path. It is closed with the archive.
 
     Attributes
     ----------
@@ -144,10 +149,13 @@ class NpzFile:
         The arrays of the archive.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, compressed: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, compressed: bool = True, file: IO[bytes] | None = None
+    ) -> None:
         self.path = Path(path)
         with _reading(self.path):
-            self._file = self.path.open("rb")  # zipfile leaves a file that is no archive open
+            # zipfile leaves a file that is no archive open
+            self._file = self.path.open("rb") if file is None else file
             try:
                 self._zip = zipfile.ZipFile(self._file)
                 self._check_members(compressed)
@@ -164,15 +172,20 @@ class NpzFile:
         packed = [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
         if packed and not compressed:
             raise ValueError("it is compressed")
-        size = os.fstat(self._file.fileno()).st_size
+        size = self._file.seek(0, os.SEEK_END)
         inflated = sum(entry.file_size for entry in packed)
         if inflated > max(MAX_INFLATED, MAX_RATIO * size):
             raise ValueError(
-                f"it has {_bytes(size)} and would inflate to {_bytes(inflated)}. If that is meant, write it "
-                "without compression (np.savez)"
+                f"it has {size_text(size)} and would inflate to {size_text(inflated)}. If that is meant, "
+                "write it without compression (np.savez)"
             )
         if sum(entry.file_size for entry in entries if entry not in packed) > size:
             raise ValueError("its directory promises more than the file holds")
+
+    def checksum(self, name: str) -> tuple[int, int]:
+        """Return the size and the CRC-32 of one member, as the directory has them; `read` checks both."""
+        entry = self._entries[name]
+        return entry.file_size, entry.CRC
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one array."""
@@ -186,6 +199,30 @@ class NpzFile:
                     return _read_values(member, header)
                 except ValueError as error:
                     raise ValueError(f"its member {entry.filename!r} is no array: {error}") from error
+
+    def read_rows(self, name: str, rows: Iterable[int]) -> NDArray[Any]:
+        """Read some rows of one array that is not compressed. No CRC is checked: the caller must do so."""
+        with _reading(self.path):
+            entry = self._entries[name]
+            with self._zip.open(entry) as member:  # checks that the archive has the member here
+                header = _read_header(member, entry.file_size)
+            if entry.compress_type != zipfile.ZIP_STORED or header.fortran or header.end != entry.file_size:
+                raise ValueError(f"its member {entry.filename!r} cannot be read by rows")
+            self._file.seek(entry.header_offset + 26)  # where the lengths of a name and of extras are
+            lengths = self._file.read(4)
+            start = entry.header_offset + 30 + lengths[0] + 256 * lengths[1] + lengths[2] + 256 * lengths[3]
+            places = list(rows)
+            for row in places:
+                if not 0 <= row < header.shape[0]:
+                    raise ValueError(f"its member {entry.filename!r} has no row {row}")
+            values = np.empty((len(places), *header.shape[1:]), dtype=header.dtype)
+            width = values.dtype.itemsize * math.prod(header.shape[1:])
+            buffer = values.reshape(-1).view(np.uint8).data
+            for i, row in enumerate(places):
+                self._file.seek(start + header.start + row * width)
+                if self._file.readinto(buffer[i * width : (i + 1) * width]) != width:  # type: ignore[attr-defined]
+                    raise ValueError(f"its member {entry.filename!r} ends before row {row}")
+            return values
 
     def __enter__(self) -> Self:
         return self
@@ -277,12 +314,3 @@ def _reading(path: Path) -> Iterator[None]:
         reason = " ".join(str(error).split()).rstrip(".") or "no message"
         plain = isinstance(error, ValueError)
         raise ArrayFileError(path, reason if plain else f"{type(error).__name__}: {reason}") from error
-
-
-def _bytes(count: int) -> str:
-    """Return a size in words."""
-    for unit in ("bytes", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000  # type: ignore[assignment]
-    return f"{count:.3g} GB"

@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import csv
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from io import TextIOWrapper
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from consilience._optional import require
+from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files import readers
 from consilience.files.arrays import open_npy
 from consilience.files.cells import Scan
 
+Kinds = Sequence[str] | None
 _LINES = 4096  # that are looked at together
+_BOM = "\ufeff"  # the mark with which some editors begin a file
 
 
 class Rows(NamedTuple):
@@ -31,7 +36,7 @@ class Rows(NamedTuple):
 
 
 class RowFile(ABC):
-    """A file of rows.
+    """A file of rows. It holds the path and what the file looks like, and opens the file to read.
 
     Attributes
     ----------
@@ -49,20 +54,29 @@ class RowFile(ABC):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._stamp = _stamp(path)
 
     @abstractmethod
-    def batches(
+    def _part(
+        self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
+    ) -> Rows:
+        """Return what `part` does."""
+
+    def part(
         self,
-        size: int,
+        start: int,
+        stop: int,
         columns: Sequence[str] | None = None,
         keep: Sequence[str] = (),
-        kinds: Sequence[str] | None = None,
-    ) -> Iterator[Rows]:
-        """Yield up to `size` rows at a time.
+        kinds: Kinds = None,
+    ) -> Rows:
+        """Return the rows from `start` to `stop`; raise where the file has changed since it was opened.
+
+        Parts in order are read quickest.
 
         Parameters
         ----------
-        size : int
+        start, stop : int
         columns : sequence of str, optional
             The columns for the model, in its order; by default all.
         keep : sequence of str
@@ -70,6 +84,30 @@ class RowFile(ABC):
         kinds : sequence of str, optional
             What each column for the model should hold, for a file that does not say: a .csv.
         """
+        if _stamp(self.path) == self._stamp:
+            rows = self._part(start, stop, columns, keep, kinds)
+            if n_rows(rows.X) == stop - start and _stamp(self.path) == self._stamp:
+                return rows
+        raise ValueError(
+            f"it had {counted(self.n_rows, 'row')} when it was opened, and has changed since. Run again when "
+            "nobody writes to it"
+        )
+
+    def batches(
+        self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = (), kinds: Kinds = None
+    ) -> Iterator[Rows]:
+        """Yield up to `size` rows at a time; see `part`."""
+        for start in range(0, self.n_rows, size):
+            yield self.part(start, min(start + size, self.n_rows), columns, keep, kinds)
+
+    @property
+    def row_type(self) -> str:
+        """What a row is, in words."""
+        return "rows" if self.width is None else counted(self.width, "column")
+
+    def stretch(self, row: int) -> int:
+        """Return the first row from which reading can begin to get at this one."""
+        return row
 
 
 def open_rows(path: Path, option: str) -> RowFile:
@@ -91,86 +129,158 @@ def open_rows(path: Path, option: str) -> RowFile:
     return found
 
 
-class _Csv(RowFile):
+class _Lines:
+    """The lines of a text file, with the places where every few thousandth begins.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._marks = [0]  # where line 0, _LINES, 2 * _LINES, ... begins
+
+    def scan(self) -> Iterator[str]:
+        """Yield the lines, each with its end. Call `mark` between them."""
+        self._position = 0
+        for number, line in enumerate(self._from(0)):
+            self._position += len(line) if line.isascii() else len(line.encode())
+            yield line if number else line.removeprefix(_BOM)
+
+    def mark(self) -> None:
+        """Remember that the next line begins a part of `_LINES`."""
+        self._marks.append(self._position)
+
+    def beginning_at(self, part: int) -> Iterator[str]:
+        """Yield the lines from the beginning of a part on."""
+        lines = self._from(self._marks[part])
+        if not part:
+            yield next(lines, "").removeprefix(_BOM)
+        yield from lines
+
+    def _from(self, place: int) -> Iterator[str]:
+        with self._path.open("rb") as file:
+            file.seek(place)
+            # every end of a line counts, and is kept, so that places can be added up
+            yield from TextIOWrapper(file, newline="", encoding="utf-8")
+
+
+class CsvFile(RowFile):
+    """A table of cells. `layout` says what its columns hold."""
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        scan = Scan()
-        for lines in self._parts(_LINES):
-            scan.add(lines)
-        self._layout = scan.layout()
-        self.n_rows, self.width = self._layout.n_rows, len(self._layout.names)
-        self.names = self._layout.names if self._layout.header else None
+        self._lines, scan = _Lines(path), Scan()
+        lines = (line for line in csv.reader(self._lines.scan()) if line)
+        while part := list(islice(lines, _LINES)):
+            scan.add(part)
+            self._lines.mark()
+        self.layout = scan.layout()
+        self.n_rows, self.width = self.layout.n_rows, len(self.layout.names)
+        self.names = self.layout.names if self.layout.header else None
 
-    def _parts(self, size: int) -> Iterator[list[list[str]]]:
-        with self.path.open(newline="", encoding="utf-8-sig") as file:
-            lines = (line for line in csv.reader(file) if line)
-            while part := list(islice(lines, size)):
-                yield part
-
-    def batches(
-        self,
-        size: int,
-        columns: Sequence[str] | None = None,
-        keep: Sequence[str] = (),
-        kinds: Sequence[str] | None = None,
-    ) -> Iterator[Rows]:
-        layout, left = self._layout, self._layout.header
+    def _part(
+        self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
+    ) -> Rows:
+        layout = self.layout
         chosen = None if columns is None else [layout.names.index(name) for name in columns]
         if kinds is not None:
             expected: list[str | None] = [None] * len(layout.names)
             for i, kind in zip(range(len(expected)) if chosen is None else chosen, kinds, strict=True):
                 expected[i] = kind
             layout = layout.expecting(expected)
-        places = {name: layout.names.index(name) for name in keep}
-        for lines in self._parts(size):
-            rows, left = lines[left:], False
-            if rows:
-                kept = {name: [row[i] for row in rows] for name, i in places.items()}
-                yield Rows(layout.read(rows, chosen), kept)
+        first = start + layout.header
+        lines = (line for line in csv.reader(self._lines.beginning_at(first // _LINES)) if line)
+        rows = list(islice(lines, first % _LINES, first % _LINES + stop - start))
+        kept = {name: [row[layout.names.index(name)] for row in rows] for name in keep}
+        return Rows(layout.read(rows, chosen), kept)
 
 
 class _Parquet(RowFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         require("pandas", extra="tables", purpose="Reading parquet")
-        self._parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
-        with self._parquet.ParquetFile(path) as file:
-            self.n_rows = file.metadata.num_rows
+        parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
+        with parquet.ParquetFile(path) as file:
+            about = file.metadata
+            self.n_rows = about.num_rows
             self.names = readers.without_index(file.schema_arrow.names)
+            sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
         self.width = len(self.names)
+        self._groups = list(accumulate(sizes, initial=0))  # where each group of rows begins
+        self._cursor: tuple[int, list[str], ArrowCursor] | None = None  # next row, columns, reader
 
-    def batches(
-        self,
-        size: int,
-        columns: Sequence[str] | None = None,
-        keep: Sequence[str] = (),
-        kinds: Sequence[str] | None = None,
-    ) -> Iterator[Rows]:
-        pyarrow = require("pyarrow", extra="tables", purpose="Reading parquet")
+    def _part(
+        self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
+    ) -> Rows:
         chosen = list(self.names or ()) if columns is None else list(columns)
-        with self._parquet.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(size, columns=list(dict.fromkeys([*chosen, *keep]))):
-                table = pyarrow.Table.from_batches([batch])
-                kept = {name: table.column(name) for name in keep}
-                yield Rows(table.select(chosen).to_pandas(ignore_metadata=True), kept)
+        names = list(dict.fromkeys([*chosen, *keep]))
+        if self._cursor is None or self._cursor[:2] != (start, names):
+            self._cursor = (start, names, self._reader(start, names))
+        table = self._cursor[2].read(stop - start)
+        self._cursor = None if stop == self.n_rows else (stop, names, self._cursor[2])
+        kept = {name: table.column(name) for name in keep}
+        return Rows(table.select(chosen).to_pandas(ignore_metadata=True), kept)
+
+    def _reader(self, start: int, names: list[str]) -> ArrowCursor:
+        """Return a reader from some row on: parts in order decode each group of rows once."""
+        parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
+        file = parquet.ParquetFile(self.path)
+        group = bisect_right(self._groups, start) - 1
+        groups = list(range(group, len(self._groups) - 1))
+        batches = file.iter_batches(_LINES, row_groups=groups, columns=names)
+        reader = ArrowCursor(batches, file.schema_arrow.empty_table().select(names))
+        reader.read(start - self._groups[group])
+        return reader
+
+    def stretch(self, row: int) -> int:
+        return int(self._groups[bisect_right(self._groups, row) - 1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_cursor": None}
+
+
+class ArrowCursor:
+    """Reads batches of Arrow in parts of another size.
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow.RecordBatch
+    empty : pyarrow.Table
+        A table like theirs, without rows.
+    """
+
+    def __init__(self, batches: Iterator[Any], empty: Any) -> None:
+        self._batches, self._left = batches, empty
+
+    def read(self, count: int) -> Any:
+        """Return the next rows as an Arrow table; fewer where there are no more."""
+        arrow = require("pyarrow", extra="tables", purpose="Reading parquet")
+        parts, found = [self._left], len(self._left)
+        while found < count and (batch := next(self._batches, None)) is not None:
+            parts.append(arrow.Table.from_batches([batch]))
+            found += len(batch)
+        table = arrow.concat_tables(parts) if len(parts) > 1 else self._left
+        self._left = table.slice(count)
+        return table.slice(0, count)
 
 
 class _Npy(RowFile):
+    @property
+    def row_type(self) -> str:
+        return f"{self._file.dtype} of shape (n, {', '.join(map(str, self._file.shape[1:]))})"
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._file = open_npy(path)
         readers.check_numbers(self._file)
         self.n_rows, self.width = len(self._file), self._file.shape[1] if self._file.ndim == 2 else None
 
-    def batches(
-        self,
-        size: int,
-        columns: Sequence[str] | None = None,
-        keep: Sequence[str] = (),
-        kinds: Sequence[str] | None = None,
-    ) -> Iterator[Rows]:
-        for values in self._file.blocks(size):
-            yield Rows(values, {})
+    def _part(
+        self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
+    ) -> Rows:
+        return Rows(self._file.part(start, stop), {})
 
 
 class _Npz(RowFile):
@@ -183,15 +293,10 @@ class _Npz(RowFile):
         self.n_rows = len(self._values)
         self.width = self._values.shape[1] if self._values.ndim == 2 else None
 
-    def batches(
-        self,
-        size: int,
-        columns: Sequence[str] | None = None,
-        keep: Sequence[str] = (),
-        kinds: Sequence[str] | None = None,
-    ) -> Iterator[Rows]:
-        for start in range(0, self.n_rows, size):
-            yield Rows(self._values[start : start + size], {})
+    def _part(
+        self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
+    ) -> Rows:
+        return Rows(self._values[start:stop], {})
 
 
 class TextLines(RowFile):
@@ -199,28 +304,31 @@ class TextLines(RowFile):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        with path.open(encoding="utf-8-sig") as file:
-            self.n_rows = sum(1 for _ in file)
+        self._lines, self.n_rows = _Lines(path), 0
+        for _ in self._lines.scan():
+            self.n_rows += 1
+            if self.n_rows % _LINES == 0:
+                self._lines.mark()
 
-    def batches(
-        self,
-        size: int,
-        columns: Sequence[str] | None = None,
-        keep: Sequence[str] = (),
-        kinds: Sequence[str] | None = None,
-    ) -> Iterator[Rows]:
-        with self.path.open(encoding="utf-8-sig") as file:
-            while part := [line.removesuffix("\n") for line in islice(file, size)]:
-                yield Rows(part, {})
+    def _part(
+        self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
+    ) -> Rows:
+        lines = self._lines.beginning_at(start // _LINES)
+        found = islice(lines, start % _LINES, start % _LINES + stop - start)
+        return Rows([line.rstrip("\r\n") for line in found], {})
 
 
 _KINDS: dict[str, type[RowFile]] = {
-    ".csv": _Csv,
+    ".csv": CsvFile,
     ".parquet": _Parquet,
     ".npy": _Npy,
     ".npz": _Npz,
     ".txt": TextLines,
 }
+
+
+ENDINGS = tuple(_KINDS)
+"""The endings of files of rows."""
 
 
 def read_batches(
@@ -229,19 +337,11 @@ def read_batches(
     columns: Sequence[str] | None,
     keep: Sequence[str],
     option: str,
-    kinds: Sequence[str] | None = None,
+    kinds: Kinds = None,
 ) -> Iterator[Rows]:
-    """Yield the batches of a file; an error names it. Raise where it has changed since it was opened."""
-    done = 0
+    """Yield the batches of a file; an error names it."""
     with readers.reading(source.path, option):
-        for rows in source.batches(size, columns, keep, kinds):
-            done += len(rows.X)
-            yield rows
-    if done != source.n_rows:
-        raise InvalidInputError(
-            f"{option}: {source.path} had {counted(source.n_rows, 'row')} when it was opened and has {done} "
-            "now. Run again when nobody writes to it."
-        )
+        yield from source.batches(size, columns, keep, kinds)
 
 
 def read_texts_or_rows(path: Path, option: str, expected: Mapping[Any, str] | None = None) -> Any:
@@ -252,4 +352,20 @@ def read_texts_or_rows(path: Path, option: str, expected: Mapping[Any, str] | No
     return [text for rows in parts for text in rows.X]
 
 
-__all__ = ["RowFile", "Rows", "TextLines", "open_rows", "read_batches", "read_texts_or_rows"]
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Return what changes where a file is written anew."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+__all__ = [
+    "ENDINGS",
+    "ArrowCursor",
+    "CsvFile",
+    "RowFile",
+    "Rows",
+    "TextLines",
+    "open_rows",
+    "read_batches",
+    "read_texts_or_rows",
+]

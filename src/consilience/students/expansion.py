@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,8 @@ COPIES = 10
 # The most copies per row if all copies together would have more numbers than SMALL (64 MB).
 FEW_COPIES = 2
 SMALL = 2**23
+# Rows whose copies are drawn together.
+THINNED_ROWS = 2**14
 # The most refits that minimise the collision cross-entropy, and the least relative fall worth another one.
 REFITS = 4
 LEAST_FALL = 1e-3
@@ -102,13 +106,15 @@ class ExpansionStudent(EstimatorStudent):
         """Fit a clone of the estimator to weights T (n, L) of the classes of each row, and keep it."""
         estimator = self._seeded_clone(random)
         weight_name = _sample_weight_name(estimator)
-        most = max(FEW_COPIES * len(T), int(SMALL / _numbers_per_row(X, len(T))))
+        most = max(FEW_COPIES * len(T), int(SMALL / numbers_per_row(X, len(T))))
         if weight_name is None:
             drawn = resample(T.ravel(), random.uniform(size=min(COPIES * len(T), most)))
             rows, labels = np.divmod(drawn, T.shape[1])
+            del T, drawn  # the copies are large enough
             fit_foreign(estimator, take_rows(X, rows), labels)
         else:
             rows, labels, weights = _copies(T, most, random)
+            del T
             fit_foreign(estimator, take_rows(X, rows), labels, **{weight_name: weights})
         self._keep(estimator, np.asarray(estimator.classes_, dtype=np.intp))
 
@@ -122,14 +128,14 @@ class ExpansionStudent(EstimatorStudent):
         """Refit by EM while the mean collision cross-entropy, weighted by mass, falls; keep the best fit."""
         n_classes = target.shape[1]
         proba = self.predict_all(X, n_classes)
-        self.collision_losses_ = [_mean_collision(proba, target, mass)]
+        self.collision_losses_ = [mean_collision(proba, target, mass)]
         for _ in range(REFITS):
             shares = responsibilities(proba, target)
             T = targets(shares, np.ones(n_classes), self.threshold) * mass[:, None]
             best, columns = self.estimator_, self.columns_
             self._fit_targets(X, T, random)
             proba = self.predict_all(X, n_classes)
-            before, after = self.collision_losses_[-1], _mean_collision(proba, target, mass)
+            before, after = self.collision_losses_[-1], mean_collision(proba, target, mass)
             self.collision_losses_.append(after)
             if not after < before:
                 self._keep(best, columns)
@@ -137,7 +143,7 @@ class ExpansionStudent(EstimatorStudent):
                 break
 
 
-def _numbers_per_row(X: Any, n: int) -> float:
+def numbers_per_row(X: Any, n: int) -> float:
     """Estimate how many numbers a row has; sparse matrices count what they store."""
     return max(float(getattr(X, "size", 0)) / n, 32.0)  # texts have no columns, but become numbers later
 
@@ -146,22 +152,29 @@ def _copies(
     T: NDArray[np.float64], most: int, random: np.random.RandomState
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     """Return rows, labels and weights of at most `most` copies for weights T (n, L), and one per class."""
-    n_classes = T.shape[1]
+    n, n_classes = T.shape
     if np.count_nonzero(T) <= most:
         rows, labels = np.nonzero(T)
         return rows, labels, T[rows, labels]
     sure = np.flatnonzero(T.any(axis=0))  # a draw must not lose a class, so each keeps its best row
-    best = T[:, sure].argmax(axis=0)
-    rest = T.copy()
-    rest[best, sure] = 0.0
-    drawn, weights = thin(rest.ravel(), most, random.uniform(size=most))
-    rows, labels = np.divmod(drawn, n_classes)
-    return np.append(rows, best), np.append(labels, sure), np.append(weights, T[best, sure])
+    best = T[:, sure].argmax(axis=0) if len(sure) < n_classes else T.argmax(axis=0)
+    found = [(best, sure, T[best, sure])]
+    for start in range(0, n, THINNED_ROWS):  # all at once would take many times the memory of T
+        rest = T[start : start + THINNED_ROWS].copy()
+        inside = (start <= best) & (best < start + len(rest))
+        rest[best[inside] - start, sure[inside]] = 0.0
+        size = max(1, most * len(rest) // n)
+        drawn, weights = thin(rest.ravel(), size, random.uniform(size=size))
+        rows, labels = np.divmod(drawn, n_classes)
+        found.append((rows + start, labels, weights))
+    rows, labels, weights = (np.concatenate(values) for values in zip(*found, strict=True))
+    return rows, labels, weights
 
 
-def _mean_collision(
+def mean_collision(
     proba: NDArray[np.float64], target: NDArray[np.float64], mass: NDArray[np.float64]
 ) -> float:
+    """Return the mean collision cross-entropy of probabilities and targets (n, L), weighted by mass (n,)."""
     # One row where no collision is possible would make the mean infinite, whatever the others do.
     p = np.maximum(collision_probability(proba, target), np.finfo(np.float64).tiny)
     return float(-(mass * np.log(p)).sum() / mass.sum())
@@ -178,8 +191,15 @@ def _sample_weight_name(estimator: Any) -> str | None:
 
 def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **options: Any) -> None:
     """Fit a foreign classifier, and turn its errors about bad rows into ours."""
-    try:
+    with foreign_errors():
         estimator.fit(X, labels, **options)
+
+
+@contextmanager
+def foreign_errors() -> Iterator[None]:
+    """Turn the errors of a foreign classifier about bad rows into ours."""
+    try:
+        yield
     except ConsilienceError:
         raise
     except ValueError as error:
@@ -205,15 +225,20 @@ def _weighted_targets(
     """Return the weights (n, L) of the classes of each row; warn of classes without any."""
     T = targets(Q, class_weights, threshold)
     T *= row_weights[:, None]
-    missing, n_classes = np.flatnonzero(~T.any(axis=0)), T.shape[1]
+    warn_of_missing(np.asarray(T.any(axis=0)), stacklevel=5)
+    return T
+
+
+def warn_of_missing(occurs: NDArray[np.bool_], stacklevel: int) -> None:
+    """Warn of classes (L,) that do not occur, since the student cannot predict them."""
+    missing = np.flatnonzero(~occurs)
     if len(missing):
         warnings.warn(
             CoverageWarning(
-                f"No row has a soft label above the threshold for {len(missing)} of {n_classes} classes "
+                f"No row has a soft label above the threshold for {len(missing)} of {len(occurs)} classes "
                 f"(positions {shorten(missing)}), so the student cannot predict them. "
                 "Lower {remedy}, or add rows of these classes.",
                 remedy="threshold",
             ),
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
-    return T

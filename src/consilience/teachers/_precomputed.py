@@ -50,6 +50,16 @@ class PrecomputedTeacher(Aligned):
                 return self._table.read()
         return self._table
 
+    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
+        if isinstance(self._table, NpyFile):
+            with _reading(self.name):
+                if isinstance(rows, slice):
+                    self._table = self._table.part(rows.start, rows.stop)
+                else:
+                    self._table = self._table.read()[rows]
+        else:
+            self._table = self._table[rows]
+
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows, read-only where they are the array that was given."""
         logits = super().predict_logits(X)

@@ -13,15 +13,19 @@ from consilience.cli.app import (
     STUDENTS,
     BatchSize,
     Cache,
+    CacheLimit,
     Classes,
     Json,
+    Memory,
     Quiet,
     Seed,
     Student,
     TestData,
     TestLabels,
     app,
+    check_cache,
     check_test_options,
+    first_rows,
     fit_on,
     kind,
     measured,
@@ -78,7 +82,9 @@ def distil(
         bool, typer.Option("--compare", help="Also train the student without teachers, and show both.")
     ] = False,
     classes: Classes = None,
+    memory: Memory = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     test_data: TestData = None,
@@ -104,6 +110,7 @@ def distil(
     check_choice("loss", loss, LOSSES)
     check_choice("cost", cost, ("embedding", "constant", "random"))
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     files = teacher or []
     readers.check_target(out, (".onnx",), "--out", [data, labels, test_data, test_labels], files)
     weight = _number(teacher_weight)
@@ -113,9 +120,9 @@ def distil(
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
     teachers = open_teachers(files, classes)
-    X = read_data(data, teachers)
+    X = read_data(data, teachers, memory)
     y = readers.read_labels(labels, len(X), "--labels")
-    test = read_test(test_data, test_labels, X, data)
+    test = read_test(test_data, test_labels, first_rows(X), data)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
             teachers or None,
@@ -126,7 +133,9 @@ def distil(
             loss,  # type: ignore[arg-type]
             cost=cost,
             check="auto" if check else False,
+            memory=memory,
             cache=cache,
+            cache_limit=cache_limit,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,

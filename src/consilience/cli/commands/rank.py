@@ -11,12 +11,15 @@ import typer
 
 from consilience.cli.app import (
     Cache,
+    CacheLimit,
     Classes,
     Json,
+    Memory,
     Quiet,
     Report,
     Teachers,
     app,
+    check_cache,
     check_report,
     open_teachers,
     read_data,
@@ -66,7 +69,9 @@ def rank(
         float, typer.Option(help="Temperature of both sides' probabilities. The paper uses 3.")
     ] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
+    memory: Memory = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the ranking to a .csv file.")
     ] = None,
@@ -92,8 +97,9 @@ def rank(
     readers.check_target(csv_file, (".csv",), "--csv", [data, labels], teacher)
     check_report(report)
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     sources = _sources(teacher, classes, embed)
-    X = read_data(data, list(sources.values()))
+    X = read_data(data, list(sources.values()), memory)
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:
@@ -105,7 +111,9 @@ def rank(
             score=score,
             temperature=temperature,
             n_bootstrap=bootstrap,
+            memory=memory,
             cache=cache,
+            cache_limit=cache_limit,
             random_state=seed,
             progress=progress,
         )

@@ -13,8 +13,10 @@ from consilience.cli.app import (
     Aliases,
     BatchSize,
     Cache,
+    CacheLimit,
     Classes,
     Json,
+    Memory,
     Quiet,
     Report,
     Seed,
@@ -23,8 +25,10 @@ from consilience.cli.app import (
     TestData,
     TestLabels,
     app,
+    check_cache,
     check_report,
     check_test_options,
+    first_rows,
     fit_on,
     kind,
     measured,
@@ -43,7 +47,11 @@ def unify(
     teacher: Teachers,
     data: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet."),
+        typer.Option(
+            metavar="FILE",
+            help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet; a folder of such files, or a "
+            "pattern such as 'rows/*.parquet'.",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.onnx", help="Write the unified model here.")
@@ -93,7 +101,9 @@ def unify(
     threshold: Annotated[
         float, typer.Option(help="scikit-learn students ignore soft labels below this.")
     ] = 0.01,
+    memory: Memory = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     test_data: TestData = None,
@@ -126,6 +136,7 @@ def unify(
     check_options(method, heat, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
     readers.check_target(out, (".onnx",), "--out", inputs, teacher)
@@ -135,7 +146,7 @@ def unify(
     if report is not None and out is None:
         raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
-    X = read_data(data, teachers)
+    X = read_data(data, teachers, memory)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
 
     def check_test_labels(y: Any) -> None:
@@ -144,7 +155,7 @@ def unify(
         if truth.remark is not None:
             warnings.warn(f"--test-labels: {truth.remark}", CoverageWarning, stacklevel=1)
 
-    test = read_test(test_data, test_labels, X, data, check_test_labels)
+    test = read_test(test_data, test_labels, first_rows(X), data, check_test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             teachers,
@@ -160,7 +171,9 @@ def unify(
             max_iter=max_iter,
             aliases=other_names,
             threshold=threshold,
+            memory=memory,
             cache=cache,
+            cache_limit=cache_limit,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,
