@@ -125,7 +125,7 @@ def open_files(
 
     `expected` is what columns of .csv files should hold; see `FileSource`.
     """
-    paths = list(given) if isinstance(given, list | tuple) else _found(os.fspath(given), option)  # type: ignore[arg-type]
+    paths = list(given) if isinstance(given, list | tuple) else files_of(given, option)  # type: ignore[arg-type]
     kinds = Counter(path.suffix.lower() for path in paths)
     if set(kinds) <= IMAGES:
         return ImageSource(paths, option)
@@ -135,7 +135,9 @@ def open_files(
     return FileSource(paths, option, expected)
 
 
-def _found(name: str, option: str) -> list[Path]:
+def files_of(name: str | os.PathLike[str], option: str = "X") -> list[Path]:
+    """Return the files that a path stands for: itself, those of a folder, or those that fit a pattern."""
+    name = os.fspath(name)
     path = Path(name)
     if path.is_dir():
         known = {*ENDINGS, *IMAGES}
