@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_packed_logits, take_rows
+from consilience._validation import check_packed_logits, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool, check_space
 from consilience.kernels.arrays import Floats
@@ -34,7 +34,8 @@ ENCODED_FROM = 2**15
 
 def needs_stream(X: Any, space: LabelSpace, memory: Any) -> bool:
     """Tell whether the work on rows X would take more than `memory`, so that it goes block by block."""
-    needed = 8 * COPIES * len(X) * (space.n_columns + space.n_classes) if hasattr(X, "__len__") else 0
+    rows = len(X) if isinstance(X, Source) else n_rows(X)
+    needed = 8 * COPIES * rows * (space.n_columns + space.n_classes)
     if isinstance(X, Source):
         needed += 2 * X.n_bytes  # the rows, and what a student makes of them
     return needed > memory_budget(memory)
