@@ -37,6 +37,7 @@ _NPZ_SCORES = {
     "probabilities": "probabilities",
     "labels": "labels",
 }
+_PART_ROWS = 2**16  # that are looked at together
 
 
 class PrecomputedTeacher(Aligned):
@@ -50,12 +51,23 @@ class PrecomputedTeacher(Aligned):
                 return self._table.read()
         return self._table
 
-    def _keep(self, rows: slice) -> None:
-        if isinstance(self._table, NpyFile):
+    def part(self, rows: slice) -> Teacher:
+        """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
+        if not self.settled:
             with _reading(self.name):
-                self._table = self._table.part(rows.start, rows.stop)
-        else:
-            self._table = self._table[rows]
+                starts = range(0, self._rows, _PART_ROWS)
+                ends = [_extremes(self._cut(start, min(start + _PART_ROWS, self._rows))) for start in starts]
+            low, high = min((low for low, _ in ends), default=np.inf), max((top for _, top in ends), default=0)
+            if low <= high:  # else all rows are abstentions
+                self._reader.decide(low, high)
+        return super().part(rows)
+
+    def _cut(self, start: int, stop: int) -> NDArray[Any]:
+        return self._table.part(start, stop) if isinstance(self._table, NpyFile) else self._table[start:stop]
+
+    def _keep(self, rows: slice) -> None:
+        with _reading(self.name):
+            self._table = self._cut(rows.start, rows.stop)
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows, read-only where they are the array that was given."""
@@ -64,6 +76,14 @@ class PrecomputedTeacher(Aligned):
             logits = logits.view()
             logits.flags.writeable = False
         return logits
+
+
+def _extremes(scores: NDArray[Any]) -> tuple[float, float]:
+    """Return the least and the largest score, abstentions aside."""
+    values = scores.astype(np.float64, copy=False)
+    return float(np.fmin.reduce(values, axis=None, initial=np.inf)), float(
+        np.fmax.reduce(values, axis=None, initial=-np.inf)
+    )
 
 
 def is_array(obj: Any) -> bool:

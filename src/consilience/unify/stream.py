@@ -104,7 +104,10 @@ def find_coverage(
     n_abstentions = np.zeros(space.n_teachers, dtype=np.intp)
     for number in range(source.n_blocks):
         rows = source.rows_of(number)
-        packed = check_packed_logits(raw[rows], space, rows.stop - rows.start)
+        try:
+            packed = check_packed_logits(raw[rows], space, rows.stop - rows.start)
+        except InvalidInputError as error:
+            raise error.moved(rows.start) from None
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered[rows] |= answered.any(axis=1)
         n_abstentions += (~answered).sum(axis=0)
@@ -201,7 +204,7 @@ class SourceTargets(TargetRows):
         self.n_rows, self.n_columns = int(streamed.covered.sum()), n_columns
         self.stretches = streamed.source.stretches
         head = streamed.source.head
-        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, len(head)) * self.n_rows)
+        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, n_rows(head)) * self.n_rows)
 
     def read(self, block: int) -> Part:
         """Return a block without the rows of which nothing is known."""

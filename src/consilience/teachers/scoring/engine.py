@@ -281,11 +281,11 @@ def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
         yield Batch(slice(start, stop), stop - start, part)
 
 
-def picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
-    """Yield some rows of X in order."""
+def picked(X: Any, rows: NDArray[np.intp], pace: Pace, first: int = 0) -> Iterator[Batch]:
+    """Yield some rows of X in order; X may be a block that begins at row `first`."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, len(part), some_rows(X, part))
+        yield Batch(part, len(part), some_rows(X, part), first)
 
 
 def some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
