@@ -52,8 +52,9 @@ def _rows_of(batch: Any, loaded: bool) -> Any:
     rows = first_part(batch)
     if isinstance(rows, tuple):
         rows = list(rows)
-    elif getattr(rows, "ndim", None) == 1 and hasattr(rows, "tolist") and not hasattr(rows, "detach"):
-        rows = rows.tolist()  # texts in an array or a series
+    elif getattr(rows, "ndim", None) == 1 and not is_instance_of(rows, "torch", "Tensor"):
+        texts = rows.tolist() if hasattr(rows, "tolist") else rows  # in an array or a series
+        rows = texts if _are_texts(texts) else rows
     return as_rows(rows)
 
 
@@ -101,8 +102,11 @@ class _KeptTables(Source):
             writer.write_table(table)
             for number, part in enumerate(parts, start=1):
                 try:
-                    writer.write_table(self._as_arrow(arrow, part).cast(table.schema))
-                except (ValueError, TypeError, KeyError) as error:
+                    more = self._as_arrow(arrow, part)
+                    if set(more.column_names) == set(table.column_names):
+                        more = more.select(table.column_names)  # columns may come in another order
+                    writer.write_table(more.cast(table.schema))
+                except (ValueError, TypeError, KeyError, NotImplementedError) as error:
                     raise InvalidInputError(
                         f"Batch {number} of X does not fit the first: {error}. Give batches of one kind."
                     ) from error
