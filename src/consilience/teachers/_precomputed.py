@@ -51,23 +51,33 @@ class PrecomputedTeacher(Aligned):
                 return self._table.read()
         return self._table
 
-    def part(self, rows: slice) -> Teacher:
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
         """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
         if not self.settled:
             with _reading(self.name):
                 starts = range(0, self._rows, _PART_ROWS)
-                ends = [_extremes(self._cut(start, min(start + _PART_ROWS, self._rows))) for start in starts]
-            low, high = min((low for low, _ in ends), default=np.inf), max((top for _, top in ends), default=0)
+                ends = [
+                    _extremes(self._cut(slice(start, min(start + _PART_ROWS, self._rows))))
+                    for start in starts
+                ]
+            low, high = (
+                min((low for low, _ in ends), default=np.inf),
+                max((top for _, top in ends), default=0),
+            )
             if low <= high:  # else all rows are abstentions
                 self._reader.decide(low, high)
         return super().part(rows)
 
-    def _cut(self, start: int, stop: int) -> NDArray[Any]:
-        return self._table.part(start, stop) if isinstance(self._table, NpyFile) else self._table[start:stop]
+    def _cut(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        if not isinstance(self._table, NpyFile):
+            return self._table[rows]
+        return (
+            self._table.part(rows.start, rows.stop) if isinstance(rows, slice) else self._table.read()[rows]
+        )
 
-    def _keep(self, rows: slice) -> None:
+    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
         with _reading(self.name):
-            self._table = self._cut(rows.start, rows.stop)
+            self._table = self._cut(rows)
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows, read-only where they are the array that was given."""
