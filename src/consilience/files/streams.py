@@ -10,6 +10,7 @@ import csv
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from io import TextIOWrapper
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -169,8 +170,8 @@ class _Lines:
 
     def _from(self, place: int) -> Iterator[str]:
         # every end of a line counts, and is kept, so that places can be added up
-        with self._path.open("r", newline="", encoding="utf-8") as file:
-            file.buffer.seek(place)
+        with TextIOWrapper(self._path.open("rb"), newline="", encoding="utf-8") as file:
+            file.buffer.seek(place)  # before anything is read
             yield from file
 
 

@@ -95,7 +95,7 @@ class FileSource(Source):
             parts = [("lacks", missing), ("has the other", unknown)]
             told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in parts if names)
             raise InvalidInputError(
-                f"{where} {told}, by {first.path.name}. Give files with the same columns."
+                f"{where} {told}, compared with {first.path.name}. Give files with the same columns."
             )
         if first.row_type != other.row_type:
             raise InvalidInputError(

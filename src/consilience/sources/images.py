@@ -59,9 +59,7 @@ class ImageSource(Source):
             with images.open(path) as image:
                 grey = image.mode in _GREY
                 if image.mode.startswith(_DEEP):
-                    raise ValueError(
-                        f"it has more than 8 bits a pixel ({image.mode}). Give an .npy of arrays"
-                    )
+                    raise ValueError(f"it has more than 8 bits a pixel ({image.mode}). Save it as .npy")
                 if self._mode == "L" and not grey:
                     raise ValueError("it has colours, and the first image is grey. Bring all to one mode")
                 return np.asarray(image.convert(self._mode or ("L" if grey else "RGB")))

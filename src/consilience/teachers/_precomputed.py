@@ -54,16 +54,7 @@ class PrecomputedTeacher(Aligned):
     def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
         """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
         if not self.settled:
-            with _reading(self.name):
-                starts = range(0, self._rows, _PART_ROWS)
-                ends = [
-                    _extremes(self._cut(slice(start, min(start + _PART_ROWS, self._rows))))
-                    for start in starts
-                ]
-            low, high = (
-                min((low for low, _ in ends), default=np.inf),
-                max((top for _, top in ends), default=0),
-            )
+            low, high = self._extremes()
             if low <= high:  # else all rows are abstentions
                 self._reader.decide(low, high)
         return super().part(rows)
@@ -71,9 +62,20 @@ class PrecomputedTeacher(Aligned):
     def _cut(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
         if not isinstance(self._table, NpyFile):
             return self._table[rows]
-        return (
-            self._table.part(rows.start, rows.stop) if isinstance(rows, slice) else self._table.read()[rows]
-        )
+        if isinstance(rows, slice):
+            return self._table.part(rows.start, rows.stop)
+        return self._table.read()[rows]
+
+    def _extremes(self) -> tuple[float, float]:
+        """Return the least and the largest score, abstentions aside; infinity first if there are none."""
+        low, high = np.inf, -np.inf
+        for start in range(0, self._rows, _PART_ROWS):
+            with _reading(self.name):
+                part = self._cut(slice(start, min(start + _PART_ROWS, self._rows)))
+            values = part.astype(np.float64, copy=False)
+            low = float(np.fmin.reduce(values, axis=None, initial=low))
+            high = float(np.fmax.reduce(values, axis=None, initial=high))
+        return low, high
 
     def _keep(self, rows: slice | NDArray[np.intp]) -> None:
         with _reading(self.name):
@@ -86,14 +88,6 @@ class PrecomputedTeacher(Aligned):
             logits = logits.view()
             logits.flags.writeable = False
         return logits
-
-
-def _extremes(scores: NDArray[Any]) -> tuple[float, float]:
-    """Return the least and the largest score, abstentions aside."""
-    values = scores.astype(np.float64, copy=False)
-    return float(np.fmin.reduce(values, axis=None, initial=np.inf)), float(
-        np.fmax.reduce(values, axis=None, initial=-np.inf)
-    )
 
 
 def is_array(obj: Any) -> bool:

@@ -122,7 +122,7 @@ def _score(
 
 def _given(logits: Any, rows: int, space: LabelSpace) -> NDArray[Any]:
     """Return given logits (n, m) as an array, mapped if they are; their content is checked by blocks."""
-    array = np.asanyarray(logits)
+    array: NDArray[Any] = np.asanyarray(logits)
     if array.shape != (rows, space.n_columns):
         raise InvalidInputError(
             f"logits have shape {array.shape}; expected ({rows}, {space.n_columns}): a row per row of X, and "
