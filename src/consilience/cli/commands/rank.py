@@ -14,6 +14,7 @@ from consilience.cli.app import (
     CacheLimit,
     Classes,
     Json,
+    Memory,
     Quiet,
     Report,
     Teachers,
@@ -68,6 +69,7 @@ def rank(
         float, typer.Option(help="Temperature of both sides' probabilities. The paper uses 3.")
     ] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
+    memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     csv_file: Annotated[
@@ -97,7 +99,7 @@ def rank(
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
     sources = _sources(teacher, classes, embed)
-    X = read_data(data, list(sources.values()))
+    X = read_data(data, list(sources.values()), memory)
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:
@@ -109,6 +111,7 @@ def rank(
             score=score,
             temperature=temperature,
             n_bootstrap=bootstrap,
+            memory=memory,
             cache=cache,
             cache_limit=cache_limit,
             random_state=seed,
