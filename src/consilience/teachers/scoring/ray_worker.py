@@ -1,0 +1,343 @@
+"""What runs on Ray's workers: actors that hold teachers and score blocks, and the board they report to."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._progress import Progress
+from consilience.exceptions import ConsilienceError, ScoringError, TeacherError
+from consilience.sources import Block, Source
+from consilience.teachers import Teacher
+from consilience.teachers._base import summary
+from consilience.teachers.scoring.engine import observe
+from consilience.teachers.scoring.store import ScoreStore
+
+REPORT_SECONDS = 0.2
+"""A worker reports its progress at most this often."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some teachers that are asked by the same actors.
+
+    Attributes
+    ----------
+    names : list of str
+    places : list of int
+        Their places among all teachers.
+    columns : (k,) array of int
+        Their packed columns among those of all teachers.
+    batch_sizes : list of int
+    num_cpus, num_gpus : float
+        What an actor reserves.
+    """
+
+    names: list[str]
+    places: list[int]
+    columns: NDArray[np.intp]
+    batch_sizes: list[int]
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What an actor needs, apart from its source and its teachers."""
+
+    part: Part
+    n_teachers: int
+    n_columns: int
+    store: ScoreStore | None
+    first: bool  # whether its input is block numbers, not yet answers
+
+
+@dataclass
+class Answer:
+    """What is known about a block after a stage.
+
+    Attributes
+    ----------
+    number : int
+        Which block.
+    logits : (b, m) float32 array or None
+        NaN in the columns of later stages; None after an error.
+    error : ConsilienceError or None
+        What a teacher or the source raised.
+    told : list of Warning
+        What was warned of.
+    """
+
+    number: int
+    logits: NDArray[np.float32] | None = None
+    error: ConsilienceError | None = None
+    told: list[Warning] = field(default_factory=list)
+
+
+def as_table(answer: Answer) -> Any:
+    """Return an answer as a table of one row, which Ray can hold."""
+    import pyarrow
+
+    logits = answer.logits
+    shape = (0, 0) if logits is None else logits.shape
+    buffer = b"" if logits is None else np.ascontiguousarray(logits).reshape(-1).view(np.uint8).data
+    columns = {
+        "number": pyarrow.array([answer.number], pyarrow.int64()),
+        "width": pyarrow.array([shape[1]], pyarrow.int64()),
+        "logits": pyarrow.array([buffer], pyarrow.large_binary()),
+        # sent within one cluster, between processes that run the user's own code
+        "rest": pyarrow.array([pickle.dumps((answer.error, answer.told))], pyarrow.large_binary()),
+    }
+    return pyarrow.table(columns)
+
+
+def from_table(table: Any) -> Answer:
+    """Return the answer that a table holds."""
+    number, width = table["number"][0].as_py(), table["width"][0].as_py()
+    error, told = pickle.loads(table["rest"][0].as_py())  # noqa: S301  (written above)
+    logits = None
+    if error is None:
+        logits = np.frombuffer(table["logits"][0].as_buffer(), np.float32).reshape(-1, width)
+    return Answer(number, logits, error, told)
+
+
+class Worker:
+    """An actor: it loads its teachers once, and scores one block after another.
+
+    Parameters
+    ----------
+    job : Job
+    source, teachers : ObjectRef
+        Of the source, and of the pickled teachers. They are fetched with the first block, so that what goes
+        wrong is an answer like any other.
+    board : actor handle
+        Of a `Board`.
+    """
+
+    def __init__(self, job: Job, source: Any, teachers: Any, board: Any) -> None:
+        import ray
+
+        self._job, self._refs, self._board = job, (source, teachers), board
+        self._source: Source | None = None
+        self._teachers: Sequence[Teacher] = []
+        context = ray.get_runtime_context()
+        self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
+        self._id = context.get_actor_id()  # stays when Ray starts it again
+        board.enter.remote(self._id, self._name, context.current_actor)
+
+    def __call__(self, table: Any) -> Any:
+        """Score the block of which the table holds the number, or the answer of the stage before."""
+        answer = Answer(table["item"][0].as_py()) if self._job.first else from_table(table)
+        if answer.error is None:
+            with _recorded(answer):
+                self._score(answer)
+        return as_table(answer)
+
+    def _score(self, answer: Answer) -> None:
+        report = self._reporter(answer.number)
+        self._board.begin.remote(self._id, answer.number, self._job.part.places[0])
+        try:
+            source, teachers = self._fetched()
+            block = Block(answer.number, source.rows_of(answer.number), _own(source.read(answer.number)))
+            self._ask(answer, block, teachers, report)
+        except ConsilienceError as error:
+            answer.error = error
+        except Exception as error:  # a file that is not on this machine, a module that is not installed, ...
+            answer.error = ScoringError(
+                f"Block {answer.number} of X cannot be scored by {self._name}: {summary(error)}. Files and "
+                "modules must be there on every machine of the cluster."
+            )
+        if answer.error is not None:
+            answer.logits = None
+
+    def _ask(self, answer: Answer, block: Block, teachers: Sequence[Teacher], report: Progress) -> None:
+        part, job = self._job.part, self._job
+        rows = block.rows.stop - block.rows.start
+        logits = np.full((rows, job.n_columns), np.nan, np.float32)
+        if answer.logits is not None:
+            logits[:] = answer.logits
+        start = 0
+        for i, (teacher, size) in enumerate(zip(teachers, part.batch_sizes, strict=True)):
+            columns = part.columns[start : start + len(teacher.classes)]
+            start += len(columns)
+            step = _step(report, teacher.name, i * rows)
+            step("", 0, rows)
+            try:
+                logits[:, columns] = score_block(
+                    teacher, block, store=job.store, batch_size=size, progress=step
+                )
+            except TeacherError as error:
+                raise error.at(part.places[i], job.n_teachers) from error.__cause__
+        report("", len(teachers) * rows, rows)
+        answer.logits = logits
+
+    def _fetched(self) -> tuple[Source, Sequence[Teacher]]:
+        import ray
+
+        if self._source is None:
+            source, teachers = (ray.get(ref) for ref in self._refs)
+            self._teachers = pickle.loads(teachers)  # noqa: S301  (the user's own, pickled by the driver)
+            self._source = source
+        return self._source, self._teachers
+
+    def _reporter(self, number: int) -> Progress:
+        """Return a function that tells the board how far this block is."""
+        last = 0.0
+
+        def report(task: str, done: int, total: int) -> None:
+            nonlocal last
+            now = time.monotonic()
+            if now - last < REPORT_SECONDS and done % max(1, total):
+                return
+            last = now
+            self._board.report.remote(self._id, number, self._job.part.places[0], task, done)
+
+        return report
+
+
+class Board:
+    """An actor of no weight, where workers say what they do; the driver looks at it while it waits."""
+
+    def __init__(self) -> None:
+        self._workers: dict[str, tuple[str, Any]] = {}
+        self._at: dict[str, tuple[int, int, str, float]] = {}
+        self._done: dict[tuple[int, int], int] = {}
+        self._begun: dict[tuple[int, int], list[str]] = {}
+        self._count = 0
+
+    def enter(self, worker: str, name: str, handle: Any) -> None:
+        """Add a worker, or one that was started again."""
+        self._workers[worker] = name, handle
+        self._count += 1
+
+    def begin(self, worker: str, block: int, stage: int) -> None:
+        """Note that a worker begins a block: the second time only if a worker was lost at it."""
+        lost = [at for at in self._at.values() if at[:2] == (block, stage)]
+        self._begun.setdefault((block, stage), []).extend(at[2] for at in lost or [(0, 0, "")])
+        self._at = {key: at for key, at in self._at.items() if key != worker and at[:2] != (block, stage)}
+
+    def report(self, worker: str, block: int, stage: int, task: str, done: int) -> None:
+        """Note that a worker is at a block, at which teacher, and how many rows are done there."""
+        self._count += 1
+        self._done[block, stage] = done
+        if task:
+            self._at[worker] = block, stage, task, time.monotonic()
+        else:
+            self._at.pop(worker, None)
+
+    def view(self, finished: Sequence[int]) -> View:
+        """Return what is known, and forget blocks that the driver has."""
+        over = set(finished)
+        self._done = {key: rows for key, rows in self._done.items() if key[0] not in over}
+        self._begun = {key: lost for key, lost in self._begun.items() if key[0] not in over}
+        now = time.monotonic()
+        at = [
+            At(self._workers[worker][0], block, task, now - since)
+            for worker, (block, _, task, since) in self._at.items()
+        ]
+        worst = max(self._begun.items(), key=lambda item: item[1], default=((-1, 0), 0))
+        return View(self._count, len(self._workers), sum(self._done.values()), at, (worst[0][0], worst[1]))
+
+    def workers(self) -> list[Any]:
+        """Return the handles of all workers."""
+        return [handle for _, handle in self._workers.values()]
+
+
+class At(NamedTuple):
+    """What a worker does, and since how many seconds."""
+
+    worker: str
+    block: int
+    teacher: str
+    seconds: float
+
+
+class Tried(NamedTuple):
+    """A block, how often it was begun, and the teacher that was asked when a worker was lost."""
+
+    block: int = -1
+    times: int = 0
+    teacher: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """What the board says.
+
+    Attributes
+    ----------
+    count : int
+        Rises with every report.
+    n_workers : int
+        How many workers have started.
+    rows : int
+        Rows done of blocks that are under way, over all teachers.
+    at : list of At
+        What each worker does.
+    tried : Tried
+        The block that was begun most often.
+    """
+
+    count: int = 0
+    n_workers: int = 0
+    rows: int = 0
+    at: Sequence[At] = ()
+    tried: Tried = Tried()
+
+
+def score_block(
+    teacher: Teacher, block: Block, *, store: ScoreStore | None, batch_size: int, progress: Progress
+) -> NDArray[np.float64]:
+    """Return the logits (b, k) of one teacher on one block; an error names rows as X counts them."""
+    try:
+        return observe(
+            teacher, block.X, batch_size=batch_size, store=store, embeddings=False, progress=progress
+        ).logits
+    except TeacherError as error:
+        if error.row is None:
+            raise
+        raise error.changed(row=error.row + block.rows.start) from error.__cause__
+
+
+def _step(report: Progress, name: str, before: int) -> Progress:
+    """Return the progress of one teacher of a block, under its name and after the rows of those before."""
+
+    def step(task: str, done: int, total: int) -> None:
+        report(name, before + done, total)
+
+    return step
+
+
+@contextmanager
+def _recorded(answer: Answer) -> Iterator[None]:
+    """Keep what is warned of for the driver: nobody reads what a worker prints."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield
+    known = {str(message) for message in answer.told}
+    for entry in found:
+        if str(entry.message) not in known and isinstance(entry.message, Warning):
+            known.add(str(entry.message))
+            answer.told.append(_sendable(entry.message))
+
+
+def _sendable(warning: Warning) -> Warning:
+    try:
+        pickle.loads(pickle.dumps(warning))  # noqa: S301  (made in this line)
+    except Exception:  # a class inside a function, arguments that are no data, ...
+        return UserWarning(f"{type(warning).__name__}: {warning}")
+    return warning
+
+
+def _own(X: Any) -> Any:
+    """Return rows that a model may write to, as it may on one machine: Ray shares arrays read-only."""
+    return X.copy() if isinstance(X, np.ndarray) and not X.flags.writeable else X
