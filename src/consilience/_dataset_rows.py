@@ -52,7 +52,7 @@ class DatasetRows:
         """Return the rows: a tensor (n, ...) if items are tensors, an array, or a list of texts."""
         places = self._places.tolist()
         together = getattr(self._dataset, "__getitems__", None)
-        rows = [_first(item) for item in together(places)] if together else [self._row(i) for i in places]
+        rows = [first_part(item) for item in together(places)] if together else [self._row(i) for i in places]
         if any(isinstance(row, str | bytes) for row in rows):
             return rows
         tensors = bool(rows) and all(is_instance_of(row, "torch", "Tensor") for row in rows)
@@ -72,7 +72,7 @@ class DatasetRows:
         return np.asarray(values, dtype=dtype)
 
     def _row(self, place: Any) -> Any:
-        return _first(self._dataset[int(place)])
+        return first_part(self._dataset[int(place)])
 
 
 def is_dataset(X: Any) -> bool:
@@ -107,7 +107,7 @@ def _length(dataset: Any) -> int:
         ) from None
 
 
-def _first(item: Any) -> Any:
+def first_part(item: Any) -> Any:
     """Return the row of an item: its first part if it is a tuple."""
     if isinstance(item, Mapping):
         raise InvalidInputError(

@@ -56,7 +56,7 @@ class Spool:
     def write(self, start: int, values: NDArray[Any]) -> None:
         """Write rows from a position on."""
         data = np.ascontiguousarray(values, dtype=self.dtype)
-        view = memoryview(data.reshape(-1).view(np.uint8)) if data.size else memoryview(b"")
+        view = data.reshape(-1).view(np.uint8).data if data.size else memoryview(b"")
         place = start * self._row_bytes
         while view:
             done = os.pwrite(self._file.fileno(), view, place)
@@ -89,7 +89,7 @@ class Spool:
 
     def _read(self, start: int, stop: int) -> NDArray[Any]:
         values = np.empty((max(0, stop - start), *self._row_shape), self.dtype)
-        view = memoryview(values.reshape(-1).view(np.uint8)) if values.size else memoryview(b"")
+        view = values.reshape(-1).view(np.uint8).data if values.size else memoryview(b"")
         place = start * self._row_bytes
         while view:
             done = os.preadv(self._file.fileno(), [view], place)

@@ -100,6 +100,11 @@ class RowFile(ABC):
         for start in range(0, self.n_rows, size):
             yield self.part(start, min(start + size, self.n_rows), columns, keep, kinds)
 
+    @property
+    def row_type(self) -> str:
+        """What a row is, in words."""
+        return "rows" if self.width is None else counted(self.width, "column")
+
     def stretch(self, row: int) -> int:
         """Return the first row from which reading can begin to get at this one."""
         return row
@@ -139,9 +144,9 @@ class _Lines:
     def scan(self) -> Iterator[str]:
         """Yield the lines, each with its end. Call `mark` between them."""
         self._position = 0
-        for line in self._from(0):
-            yield line if self._position else line.removeprefix(_BOM)
+        for number, line in enumerate(self._from(0)):
             self._position += len(line) if line.isascii() else len(line.encode())
+            yield line if number else line.removeprefix(_BOM)
 
     def mark(self) -> None:
         """Remember that the next line begins a part of `_LINES`."""
@@ -161,7 +166,9 @@ class _Lines:
             yield from TextIOWrapper(file, newline="", encoding="utf-8")
 
 
-class _Csv(RowFile):
+class CsvFile(RowFile):
+    """A table of cells. `layout` says what its columns hold."""
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._lines, scan = _Lines(path), Scan()
@@ -202,55 +209,68 @@ class _Parquet(RowFile):
             sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
         self.width = len(self.names)
         self._groups = list(accumulate(sizes, initial=0))  # where each group of rows begins
-        self._cursor: _ParquetCursor | None = None
+        self._cursor: tuple[int, list[str], ArrowCursor] | None = None  # next row, columns, reader
 
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
     ) -> Rows:
         chosen = list(self.names or ()) if columns is None else list(columns)
         names = list(dict.fromkeys([*chosen, *keep]))
-        if self._cursor is None or (self._cursor.row, self._cursor.names) != (start, names):
-            group = bisect_right(self._groups, start) - 1
-            self._cursor = _ParquetCursor(self.path, names, group, start - self._groups[group])
-            self._cursor.row = start
-        table = self._cursor.read(stop - start)
-        if stop == self.n_rows:
-            self._cursor = None
+        if self._cursor is None or self._cursor[:2] != (start, names):
+            self._cursor = (start, names, self._reader(start, names))
+        table = self._cursor[2].read(stop - start)
+        self._cursor = None if stop == self.n_rows else (stop, names, self._cursor[2])
         kept = {name: table.column(name) for name in keep}
         return Rows(table.select(chosen).to_pandas(ignore_metadata=True), kept)
 
+    def _reader(self, start: int, names: list[str]) -> ArrowCursor:
+        """Return a reader from some row on: parts in order decode each group of rows once."""
+        parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
+        file = parquet.ParquetFile(self.path)
+        group = bisect_right(self._groups, start) - 1
+        groups = list(range(group, len(self._groups) - 1))
+        batches = file.iter_batches(_LINES, row_groups=groups, columns=names)
+        reader = ArrowCursor(batches, file.schema_arrow.empty_table().select(names))
+        reader.read(start - self._groups[group])
+        return reader
+
     def stretch(self, row: int) -> int:
-        return self._groups[bisect_right(self._groups, row) - 1]
+        return int(self._groups[bisect_right(self._groups, row) - 1])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}
 
 
-class _ParquetCursor:
-    """Reads a file on from some row, so that parts in order decode each group of rows once."""
+class ArrowCursor:
+    """Reads batches of Arrow in parts of another size.
 
-    def __init__(self, path: Path, names: list[str], group: int, skipped: int) -> None:
-        parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
-        self._arrow = require("pyarrow", extra="tables", purpose="Reading parquet")
-        self.row, self.names = 0, names
-        file = parquet.ParquetFile(path)
-        groups = range(group, file.metadata.num_row_groups)
-        self._batches = file.iter_batches(_LINES, row_groups=list(groups), columns=names)
-        self._left = file.schema_arrow.empty_table().select(names)
-        self.read(skipped)
+    Parameters
+    ----------
+    batches : iterator of pyarrow.RecordBatch
+    empty : pyarrow.Table
+        A table like theirs, without rows.
+    """
+
+    def __init__(self, batches: Iterator[Any], empty: Any) -> None:
+        self._batches, self._left = batches, empty
 
     def read(self, count: int) -> Any:
-        """Return the next rows as an Arrow table; fewer where the file has ended."""
+        """Return the next rows as an Arrow table; fewer where there are no more."""
+        arrow = require("pyarrow", extra="tables", purpose="Reading parquet")
         parts, found = [self._left], len(self._left)
         while found < count and (batch := next(self._batches, None)) is not None:
-            parts.append(self._arrow.Table.from_batches([batch]))
+            parts.append(arrow.Table.from_batches([batch]))
             found += len(batch)
-        table = self._arrow.concat_tables(parts) if len(parts) > 1 else self._left
-        self._left, self.row = table.slice(count), self.row + count
+        table = arrow.concat_tables(parts) if len(parts) > 1 else self._left
+        self._left = table.slice(count)
         return table.slice(0, count)
 
 
 class _Npy(RowFile):
+    @property
+    def row_type(self) -> str:
+        return f"{self._file.dtype} of shape (n, {', '.join(map(str, self._file.shape[1:]))})"
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._file = open_npy(path)
@@ -299,12 +319,16 @@ class TextLines(RowFile):
 
 
 _KINDS: dict[str, type[RowFile]] = {
-    ".csv": _Csv,
+    ".csv": CsvFile,
     ".parquet": _Parquet,
     ".npy": _Npy,
     ".npz": _Npz,
     ".txt": TextLines,
 }
+
+
+ENDINGS = tuple(_KINDS)
+"""The endings of files of rows."""
 
 
 def read_batches(
@@ -334,4 +358,14 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
-__all__ = ["RowFile", "Rows", "TextLines", "open_rows", "read_batches", "read_texts_or_rows"]
+__all__ = [
+    "ENDINGS",
+    "ArrowCursor",
+    "CsvFile",
+    "RowFile",
+    "Rows",
+    "TextLines",
+    "open_rows",
+    "read_batches",
+    "read_texts_or_rows",
+]

@@ -130,7 +130,7 @@ class ArraySource(Source):
 def block_rows(n_bytes: int, rows: int) -> int:
     """Return how many rows make a block, if so many rows take so many bytes: a power of two."""
     most = max(1, int(BLOCK_BYTES * max(1, rows) / max(1, n_bytes)))
-    return min(BLOCK_ROWS, 2 ** (most.bit_length() - 1))
+    return min(BLOCK_ROWS, 1 << (most.bit_length() - 1))
 
 
 def cut(counts: Sequence[int], size: int) -> NDArray[np.int64]:

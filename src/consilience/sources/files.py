@@ -1,0 +1,147 @@
+"""Rows in files: one file, several, or all of a folder."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from consilience._tables import name_problem
+from consilience._words import shorten
+from consilience.exceptions import InvalidInputError
+from consilience.files.readers import reading
+from consilience.files.streams import ENDINGS, CsvFile, RowFile, open_rows
+from consilience.sources.images import IMAGES, ImageSource
+from consilience.sources.source import Source, block_rows, bytes_of, cut
+
+_LOOKED_AT = 64  # rows that show how large a row is
+
+
+class FileSource(Source):
+    """Rows of files of one kind, one file after the other.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        .csv, .parquet, .npy, .npz (key ``X``) or .txt with a text per line. Columns with names may come in
+        another order in each file.
+    option : str
+        What named them, for messages.
+    """
+
+    def __init__(self, paths: Sequence[Path], option: str = "X") -> None:
+        self._option = option
+        self._files = [open_rows(path, option) for path in paths]
+        first = self._files[0]
+        for other in self._files[1:]:
+            self._check(first, other)
+        _read_alike([file for file in self._files if isinstance(file, CsvFile)])
+        counts = [file.n_rows for file in self._files]
+        with reading(first.path, option):
+            few = first.part(0, min(_LOOKED_AT, first.n_rows)).X
+        self.borders = cut(counts, block_rows(bytes_of(few), len(few)))
+        self._starts = np.cumsum([0, *counts])
+
+    @property
+    def paths(self) -> list[Path]:
+        """The files, in order."""
+        return [file.path for file in self._files]
+
+    def read(self, block: int) -> Any:
+        """Return the rows of one block."""
+        rows = self.rows_of(block)
+        number = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
+        file, start = self._files[number], int(self._starts[number])
+        names = self._files[0].names
+        same = names is None or file.names == names
+        with reading(file.path, self._option):
+            return file.part(rows.start - start, rows.stop - start, None if same else names).X
+
+    @property
+    def stretches(self) -> Sequence[range]:
+        """Blocks that begin in the same group of rows of a file."""
+
+        def begin(block: int) -> tuple[int, int]:
+            row = int(self.borders[block])
+            number = int(np.searchsorted(self._starts, row, side="right")) - 1
+            return number, self._files[number].stretch(row - int(self._starts[number]))
+
+        grouped = (list(blocks) for _, blocks in groupby(range(self.n_blocks), begin))
+        return [range(blocks[0], blocks[-1] + 1) for blocks in grouped]
+
+    def _check(self, first: RowFile, other: RowFile) -> None:
+        """Raise unless two files have the same columns."""
+        where = f"{self._option}: {other.path}"
+        if (first.names is None) != (other.names is None):
+            which = ("no header", "one") if other.names is None else ("a header", "none")
+            raise InvalidInputError(f"{where} has {which[0]}, and {first.path} has {which[1]}.")
+        problem = name_problem(other.names or [], first.names or [])
+        if problem:
+            raise InvalidInputError(f"{where} {problem} (By the first file, {first.path.name}.)")
+        if first.row_type != other.row_type:
+            raise InvalidInputError(
+                f"{where} holds {other.row_type}, and {first.path.name} {first.row_type}. "
+                "Give files of one kind."
+            )
+
+
+def _read_alike(files: Sequence[CsvFile]) -> None:
+    """Let all .csv files be read as one would be: a column of texts in one file is one in all."""
+    if len(files) < 2:
+        return
+    places = [{name: i for i, name in enumerate(file.layout.names)} for file in files]
+    kinds, gaps = {}, {}
+    for name in files[0].layout.names:
+        columns = [(file.layout, place[name]) for file, place in zip(files, places, strict=True)]
+        found = {layout.kinds[i] for layout, i in columns if layout.filled[i]}
+        kinds[name] = found.pop() if len(found) == 1 else "text" if found else "number"
+        gaps[name] = any(layout.gaps[i] for layout, i in columns)
+    matrix = all(file.layout.matrix for file in files)
+    for file in files:
+        names = file.layout.names
+        alike, empty = [kinds[name] for name in names], [gaps[name] for name in names]
+        file.layout = replace(file.layout, kinds=alike, gaps=empty, matrix=matrix)
+
+
+def open_files(given: str | os.PathLike[str] | Sequence[Path], option: str = "X") -> Source:
+    """Return the rows of a file, a folder, a pattern such as ``rows/*.parquet``, or a list of files."""
+    paths = list(given) if isinstance(given, list | tuple) else _found(os.fspath(given), option)  # type: ignore[arg-type]
+    kinds = Counter(path.suffix.lower() for path in paths)
+    if set(kinds) <= IMAGES:
+        return ImageSource(paths, option)
+    if len(kinds) > 1:
+        listed = ", ".join(f"{count} {kind or 'without ending'}" for kind, count in kinds.most_common(4))
+        raise InvalidInputError(f"{option} has files of several kinds: {listed}. Give files of one kind.")
+    return FileSource(paths, option)
+
+
+def _found(name: str, option: str) -> list[Path]:
+    path = Path(name)
+    if path.is_dir():
+        known = {*ENDINGS, *IMAGES}
+        inside = [other for other in sorted(path.rglob("*")) if other.suffix.lower() in known]
+        paths = [other for other in inside if not _is_hidden(other.relative_to(path)) and other.is_file()]
+        if not paths:
+            raise InvalidInputError(
+                f"{option}: the folder {path} has no rows; expected files that end in "
+                f"{shorten([*ENDINGS, *sorted(IMAGES)], 20)}."
+            )
+        return paths
+    if path.exists() or not glob.has_magic(name):
+        return [path]
+    paths = [Path(found) for found in sorted(glob.glob(name, recursive=True)) if os.path.isfile(found)]
+    if not paths:
+        raise InvalidInputError(f"{option}: no file fits {name!r}.")
+    return paths
+
+
+def _is_hidden(path: Path) -> bool:
+    """Tell whether a file is no data, as programs that write folders of files mark it: _SUCCESS, .crc."""
+    return any(part.startswith((".", "_")) for part in path.parts)
