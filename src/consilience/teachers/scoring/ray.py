@@ -25,10 +25,12 @@ from consilience._validation import check_choice, check_count
 from consilience.exceptions import ConsilienceWarning, ScoringError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.sources import Source
+from consilience.sources.ray import sent_to_ray
 from consilience.teachers import Teacher
 from consilience.teachers._base import summary
+from consilience.teachers.scoring.ray_board import Board, View
 from consilience.teachers.scoring.ray_options import RayOptions
-from consilience.teachers.scoring.ray_worker import Answer, Board, Job, Part, View, Worker, from_table
+from consilience.teachers.scoring.ray_worker import Answer, Job, Part, Worker, from_table
 from consilience.teachers.scoring.store import ScoreStore, as_store
 
 BlockScores = tuple[int, NDArray[np.float32]]
@@ -106,7 +108,7 @@ def score_on_ray(
         if not teacher.settled and len(source):
             teacher.settle(source.head)  # once, so that all workers read its scores the same way
     with connected(options.address) as ray, _quiet():
-        run = _Run(ray, teachers, space, source, parts, kept, options)
+        run = _Run(ray, teachers, space, sent_to_ray(ray, source), parts, kept, options)
         try:
             yield from _in_turn(run, source, len(teachers), progress)
         finally:
@@ -162,7 +164,7 @@ class _Run:
         self._board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
         blocks = ray.data.from_items(list(range(source.n_blocks)), override_num_blocks=source.n_blocks)
         blocks.context.enable_progress_bars = False
-        self._kept = [ray.put(source)]  # as long as this object lives
+        self._kept = [ray.put(source)]  # Ray deletes what nobody refers to
         for part, (first, most) in zip(parts, _pool_sizes(ray, parts, source.n_blocks, options), strict=True):
             chosen = [teachers[i] for i in part.places]
             self._kept.append(ray.put(_pickled(ray, chosen)))
@@ -216,8 +218,9 @@ class _Run:
     def _look(self, told: Progress) -> None:
         """Look at the board; raise if nobody did anything for too long."""
         with suppress(self._ray.exceptions.RayError):  # a board that does not answer counts as no news
-            view = self._ray.get(self._board.view.remote(self._finished[-1000:]), timeout=10 * _POLL)
-            if view.count != self._view.count:
+            view = self._ray.get(self._board.view.remote(self._finished), timeout=10 * _POLL)
+            self._finished = []
+            if view.reports != self._view.reports:
                 self._moved = time.monotonic()
             self._view = view
             told("scoring", view.rows, view.rows)
@@ -225,8 +228,8 @@ class _Run:
         if times >= TRIES:
             asked = f", while they asked teacher {teacher!r}" if teacher else ""
             raise ScoringError(
-                f"{times - 1} workers died at block {block} of X{asked}. It may end its process there, or lack "
-                f"memory. {_KEPT}"
+                f"{times - 1} workers died at block {block} of X{asked}. It may "
+                f"end its process there, or lack memory. {_KEPT}"
             )
         still = time.monotonic() - self._moved
         if still > self._timeout:
