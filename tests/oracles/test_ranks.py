@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 from scipy.stats import rankdata
 
-from consilience.kernels.unify.ranks import log_odds, rank_scores
+from consilience.kernels.unify.ranks import RankTable, log_odds, rank_scores
 from consilience.labels import LabelSpace
 from consilience.unify.soft_labels import estimate_soft_labels
 
@@ -59,16 +59,36 @@ def test_scores_are_those_of_rankdata(name: str, seed: int) -> None:
     np.testing.assert_allclose(rank_scores(logits, space.offsets), plain_scores(space, logits), atol=1e-12)
 
 
-@pytest.mark.parametrize("n_others", [0, 45])
-def test_more_values_than_a_key_can_count_are_ranked_alike(
-    n_others: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    space, logits = make("connected", 60, 0)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", LISTS)
+def test_rows_rank_among_others_as_if_they_were_added_one_by_one(name: str, seed: int) -> None:
+    space, others = make(name, 45, seed)
+    rows = make(name, 7, seed + 10)[1]
+    rows[::3, space.block(0)] = np.nan
+    rows[1] = others[3]  # a tie in every column
+    table = RankTable(others, space.offsets)
+    for row, found in zip(rows, table.scores(rows), strict=True):
+        above, ties, counts = [], [], []
+        odds, column = log_odds(others, space.offsets), log_odds(row[None], space.offsets)[0]
+        for k in range(space.n_columns):
+            block = next(i for i in range(space.n_teachers) if k < space.offsets[i + 1])
+            for values in (odds[:, k], odds[:, space.block(block)]):
+                answers = values[~np.isnan(values)]
+                above.append((answers > column[k]).sum())
+                ties.append((answers == column[k]).sum())
+                counts.append(answers.size)
+        ranks = (np.array(above) + 0.5 * (np.array(ties) + 1)) / (np.array(counts) + 1)
+        expected = -0.5 * np.log(ranks).reshape(-1, 2).sum(axis=1)
+        np.testing.assert_allclose(found, np.where(np.isnan(row), np.nan, expected), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_rows_rank_among_themselves_as_among_a_table_of_them(name: str) -> None:
+    space, logits = make(name, 60, 0)
     logits[::7, space.block(1)] = np.nan
-    others = make("connected", n_others, 1)[1] if n_others else None
-    expected = rank_scores(logits, space.offsets, others)
-    monkeypatch.setattr("consilience.kernels.unify.ranks.MOST_KEYS", 0)
-    np.testing.assert_allclose(rank_scores(logits, space.offsets, others), expected, atol=1e-12)
+    np.testing.assert_array_equal(
+        RankTable(logits, space.offsets).scores(logits), rank_scores(logits, space.offsets)
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -17,12 +17,12 @@ import consilience.unify.soft_labels
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.labels import LabelSpace
 from consilience.unify.soft_labels import (
-    LARGEST_LOGIT,
     METHOD_NAMES,
     Method,
     balance_weights,
     estimate_soft_labels,
 )
+from consilience.unify.solver import LARGEST_LOGIT
 
 every_method = pytest.mark.parametrize("method", METHOD_NAMES)
 

@@ -417,8 +417,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 lr=1e-4 if paper else 1e-3,
                 weight_decay=self.weight_decay,
                 batch_size=batch_size,
-                max_iter=50,
             )
+        student.max_iter = student.max_iter or 50
         given = {name: getattr(self, name) for name in ("batch_size", "max_iter")}
         return student.set_params(**{name: value for name, value in given.items() if value is not None})
 

@@ -140,6 +140,8 @@ class NpzFile:
     path : path
     compressed : bool
         Whether members may be compressed. If not, the file is as large as its content.
+    file : binary file, optional
+        The opened file, if it is not to be opened by its path. It is closed with the archive.
 
     Attributes
     ----------
@@ -147,10 +149,13 @@ class NpzFile:
         The arrays of the archive.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, compressed: bool = True) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, compressed: bool = True, file: IO[bytes] | None = None
+    ) -> None:
         self.path = Path(path)
         with _reading(self.path):
-            self._file = self.path.open("rb")  # zipfile leaves a file that is no archive open
+            # zipfile leaves a file that is no archive open
+            self._file = self.path.open("rb") if file is None else file
             try:
                 self._zip = zipfile.ZipFile(self._file)
                 self._check_members(compressed)
@@ -167,7 +172,7 @@ class NpzFile:
         packed = [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
         if packed and not compressed:
             raise ValueError("it is compressed")
-        size = os.fstat(self._file.fileno()).st_size
+        size = self._file.seek(0, os.SEEK_END)
         inflated = sum(entry.file_size for entry in packed)
         if inflated > max(MAX_INFLATED, MAX_RATIO * size):
             raise ValueError(
@@ -176,6 +181,11 @@ class NpzFile:
             )
         if sum(entry.file_size for entry in entries if entry not in packed) > size:
             raise ValueError("its directory promises more than the file holds")
+
+    def checksum(self, name: str) -> tuple[int, int]:
+        """Return the size and the CRC-32 of one member, as the directory has them; `read` checks both."""
+        entry = self._entries[name]
+        return entry.file_size, entry.CRC
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one array."""

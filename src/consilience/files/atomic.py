@@ -13,7 +13,7 @@ from consilience.exceptions import WriteError
 
 
 @contextmanager
-def replacing(target: Path) -> Iterator[BinaryIO]:
+def replacing(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a temporary file next to `target` that takes its place when the block ends without an error.
 
     A reader sees the old file or the new one, never half of one.
@@ -22,6 +22,8 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
     ----------
     target : path
         The file; its folder must exist.
+    durable : bool
+        Whether to wait until the file is on disk. If not, a power cut may lose it or damage it.
     """
     # not tempfile: only their owner may read its files, and os.replace would keep it that way
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
@@ -29,9 +31,11 @@ def replacing(target: Path) -> Iterator[BinaryIO]:
         with temporary.open("xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
-        _sync_folder(target.parent)
+        if durable:
+            _sync_folder(target.parent)
     except OSError as error:
         raise WriteError(error.errno, error.strerror or str(error), str(target)) from error
     finally:

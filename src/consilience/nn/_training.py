@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,6 +18,8 @@ from consilience.exceptions import InvalidInputError
 from consilience.nn._rows import LazyRows, batches
 from consilience.teachers._networks import logits_of
 
+EPOCHS = 50
+"""The most epochs of a student that does not say how many."""
 PARTS_OF_HISTORY = ("batches", "train_batch_count", "valid_batch_count")
 """skorch's own bookkeeping, left out of the student's history."""
 
@@ -37,6 +39,18 @@ class Rows(Dataset[tuple[Tensor, Tensor]]):
     def __getitems__(self, rows: list[int]) -> tuple[Tensor, Tensor]:
         index = torch.as_tensor(rows)
         return self.X[index], self.targets[index]
+
+
+class Plan(NamedTuple):
+    """What a net trains on, and for how long."""
+
+    rows: Tensor | LazyRows  # all rows, or some of them: for the shape, the type, and mean and scale
+    data: Any  # the dataset
+    split: Any  # skorch's `train_split`
+    epochs: int
+    iterator: dict[str, Any]  # options of the loader of batches to train on
+    num_workers: int  # processes that read the held-out rows
+    callbacks: list[Any]
 
 
 class StudentNet(NeuralNet):

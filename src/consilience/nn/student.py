@@ -30,6 +30,7 @@ from consilience.nn._rows import LazyRows, Preprocess, as_is, batches, student_r
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn._validation_rows import Validation, check_pair, read_codes
 from consilience.nn.modules import Standardize, call_factory, check_output, default_module
+from consilience.sources.targets import MIN_ROWS_TO_SPLIT, TargetRows
 from consilience.teachers._networks import check_device, logits_of
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
@@ -38,9 +39,6 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
     "adamw": (torch.optim.AdamW, {"fused": True}),
     "sgd": (torch.optim.SGD, {"momentum": 0.9}),  # the paper's momentum
 }
-
-MIN_ROWS_TO_SPLIT = 20
-"""With fewer rows nothing is held out: the validation loss of one or two rows is only noise."""
 
 
 class TorchStudent(BaseEstimator):
@@ -58,8 +56,9 @@ class TorchStudent(BaseEstimator):
         How to minimise the loss.
     lr : float
         Learning rate.
-    max_iter : int
-        The most epochs, that is passes over the rows.
+    max_iter : int, optional
+        The most epochs, that is passes over the rows; 50 by default. If rows are read block by block, the
+        default is at most 20 million row visits, and at least one pass.
     patience : int or None
         Stop after this many epochs without a better validation loss and keep the best weights; None trains
         for `max_iter` and keeps the last weights.
@@ -85,8 +84,8 @@ class TorchStudent(BaseEstimator):
         cross-entropy with these labels. In an estimator such as `Unifier`, y has the names of classes, as in
         its `fit`; otherwise positions from 0. Rows without a label (None, NaN, -1) are left out.
     num_workers : int
-        Processes that read the batches of a torch dataset. 0 reads them in this process. Rows in memory are
-        always served from there. The order of rows is the same for every number above 0.
+        Processes that read the batches of a torch dataset, or blocks of rows. 0 reads them in this process.
+        Rows in memory are always served from there. The order of rows is the same for every number above 0.
     precision : {"auto", "float32", "bfloat16", "float16"}
         What layers compute in during training. Half precision is torch's autocast; weights, losses and
         predictions stay in single precision. "auto" is half precision on CUDA devices (bfloat16 if the
@@ -124,7 +123,7 @@ class TorchStudent(BaseEstimator):
         *,
         optimizer: str | type[torch.optim.Optimizer] = "adam",
         lr: float = 1e-3,
-        max_iter: int = 50,
+        max_iter: int | None = None,
         patience: int | None = 5,
         validation_fraction: float = 0.1,
         callbacks: Sequence[Any] = (),
@@ -194,6 +193,42 @@ class TorchStudent(BaseEstimator):
             run(net, rows)
         return self
 
+    def fit_by_passes(
+        self,
+        rows: TargetRows,
+        *,
+        n_classes: int,
+        criterion: nn.Module,
+        progress: Progress = silent,
+        memory: int = 2**31,
+    ) -> TorchStudent:
+        """Train the module on rows that are read block by block, in passes over them.
+
+        An epoch is a pass, or a part of one if there are more than 2^20 rows: `patience` counts these. Rows
+        are shuffled in a buffer. At most 20,000 rows are held out. Mean and scale of `standardize` come from
+        about 100,000 random rows.
+
+        Parameters
+        ----------
+        rows : TargetRows
+            Inputs and targets, as in `fit`. Weights of rows are multiplied with the targets, so that only a
+            criterion with ``weighted=True`` fits.
+        n_classes, criterion, progress
+            As in `fit`.
+        memory : int
+            Bytes that the training may take, about. A quarter of it is the buffer.
+        """
+        require("skorch", extra="torch", purpose="Training a torch student")
+        from consilience.nn._passes import plan_passes
+        from consilience.nn._training import run
+
+        self._check_params()
+        seed = self._seed()
+        plan = plan_passes(self, rows, memory, seed)
+        with self._trained(plan, seed, n_classes=n_classes, criterion=criterion, progress=progress) as net:
+            run(net, plan.data)
+        return self
+
     @contextmanager
     def training(
         self, X: Any, targets: ArrayLike | Tensor, *, n_classes: int, criterion: nn.Module, progress: Progress
@@ -203,10 +238,7 @@ class TorchStudent(BaseEstimator):
         The block gets a skorch net, not initialised, and its dataset, and runs as many epochs as it likes.
         The parameters are those of `fit`.
         """
-        from consilience.nn._training import Rows, history_of
-
         self._check_params()
-        check_count("n_classes", n_classes)
         rows = student_rows(X, self.preprocess)
         if len(rows) == 0:
             raise InvalidInputError("X has no rows to train on.")
@@ -217,15 +249,28 @@ class TorchStudent(BaseEstimator):
                 f"targets have shape {tuple(goals.shape)} for {len(rows)} rows of X; "
                 f"expected ({len(rows)}, k)."
             )
+        seed = self._seed()
+        plan = self._plan(rows, goals, seed)
+        with self._trained(plan, seed, n_classes=n_classes, criterion=criterion, progress=progress) as net:
+            yield net, plan.data
+
+    @contextmanager
+    def _trained(
+        self, plan: Any, seed: int, *, n_classes: int, criterion: nn.Module, progress: Progress
+    ) -> Iterator[Any]:
+        """Make a net, and keep its module when the block ends without an error."""
+        from consilience.nn._training import history_of
+
+        check_count("n_classes", n_classes)
+        rows = plan.rows
         labelled = self._read_validation(rows, n_classes)
-        seed = int(as_random_state(self.random_state).randint(2**31 - 1))
         with _seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
             check_output(module, rows, n_classes)
             work = multiplications_per_row(module, rows[:2], self.device)
             with _attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
-                net = self._make_net(module, criterion, rows, seed, progress, labelled)
-                yield net, Rows(rows, goals)
+                net = self._make_net(module, criterion, plan, progress, labelled)
+                yield net
         self.module_ = module.eval()
         self.history_ = history_of(net)
         self.n_iter_ = len(self.history_)
@@ -284,66 +329,79 @@ class TorchStudent(BaseEstimator):
             )
         check_number("lr", self.lr, above=0)
         check_number("weight_decay", self.weight_decay, at_least=0)
-        check_count("max_iter", self.max_iter)
         check_count("batch_size", self.batch_size)
-        if self.patience is not None:
-            check_count("patience", self.patience)
+        for name in ("max_iter", "patience"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         check_number("validation_fraction", self.validation_fraction, at_least=0, below=1)
         check_choice("standardize", self.standardize, (True, False, None))
         check_count("num_workers", self.num_workers, at_least=0)
         check_choice("precision", self.precision, PRECISIONS)
         check_device(self.device)
 
+    def _seed(self) -> int:
+        return int(as_random_state(self.random_state).randint(2**31 - 1))
+
+    def _plan(self, rows: Tensor | LazyRows, goals: Tensor, seed: int) -> Any:
+        """Plan the training on rows that are there already: a tenth held out, the others shuffled."""
+        from skorch.dataset import ValidSplit
+
+        from consilience.nn._training import EPOCHS, Plan, Rows
+
+        n_rows, workers = len(rows), self._workers(rows)
+        split = self.validation is None and n_rows >= MIN_ROWS_TO_SPLIT
+        fraction = float(self.validation_fraction) if split else 0.0
+        n_train = n_rows - math.ceil(fraction * n_rows)
+        iterator = {
+            "shuffle": True,
+            # Batch normalisation cannot train on a last batch of one row. Each epoch leaves out another row.
+            "drop_last": n_train > self.batch_size and n_train % self.batch_size == 1,
+            "collate_fn": as_is,
+            "num_workers": workers,
+            "persistent_workers": workers > 0,
+        }
+        held_out = ValidSplit(fraction, random_state=seed) if fraction else None
+        return Plan(rows, Rows(rows, goals), held_out, self.max_iter or EPOCHS, iterator, workers, [])
+
     def _make_net(
         self,
         module: nn.Module,
         criterion: nn.Module,
-        rows: Tensor | LazyRows,
-        seed: int,
+        plan: Any,
         progress: Progress,
         labelled: Validation | None,
     ) -> Any:
         from skorch.callbacks import EarlyStopping
-        from skorch.dataset import ValidSplit
 
         from consilience.nn._training import LabelledRows, StudentNet, Watch, silence
 
-        n_rows, workers = len(rows), self._workers(rows)
-        split = labelled is None and n_rows >= MIN_ROWS_TO_SPLIT
-        fraction = float(self.validation_fraction) if split else 0.0
-        callbacks: list[Any] = [Watch(progress, self.max_iter, self.lr)]
+        callbacks: list[Any] = [Watch(progress, plan.epochs, self.lr), *plan.callbacks]
         if labelled is not None:
             callbacks.append(LabelledRows(*labelled, self._workers(labelled.X)))
         callbacks += self.callbacks
-        if (fraction or labelled is not None) and self.patience is not None:
+        if (plan.split or labelled is not None) and self.patience is not None:
             callbacks.append(EarlyStopping(patience=self.patience, load_best=True, sink=silence))
         named = isinstance(self.optimizer, str)
         optimizer, options = OPTIMIZERS[str(self.optimizer)] if named else (self.optimizer, {})
         if self.weight_decay:  # not every optimiser has it
             options = {**options, "weight_decay": self.weight_decay}
-        n_train = n_rows - math.ceil(fraction * n_rows)
         return StudentNet(
             module,
             half=half_type(self.precision, self.device),
             criterion=criterion,
             optimizer=optimizer,
             lr=self.lr,
-            max_epochs=self.max_iter,
+            max_epochs=plan.epochs,
             batch_size=self.batch_size,
-            train_split=ValidSplit(fraction, random_state=seed) if fraction else None,
+            train_split=plan.split,
             callbacks=callbacks,
             device=self.device,
             # Callbacks print only if the net is verbose. The one that skorch adds itself stays silent.
             verbose=1,
             callbacks__print_log=None,
-            iterator_train__shuffle=True,
-            # Batch normalisation cannot train on a last batch of one row. Each epoch leaves out another row.
-            iterator_train__drop_last=n_train > self.batch_size and n_train % self.batch_size == 1,
-            iterator_train__collate_fn=as_is,
             iterator_valid__collate_fn=as_is,
-            iterator_train__num_workers=workers,
-            iterator_valid__num_workers=workers,
-            iterator_train__persistent_workers=workers > 0,
+            iterator_valid__num_workers=plan.num_workers,
+            **{f"iterator_train__{name}": value for name, value in plan.iterator.items()},
             **{f"optimizer__{name}": value for name, value in options.items()},
         )
 

@@ -80,8 +80,8 @@ def _iterations(estimator: Any) -> int | None:
 
 
 def student_name(student: Any) -> str:
-    """Return what a fitted student is, in a word or two: the class of its model, or "torch network"."""
-    model = getattr(student, "estimator_", None)
+    """Return what a student is, in a word or two: the class of its model, or "torch network"."""
+    model = getattr(student, "estimator_", getattr(student, "estimator", None))
     if model is None:
         return "torch network"
     return type(model[-1] if hasattr(model, "steps") else model).__name__

@@ -13,6 +13,7 @@ from consilience._validation import check_distributions
 from consilience.exceptions import InvalidInputError
 from consilience.labels import class_list, read_labels
 from consilience.students.estimator import Loss
+from consilience.students.passes import TargetRows, fit_in_memory, how_it_streams
 
 Floats = NDArray[np.float64]
 
@@ -87,6 +88,38 @@ def fit_student(
         criterion=make(weight=class_weights, temperature=temperature, weighted=row_weights is not None),
         progress=progress or silent,
     )
+
+
+def fit_student_by_passes(
+    student: Any,
+    rows: TargetRows,
+    class_weights: Floats,
+    *,
+    loss: Loss,
+    temperature: float,
+    progress: Progress | None,
+    memory: int,
+) -> None:
+    """Fit a student of `make_student` to soft labels that are read block by block.
+
+    The parameters are those of `fit_student`. `memory` is how many bytes the rows may take. A student that
+    cannot learn by passes gets all rows at once; `check_student_streams` tells beforehand whether they fit.
+    """
+    if student.scores == "logits":
+        from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
+
+        make = CollisionCrossEntropy if loss == "collision" else SoftCrossEntropy
+        weighted = rows.sample(1, 0)[2] is not None
+        student.fit_by_passes(
+            rows,
+            n_classes=rows.n_columns,
+            criterion=make(weight=class_weights, temperature=temperature, weighted=weighted),
+            progress=progress or silent,
+            memory=memory,
+        )
+        return
+    learn = how_it_streams(student) or fit_in_memory
+    learn(student, rows, class_weights, progress=progress or silent, memory=memory)
 
 
 def _is_table(y: Any) -> bool:

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -146,6 +147,13 @@ class Teacher(ABC):
 
     def settle(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
         """Decide from some rows how to read the scores. Called before `fingerprint` is read."""
+
+    def check_rows(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
+        """Raise if X cannot be the rows that the outputs belong to, for outputs of the rows of one X."""
+
+    def part(self, rows: slice) -> Teacher | None:
+        """Return a teacher of some rows, if this one holds the outputs of the rows of one X; else None."""
+        return None
 
     def release(self) -> None:  # noqa: B027  (nothing to do by default)
         """Free memory that can be allocated again, such as an open session."""
@@ -320,20 +328,32 @@ class Aligned(Adapter):
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows; only the number of rows of X matters."""
-        self._check_rows(X)
+        self.check_rows(X)
         return super().predict_logits(X)
 
     def observe(self, X: Any) -> Observed:
         """Return the logits and embeddings of all rows; only the number of rows of X matters."""
-        self._check_rows(X)
+        self.check_rows(X)
         return super().observe(X)
 
     def embed(self, X: Any) -> NDArray[Any] | None:
         """Return the embeddings of all rows, or None; only the number of rows of X matters."""
-        self._check_rows(X)
+        self.check_rows(X)
         return super().embed(X)
 
-    def _check_rows(self, X: Any) -> None:
+    def part(self, rows: slice) -> Teacher:
+        """Return a teacher that holds the outputs of some of the rows, without embeddings."""
+        other = copy(self)
+        other._rows, other._rows_sha256, other._stored_features = rows.stop - rows.start, None, None
+        other._keep(rows)
+        return other
+
+    @abstractmethod
+    def _keep(self, rows: slice) -> None:
+        """Forget the outputs of all other rows."""
+
+    def check_rows(self, X: Any) -> None:
+        """Raise unless X has as many rows; warn if it has other rows than the card names."""
         rows = n_rows(X)
         if rows != self._rows:
             raise TeacherError(

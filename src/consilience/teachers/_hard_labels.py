@@ -26,6 +26,9 @@ class LabelTeacher(Aligned):
         logits[self._codes < 0] = np.nan
         return logits
 
+    def _keep(self, rows: slice) -> None:
+        self._codes = self._codes[rows]
+
 
 def label_teacher(labels: Any, classes: ArrayLike | None, name: str, options: Options) -> LabelTeacher:
     """Make a teacher of labels (n,) that name classes; by default the classes are those that occur."""

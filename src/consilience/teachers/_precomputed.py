@@ -50,6 +50,13 @@ class PrecomputedTeacher(Aligned):
                 return self._table.read()
         return self._table
 
+    def _keep(self, rows: slice) -> None:
+        if isinstance(self._table, NpyFile):
+            with _reading(self.name):
+                self._table = self._table.part(rows.start, rows.stop)
+        else:
+            self._table = self._table[rows]
+
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows, read-only where they are the array that was given."""
         logits = super().predict_logits(X)

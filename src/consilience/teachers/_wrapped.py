@@ -104,6 +104,15 @@ class Relabelled(Teacher):
         except TeacherError as error:
             raise error.changed(teacher=self.name) from error
 
+    def check_rows(self, X: Any) -> None:
+        """Raise if X cannot be the rows that the outputs belong to."""
+        self._called(self._teacher.check_rows, X)
+
+    def part(self, rows: slice) -> Teacher | None:
+        """Return a teacher of some rows, under this name; None if the teacher is asked by batches."""
+        part = self._teacher.part(rows)
+        return None if part is None else Relabelled(part, self.name, self.classes)
+
     def embed(self, X: Any) -> NDArray[Any] | None:
         """Return the teacher's own features (n, d), or None."""
         features: NDArray[Any] | None = self._called(self._teacher.embed, X)

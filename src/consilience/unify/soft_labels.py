@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -21,14 +20,10 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.threads import one_thread
 from consilience.kernels.unify.balance import inverse_mean
-from consilience.kernels.unify.packed import make_layout
-from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
-from consilience.unify.methods import METHODS, Lateness, Options, estimate_rows
-from consilience.unify.pool import ESTIMATES, choose_pool
-from consilience.unify.ranks import estimate_by_ranks
+from consilience.unify.methods import METHODS, Lateness, Options
+from consilience.unify.solver import SoftLabelSolver, check_size, rows_to_compare
 
 Method = Literal["auto", "ranks", "sd", "ce", "mf-p", "mf-lv", "mf-lf"]
 OwnMethod = Callable[[Floats, LabelSpace, float], ArrayLike]
@@ -37,8 +32,6 @@ METHOD_NAMES = ("auto", "ranks", *METHODS)
 
 # Rows solved at a time: it bounds the memory of intermediate arrays, and the time between progress reports.
 CHUNK_ROWS = 32_768
-# Largest logit, also over the temperature, for methods that add logits up: such sums stay finite.
-LARGEST_LOGIT = 1e300
 # T of eq. (2): the paper's, and that of methods whose soft labels are as sharp as they should be already.
 TEMPERATURE = 3.0
 OWN_TEMPERATURE = 1.0
@@ -103,9 +96,9 @@ def estimate_soft_labels(
         would give that noise a full vote. See Notes.
     reference : (r, m) array, optional
         Packed logits of other rows to rank against, for ``"ranks"`` and ``"auto"``. By default rows are
-        ranked among themselves. Give it to label a few new rows: with some thousand rows as the reference,
-        they get nearly the soft labels that they would have among all of these. Teachers that answer on the
-        new rows must answer on some of these.
+        ranked among themselves, or among 65,536 random ones of them if there are more. Give it to label a few
+        new rows: with some thousand rows as the reference, they get nearly the soft labels that they would
+        have among all of these. Teachers that answer on the new rows must answer on some of these.
     progress : callable
         Called with ("soft labels", rows done, rows in all).
 
@@ -177,14 +170,12 @@ def solve_soft_labels(
     if reference is not None:
         reference = _check_reference(reference, packed, space, method)
     if callable(method):
-        Q = _own_soft_labels(method, packed, space, options.temperature)
+        Q = own_soft_labels(method, packed, space, options.temperature)
         progress("soft labels", len(Q), len(Q))
         return Estimated(Q)
-    adds_logits = method == "auto" or (method in METHODS and METHODS[method].adds_logits)
-    if adds_logits and not options.off_set:
-        _check_size("logits", packed, options.temperature)
-        if reference is not None:
-            _check_size("reference logits", reference, options.temperature)
+    check_size("logits", packed, method, options)
+    if reference is not None:
+        check_size("reference logits", reference, method, options)
     Q, weights, late = _solve(packed, space, method, options, reference, progress)
     late.warn("ce" if method == "auto" else method, options, stacklevel + 1)
     return Estimated(Q, weights)
@@ -199,49 +190,17 @@ def _solve(
     progress: Progress,
 ) -> tuple[Floats, dict[str, float] | None, Lateness]:
     """Solve one part of the rows after the other; return soft labels, pool weights and late rows."""
-    solve, weights = _prepare(packed, space, method, options, reference)
+    some = rows_to_compare(*packed.shape)
+    compared = packed if some is None else packed[some]
+    solver = SoftLabelSolver(compared if reference is None else reference, space, method, options)
+    ranks = solver.ranks if reference is None and some is None else None
     Q, late = np.empty((len(packed), space.n_classes)), Lateness()
     for start in range(0, len(packed), CHUNK_ROWS):
         rows = slice(start, min(start + CHUNK_ROWS, len(packed)))
-        Q[rows], reached = solve(rows)
+        Q[rows], reached = solver.solve(packed[rows], None if ranks is None else ranks[rows])
         late.count(reached, options.tol, rows.stop - rows.start)
         progress("soft labels", rows.stop, len(packed))
-    return Q, weights, late
-
-
-SolveRows = Callable[[slice], tuple[Floats, Floats | None]]
-
-
-def _prepare(
-    packed: Floats, space: LabelSpace, method: str, options: Options, reference: Floats | None
-) -> tuple[SolveRows, dict[str, float] | None]:
-    """Do what needs all rows at once.
-
-    Returns a function from some of the rows to their soft labels and to what the stopping rule reached, and
-    the weights of a pool.
-    """
-    layout = make_layout(space.columns, space.offsets, space.n_classes)
-    compared = packed if reference is None else reference
-    answering = (~np.isnan(compared[:, layout.offsets[:-1]])).any(axis=0)
-    if method == "auto" and answering.sum() <= 1:  # nobody to compare it with: take its word
-        weights = {name: float(name == "mf-lf") for name in ESTIMATES}
-        return lambda rows: estimate_rows(packed[rows], layout, METHODS["mf-lf"], options), weights
-    if method in METHODS:
-        return lambda rows: estimate_rows(packed[rows], layout, METHODS[method], options), None
-    z = rank_scores(packed, layout.offsets, reference)
-    if method == "ranks":
-        return lambda rows: (estimate_by_ranks(z[rows], layout, options.temperature), None), None
-    # a pool must not hang on the few rows that are to be labelled
-    of_compared = z if reference is None else rank_scores(reference, layout.offsets)
-    with one_thread():  # its products are small
-        pool = choose_pool(of_compared, compared, layout, options)
-    unheated = replace(options, temperature=1.0)
-
-    def solve(rows: slice) -> tuple[Floats, Floats | None]:
-        pooled = pool.logits(z[rows], packed[rows], layout, unheated)
-        return pooled.soft_labels(options.temperature), pooled.reached
-
-    return solve, dict(zip(ESTIMATES, pool.weights.tolist(), strict=True))
+    return Q, solver.weights, late
 
 
 def check_options(
@@ -314,21 +273,7 @@ def _check_reference(
     return rows
 
 
-def _check_size(what: str, packed: Floats, temperature: float) -> None:
-    """Raise if logits are so large that sums of them, over the temperature, would overflow."""
-    largest = max(float(packed.max(initial=0.0)), -float(packed.min(initial=0.0)))
-    if np.isnan(largest):  # somebody abstains: fmax and fmin skip NaN, at several times the cost
-        top, bottom = (float(f.reduce(packed, axis=None, initial=0.0)) for f in (np.fmax, np.fmin))
-        largest = max(top, -bottom)
-    limit = LARGEST_LOGIT * min(temperature, 1.0)
-    if largest > limit:
-        raise InvalidInputError(
-            f"{what} reach {largest:g} in size; at temperature {temperature:g} the most is {limit:g}. "
-            "Clip them, or divide them by a number."
-        )
-
-
-def _own_soft_labels(method: OwnMethod, packed: Floats, space: LabelSpace, temperature: float) -> Floats:
+def own_soft_labels(method: OwnMethod, packed: Floats, space: LabelSpace, temperature: float) -> Floats:
     """Return what a function of the user's gives, or say what is wrong with it."""
     given = packed.view()
     given.flags.writeable = False  # they may be the user's own array, which estimating must not change

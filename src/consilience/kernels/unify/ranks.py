@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -17,7 +18,7 @@ Odds = NDArray[np.float32]
 # Log-odds are whole multiples of one over this.
 STEPS = 2.0**20
 # Keys of a sort have 32 bits for the place of a value.
-MOST_KEYS = 2**32
+PLACES = np.uint64(2**32 - 1)
 
 
 def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) -> Floats:
@@ -30,72 +31,97 @@ def rank_scores(logits: Floats, offsets: Ints, reference: Floats | None = None) 
     Parameters
     ----------
     logits : (n, m) array
-        NaN where a teacher abstains: such rows have no rank, and NaN in the result.
+        NaN where a teacher abstains: such rows have no rank, and NaN in the result. A teacher has at most
+        2^32 of them.
     offsets : (N + 1,) array of int
         Block borders.
     reference : (r, m) array, optional
         The rows to rank against. By default, the rows themselves.
     """
+    if reference is not None:
+        return RankTable(reference, offsets).scores(logits)
     odds = log_odds(logits, offsets)
-    against = None if reference is None else log_odds(reference, offsets)
     z = np.full(odds.shape, np.nan)
 
     def fill(block: int) -> None:
         columns = slice(int(offsets[block]), int(offsets[block + 1]))
         rows, values = _answers(odds[:, columns])
-        if against is None:
-            product = _rank(values, values.shape[1], 0)
-        else:
-            n = values.shape[1]
-            product = _rank(np.hstack([values, _answers(against[:, columns])[1]]), n, n)
-        z[rows, columns] = -0.5 * np.log(product).T
+        z[rows, columns] = -0.5 * np.log(_rank(values)).T
 
-    with ThreadPoolExecutor(kernel_threads()) as pool:
-        list(pool.map(fill, range(len(offsets) - 1)))  # reading the results raises the errors of the threads
+    _for_each_block(fill, offsets)
     return z
 
 
-def _rank(values: Odds, n: int, first: int) -> Floats:
-    """Return a_il b_il (k, n) of `rank_scores` for one teacher.
-
-    One sort serves both ranks. Its keys hold a value in the upper half and its place in the lower half:
-    whole numbers are sorted several times as fast as the order of floats is found. More values than the lower
-    half can count are ranked column by column.
+class RankTable:
+    """Rows to rank other rows against, however many come: what `rank_scores` needs of them, sorted once.
 
     Parameters
     ----------
-    values : (k, w) array
-        Log-odds.
-    n : int
-        The columns before this one are ranked.
-    first : int
-        The columns from this one on are those to rank against.
+    reference : (r, m) array
+        Packed logits; NaN where a teacher abstains.
+    offsets : (N + 1,) array of int
+        Block borders.
     """
-    if values.size > MOST_KEYS:
-        return _rank_by_column(values, n, first)
+
+    def __init__(self, reference: Floats, offsets: Ints) -> None:
+        odds = log_odds(reference, offsets)
+        self._offsets = offsets
+        blocks = len(offsets) - 1
+        # of each teacher: how many rows it answers, its log-odds in order, and the column of each
+        self._counts = np.zeros(blocks, dtype=np.intp)
+        self._ordered: list[NDArray[np.uint32]] = [np.empty(0, np.uint32)] * blocks
+        self._columns: list[NDArray[np.int32]] = [np.empty(0, np.int32)] * blocks
+
+        def fill(block: int) -> None:
+            _, values = _answers(odds[:, offsets[block] : offsets[block + 1]])
+            keys = _sorted_keys(values)
+            self._counts[block] = values.shape[1]
+            self._ordered[block] = (keys >> np.uint64(32)).astype(np.uint32)
+            places = keys & PLACES
+            self._columns[block] = (places // max(1, values.shape[1])).astype(np.int32)
+
+        _for_each_block(fill, offsets)
+
+    def scores(self, logits: Floats) -> Floats:
+        """Return the scores (n, m) by rank of rows with these packed logits (n, m)."""
+        odds = log_odds(logits, self._offsets)
+        z = np.full(odds.shape, np.nan)
+
+        def fill(block: int) -> None:
+            columns = slice(int(self._offsets[block]), int(self._offsets[block + 1]))
+            rows, values = _answers(odds[:, columns])
+            product = np.empty(values.shape)
+            _merge_ranks(
+                _sorted_keys(values), self._ordered[block], self._columns[block], self._counts[block], product
+            )
+            z[rows, columns] = -0.5 * np.log(product).T
+
+        _for_each_block(fill, self._offsets)
+        return z
+
+
+def _for_each_block(fill: Callable[[int], None], offsets: Ints) -> None:
+    with ThreadPoolExecutor(kernel_threads()) as pool:
+        list(pool.map(fill, range(len(offsets) - 1)))  # reading the results raises the errors of the threads
+
+
+def _rank(values: Odds) -> Floats:
+    """Return a_il b_il (k, n) of `rank_scores` for log-odds (k, n) of one teacher: one sort serves both."""
+    product = np.empty(values.shape)
+    _multiply_ranks(_sorted_keys(values), product)
+    return product
+
+
+def _sorted_keys(values: Odds) -> NDArray[np.uint64]:
+    """Return log-odds (k, n) in order: each in the upper half of a key, with its place in the lower half.
+
+    Whole numbers are sorted several times as fast as the order of floats is found.
+    """
     keys = _ascending(values.ravel()).astype(np.uint64)
     keys <<= np.uint64(32)
     keys |= np.arange(keys.size, dtype=np.uint64)
     keys.sort()
-    product = np.empty((len(values), n))
-    _multiply_ranks(keys, values.shape[1], first, product)
-    return product
-
-
-def _rank_by_column(values: Odds, n: int, first: int) -> Floats:
-    """Return what `_rank` does, by a sort of each column and one of all. It takes several times as long."""
-    pooled = np.sort(values[:, first:], axis=None)
-    product = np.empty((len(values), n))
-    for column, found in zip(values, product, strict=True):
-        found[:] = _among(column[:n], np.sort(column[first:])) * _among(column[:n], pooled)
-    return product
-
-
-def _among(values: Odds, ordered: Odds) -> Floats:
-    """Return ranks (n,) from the top among r ordered values, over r + 1; ties share their mean rank."""
-    low, high = (np.searchsorted(ordered, values, side) for side in ("left", "right"))
-    ranks: Floats = (len(ordered) - high + 0.5 * (high - low + 1)) / (len(ordered) + 1)
-    return ranks
+    return keys
 
 
 def _ascending(values: Odds) -> NDArray[np.uint32]:
@@ -175,38 +201,68 @@ def _log_odds_rows(logits, offsets, odds):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _multiply_ranks(keys, width, first, product):  # type: ignore[no-untyped-def]
+def _multiply_ranks(keys, product):  # type: ignore[no-untyped-def]
     """Fill product (k, n) with the rank of each value in its column times that in all columns.
 
     Ranks count from the top, are divided by the number of values plus one, and ties share their mean rank.
-    `keys` (k width,) are sorted, smallest first; see `_rank` for the other arguments.
+    `keys` (k n,) are sorted, smallest first; see `_rank`.
     """
     k, n = product.shape
-    r = width - first
     passed, tied = np.zeros(k), np.zeros(k)  # values of each column below the ties, and among them
-    start, below = 0, 0.0
+    start = 0
     while start < len(keys):
         value, stop = keys[start] >> 32, start + 1
         while stop < len(keys) and keys[stop] >> 32 == value:
             stop += 1
-        ties = 0.0
         for i in range(start, stop):
-            column = _column(keys[i], width)
-            if _place(keys[i]) - column * width >= first:
-                tied[column] += 1.0
-                ties += 1.0
-        overall = (k * r - below - ties + 0.5 * (ties + 1.0)) / (k * r + 1.0)
+            tied[_column(keys[i], n)] += 1.0
+        overall = _mean_rank(start, stop - start, k * n)
         for i in range(start, stop):
-            column = _column(keys[i], width)
-            row = _place(keys[i]) - column * width
-            if row < n:
-                rank = r - passed[column] - tied[column] + 0.5 * (tied[column] + 1.0)
-                product[column, row] = overall * (rank / (r + 1.0))
+            column = _column(keys[i], n)
+            row = _place(keys[i]) - column * n
+            product[column, row] = overall * _mean_rank(passed[column], tied[column], n)
         for i in range(start, stop):
-            column = _column(keys[i], width)
+            column = _column(keys[i], n)
             passed[column] += tied[column]
             tied[column] = 0.0
-        start, below = stop, below + ties
+        start = stop
+
+
+@kernel()
+def _merge_ranks(keys, ordered, columns, count, product):  # type: ignore[no-untyped-def]
+    """Fill product (k, n) as `_multiply_ranks` does, with ranks among other values.
+
+    These come in order, as the upper halves of keys, with the column of each; `count` are in each column.
+    """
+    k, n = product.shape
+    passed, tied = np.zeros(k), np.zeros(k)  # of the others, in each column: below the value, equal to it
+    start, below = 0, 0
+    while start < len(keys):
+        value, stop = keys[start] >> 32, start + 1
+        while stop < len(keys) and keys[stop] >> 32 == value:
+            stop += 1
+        while below < len(ordered) and ordered[below] < value:
+            passed[columns[below]] += 1.0
+            below += 1
+        above = below
+        while above < len(ordered) and ordered[above] == value:
+            tied[columns[above]] += 1.0
+            above += 1
+        overall = _mean_rank(below, above - below, k * count)
+        for i in range(start, stop):
+            column = _column(keys[i], n)
+            row = _place(keys[i]) - column * n
+            product[column, row] = overall * _mean_rank(passed[column], tied[column], count)
+        for i in range(below, above):
+            passed[columns[i]] += tied[columns[i]]
+            tied[columns[i]] = 0.0
+        start, below = stop, above
+
+
+@part()
+def _mean_rank(below, ties, count):  # type: ignore[no-untyped-def]
+    """Return the rank from the top, over the count plus one, that tied values share."""
+    return (count - below - ties + 0.5 * (ties + 1.0)) / (count + 1.0)
 
 
 @part()

@@ -18,7 +18,7 @@ from consilience.labels import LabelSpace
 from consilience.teachers import Observed, Teacher
 from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
-from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_store
+from consilience.teachers.scoring.store import BLOCK_ROWS, ScoreStore, Segment, Shelf, as_store
 
 __all__ = ["Observed", "observe", "score"]
 
@@ -70,22 +70,30 @@ def observe(
             done += batch.count
             progress("scoring", done, rows)
         return table.result()
-    unique = _Unique(digests)
+    unique = Unique(digests)
+    unmerged, loose = np.ones(len(unique.first), dtype=bool), 0
     for places, found in shelf.find(unique.digests, embeddings=embeddings):
         table.put(unique.first[places], Observed(found.logits, found.embeddings))
         unique.known[places] = True
+        unmerged[places], loose = found.loose, loose + found.loose
     done = int(unique.counts[unique.known].sum())
     if done:
         progress("scoring", done, rows)
     missing = np.sort(unique.first[~unique.known])
+    if len(missing) == 0 and loose < 2:
+        unmerged[:] = False  # there is nothing to join
+    blocks = _Blocks(shelf, table, digests, np.sort(unique.first[unmerged]), missing)
     for batch, seen in ask_batches(
-        teacher, _picked(X, missing, pace), len(missing), pace, embeddings=embeddings
+        teacher, picked(X, missing, pace), len(missing), pace, embeddings=embeddings
     ):
         part = batch.places
-        shelf.add(Segment(digests[part], seen.logits, seen.embeddings), embeddings=embeddings)
+        new = Segment(digests[part], seen.logits, seen.embeddings, rounded=False)
+        shelf.add(new, embeddings=embeddings)
         table.put(part, seen)
+        blocks.put(part)
         done += int(unique.counts[unique.inverse[part]].sum())
         progress("scoring", done, rows)
+    blocks.finish()
     table.copy(unique.first[unique.inverse])
     return table.result()
 
@@ -97,12 +105,12 @@ class _Table:
         self._name = teacher.name
         self._logits = np.empty((rows, len(teacher.classes)))
         self._features: NDArray[Any] | None = None
-        self._wanted, self._empty = embeddings, True
+        self.wanted, self._empty = embeddings, True
 
     def put(self, rows: Any, seen: Observed) -> None:
         """Fill some rows; all parts must have embeddings of one width, or none."""
         self._logits[rows] = seen.logits
-        if not self._wanted:
+        if not self.wanted:
             return
         width = None if seen.embeddings is None else seen.embeddings.shape[1]
         if self._empty and seen.embeddings is not None:
@@ -125,11 +133,66 @@ class _Table:
         if self._features is not None:
             self._features[twins] = self._features[source[twins]]
 
+    def take(self, rows: NDArray[np.intp]) -> Observed:
+        """Return some rows."""
+        return Observed(self._logits[rows], None if self._features is None else self._features[rows])
+
     def result(self) -> Observed:
         return Observed(self._logits, self._features)
 
 
-class _Unique:
+class _Blocks:
+    """Joins new rows to blocks, in the order of X, as soon as all rows of a block are known.
+
+    Parameters
+    ----------
+    shelf : Shelf
+    table : _Table
+        What is known.
+    digests : (n, 2) array
+    rows : (u,) array of int
+        The rows of X that are in no block, in order.
+    missing : array of int
+        Those of them that are not yet known.
+    """
+
+    def __init__(
+        self,
+        shelf: Shelf,
+        table: _Table,
+        digests: NDArray[np.uint64],
+        rows: NDArray[np.intp],
+        missing: NDArray[np.intp],
+    ) -> None:
+        self._shelf, self._table, self._digests, self._rows = shelf, table, digests, rows
+        self._known = np.isin(rows, missing, assume_unique=True, invert=True)
+        self._start = 0
+
+    def put(self, rows: NDArray[np.intp]) -> None:
+        """Note that some rows are known, and merge the blocks that are complete."""
+        self._known[np.searchsorted(self._rows, rows)] = True
+        self._merge_complete()
+
+    def finish(self) -> None:
+        """Merge what is left. Less than a block may be joined to others later."""
+        self._merge_complete()
+        if self._start < len(self._rows):
+            self._merge(slice(self._start, None), whole=False)
+        self._shelf.tidy()
+
+    def _merge_complete(self) -> None:
+        while self._known[self._start : (stop := self._start + BLOCK_ROWS)].all() and stop <= len(self._rows):
+            self._merge(slice(self._start, stop), whole=True)
+            self._start = stop
+
+    def _merge(self, part: slice, *, whole: bool) -> None:
+        rows = self._rows[part]
+        seen = self._table.take(rows)
+        block = Segment(self._digests[rows], seen.logits, seen.embeddings, rounded=False)
+        self._shelf.merge(block, embeddings=self._table.wanted, whole=whole)
+
+
+class Unique:
     """The distinct rows among some, by their digests.
 
     Attributes
@@ -163,9 +226,9 @@ def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) 
     if store is None or not teacher.batched:
         return None
     # the rows that would decide without a store
-    teacher.settle(_some_rows(X, slice(0, min(SETTLE, batch_size))))
+    teacher.settle(some_rows(X, slice(0, min(SETTLE, batch_size))))
     fingerprint = teacher.fingerprint
-    return None if fingerprint is None else store.shelf(fingerprint, len(teacher.classes))
+    return None if fingerprint is None else store.shelf(fingerprint, len(teacher.classes), teacher.name)
 
 
 def score(
@@ -211,18 +274,18 @@ def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
         yield Batch(slice(0, rows), rows, X)
         return
     for start, stop in pace.borders(rows):
-        part = read_rows(X) if stop - start == rows else _some_rows(X, slice(start, stop))
+        part = read_rows(X) if stop - start == rows else some_rows(X, slice(start, stop))
         yield Batch(slice(start, stop), stop - start, part)
 
 
-def _picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
+def picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
     """Yield some rows of X in order."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, len(part), _some_rows(X, part))
+        yield Batch(part, len(part), some_rows(X, part))
 
 
-def _some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
+def some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:
     """Return some rows of X, or say that they cannot be taken; those of a dataset are read here."""
     try:
         return read_rows(take_rows(X, rows))

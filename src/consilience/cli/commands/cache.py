@@ -1,0 +1,106 @@
+"""``consilience cache``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from consilience.cli.app import Json, app
+from consilience.exceptions import InvalidInputError
+
+
+@app.command()
+def cache(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What --cache named.")],
+    limit: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE", help="Delete what was not used for longest, until at most this is left: 20GB."
+        ),
+    ] = None,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="Delete all that is stored, after a question.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Ask no question.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a cache holds: models, rows, bytes and last use; or make it smaller.
+
+    \b
+    Example:
+        consilience cache scores
+        consilience cache scores --limit 20GB
+        consilience cache scores --clear
+    """
+    from consilience._sizes import size_text
+    from consilience.cli import console
+    from consilience.teachers.scoring.store import ScoreStore
+    from consilience.teachers.scoring.store.contents import read_contents
+
+    if clear and limit is not None:
+        raise InvalidInputError("--clear and --limit exclude each other: --clear leaves nothing.")
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder} is not a folder. Give the folder that --cache named.")
+    store = ScoreStore(folder)
+    before = store.size
+    if clear:
+        if not yes:
+            _confirm(f"Delete {size_text(before)} in {folder}?")
+        store.clear()
+    elif limit is not None:
+        store.trim(limit)
+    view = read_contents(store).to_dict()
+    view["n_bytes_deleted"] = max(0, before - view["n_bytes"])
+    (console.show_json if as_json else show_contents)(view)
+
+
+def _confirm(question: str) -> None:
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:  # there is nobody to ask
+        raise InvalidInputError("Nothing was deleted. To clear without a question, give --yes.") from None
+    if not agreed:
+        raise InvalidInputError("Nothing was deleted.")
+
+
+def show_contents(view: Mapping[str, Any]) -> None:
+    """Draw the result of `StoreContents.to_dict`."""
+    from consilience._sizes import size_text
+    from consilience._words import counted
+    from consilience.cli import console
+
+    out = console.console()
+    if view["n_bytes_deleted"]:
+        out.print(f"{size_text(view['n_bytes_deleted'])} deleted.")
+    if not view["models"]:
+        out.print("The cache is empty.")
+        return
+    models = counted(len(view["models"]), "model")
+    out.print(f"[bold]{models}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]")
+    table = console.plain_table("model", ">classes", ">rows", ">size", ">files", "last use", "remarks")
+    for model in view["models"]:
+        remarks = {
+            "loose": model["n_loose"],
+            "broken": model["n_broken"],
+            "of an older version": model["n_old"],
+        }
+        cells = (
+            model["teacher"] or f"unknown ({model['key'][:8]})",
+            "" if model["n_classes"] is None else str(model["n_classes"]),
+            f"{model['n_rows']:,}",
+            size_text(model["n_bytes"]),
+            str(model["n_segments"] + model["n_old"]),
+            (model["last_use"] or "")[:16].replace("T", " "),
+            ", ".join(f"{number} {what}" for what, number in remarks.items() if number),
+        )
+        table.add_row(*map(console.escape, cells))
+    out.print(table)
+    if any(model["n_old"] for model in view["models"]):
+        out.print(
+            "Files of an older version are not used. --clear deletes them, and so does --limit in time."
+        )
+    if any(model["n_broken"] for model in view["models"]):
+        out.print("Broken files are deleted when a run meets them, and their rows are computed again.")

@@ -1,0 +1,285 @@
+"""Train a torch student on rows that are read block by block: in which order, and in which batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from skorch.callbacks import Callback
+from skorch.helper import predefined_split
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from consilience.exceptions import InvalidInputError
+from consilience.nn._rows import Preprocess, as_is, prepared
+from consilience.nn._training import EPOCHS, Plan, Rows
+from consilience.sources.targets import (
+    BUFFER_SHARE,
+    EPOCH_ROWS,
+    ROW_VISITS,
+    SAMPLED,
+    HeldOut,
+    TargetRows,
+    check_block,
+    look_at,
+)
+
+if TYPE_CHECKING:
+    from consilience.nn.student import TorchStudent
+
+Pair = tuple[Tensor, Tensor]
+EXAMPLE_ROWS = 64
+"""Rows to look at if no mean and scale are wanted."""
+
+
+class Passes(NamedTuple):
+    """How rows are cut into batches and epochs."""
+
+    n_batches: int  # of a pass
+    parts: int  # epochs that make a pass
+    epochs: int
+
+    def size(self, epoch: int) -> int:
+        """Return the number of batches in an epoch."""
+        part = epoch % self.parts
+        return (part + 1) * self.n_batches // self.parts - part * self.n_batches // self.parts
+
+    @classmethod
+    def of(cls, n_rows: int, batch_size: int, max_iter: int | None) -> Passes:
+        """Cut `n_rows` rows into batches and epochs; max_iter is the number of passes, if it is given."""
+        parts = math.ceil(n_rows / EPOCH_ROWS)
+        alone = n_rows > batch_size and n_rows % batch_size == 1  # see ShuffledBatches
+        n_batches = n_rows // batch_size if alone else math.ceil(n_rows / batch_size)
+        epochs = parts * (max_iter or EPOCHS)
+        if max_iter is None:
+            epochs = min(epochs, max(parts, ROW_VISITS * parts // n_rows))
+        return cls(n_batches, parts, epochs)
+
+
+class BlockTensors(Dataset[Pair]):
+    """The blocks of rows as tensors, without held-out rows. A row's weight becomes part of its targets.
+
+    Parameters
+    ----------
+    rows : TargetRows
+    preprocess : callable, optional
+        Applied to the rows of a block.
+    like : (n, ...) tensor
+        Rows that show the type.
+    held_out : HeldOut
+    weighted : bool
+        Whether rows have weights.
+    """
+
+    def __init__(
+        self, rows: TargetRows, preprocess: Preprocess | None, like: Tensor, held_out: HeldOut, weighted: bool
+    ) -> None:
+        self.rows, self.preprocess, self.held_out, self.weighted = rows, preprocess, held_out, weighted
+        self.dtype, self.shape = like.dtype, tuple(like.shape[1:])
+
+    def __getitem__(self, block: int) -> Pair:
+        X, targets, weights = check_block(self.rows.read(block), self.rows, block)
+        goals = weighted_targets(targets, weights, self.weighted)
+        if not len(goals):
+            return torch.empty((0, *self.shape), dtype=self.dtype), goals
+        found = self._checked(block_tensor(self.rows, X, block, self.preprocess), block)
+        rest = self.held_out.rest(block, len(goals))
+        if rest is None:
+            return found, goals
+        index = torch.from_numpy(rest)
+        return found[index], goals[index]
+
+    def _checked(self, found: Tensor, block: int) -> Tensor:
+        if tuple(found.shape[1:]) != self.shape:
+            raise InvalidInputError(
+                f"The rows of block {block} have shape (n, {', '.join(map(str, found.shape[1:]))}) and "
+                f"those before (n, {', '.join(map(str, self.shape))}); expected one shape."
+            )
+        if found.is_floating_point() and not self.dtype.is_floating_point:
+            raise InvalidInputError(
+                f"Block {block} has numbers with a fraction, and blocks before have whole numbers only. "
+                "Give all of X one type."
+            )
+        return found.to(self.dtype)
+
+
+def block_tensor(rows: TargetRows, X: Any, block: int, preprocess: Preprocess | None) -> Tensor:
+    """Return the rows X of a block as a tensor, or raise with the number of the row that is wrong."""
+    try:
+        return prepared(X, preprocess)
+    except InvalidInputError as error:
+        if error.row is None:
+            raise
+        row = rows.row_number(block, error.row)
+        raise (error if row is None else error.changed(row=row)) from None
+
+
+class ShuffledBatches(IterableDataset[Pair]):
+    """Whole batches of the rows, in random order, epoch after epoch.
+
+    Stretches of blocks are read in random order into a buffer. Once it is full, half of its rows, drawn at
+    random, are served before more are read. If all rows fit, they are read once.
+
+    Parameters
+    ----------
+    blocks : BlockTensors
+    passes : Passes
+    batch_size : int
+    capacity : int
+        Rows of the buffer.
+    seed : int
+        Of the order.
+    num_workers : int
+        Processes that read blocks. The order does not depend on their number.
+    """
+
+    def __init__(
+        self,
+        blocks: BlockTensors,
+        passes: Passes,
+        *,
+        batch_size: int,
+        capacity: int,
+        seed: int,
+        num_workers: int,
+    ) -> None:
+        self.blocks, self.passes, self.batch_size, self.num_workers = blocks, passes, batch_size, num_workers
+        self.X = torch.empty((capacity, *blocks.shape), dtype=blocks.dtype)
+        self.targets = torch.empty((capacity, blocks.rows.n_columns), dtype=torch.float32)
+        self.epoch = 0
+        self._random = np.random.default_rng(seed)
+        self._batches = self._endless()
+
+    def __len__(self) -> int:
+        return self.passes.size(self.epoch)
+
+    def __iter__(self) -> Iterator[Pair]:
+        size = len(self)
+        self.epoch += 1
+        return islice(self._batches, size)
+
+    def _endless(self) -> Iterator[Pair]:
+        capacity = len(self.X)
+        while True:
+            free, read_again = np.arange(capacity), False
+            for X, targets in self._read():
+                start = 0
+                while start < len(X):
+                    if not len(free):
+                        read_again = True
+                        order = self._random.permutation(capacity)
+                        free = order[: self._half(capacity)]
+                        yield from self._serve(free)
+                    end = min(len(X), start + len(free))
+                    slots = torch.from_numpy(free[: end - start])
+                    self.X.index_copy_(0, slots, X[start:end])
+                    self.targets.index_copy_(0, slots, targets[start:end])
+                    start, free = end, free[end - start :]
+            filled = np.delete(np.arange(capacity), free)
+            if not len(filled):
+                raise InvalidInputError("X has no rows to train on.")
+            yield from self._serve(self._random.permutation(filled))
+            while not read_again:  # all rows are in the buffer
+                yield from self._serve(self._random.permutation(filled))
+
+    def _half(self, capacity: int) -> int:
+        """Return about half, in whole batches."""
+        return max(1, capacity // (2 * self.batch_size)) * self.batch_size
+
+    def _serve(self, rows: Any) -> Iterator[Pair]:
+        """Yield batches of rows by their place in the buffer."""
+        parts: Sequence[Tensor] = torch.split(torch.from_numpy(rows), self.batch_size)
+        if len(parts) > 1 and len(parts[-1]) == 1 < self.batch_size:
+            # Batch normalisation cannot train on a batch of one row. Each pass leaves out another row.
+            parts = parts[:-1]
+        for part in parts:
+            yield self.X.index_select(0, part), self.targets.index_select(0, part)
+
+    def _read(self) -> Iterator[Pair]:
+        """Yield the blocks of one pass."""
+        order = self.blocks.rows.shuffled(self._random)
+        seed = int(self._random.integers(2**31))  # drawn in any case: workers are not to change the order
+        if not self.num_workers:
+            return map(self.blocks.__getitem__, order)
+        return iter(
+            DataLoader(
+                self.blocks,
+                batch_size=None,
+                sampler=order,
+                num_workers=self.num_workers,
+                collate_fn=as_is,
+                generator=torch.Generator().manual_seed(seed),
+            )
+        )
+
+
+class ForgetBatches(Callback):
+    """Drops the losses of single batches when their epoch is over: over many rows they fill the memory."""
+
+    def on_epoch_begin(self, net: Any, **_: Any) -> None:
+        """Drop what the epoch before has recorded."""
+        if len(net.history) > 1:
+            net.history[-2]["batches"].clear()
+
+
+def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int) -> Plan:
+    """Hold rows out, and plan the training of a student on all others.
+
+    Parameters
+    ----------
+    student : TorchStudent
+    rows : TargetRows
+    memory : int
+        Bytes; a quarter of it is for the buffer in which rows are shuffled.
+    seed : int
+    """
+    if rows.n_rows == 0:
+        raise InvalidInputError("X has no rows to train on.")
+    scaled = student.standardize or (student.module is None and student.standardize is None)
+    most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
+    look = look_at(
+        rows,
+        seed,
+        fraction=0.0 if student.validation is not None else float(student.validation_fraction),
+        n_sample=min(SAMPLED if scaled else EXAMPLE_ROWS, most),
+    )
+    weighted = look.sample[2] is not None
+    try:
+        some = prepared(look.sample[0], student.preprocess)
+    except InvalidInputError:
+        for block in sorted(look.held_out.blocks):  # find the block, to tell which row it is
+            block_tensor(rows, rows.read(block)[0], block, student.preprocess)
+        raise
+    blocks = BlockTensors(rows, student.preprocess, some, look.held_out, weighted)
+    n_train = rows.n_rows - look.n_held_out
+    passes = Passes.of(n_train, student.batch_size, student.max_iter)
+    split = None
+    if look.measured is not None:
+        X, targets, weights = look.measured
+        goals = weighted_targets(targets, weights, weighted)
+        split = predefined_split(Rows(prepared(X, student.preprocess).to(some.dtype), goals))
+    row_bytes = some.dtype.itemsize * math.prod(some.shape[1:]) + 4 * rows.n_columns
+    capacity = min(n_train, max(2 * student.batch_size, int(BUFFER_SHARE * memory / row_bytes)))
+    data = ShuffledBatches(
+        blocks,
+        passes,
+        batch_size=student.batch_size,
+        capacity=capacity,
+        seed=seed,
+        num_workers=student.num_workers,
+    )
+    iterator = {"batch_size": None, "shuffle": False, "collate_fn": as_is}
+    return Plan(some, data, split, passes.epochs, iterator, 0, [ForgetBatches()])
+
+
+def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:
+    """Return targets (b, k) times the weights (b,) of rows, if rows have weights, as a tensor."""
+    if weights is not None and not weighted:
+        raise InvalidInputError("Some blocks have row weights and others have none; give them for all rows.")
+    if weights is not None:
+        targets = targets * weights[:, None]
+    return torch.from_numpy(np.require(targets, dtype=np.float32, requirements=["C", "W"]))

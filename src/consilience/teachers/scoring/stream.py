@@ -1,0 +1,205 @@
+"""Score any number of rows: block by block, every teacher on every block.
+
+Teachers are asked, and stored outputs are found, for one block at a time. So memory does not grow with the
+number of rows, and rows are read once for all teachers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._progress import Progress, silent
+from consilience._validation import check_count
+from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.labels import LabelSpace
+from consilience.sources import Block, Source
+from consilience.teachers import Teacher
+from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
+from consilience.teachers.scoring.digests import row_digests
+from consilience.teachers.scoring.engine import Unique, picked, some_rows
+from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_float32
+
+BlockScores = tuple[int, NDArray[np.float32]]
+"""The number of a block, and the packed logits (b, m) of its rows."""
+
+
+class StreamedTeacher:
+    """A teacher that is asked about one block after the other. It remembers how fast the teacher is.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    source : Source
+        Of the rows. The first of them show how to read the teacher's scores.
+    batch_size : int
+        Most rows per call.
+    store : ScoreStore, optional
+        Where outputs are kept, rounded to single precision.
+    """
+
+    def __init__(
+        self, teacher: Teacher, source: Source, *, batch_size: int, store: ScoreStore | None = None
+    ) -> None:
+        self._by_position = teacher.part(slice(0, 0)) is not None
+        if not teacher.batched and not self._by_position:
+            raise TeacherError(
+                teacher.name,
+                "wants all rows at once (batched = False), and X is read block by block. Give rows that fit "
+                "in memory, or a teacher that takes batches.",
+            )
+        self.teacher, self.source = teacher, source
+        self._pace = Pace(batch_size, FIRST if teacher.settled else SETTLE)
+        self._shelf: Shelf | None = None
+        if self._by_position:
+            teacher.check_rows(source)
+            return
+        if len(source):
+            teacher.settle(some_rows(source.head, slice(0, min(SETTLE, batch_size))))
+        if store is not None and teacher.fingerprint is not None:
+            self._shelf = store.shelf(teacher.fingerprint, len(teacher.classes), teacher.name)
+
+    @property
+    def stores(self) -> bool:
+        """Whether outputs are kept, and rows must be told apart by their digests."""
+        return self._shelf is not None
+
+    def score(
+        self, block: Block, digests: NDArray[np.uint64] | None, progress: Progress = silent
+    ) -> NDArray[np.float32]:
+        """Return the logits (b, k) of a block.
+
+        Parameters
+        ----------
+        block : Block
+        digests : (b, 2) array or None
+            Of its rows; None if rows have no plain content.
+        progress : callable
+            Called with ("scoring", rows done, rows of the block).
+        """
+        try:
+            part = self.teacher.part(block.rows) if self._by_position else None
+            if part is not None:
+                return as_float32(part.predict_logits(block.X))[0]
+            if self._shelf is None or digests is None:
+                return self._ask(block, progress)
+            found = self._shelf.block(digests, dtype=np.float32)
+            if found is not None:
+                return np.asarray(found.logits, dtype=np.float32)
+            return self._look_up_and_ask(block, digests, self._shelf, progress)
+        except InvalidInputError as error:
+            raise _placed(error, block.rows.start) from error.__cause__
+
+    def _ask(self, block: Block, progress: Progress) -> NDArray[np.float32]:
+        rows = block.rows.stop - block.rows.start
+        logits = np.empty((rows, len(self.teacher.classes)), np.float32)
+        batches = (
+            Batch(slice(start, stop), stop - start, some_rows(block.X, slice(start, stop)))
+            for start, stop in self._pace.borders(rows)
+        )
+        done = 0
+        for batch, seen in ask_batches(self.teacher, batches, rows, self._pace, embeddings=False):
+            logits[batch.places] = as_float32(seen.logits)[0]
+            done += batch.count
+            progress("scoring", done, rows)
+        return logits
+
+    def _look_up_and_ask(
+        self, block: Block, digests: NDArray[np.uint64], shelf: Shelf, progress: Progress
+    ) -> NDArray[np.float32]:
+        """Take what the store has of a block, ask for the rest, and store the block as one segment."""
+        logits = np.empty((len(digests), len(self.teacher.classes)), np.float32)
+        unique, rounded = Unique(digests), False
+        for places, found in shelf.find(unique.digests, embeddings=False, dtype=np.float32):
+            logits[unique.first[places]] = found.logits
+            unique.known[places] = True
+            rounded = rounded or found.rounded is not False
+        missing = np.sort(unique.first[~unique.known])
+        done = len(unique.first) - len(missing)
+        for batch, seen in ask_batches(
+            self.teacher, picked(block.X, missing, self._pace), len(missing), self._pace, embeddings=False
+        ):
+            values, lossy = as_float32(seen.logits)
+            rounded = rounded or lossy
+            logits[batch.places] = values
+            if batch.count < len(digests):  # else the block itself is the next to be written
+                shelf.add(
+                    Segment(digests[batch.places], values, None, rounded=lossy),
+                    embeddings=False,
+                    dtype=np.float32,
+                )
+            done += batch.count
+            progress("scoring", done, len(unique.first))
+        logits = logits[unique.first[unique.inverse]]
+        shelf.merge(Segment(digests, logits, None, rounded=rounded), embeddings=False, dtype=np.float32)
+        return logits
+
+
+def score_blocks(
+    teachers: Sequence[Teacher],
+    space: LabelSpace,
+    source: Source,
+    *,
+    batch_size: int = 4096,
+    store: ScoreStore | None = None,
+    progress: Progress = silent,
+) -> Iterator[BlockScores]:
+    """Yield the number and the packed logits (b, m) of every block, in order.
+
+    Parameters
+    ----------
+    teachers : sequence of Teacher
+        In the order of the blocks of `space`.
+    space : LabelSpace
+    source : Source
+    batch_size : int
+        Rows per call of a teacher, at most.
+    store : ScoreStore, optional
+        Where outputs are kept: rows in it are not scored again, and a run that was stopped goes on there.
+    progress : callable
+        Called with ("scoring", rows done, rows in all), counted over all teachers.
+    """
+    check_count("batch_size", batch_size)
+    asked = open_streams(teachers, source, batch_size=batch_size, store=store)
+    total, done = len(source) * len(teachers), 0
+    for block in source.blocks():
+        rows = block.rows.stop - block.rows.start
+        digests = row_digests(block.X) if any(one.stores for one in asked) else None
+        packed = np.empty((rows, space.n_columns), np.float32)
+        for i, one in enumerate(asked):
+            try:
+                packed[:, space.block(i)] = one.score(block, digests, _after(progress, done, rows, total))
+            except TeacherError as error:
+                raise error.at(i, len(teachers)) from error.__cause__
+            done += rows
+            progress("scoring", done, total)
+        yield block.number, packed
+
+
+def open_streams(
+    teachers: Sequence[Teacher], source: Source, *, batch_size: int, store: ScoreStore | None
+) -> list[StreamedTeacher]:
+    """Make teachers ready to be asked by blocks; an error names the teacher's place."""
+    opened = []
+    for i, teacher in enumerate(teachers):
+        try:
+            opened.append(StreamedTeacher(teacher, source, batch_size=batch_size, store=store))
+        except TeacherError as error:
+            raise error.at(i, len(teachers)) from error.__cause__
+    return opened
+
+
+def _after(progress: Progress, before: int, rows: int, of: int) -> Progress:
+    """Return the progress of one teacher on one block, as that of all."""
+
+    def report(task: str, done: int, total: int) -> None:
+        progress(task, before + done * rows // max(1, total), of)
+
+    return report
+
+
+def _placed(error: InvalidInputError, start: int) -> InvalidInputError:
+    """Name the row of an error as X counts it."""
+    return error if error.row is None else error.changed(row=error.row + start)

@@ -1,0 +1,276 @@
+"""Torch students that learn from rows read block by block."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("skorch")
+
+from torch import nn  # noqa: E402
+
+from consilience.exceptions import InvalidInputError  # noqa: E402
+from consilience.labels import LabelSpace  # noqa: E402
+from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy, TorchStudent, _passes  # noqa: E402
+from consilience.nn._passes import BlockTensors, Passes, ShuffledBatches  # noqa: E402
+from consilience.sources.targets import ArrayTargets, HeldOut, look_at  # noqa: E402
+
+L = 3
+CENTRES = 2.5 * np.random.default_rng(5).normal(size=(L, 4))
+
+
+def problem(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(L, size=n)
+    X = (rng.normal(size=(n, 4)) + CENTRES[y]).astype(np.float32)
+    return X, (0.1 / L + 0.9 * np.eye(L)[y]).astype(np.float32), y
+
+
+def fit(rows: Any, memory: int = 2**24, criterion: Any = None, **options: Any) -> TorchStudent:
+    options = {"max_iter": 5, "lr": 0.01, "random_state": 0, **options}
+    criterion = criterion or SoftCrossEntropy()
+    return TorchStudent(options.pop("module", None), **options).fit_by_passes(
+        rows, n_classes=L, criterion=criterion, memory=memory
+    )
+
+
+def served(n: int, capacity: int, *, parts: int = 1, batch_size: int = 8, **options: Any) -> Any:
+    """Batches of rows that are their own number, in blocks of 10."""
+    numbers = np.arange(n, dtype=np.float32)[:, None]
+    rows = ArrayTargets(numbers, 2 * numbers, block_rows=10)
+    held_out = options.pop("held_out", HeldOut(0, 0.0, frozenset()))
+    blocks = BlockTensors(rows, None, torch.zeros(1, 1), held_out, False)
+    passes = Passes(Passes.of(n, batch_size, 1).n_batches, parts, parts)
+    options = {"num_workers": 0, "seed": 0, **options}
+    return ShuffledBatches(blocks, passes, batch_size=batch_size, capacity=capacity, **options)
+
+
+@pytest.mark.parametrize("capacity", [16, 40, 100])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_each_pass_serves_each_row_once_in_another_order(capacity: int, parts: int) -> None:
+    data = served(100, capacity, parts=parts)
+    passes = []
+    for _ in range(3):
+        batches = [batch for _ in range(parts) for batch in data]
+        assert [len(X) for X, _ in batches] == [8] * 12 + [4]
+        assert all(torch.equal(targets, 2 * X) for X, targets in batches)
+        passes.append(torch.cat([X for X, _ in batches]).flatten().tolist())
+    assert [sorted(rows) for rows in passes] == [list(range(100))] * 3
+    assert passes[0] != passes[1] != passes[2]
+
+
+def test_a_buffer_mixes_rows_of_far_blocks() -> None:
+    first = torch.cat([X for X, _ in served(1000, 400)][:10]).flatten()
+    assert len(set((first // 10).tolist())) > 20
+
+
+def test_rows_that_fit_in_the_buffer_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+    plain = ArrayTargets.read
+    monkeypatch.setattr(ArrayTargets, "read", lambda self, block: read.append(block) or plain(self, block))
+    for capacity, times in ((100, 1), (50, 3)):
+        data = served(100, capacity)
+        for _ in range(3):
+            list(data)
+        assert len(read) == 10 * times
+        read.clear()
+
+
+def test_a_last_batch_of_one_row_is_left_out() -> None:
+    data = served(97, 30)
+    passes = [torch.cat([X for X, _ in data]).flatten().tolist() for _ in range(2)]
+    assert [len(set(rows)) for rows in passes] == [96, 96]
+    assert set(passes[0]) != set(passes[1])
+
+
+def test_held_out_rows_are_never_served() -> None:
+    Q = problem(300)[1]
+    rows = ArrayTargets(np.arange(300.0)[:, None], Q, block_rows=16)
+    look = look_at(rows, 3, fraction=0.2, n_sample=50)
+    assert look.measured is not None
+    held = look.measured[0].ravel().tolist()
+    assert len(set(held)) == look.n_held_out == 60
+    blocks = BlockTensors(rows, None, torch.zeros(1, 1), look.held_out, False)
+    left = torch.cat([blocks[i][0] for i in range(19)]).flatten().tolist()
+    assert sorted(left + held) == list(range(300))
+    assert not set(look.sample[0].ravel()) & set(held)
+
+
+def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_passes, "EPOCH_ROWS", 100)
+    monkeypatch.setattr(_passes, "ROW_VISITS", 650)
+    assert Passes.of(1000, 10, None) == (100, 10, 10)  # at least a pass
+    assert Passes.of(300, 10, None) == (30, 3, 6)
+    assert Passes.of(10, 10, None) == (1, 1, 50)
+    assert Passes.of(1000, 10, 4) == (100, 10, 40)  # as the user says
+    assert sum(Passes.of(295, 10, 4).size(epoch) for epoch in range(12)) == 4 * 30
+    X, Q, _ = problem(400)
+    seen: list[Any] = []
+    student = TorchStudent(max_iter=2, patience=None, lr=0.01, random_state=0)
+    student.fit_by_passes(
+        ArrayTargets(X, Q),
+        n_classes=L,
+        criterion=SoftCrossEntropy(),
+        progress=lambda *call: seen.append(call),
+    )
+    assert seen == [("training", i + 1, 8) for i in range(8)]
+    assert student.n_iter_ == 8
+    assert "valid_loss" in student.history_[0]
+
+
+def test_as_good_as_from_memory() -> None:
+    X, Q, _ = problem(600)
+    Xt, _, yt = problem(4000, seed=1)
+    scores: dict[str, list[float]] = {"memory": [], "passes": []}
+    for seed in range(5):
+        options: dict[str, Any] = {"max_iter": 30, "random_state": seed}
+        inside = TorchStudent(**options).fit(X, Q, n_classes=L, criterion=SoftCrossEntropy())
+        # 100 kB: a buffer of about 900 rows' bytes, and a smaller one
+        outside = fit(
+            ArrayTargets(X, Q, block_rows=50), memory=2**14 if seed % 2 else 2**20, **options, lr=1e-3
+        )
+        for name, student in (("memory", inside), ("passes", outside)):
+            scores[name].append(float((student.predict_logits(Xt).argmax(axis=1) == yt).mean()))
+    assert np.mean(scores["passes"]) > np.mean(scores["memory"]) - 0.01
+
+
+def test_same_seed_same_result_for_any_number_of_workers() -> None:
+    X, Q, _ = problem(300)
+    rows = ArrayTargets(X, Q, block_rows=32)
+    logits = [
+        fit(rows, memory=2**13, num_workers=workers, max_iter=2).predict_logits(X) for workers in (0, 0, 2)
+    ]
+    np.testing.assert_array_equal(logits[0], logits[1])
+    np.testing.assert_array_equal(logits[0], logits[2])
+    assert not np.array_equal(
+        logits[0], fit(rows, memory=2**13, random_state=1, max_iter=2).predict_logits(X)
+    )
+
+
+def test_weights_of_rows_count() -> None:
+    X, Q, y = problem(400)
+    wrong = Q.copy()
+    wrong[:200] = np.roll(Q[:200], 1, axis=1)  # these rows lie
+    weights = np.where(np.arange(400) < 200, 0.001, 1.0)
+    rows = ArrayTargets(X, wrong, weights, block_rows=64)
+    student = fit(rows, criterion=SoftCrossEntropy(weighted=True), max_iter=15)
+    assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.9
+    with pytest.raises(InvalidInputError, match="Some blocks have row weights"):
+        _passes.weighted_targets(Q, weights, False)
+
+
+def test_packed_logits_with_abstentions() -> None:
+    X, _, y = problem(400)
+    space = LabelSpace([["0", "1"], ["1", "2"]])
+    first = np.where(y[:, None] == [0, 1], 4.0, 0.0)
+    second = np.where(y[:, None] == [1, 2], 4.0, 0.0)
+    first[y == 2], second[y == 0] = np.nan, np.nan
+    student = fit(
+        ArrayTargets(X, np.hstack([first, second]), block_rows=64),
+        criterion=BACKPROP_LOSSES["ce"](space, temperature=1.0),
+        max_iter=20,
+    )
+    assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.85
+
+
+def test_validation_preprocess_and_precision() -> None:
+    X, Q, y = problem(400)
+    texts = [" ".join(map(str, row)) for row in X]
+
+    def numbers(texts: list[str]) -> Any:
+        return np.array([text.split() for text in texts], dtype=np.float32)
+
+    student = fit(
+        ArrayTargets(texts, Q, block_rows=64),
+        preprocess=numbers,
+        validation=(texts[:50], y[:50]),
+        precision="bfloat16",
+        standardize=True,
+        module=nn.Linear(4, L),
+        max_iter=10,
+    )
+    assert student.history_[-1]["valid_accuracy"] > 0.85
+    assert (student.predict_logits(texts).argmax(axis=1) == y).mean() > 0.85
+
+
+def test_what_is_wrong_with_a_block_is_said() -> None:
+    X, Q, _ = problem(100)
+    X[77, 1] = np.nan
+    with pytest.raises(InvalidInputError, match="not finite in row 77"):
+        fit(ArrayTargets(X, Q, block_rows=32), validation_fraction=0.0, module=nn.Linear(4, L))
+    with pytest.raises(InvalidInputError, match="no rows"):
+        fit(ArrayTargets(X[:0], Q[:0]))
+    rows = ArrayTargets(X[:64], Q[:64], block_rows=32)
+    rows.n_columns = 5
+    with pytest.raises(InvalidInputError, match=r"targets of shape \(32, 3\)"):
+        fit(rows)
+
+
+def test_blocks_without_rows_are_no_problem() -> None:
+    X, Q, y = problem(300)
+
+    class Holes(ArrayTargets):
+        def read(self, block: int) -> Any:
+            if block % 2:
+                return X[:0], Q[:0], None
+            return super().read(block // 2)
+
+    rows = Holes(X, Q, block_rows=50)
+    rows.stretches = [range(6), range(6, 12)]
+    assert (fit(rows, max_iter=10).predict_logits(X).argmax(axis=1) == y).mean() > 0.85
+
+
+def test_an_interrupt_is_raised() -> None:
+    X, Q, _ = problem(300)
+
+    class Stopped(ArrayTargets):
+        def read(self, block: int) -> Any:
+            self.read_so_far += 1
+            if self.read_so_far == 9:
+                raise KeyboardInterrupt
+            return super().read(block)
+
+    rows = Stopped(X, Q, block_rows=50)
+    rows.read_so_far = 0
+    with pytest.raises(KeyboardInterrupt):
+        fit(rows)
+
+
+def test_losses_of_batches_are_forgotten() -> None:
+    X, Q, _ = problem(300)
+    kept: list[int] = []
+
+    class Count(_passes.Callback):  # type: ignore[misc]
+        def on_epoch_end(self, net: Any, **_: Any) -> None:
+            kept.append(sum(len(net.history[i]["batches"]) for i in range(len(net.history))))
+
+    fit(ArrayTargets(X, Q), callbacks=[Count()], patience=None)
+    assert len(kept) == 5
+    assert len(set(kept)) == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="reads the memory from /proc")
+def test_memory_does_not_grow_with_the_rows() -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    class Made(ArrayTargets):
+        """Rows that are made when they are read."""
+
+        def read(self, block: int) -> Any:
+            X, Q, _ = problem(2**14, seed=block)
+            most.append(resident())
+            return np.tile(X, 16), Q, None
+
+    most: list[int] = []
+    X, Q, _ = problem(64)
+    rows = Made(np.tile(X, 16), Q)
+    rows.n_rows, rows.n_bytes, rows.stretches = 2**20, 2**20 * 256, [range(i, i + 1) for i in range(64)]
+    before = resident()
+    fit(rows, memory=2**25, max_iter=1, batch_size=4096)  # a buffer of 8 MB for 256 MB of rows
+    assert max(most) - before < 130e6
