@@ -10,7 +10,7 @@ import numpy as np
 from consilience._optional import is_instance_of, require
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.sources.source import Source, block_rows, bytes_of, cut
+from consilience.sources.source import Source, block_rows, bytes_of, cut, join_rows
 
 
 class RaySource(Source):
@@ -33,19 +33,24 @@ class RaySource(Source):
     ) -> None:
         self._parts, self._texts = list(parts), texts
         self._starts = np.cumsum([0, *counts])
-        self.borders = cut(counts, most)
+        self.borders = cut([int(self._starts[-1])], most)
 
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
         import ray
 
         rows = self.rows_of(block)
-        number = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
-        start = int(self._starts[number])
-        found = take_rows(ray.get(self._parts[number]), slice(rows.start - start, rows.stop - start))
+        # a dataset may have many small parts: a block takes what it needs of each
+        first = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
+        last = int(np.searchsorted(self._starts, rows.stop, side="left"))
+        found = []
+        for number, part in enumerate(ray.get(self._parts[first:last]), start=first):
+            start = int(self._starts[number])
+            found.append(take_rows(part, slice(max(0, rows.start - start), rows.stop - start)))
+        joined = join_rows(found)
         if self._texts:
-            return found.iloc[:, 0].tolist()
-        return found.reset_index(drop=True) if hasattr(found, "iloc") else found
+            return joined.iloc[:, 0].tolist()
+        return joined.reset_index(drop=True) if hasattr(joined, "iloc") else joined
 
 
 def as_ray_source(X: Any) -> Source | None:
@@ -77,11 +82,12 @@ def as_ray_source(X: Any) -> Source | None:
 
 def sent_to_ray(ray: Any, source: Source) -> Source:
     """Return a source that every machine can read: rows that lie in this process go to Ray's memory."""
+    head = source.head  # is sent along, so that no worker reads it again
     if not source.local:
         return source
     parts = [ray.put(block.X) for block in source.blocks()]
     sent = RaySource(parts, np.diff(source.borders).tolist(), max(1, len(source)))
-    sent.borders = source.borders
+    sent.borders, sent.head = source.borders, head
     return sent
 
 

@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import ConsilienceWarning, ScoringError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.sources import Source
+from consilience.sources import Block, Source
 from consilience.sources.ray import sent_to_ray
 from consilience.teachers import Teacher
 from consilience.teachers._base import summary
@@ -32,9 +32,10 @@ from consilience.teachers.scoring.ray_board import Board, View
 from consilience.teachers.scoring.ray_options import RayOptions
 from consilience.teachers.scoring.ray_worker import Answer, Job, Part, Worker, from_table
 from consilience.teachers.scoring.store import ScoreStore, as_store
+from consilience.teachers.scoring.stream import BlockScores, StreamedTeacher, open_streams, score_blocks
 
-BlockScores = tuple[int, NDArray[np.float32]]
-
+START_SECONDS = 60.0
+"""The first worker has at least this long to start: it imports what the teachers need."""
 TRIES = 4
 """How often a block is begun whose workers die. Ray itself would begin it for ever."""
 _POLL = 0.5  # seconds between two looks at the board
@@ -103,27 +104,44 @@ def score_on_ray(
     options, kept = options or RayOptions(), as_store(store)
     if kept is not None:
         kept = ScoreStore(kept.folder.absolute())  # workers start in other folders
-    parts = _parts(teachers, space, options, check_count("batch_size", batch_size))
-    for teacher in teachers:
-        if not teacher.settled and len(source):
-            teacher.settle(source.head)  # once, so that all workers read its scores the same way
+    check_count("batch_size", batch_size)
+    # here, so that all workers read the scores of a teacher in the same way
+    asked = open_streams(teachers, source, batch_size=batch_size, store=None)
+    held = {i: one for i, one in enumerate(asked) if one.by_position}  # outputs that need no worker
+    parts = _parts(space, options, batch_size, held)
+    if not parts or not source.n_blocks:
+        yield from score_blocks(teachers, space, source, progress=progress)
+        return
     with connected(options.address) as ray, _quiet():
         run = _Run(ray, teachers, space, sent_to_ray(ray, source), parts, kept, options)
         try:
-            yield from _in_turn(run, source, len(teachers), progress)
+            for number, logits in _in_turn(run, source, len(teachers), progress):
+                yield number, _filled(logits, Block(number, source.rows_of(number), None), held, space)
         finally:
             run.stop()
 
 
-def _parts(
-    teachers: Sequence[Teacher], space: LabelSpace, options: RayOptions, batch_size: int
-) -> list[Part]:
+def _filled(
+    logits: NDArray[np.float32], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
+) -> NDArray[np.float32]:
+    """Add the outputs that this process holds to those of the workers."""
+    if not held:
+        return logits
+    packed = logits.copy()
+    for i, one in held.items():
+        packed[:, space.block(i)] = one.score(block._replace(X=np.empty((len(logits), 1))), None)
+    return packed
+
+
+def _parts(space: LabelSpace, options: RayOptions, batch_size: int, held: Container[int]) -> list[Part]:
     """Group teachers that need the same resources: their rows are read once."""
     names = list(space.names)
     for name in options.teachers:
         check_choice("engine_options['teachers']", name, names)
     groups: dict[tuple[float, float], list[int]] = {}
     for i, name in enumerate(names):
+        if i in held:
+            continue
         wanted = options.teachers.get(name, {})
         key = float(wanted.get("num_cpus", 1)), float(wanted.get("num_gpus", 0))
         groups.setdefault(key, []).append(i)
@@ -158,12 +176,14 @@ class _Run:
     ) -> None:
         self._ray, self._parts, self._timeout = ray, parts, options.timeout
         self._view, self._moved, self._finished = View(), time.monotonic(), list[int]()
+        self._over, self._hangs = Switch(), False
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=True
         )
         self._board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
         blocks = ray.data.from_items(list(range(source.n_blocks)), override_num_blocks=source.n_blocks)
         blocks.context.enable_progress_bars = False
+        blocks.context.custom_execution_callback_classes = [_stopper(self._over)]
         self._kept = [ray.put(source)]  # Ray deletes what nobody refers to
         for part, (first, most) in zip(parts, _pool_sizes(ray, parts, source.n_blocks, options), strict=True):
             chosen = [teachers[i] for i in part.places]
@@ -184,15 +204,12 @@ class _Run:
                 num_gpus=part.num_gpus,
             )
         self._results: queue.Queue[Answer | BaseException | None] = queue.Queue()
-        self._over = threading.Event()
         self._thread = threading.Thread(target=self._collect, args=(blocks,), daemon=True)
         self._thread.start()
 
     def _collect(self, blocks: Any) -> None:
         try:
             for table in blocks.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                if self._over.is_set():
-                    return
                 self._results.put(from_table(table))
             self._results.put(None)
         except BaseException as error:
@@ -232,7 +249,8 @@ class _Run:
                 f"end its process there, or lack memory. {_KEPT}"
             )
         still = time.monotonic() - self._moved
-        if still > self._timeout:
+        if still > (self._timeout if self._view.n_workers else max(self._timeout, START_SECONDS)):
+            self._hangs = True
             raise ScoringError(
                 f"Scoring on Ray has not moved for {still:.0f} seconds (timeout {self._timeout:g}): "
                 f"{self._awaited()}. {_KEPT}"
@@ -255,18 +273,44 @@ class _Run:
 
     def stop(self) -> None:
         """End what still runs."""
-        self._over.set()
-        self._thread.join(timeout=4 * _POLL)  # enough if blocks are quick; then Ray ends in order
-        if self._thread.is_alive():
-            ray = self._ray
+        ray = self._ray
+        self._over.event.set()
+        self._thread.join(timeout=20 * _POLL)
+        if self._hangs or self._thread.is_alive():  # Ray Data would wait for its workers
             with suppress(ray.exceptions.RayError):
                 for worker in ray.get(self._board.workers.remote(), timeout=10 * _POLL):
                     with suppress(ray.exceptions.RayError):
                         ray.kill(worker)
-            self._thread.join(timeout=20 * _POLL)
-        with suppress(self._ray.exceptions.RayError):
-            self._ray.kill(self._board)
+        with suppress(ray.exceptions.RayError):
+            ray.kill(self._board)
         self._kept.clear()
+
+
+class Switch:
+    """A flag of this process. What is sent to another process is a switch that nobody sets."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+
+    def __reduce__(self) -> tuple[type[Switch], tuple[()]]:
+        return Switch, ()
+
+
+def _stopper(switch: Switch) -> type:
+    """Return a class for Ray Data that ends an execution in order, from inside, when the switch is set."""
+
+    class Stopper:
+        def before_execution_starts(self, executor: Any) -> None: ...
+
+        def on_execution_step(self, executor: Any) -> None:
+            if switch.event.is_set():
+                raise InterruptedError("the run was stopped")
+
+        def after_execution_succeeds(self, executor: Any) -> None: ...
+
+        def after_execution_fails(self, executor: Any, error: Exception) -> None: ...
+
+    return Stopper
 
 
 _KEPT = "Blocks that are done are in the store, if one was given: the same call goes on from there."
@@ -329,7 +373,7 @@ def _pool_sizes(ray: Any, parts: Sequence[Part], n_blocks: int, options: RayOpti
     sizes = []
     for part in parts:
         most = min(_room(part, every), n_blocks)
-        if options.workers is not None and options.workers > most and most < n_blocks:
+        if options.workers is not None and options.workers > most and 0 < most < n_blocks:
             warnings.warn(
                 ConsilienceWarning(f"There is room for {most} of {options.workers} workers: {_offer(ray)}."),
                 stacklevel=6,

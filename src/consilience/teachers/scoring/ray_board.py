@@ -66,6 +66,7 @@ class Board:
 
     def begin(self, worker: str, block: int, stage: int) -> None:
         """Note that a worker begins a block: the second time only if a worker was lost at it."""
+        self._reports += 1
         lost = [at[2] for at in self._at.values() if at[:2] == (block, stage)]
         self._begun.setdefault((block, stage), []).append(lost[0] if lost else "")
         self._at = {key: at for key, at in self._at.items() if key != worker and at[:2] != (block, stage)}

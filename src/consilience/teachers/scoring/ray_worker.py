@@ -19,8 +19,9 @@ from consilience.exceptions import ConsilienceError, ScoringError, TeacherError
 from consilience.sources import Block, Source
 from consilience.teachers import Teacher
 from consilience.teachers._base import summary
-from consilience.teachers.scoring.engine import observe
+from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.store import ScoreStore
+from consilience.teachers.scoring.stream import StreamedTeacher
 
 REPORT_SECONDS = 0.2
 """A worker reports its progress at most this often."""
@@ -128,7 +129,7 @@ class Worker:
 
         self._job, self._refs, self._board = job, (source, teachers), board
         self._source: Source | None = None
-        self._teachers: Sequence[Teacher] = []
+        self._asked: list[StreamedTeacher] = []
         context = ray.get_runtime_context()
         self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
         self._id = context.get_actor_id()  # stays when Ray starts it again
@@ -143,51 +144,60 @@ class Worker:
         return as_table(answer)
 
     def _score(self, answer: Answer) -> None:
-        report = self._reporter(answer.number)
         self._board.begin.remote(self._id, answer.number, self._job.part.places[0])
         try:
-            source, teachers = self._fetched()
+            source = self._fetched()
             block = Block(answer.number, source.rows_of(answer.number), _own(source.read(answer.number)))
-            self._ask(answer, block, teachers, report)
+            answer.logits = self._ask(answer, block)
         except ConsilienceError as error:
-            answer.error = error
+            answer.error, answer.logits = error, None
         except Exception as error:  # a file that is not on this machine, a module that is not installed, ...
+            answer.logits = None
             answer.error = ScoringError(
                 f"Block {answer.number} of X cannot be scored by {self._name}: {summary(error)}. Files and "
                 "modules must be there on every machine of the cluster."
             )
-        if answer.error is not None:
-            answer.logits = None
 
-    def _ask(self, answer: Answer, block: Block, teachers: Sequence[Teacher], report: Progress) -> None:
-        part, job = self._job.part, self._job
-        rows = block.rows.stop - block.rows.start
-        logits = np.full((rows, job.n_columns), np.nan, np.float32)
+    def _ask(self, answer: Answer, block: Block) -> NDArray[np.float32]:
+        part, report = self._job.part, self._reporter(answer.number)
+        rows, start = block.rows.stop - block.rows.start, 0
+        digests = row_digests(block.X) if any(one.stores for one in self._asked) else None
+        logits = np.full((rows, self._job.n_columns), np.nan, np.float32)
         if answer.logits is not None:
             logits[:] = answer.logits
-        start = 0
-        for i, (teacher, size) in enumerate(zip(teachers, part.batch_sizes, strict=True)):
-            columns = part.columns[start : start + len(teacher.classes)]
+        for i, one in enumerate(self._asked):
+            columns = part.columns[start : start + len(one.teacher.classes)]
             start += len(columns)
-            step = _step(report, teacher.name, i * rows)
+            step = _step(report, one.teacher.name, i * rows, rows)
             step("", 0, rows)
-            try:
-                logits[:, columns] = score_block(
-                    teacher, block, store=job.store, batch_size=size, progress=step
-                )
-            except TeacherError as error:
-                raise error.at(part.places[i], job.n_teachers) from error.__cause__
-        report("", len(teachers) * rows, rows)
-        answer.logits = logits
+            with self._named(i):
+                logits[:, columns] = one.score(block, digests, step)
+        report("", len(self._asked) * rows, rows)
+        return logits
 
-    def _fetched(self) -> tuple[Source, Sequence[Teacher]]:
+    def _fetched(self) -> Source:
+        """Return the source; with the first block, fetch it and the teachers."""
         import ray
 
         if self._source is None:
-            source, teachers = (ray.get(ref) for ref in self._refs)
-            self._teachers = pickle.loads(teachers)  # noqa: S301  (the user's own, pickled by the driver)
+            source, sent = (ray.get(ref) for ref in self._refs)
+            teachers: Sequence[Teacher] = pickle.loads(sent)  # noqa: S301  (the user's own, from the driver)
+            self._asked = []
+            for i, (teacher, size) in enumerate(zip(teachers, self._job.part.batch_sizes, strict=True)):
+                with self._named(i):
+                    self._asked.append(
+                        StreamedTeacher(teacher, source, batch_size=size, store=self._job.store)
+                    )
             self._source = source
-        return self._source, self._teachers
+        return self._source
+
+    @contextmanager
+    def _named(self, i: int) -> Iterator[None]:
+        """Say which of all teachers an error is about."""
+        try:
+            yield
+        except TeacherError as error:
+            raise error.at(self._job.part.places[i], self._job.n_teachers) from error.__cause__
 
     def _reporter(self, number: int) -> Progress:
         """Return a function that tells the board how far this block is."""
@@ -204,25 +214,11 @@ class Worker:
         return report
 
 
-def score_block(
-    teacher: Teacher, block: Block, *, store: ScoreStore | None, batch_size: int, progress: Progress
-) -> NDArray[np.float64]:
-    """Return the logits (b, k) of one teacher on one block; an error names rows as X counts them."""
-    try:
-        return observe(
-            teacher, block.X, batch_size=batch_size, store=store, embeddings=False, progress=progress
-        ).logits
-    except TeacherError as error:
-        if error.row is None:
-            raise
-        raise error.changed(row=error.row + block.rows.start) from error.__cause__
-
-
-def _step(report: Progress, name: str, before: int) -> Progress:
+def _step(report: Progress, name: str, before: int, rows: int) -> Progress:
     """Return the progress of one teacher of a block, under its name and after the rows of those before."""
 
     def step(task: str, done: int, total: int) -> None:
-        report(name, before + done, total)
+        report(name, before + done * rows // max(1, total), rows)
 
     return step
 
