@@ -12,9 +12,12 @@ from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import as_teacher
 from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.store import ScoreStore
+from consilience.teachers.scoring.store import BLOCK_ROWS, ScoreStore, Segment
+from consilience.teachers.scoring.store.index import in_order
 
 COLUMNS, CLASSES = 64, 10
+STREAMED = 150  # classes of a stream
+SHIFT = 100  # rows by which blocks are moved, so that none is found as a whole
 
 
 def store(options: Options) -> Iterator[Result]:
@@ -45,4 +48,56 @@ def store(options: Options) -> Iterator[Result]:
     yield Result("scores to disk", rows / written, "rows/s", ours=written, sizes=sizes)
 
 
-MEASURES: dict[str, Callable[[Options], Iterator[Result]]] = {"store": store}
+def blocks(options: Options) -> Iterator[Result]:
+    """Write a stream of blocks and read it again: in order, and in other blocks. Row hashes are given."""
+    rows = 500_000 if options.quick else 5_000_000
+    random = np.random.default_rng(options.seed)
+    digests = random.integers(0, 2**64, size=(rows, 2), dtype=np.uint64)
+    logits = random.normal(size=(BLOCK_ROWS, STREAMED)).astype(np.float32)
+    sizes = {"rows": rows, "classes": STREAMED, "block": BLOCK_ROWS}
+
+    def write() -> None:
+        kept = ScoreStore(folder)
+        kept.clear()
+        shelf = kept.shelf("speed", STREAMED)
+        for part in _blocks(digests):
+            shelf.merge(Segment(part, logits[: len(part)], None, rounded=False), embeddings=False)
+
+    def read() -> None:
+        shelf = ScoreStore(folder).shelf("speed", STREAMED)
+        for part in _blocks(digests):
+            found = shelf.block(part, dtype=np.float32)
+            assert found is not None
+
+    def look_up() -> None:
+        shelf, count = ScoreStore(folder).shelf("speed", STREAMED), 0
+        for part in _blocks(digests[SHIFT:]):
+            assert shelf.block(part, dtype=np.float32) is None
+            for places, _ in shelf.find(in_order(part), embeddings=False, dtype=np.float32):
+                count += len(places)
+        assert count == rows - SHIFT
+
+    with tempfile.TemporaryDirectory() as above:
+        folder = f"{above}/kept"
+        written = best_of(min(options.repeats, 2), write)
+        ordered = best_of(options.repeats, read)
+        shifted = best_of(1, look_up)
+    note = "float32, checksums verified, from the page cache"
+    yield Result(
+        "blocks of a stream from disk", rows / ordered, "rows/s", 1_000_000, ours=ordered, note=note,
+        sizes=sizes,
+    )  # fmt: skip
+    note = "not synced: a kill loses nothing, and damage by a power cut is found out"
+    yield Result(
+        "blocks of a stream to disk", rows / written, "rows/s", 500_000, ours=written, note=note, sizes=sizes
+    )
+    note = f"blocks that begin {SHIFT} rows later than the stored ones, so each is in two files"
+    yield Result("other blocks from disk", rows / shifted, "rows/s", ours=shifted, note=note, sizes=sizes)
+
+
+def _blocks(digests: Any) -> Iterator[Any]:
+    for start in range(0, len(digests), BLOCK_ROWS):
+        yield digests[start : start + BLOCK_ROWS]
+
+
+MEASURES: dict[str, Callable[[Options], Iterator[Result]]] = {"store": store, "blocks": blocks}

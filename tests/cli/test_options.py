@@ -46,6 +46,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
             "--method ce --max-iter 9": ("max_iter", 9),
             "--aliases aliases.json": ("aliases", {"a": "b"}),
             "--cache kept": ("cache", Path("kept")),
+            "--cache kept --cache-limit 2GB": ("cache_limit", "2GB"),
             "--quiet": ("progress", silent),
         },
     ),
@@ -63,6 +64,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
             "--batch-size 7": ("batch_size", 7),
             "--seed 5": ("random_state", 5),
             "--cache kept": ("cache", Path("kept")),
+            "--cache kept --cache-limit 2GB": ("cache_limit", "2GB"),
             "--quiet": ("progress", silent),
         },
     ),
@@ -76,6 +78,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
             "--bootstrap 7": ("n_bootstrap", 7),
             "--seed 5": ("random_state", 5),
             "--cache kept": ("cache", Path("kept")),
+            "--cache kept --cache-limit 2GB": ("cache_limit", "2GB"),
             "--quiet": ("progress", silent),
         },
     ),
@@ -193,13 +196,16 @@ def test_without_options_a_command_does_what_the_library_does(
 
 
 BAD_VALUES = {
-    "unify": ["--student tree", "--balance maybe", "--method mfp", "--train never", "--temperature 0",
+    "unify": ["--cache-limit 2GB", "--cache kept --cache-limit much",
+              "--student tree", "--balance maybe", "--method mfp", "--train never", "--temperature 0",
               "--batch-size 0", "--seed -1", "--method ce --tol 0", "--method ce --max-iter 0",
               "--soft-labels u.npz", "--test-data X.npy", "--test-labels y.npy", "--report r.pdf",
               "--report no/r.html"],
-    "distil": ["--student tree", "--loss sink", "--cost dear", "--seed -1", "--out s.pkl", "--compare",
+    "distil": ["--cache-limit 2GB", "--cache kept --cache-limit much",
+              "--student tree", "--loss sink", "--cost dear", "--seed -1", "--out s.pkl", "--compare",
                "--test-data X.npy", "--test-labels y.npy"],
-    "rank": ["--csv r.txt", "--seed -1", "--report r.htm"],
+    "rank": ["--cache-limit 2GB", "--cache kept --cache-limit much",
+              "--csv r.txt", "--seed -1", "--report r.htm"],
     "cluster": ["--out c.txt", "--seed -1", "--jobs 0", "--report r"],
     "demo": ["--seed -1", "--plot p.gif", "--save m.pkl"],
 }  # fmt: skip

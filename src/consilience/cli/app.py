@@ -140,6 +140,12 @@ Cache = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder that stores the teachers' outputs, so no teacher runs twice."),
 ]
+CacheLimit = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE", help="Most bytes of --cache, such as 20GB: what was not used for longest is deleted."
+    ),
+]
 Student = Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")]
 BatchSize = Annotated[int, typer.Option(help="Rows per call of a teacher.")]
 Seed = Annotated[int, typer.Option(help="Makes the run reproducible.")]
@@ -207,6 +213,13 @@ def measured(view: Mapping[str, Any]) -> dict[str, Any] | None:
     if view["accuracy"] is None:
         return None
     return {"accuracy": view["accuracy"], "n_rows": view["n_test"]}
+
+
+def check_cache(folder: Path | None, limit: str | None) -> None:
+    """Raise if there can be no cache there, or the limit is none."""
+    from consilience.teachers.scoring.store import as_store
+
+    as_store(folder, limit)
 
 
 def check_report(path: Path | None) -> None:

@@ -120,6 +120,8 @@ class CrossTaskDistiller(StudentClassifier):
         For scikit-learn students: classes of a row that are less probable than this are left out.
     cache : path or ScoreStore, optional
         A folder that keeps what teachers say; see `consilience.teachers.scoring.store`.
+    cache_limit : float or str, optional
+        Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     batch_size : int
         Rows per call of a teacher.
     progress : callable, optional
@@ -184,6 +186,7 @@ class CrossTaskDistiller(StudentClassifier):
         sharpness: float = 1.0,
         threshold: float = 0.01,
         cache: Any = None,
+        cache_limit: float | str | None = None,
         batch_size: int = 4096,
         progress: Progress | None = None,
         random_state: Any = None,
@@ -203,6 +206,7 @@ class CrossTaskDistiller(StudentClassifier):
         self.sharpness = sharpness
         self.threshold = threshold
         self.cache = cache
+        self.cache_limit = cache_limit
         self.batch_size = batch_size
         self.progress = progress
         self.random_state = random_state
@@ -330,7 +334,7 @@ class CrossTaskDistiller(StudentClassifier):
         choices: tuple[Sequence[float], float],
     ) -> list[Examined]:
         """Ask every teacher once, make its costs, and check it."""
-        store = as_store(self.cache)
+        store = as_store(self.cache, self.cache_limit)
         costs = _cost_per_teacher(self.cost, len(teachers))
         seed = int(as_random_state(self.random_state).randint(2**31 - 1))
         checks = self._chooses_weights or self.check is True

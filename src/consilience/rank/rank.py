@@ -105,6 +105,7 @@ def rank_teachers(
     n_bootstrap: int = 200,
     confidence: float = 0.95,
     cache: ScoreStore | str | os.PathLike[str] | None = None,
+    cache_limit: float | str | None = None,
     batch_size: int = 4096,
     progress: Progress = silent,
     random_state: int | None = None,
@@ -163,6 +164,8 @@ def rank_teachers(
         Of the intervals.
     cache : folder or ScoreStore, optional
         Keeps what teachers say, so that no teacher runs twice on the same rows.
+    cache_limit : float or str, optional
+        Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     batch_size : int
         Rows per call of a teacher.
     progress : callable
@@ -214,7 +217,7 @@ def rank_teachers(
         {name: as_metric(one, settings) for name, one in zip(names, chosen, strict=True)},
         settings,
         once,
-        as_store(cache),
+        as_store(cache, cache_limit),
         check_count("batch_size", batch_size),
         X,
         found.known,

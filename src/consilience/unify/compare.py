@@ -234,6 +234,7 @@ def _model(unified: Unifier, student: Any, chosen: Settings) -> Unifier:
         disconnected="ignore",
         progress=None,
         cache=None,
+        cache_limit=None,
         **chosen,
     )
     if method_name(chosen["method"]) != method_name(unified.method):

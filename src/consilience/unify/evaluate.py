@@ -32,6 +32,7 @@ from consilience.students.classifier import SoftLabelClassifier
 from consilience.students.truth import read_truth
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
+from consilience.teachers.scoring.store import as_store
 from consilience.unify.evaluation import ClassScores, Compared, Evaluation
 from consilience.unify.metrics import (
     Answers,
@@ -98,7 +99,8 @@ def evaluate_unifier(
     if packed is not None and not known.all():
         packed = packed[known]
     elif packed is None and teachers:
-        packed = ask(unified.teachers_, space, X, known, unified.batch_size, unified.cache, progress, remarks)
+        cache = as_store(unified.cache, unified.cache_limit)
+        packed = ask(unified.teachers_, space, X, known, unified.batch_size, cache, progress, remarks)
     X = X if known.all() else take_rows(X, known)
     proba = unified.predict_proba(X)
     alone = None

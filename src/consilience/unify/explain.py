@@ -14,6 +14,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
+from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import divide_by_temperatures
 from consilience.unify.evaluate import ask
 from consilience.unify.explanation import ClassPair, Disagreement, Disagreements, Explanation, Said
@@ -76,7 +77,7 @@ def _ask(unified: Unifier, X: Any, logits: ArrayLike | None, remarks: list[str])
     space = unified.label_space_
     if logits is None:
         known = np.ones(n_rows(X), dtype=bool)
-        cache, progress = unified.cache, unified.progress or silent
+        cache, progress = as_store(unified.cache, unified.cache_limit), unified.progress or silent
         packed = ask(unified.teachers_, space, X, known, unified.batch_size, cache, progress, remarks)
     else:
         packed = check_packed_logits(logits, space, n_rows(X))

@@ -22,6 +22,7 @@ from consilience.report.page import check_report, write_page
 from consilience.report.tables import setting
 from consilience.students.estimator import student_name
 from consilience.students.truth import read_truth
+from consilience.teachers.scoring.store import as_store
 from consilience.unify.calibration import divide_by_temperatures
 from consilience.unify.evaluate import LabelsOnly, ask, evaluate_unifier
 from consilience.unify.evaluation_page import evaluation_sections
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 # what a page does not tell: teachers have their own table, a cache is a place on your disk
-_UNTOLD = ("teachers", "student", "aliases", "progress", "cache")
+_UNTOLD = ("teachers", "student", "aliases", "progress", "cache", "cache_limit")
 
 
 class Basis(NamedTuple):
@@ -128,7 +129,7 @@ def _asked(unified: Unifier, X: Any, logits: ArrayLike | None) -> Basis:
             X,
             every,
             unified.batch_size,
-            unified.cache,
+            as_store(unified.cache, unified.cache_limit),
             unified.progress or silent,
             told,
         )

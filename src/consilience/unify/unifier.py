@@ -121,6 +121,8 @@ class Unifier(Inspection, StudentClassifier):
     cache : path or ScoreStore, optional
         A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no teacher
         again, and a fit that was stopped continues where it was; see docs/centres.md.
+    cache_limit : float or str, optional
+        Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     batch_size : int
         Rows per call of a teacher.
     progress : callable, optional
@@ -194,6 +196,7 @@ class Unifier(Inspection, StudentClassifier):
         smoothing: float = 0.001,
         threshold: float = 0.01,
         cache: Any = None,
+        cache_limit: float | str | None = None,
         batch_size: int = 4096,
         progress: Progress | None = None,
         random_state: Any = None,
@@ -216,6 +219,7 @@ class Unifier(Inspection, StudentClassifier):
         self.smoothing = smoothing
         self.threshold = threshold
         self.cache = cache
+        self.cache_limit = cache_limit
         self.batch_size = batch_size
         self.progress = progress
         self.random_state = random_state
@@ -353,7 +357,7 @@ class Unifier(Inspection, StudentClassifier):
             space,
             X,
             batch_size=self.batch_size,
-            store=as_store(self.cache),
+            store=as_store(self.cache, self.cache_limit),
             progress=self.progress or silent,
         )
 

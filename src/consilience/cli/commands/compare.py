@@ -12,12 +12,14 @@ from consilience.cli.app import (
     Aliases,
     BatchSize,
     Cache,
+    CacheLimit,
     Classes,
     Json,
     Quiet,
     Seed,
     Teachers,
     app,
+    check_cache,
     open_teachers,
     read_data,
 )
@@ -46,6 +48,7 @@ def compare(
     classes: Classes = None,
     aliases: Aliases = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     as_json: Json = False,
@@ -70,6 +73,7 @@ def compare(
         check_choice("method", name, METHOD_NAMES)
     check_count("rows", rows, at_least=4)
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     teachers = open_teachers(teacher, classes)
     X = read_data(data, teachers)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
@@ -78,6 +82,7 @@ def compare(
             teachers,
             aliases=readers.read_aliases(aliases),
             cache=cache,
+            cache_limit=cache_limit,
             batch_size=batch_size,
             disconnected="ignore",  # the table says what this means
             progress=progress,

@@ -13,6 +13,7 @@ from consilience.cli.app import (
     STUDENTS,
     BatchSize,
     Cache,
+    CacheLimit,
     Classes,
     Json,
     Quiet,
@@ -21,6 +22,7 @@ from consilience.cli.app import (
     TestData,
     TestLabels,
     app,
+    check_cache,
     check_test_options,
     fit_on,
     kind,
@@ -79,6 +81,7 @@ def distil(
     ] = False,
     classes: Classes = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     test_data: TestData = None,
@@ -104,6 +107,7 @@ def distil(
     check_choice("loss", loss, LOSSES)
     check_choice("cost", cost, ("embedding", "constant", "random"))
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     files = teacher or []
     readers.check_target(out, (".onnx",), "--out", [data, labels, test_data, test_labels], files)
     weight = _number(teacher_weight)
@@ -127,6 +131,7 @@ def distil(
             cost=cost,
             check="auto" if check else False,
             cache=cache,
+            cache_limit=cache_limit,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,

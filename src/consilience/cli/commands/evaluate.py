@@ -13,6 +13,7 @@ from consilience.cli.app import (
     Aliases,
     BatchSize,
     Cache,
+    CacheLimit,
     Classes,
     Json,
     Quiet,
@@ -56,6 +57,7 @@ def evaluate(
     classes: Classes = None,
     aliases: Aliases = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     report: Report = None,
@@ -75,12 +77,14 @@ def evaluate(
     from consilience.files import readers
     from consilience.files.streams import read_texts_or_rows
     from consilience.teachers.given import column_kinds
+    from consilience.teachers.scoring.store import as_store
     from consilience.unify.evaluate import evaluate_model
 
     if student is not None:
         check_choice("student", student, STUDENTS)
     check_count("seed", seed, at_least=0)
     check_report(report)
+    store = as_store(cache, cache_limit)
     opened = open_teachers([model, *(teacher or [])], classes)
     X = read_texts_or_rows(data, "--data", column_kinds(opened))
     y = readers.read_labels(labels, len(X), "--labels")
@@ -97,7 +101,7 @@ def evaluate(
             confidence=confidence,
             n_bins=bins,
             batch_size=batch_size,
-            cache=cache,
+            cache=store,
             progress=progress,
             random_state=seed,
             where="--labels",

@@ -12,6 +12,7 @@ import typer
 from consilience.cli.app import (
     Aliases,
     Cache,
+    CacheLimit,
     Classes,
     Json,
     Quiet,
@@ -49,6 +50,7 @@ def inspect(
         typer.Option(metavar="FILE.json", help="Write the suggested aliases here, for unify --aliases."),
     ] = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -63,6 +65,7 @@ def inspect(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.labels import LabelSpace
+    from consilience.teachers.scoring.store import as_store
     from consilience.unify.alias_warnings import warn_of_unused
     from consilience.unify.aliases import suggest_aliases
 
@@ -70,6 +73,7 @@ def inspect(
         raise InvalidInputError("--suggest and --data go together: give both, or neither.")
     if not suggest and (out is not None or cache is not None):
         raise InvalidInputError("--out and --cache are for --suggest. Give --suggest and --data, too.")
+    store = as_store(cache, cache_limit)
     readers.check_target(out, (".json",), "--out", [data, aliases], files)
     given = readers.read_aliases(aliases)
     teachers = open_teachers(files, classes)
@@ -88,7 +92,7 @@ def inspect(
     else:
         X = read_data(data, teachers)
         with console.progress_bars(quiet=quiet) as progress:
-            found = suggest_aliases(teachers, X, aliases=given, cache=cache, progress=progress)
+            found = suggest_aliases(teachers, X, aliases=given, cache=store, progress=progress)
         view |= {"suggestions": found.to_dict(), "out": text(out)}
         if out is not None:
             readers.write_aliases(out, found.aliases)

@@ -11,12 +11,14 @@ import typer
 
 from consilience.cli.app import (
     Cache,
+    CacheLimit,
     Classes,
     Json,
     Quiet,
     Report,
     Teachers,
     app,
+    check_cache,
     check_report,
     open_teachers,
     read_data,
@@ -67,6 +69,7 @@ def rank(
     ] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the ranking to a .csv file.")
     ] = None,
@@ -92,6 +95,7 @@ def rank(
     readers.check_target(csv_file, (".csv",), "--csv", [data, labels], teacher)
     check_report(report)
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     sources = _sources(teacher, classes, embed)
     X = read_data(data, list(sources.values()))
     y = readers.read_labels(labels, len(X), "--labels")
@@ -106,6 +110,7 @@ def rank(
             temperature=temperature,
             n_bootstrap=bootstrap,
             cache=cache,
+            cache_limit=cache_limit,
             random_state=seed,
             progress=progress,
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from consilience.cli.app import BatchSize, Cache, Classes, Json, Quiet, app, open_teachers
+from consilience.cli.app import BatchSize, Cache, CacheLimit, Classes, Json, Quiet, app, open_teachers
 
 
 @app.command()
@@ -28,6 +28,7 @@ def score(
     ],
     classes: Classes = None,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -44,13 +45,15 @@ def score(
     from consilience.files import readers
     from consilience.files.streams import read_texts_or_rows
     from consilience.teachers.scoring.files import SCORES, write_scores
+    from consilience.teachers.scoring.store import as_store
 
     check_count("batch_size", batch_size)
+    store = as_store(cache, cache_limit)
     readers.check_target(out, SCORES, "--out", [data], [teacher])
     (opened,) = open_teachers([teacher], classes)
     X = read_texts_or_rows(data, "--data", opened.column_kinds)
     with console.progress_bars(quiet=quiet) as progress:
-        found = write_scores(out, opened, X, batch_size=batch_size, store=cache, progress=progress)
+        found = write_scores(out, opened, X, batch_size=batch_size, store=store, progress=progress)
     view = {
         "teacher": str(teacher),
         "data": str(data),

@@ -13,6 +13,7 @@ from consilience.cli.app import (
     Aliases,
     BatchSize,
     Cache,
+    CacheLimit,
     Classes,
     Json,
     Quiet,
@@ -23,6 +24,7 @@ from consilience.cli.app import (
     TestData,
     TestLabels,
     app,
+    check_cache,
     check_report,
     check_test_options,
     fit_on,
@@ -94,6 +96,7 @@ def unify(
         float, typer.Option(help="scikit-learn students ignore soft labels below this.")
     ] = 0.01,
     cache: Cache = None,
+    cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     test_data: TestData = None,
@@ -126,6 +129,7 @@ def unify(
     check_options(method, heat, tol, max_iter, off_set)  # type: ignore[arg-type]
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
+    check_cache(cache, cache_limit)
     _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
     readers.check_target(out, (".onnx",), "--out", inputs, teacher)
@@ -161,6 +165,7 @@ def unify(
             aliases=other_names,
             threshold=threshold,
             cache=cache,
+            cache_limit=cache_limit,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,
