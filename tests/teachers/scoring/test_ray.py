@@ -14,7 +14,14 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, TeacherError, as_teacher
+from consilience import (
+    ConsilienceWarning,
+    InvalidInputError,
+    LabelSpace,
+    MissingDependencyError,
+    TeacherError,
+    as_teacher,
+)
 from consilience.exceptions import ScoringError
 from consilience.sources import ArraySource, as_source, source
 from consilience.teachers import Teacher
@@ -106,8 +113,9 @@ def test_outputs_that_are_given_need_no_worker() -> None:
 
 
 @pytest.mark.parametrize("kind", [".npy", ".parquet"])
-def test_workers_read_files_themselves(kind: str, tmp_path: Path) -> None:
-    path = tmp_path / f"rows{kind}"
+def test_workers_read_files_themselves(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path(f"rows{kind}")
     asked = teachers()[:2]
     if kind == ".npy":
         np.save(path, X)
@@ -136,7 +144,7 @@ def test_a_ray_dataset(kind: str) -> None:
         want = X[:, [0, 3]].astype(np.float32)
     else:
         texts = [f"text {i}" for i in range(300)]
-        data = ray.data.from_items([{"words": text} for text in texts])
+        data = ray.data.from_items([{"words": text} for text in texts], override_num_blocks=7)
         asked = [as_teacher(numbers_of, ["a", "b"], output="logits")]
         want = numbers_of(texts).astype(np.float32)
     rows = as_source(data.map_batches(lambda batch: batch))
@@ -283,6 +291,25 @@ def test_what_cannot_be_sent() -> None:
 
     with pytest.raises(TeacherError, match=r"'function' cannot be sent to the workers of Ray"):
         on_ray([function(locked)])
+
+
+def test_without_a_cluster_or_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+    def unreachable(**options: Any) -> None:
+        assert options["address"] == "192.0.2.1:6379"
+        raise ConnectionError("nobody there")
+
+    monkeypatch.setattr(ray, "init", unreachable)
+    with pytest.raises(ScoringError, match=r"at '192\.0\.2\.1:6379': ConnectionError: nobody there"):
+        on_ray(teachers(), options={"address": "192.0.2.1:6379"})
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        MissingDependencyError, match=r"Scoring on Ray needs ray: pip install 'consilience\[ray\]'"
+    ):
+        on_ray(teachers())
 
 
 def test_a_file_that_workers_do_not_have(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ as one machine would, and sends the logits back. So blocks, batches and stored o
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -188,7 +189,7 @@ class _Run:
         for part, (first, most) in zip(parts, _pool_sizes(ray, parts, source.n_blocks, options), strict=True):
             chosen = [teachers[i] for i in part.places]
             self._kept.append(ray.put(_pickled(ray, chosen)))
-            job = Job(part, len(teachers), space.n_columns, store, part is parts[0])
+            job = Job(part, len(teachers), space.n_columns, store, part is parts[0], os.getcwd())
             blocks = blocks.map_batches(
                 Worker,
                 fn_constructor_args=(job, self._kept[0], self._kept[-1], self._board),
@@ -264,7 +265,7 @@ class _Run:
             return f"{busy}, in {at.worker}{others}"
         if not self._view.n_workers:
             needs = "; ".join(_needs(part) for part in self._parts)
-            return f"no worker could be started (each needs {needs}); {_offer(self._ray)}"
+            return f"no worker could be started (each needs {needs}); {offer(self._ray)}"
         return f"{self._view.n_workers} workers have started, and none of them is at work"
 
     def _last_seen(self) -> str:
@@ -364,7 +365,7 @@ def _pool_sizes(ray: Any, parts: Sequence[Part], n_blocks: int, options: RayOpti
         if needed > every.get(_RESOURCE[kind], 0):
             warnings.warn(
                 ConsilienceWarning(
-                    f"Scoring needs {needed:g} {_RESOURCE[kind]} at once, and {_offer(ray)}. It waits for "
+                    f"Scoring needs {needed:g} {_RESOURCE[kind]} at once, and {offer(ray)}. It waits for "
                     f"more machines, up to {options.timeout:g} seconds. Lower {kind} of the teachers, or add "
                     "machines."
                 ),
@@ -375,7 +376,7 @@ def _pool_sizes(ray: Any, parts: Sequence[Part], n_blocks: int, options: RayOpti
         most = min(_room(part, every), n_blocks)
         if options.workers is not None and options.workers > most and 0 < most < n_blocks:
             warnings.warn(
-                ConsilienceWarning(f"There is room for {most} of {options.workers} workers: {_offer(ray)}."),
+                ConsilienceWarning(f"There is room for {most} of {options.workers} workers: {offer(ray)}."),
                 stacklevel=6,
             )
         most = max(1, min(most, options.workers or most))
@@ -400,7 +401,8 @@ def _needs(part: Part) -> str:
     return f"{part.num_cpus:g} CPU" + (f" and {part.num_gpus:g} GPU" if part.num_gpus else "")
 
 
-def _offer(ray: Any) -> str:
+def offer(ray: Any) -> str:
+    """Say what a cluster has."""
     every, free = ray.cluster_resources(), ray.available_resources()
     shown = [f"{every.get(kind, 0):g} {kind} ({free.get(kind, 0):g} free)" for kind in ("CPU", "GPU")]
     return f"the cluster has {' and '.join(shown)}"

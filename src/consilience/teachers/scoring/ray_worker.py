@@ -7,7 +7,7 @@ import pickle
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,7 @@ class Job:
     n_columns: int
     store: ScoreStore | None
     first: bool  # whether its input is block numbers, not yet answers
+    folder: str  # of the driver, where relative paths begin
 
 
 @dataclass
@@ -180,6 +181,8 @@ class Worker:
         import ray
 
         if self._source is None:
+            with suppress(OSError):  # another machine may not have it
+                os.chdir(self._job.folder)
             source, sent = (ray.get(ref) for ref in self._refs)
             teachers: Sequence[Teacher] = pickle.loads(sent)  # noqa: S301  (the user's own, from the driver)
             self._asked = []
