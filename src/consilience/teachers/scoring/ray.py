@@ -128,9 +128,12 @@ def _filled(
     """Add the outputs that this process holds to those of the workers."""
     if not held:
         return logits
-    packed = logits.copy()
+    packed, rows = logits.copy(), block._replace(X=np.zeros((len(logits), 1)))  # only their number counts
     for i, one in held.items():
-        packed[:, space.block(i)] = one.score(block._replace(X=np.empty((len(logits), 1))), None)
+        try:
+            packed[:, space.block(i)] = one.score(rows, None)
+        except TeacherError as error:
+            raise error.at(i, len(space.names)) from error.__cause__
     return packed
 
 
