@@ -31,7 +31,7 @@ from consilience.teachers import Teacher
 from consilience.teachers._base import summary
 from consilience.teachers.scoring.ray_board import Board, View
 from consilience.teachers.scoring.ray_options import RayOptions
-from consilience.teachers.scoring.ray_worker import Answer, Job, Part, Worker, from_table
+from consilience.teachers.scoring.ray_worker import Answer, Finish, Job, Part, Worker, from_table
 from consilience.teachers.scoring.store import ScoreStore, as_store
 from consilience.teachers.scoring.stream import BlockScores, StreamedTeacher, open_streams, score_blocks
 
@@ -74,6 +74,7 @@ def score_on_ray(
     batch_size: int = 4096,
     store: ScoreStore | str | Path | None = None,
     progress: Progress = silent,
+    finish: Finish | None = None,
     options: RayOptions | None = None,
 ) -> Iterator[BlockScores]:
     """Yield the number and the packed logits (b, m) of every block, in the order in which they are finished.
@@ -93,6 +94,8 @@ def score_on_ray(
         that was stopped goes on where it was.
     progress : callable
         Called with ("scoring", rows done, rows in all), counted over all teachers.
+    finish : callable, optional
+        What workers make of the logits of a block; its result is yielded instead.
     options : RayOptions, optional
 
     Raises
@@ -104,20 +107,24 @@ def score_on_ray(
     """
     options, kept = options or RayOptions(), as_store(store)
     if kept is not None:
-        kept = ScoreStore(kept.folder.absolute())  # workers start in other folders
+        kept = ScoreStore(kept.folder.absolute(), kept.limit)  # workers start in other folders
     check_count("batch_size", batch_size)
     # here, so that all workers read the scores of a teacher in the same way
     asked = open_streams(teachers, source, batch_size=batch_size, store=None)
     held = {i: one for i, one in enumerate(asked) if one.by_position}  # outputs that need no worker
     parts = _parts(space, options, batch_size, held)
     if not parts or not source.n_blocks:
-        yield from score_blocks(teachers, space, source, progress=progress)
+        for number, logits in score_blocks(teachers, space, source, progress=progress):
+            yield number, logits if finish is None else finish(source.rows_of(number), logits)
         return
+    there, here = (finish, None) if not held else (None, finish)
     with connected(options.address) as ray, _quiet():
-        run = _Run(ray, teachers, space, sent_to_ray(ray, source), parts, kept, options)
+        run = _Run(ray, teachers, space, sent_to_ray(ray, source), parts, kept, there, options)
         try:
-            for number, logits in _in_turn(run, source, len(teachers), progress):
-                yield number, _filled(logits, Block(number, source.rows_of(number), None), held, space)
+            for number, found in _in_turn(run, source, len(teachers), progress):
+                rows = source.rows_of(number)
+                logits = _filled(found, Block(number, rows, None), held, space) if held else found
+                yield number, logits if here is None else here(rows, logits)
         finally:
             run.stop()
 
@@ -126,8 +133,6 @@ def _filled(
     logits: NDArray[np.float32], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
 ) -> NDArray[np.float32]:
     """Add the outputs that this process holds to those of the workers."""
-    if not held:
-        return logits
     packed, rows = logits.copy(), block._replace(X=np.zeros((len(logits), 1)))  # only their number counts
     for i, one in held.items():
         try:
@@ -176,6 +181,7 @@ class _Run:
         source: Source,
         parts: Sequence[Part],
         store: ScoreStore | None,
+        finish: Finish | None,
         options: RayOptions,
     ) -> None:
         self._ray, self._parts, self._timeout = ray, parts, options.timeout
@@ -191,7 +197,7 @@ class _Run:
         self._kept = [ray.put(source)]  # Ray deletes what nobody refers to
         for part, (first, most) in zip(parts, _pool_sizes(ray, parts, source.n_blocks, options), strict=True):
             chosen = [teachers[i] for i in part.places]
-            self._kept.append(ray.put(_pickled(ray, chosen)))
+            self._kept.append(ray.put(_pickled(ray, chosen, finish if part is parts[-1] else None)))
             job = Job(part, len(teachers), space.n_columns, store, part is parts[0], os.getcwd())
             blocks = blocks.map_batches(
                 Worker,
@@ -411,7 +417,7 @@ def offer(ray: Any) -> str:
     return f"the cluster has {' and '.join(shown)}"
 
 
-def _pickled(ray: Any, teachers: Sequence[Teacher]) -> bytes:
+def _pickled(ray: Any, teachers: Sequence[Teacher], finish: Finish | None) -> bytes:
     """Pickle teachers here, and not through Ray's store: there, their arrays would be read-only."""
     for teacher in teachers:
         try:
@@ -422,7 +428,7 @@ def _pickled(ray: Any, teachers: Sequence[Teacher]) -> bytes:
                 f"cannot be sent to the workers of Ray ({summary(error)}). Give it as a file or as an object "
                 "that can be pickled, or score on one machine.",
             ) from error
-    sent: bytes = ray.cloudpickle.dumps(list(teachers))
+    sent: bytes = ray.cloudpickle.dumps((list(teachers), finish))
     return sent
 
 

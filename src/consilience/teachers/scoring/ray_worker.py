@@ -6,7 +6,7 @@ import os
 import pickle
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from consilience._progress import Progress
 from consilience.exceptions import ConsilienceError, ScoringError, TeacherError
 from consilience.sources import Block, Source
-from consilience.teachers import Teacher
 from consilience.teachers._base import summary
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.store import ScoreStore
 from consilience.teachers.scoring.stream import StreamedTeacher
+
+Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
+"""What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
 
 REPORT_SECONDS = 0.2
 """A worker reports its progress at most this often."""
@@ -72,7 +74,7 @@ class Answer:
     number : int
         Which block.
     logits : (b, m) float32 array or None
-        NaN in the columns of later stages; None after an error.
+        NaN in the columns of later stages; what was made of them after the last; None after an error.
     error : ConsilienceError or None
         What a teacher or the source raised.
     told : list of Warning
@@ -118,19 +120,20 @@ class Worker:
     Parameters
     ----------
     job : Job
-    source, teachers : ObjectRef
-        Of the source, and of the pickled teachers. They are fetched with the first block, so that what goes
-        wrong is an answer like any other.
+    source, sent : ObjectRef
+        Of the source, and of the pickled teachers and what to make of their logits. They are fetched with the
+        first block, so that what goes wrong is an answer like any other.
     board : actor handle
         Of a `Board`.
     """
 
-    def __init__(self, job: Job, source: Any, teachers: Any, board: Any) -> None:
+    def __init__(self, job: Job, source: Any, sent: Any, board: Any) -> None:
         import ray
 
-        self._job, self._refs, self._board = job, (source, teachers), board
+        self._job, self._refs, self._board = job, (source, sent), board
         self._source: Source | None = None
         self._asked: list[StreamedTeacher] = []
+        self._finish: Finish | None = None
         context = ray.get_runtime_context()
         self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
         self._id = context.get_actor_id()  # stays when Ray starts it again
@@ -174,7 +177,7 @@ class Worker:
             with self._named(i):
                 logits[:, columns] = one.score(block, digests, step)
         report("", len(self._asked) * rows, rows)
-        return logits
+        return logits if self._finish is None else self._finish(block.rows, logits)
 
     def _fetched(self) -> Source:
         """Return the source; with the first block, fetch it and the teachers."""
@@ -184,7 +187,7 @@ class Worker:
             with suppress(OSError):  # another machine may not have it
                 os.chdir(self._job.folder)
             source, sent = (ray.get(ref) for ref in self._refs)
-            teachers: Sequence[Teacher] = pickle.loads(sent)  # noqa: S301  (the user's own, from the driver)
+            teachers, self._finish = pickle.loads(sent)  # noqa: S301  (the user's own, from the driver)
             self._asked = []
             for i, (teacher, size) in enumerate(zip(teachers, self._job.part.batch_sizes, strict=True)):
                 with self._named(i):
