@@ -19,6 +19,8 @@ BLOCK_ROWS = 2**14
 """Most rows of a block."""
 BLOCK_BYTES = 2**26
 """A block is cut to about this size where rows are large."""
+SAMPLED_BLOCKS = 32
+"""Blocks from which random rows are drawn."""
 _LOOKED_AT = 64  # rows that show how large a row is
 
 
@@ -105,6 +107,18 @@ class Source(ABC):
             for block in np.unique(found)
         ]
         return join_rows(parts) if parts else take_rows(self.head, slice(0, 0))
+
+    def sample_rows(self, count: int, seed: int = 0) -> NDArray[np.intp]:
+        """Return the positions of random rows, in order; all, if there are fewer.
+
+        They come from a few random blocks: rows all over a file would mean to read all of it.
+        """
+        if len(self) <= count:
+            return np.arange(len(self))
+        random = np.random.default_rng(seed)
+        few = random.choice(self.n_blocks, min(self.n_blocks, SAMPLED_BLOCKS), replace=False)
+        places = np.concatenate([np.arange(self.borders[i], self.borders[i + 1]) for i in np.sort(few)])
+        return np.sort(random.choice(places, min(count, len(places)), replace=False))
 
     def read_all(self) -> Any:
         """Return all rows, in memory."""

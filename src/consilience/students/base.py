@@ -215,14 +215,14 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             student.validation = (as_student_sees(student, other, names, encoder), labels)
         return StudentRows(names, encoder, as_student_sees(student, X, names, encoder))
 
-    def _keep_student(self, student: Any, X: Any, rows: StudentRows) -> None:
-        """Predict with this fitted student from now on."""
+    def _keep_student(self, student: Any, X: Any, rows: StudentRows, n_rows: int | None = None) -> None:
+        """Predict with this fitted student from now on; X may be some of the `n_rows` rows of `fit`."""
         self.student_ = student
         self.n_iter_: int | None = student.n_iter_
         self.encoder_: TableEncoder | None = rows.encoder
         self.encoding_: dict[Any, str] | None = None if rows.encoder is None else rows.encoder.encoding_
         self._example = read_rows(take_rows(X, example_rows(X)))
-        self._fit_record = describe_fit(self, X)
+        self._fit_record = describe_fit(self, X, n_rows)
         for name in ("n_features_in_", "feature_names_in_"):  # from an earlier fit on other rows
             if hasattr(self, name):
                 delattr(self, name)

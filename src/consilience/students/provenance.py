@@ -19,14 +19,18 @@ MOST_NAMES = 100_000
 _ELSEWHERE = ("teachers", "aliases", "progress")  # the first two have a place of their own
 
 
-def describe_fit(estimator: Any, X: Any) -> dict[str, Any]:
-    """Return the settings of an estimator and the checksum of the rows that it was fitted on."""
+def describe_fit(estimator: Any, X: Any, all_rows: int | None = None) -> dict[str, Any]:
+    """Return the settings of an estimator and the checksum of the rows that it was fitted on.
+
+    If X is a part of `all_rows` rows that were read block by block, there is no checksum.
+    """
+    data = {"rows": n_rows(X) if all_rows is None else all_rows}
     settings = settings_of(estimator, without=_ELSEWHERE)
     about = {
         "estimator": type(estimator).__name__,
         "seed": settings.get("random_state"),
         "settings": settings,
-        "data": {"rows": n_rows(X), "sha256": rows_sha256(X)},
+        "data": {**data, "sha256": rows_sha256(X) if all_rows is None else None},
     }
     if getattr(estimator, "aliases", None):
         about["aliases"] = jsonable(estimator.aliases)

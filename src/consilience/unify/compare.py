@@ -32,7 +32,7 @@ from consilience.students.make import holds_texts, make_student
 from consilience.students.truth import read_truth
 from consilience.unify.comparison import Comparison, Configuration
 from consilience.unify.methods import spread_out
-from consilience.unify.scored import Scored
+from consilience.unify.scored import Opened, Scored
 from consilience.unify.soft_labels import Estimated, check_options, method_name
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def compare_settings(
     if len(rows) < 4:
         raise InvalidInputError(f"X has {len(rows)} rows; comparing needs at least 4 to hold some out.")
     with _quiet():
-        teachers, space = unified._open_teachers()
+        _, space = opened = unified._open_teachers()
     nothing = np.full(n_rows(X), -1) if y is None else y
     truth = read_truth(nothing, n_rows(X), space, at_least=0, some_known=True)
     learner = _student(unified, student, X)
-    packed = _ask(unified, teachers, space, X, rows, logits)
+    packed = _ask(unified, opened, X, rows, logits)
     answered = ~np.isnan(packed[:, space.offsets[:-1]]).all(axis=1)
     if answered.sum() < 4:
         raise InvalidInputError("Teachers answer on fewer than 4 rows of X; comparing needs more.")
@@ -154,15 +154,13 @@ def _same(one: Settings, other: Settings, names: Sequence[str] = ()) -> bool:
     return all(one[name] is other[name] or one[name] == other[name] for name in names or one)
 
 
-def _ask(
-    unified: Unifier, teachers: Any, space: LabelSpace, X: Any, rows: NDArray[np.intp], logits: Any
-) -> Floats:
+def _ask(unified: Unifier, opened: Opened, X: Any, rows: NDArray[np.intp], logits: Any) -> Floats:
     """Return the packed logits of the rows; stored outputs belong to all of X."""
     if logits is not None:
-        return check_packed_logits(logits, space, n_rows(X))[rows]
-    if len(rows) == n_rows(X) or not all(teacher.batched for teacher in teachers):
-        return unified._score_teachers(teachers, space, X)[rows]
-    return unified._score_teachers(teachers, space, take_rows(X, rows))
+        return check_packed_logits(logits, opened.space, n_rows(X))[rows]
+    if len(rows) == n_rows(X) or not all(teacher.batched for teacher in opened.teachers):
+        return unified._score_teachers(opened, X)[rows]
+    return unified._score_teachers(opened, take_rows(X, rows))
 
 
 def _student(unified: Unifier, student: Any, X: Any) -> Any:
@@ -274,7 +272,7 @@ class Halves:
     def _find(self, model: Unifier, part: int) -> None:
         started, seen = time.perf_counter(), np.flatnonzero(self._half != part)
         X = as_rows(take_rows(self._X, seen))
-        scored = model._score(X, None, self._packed[seen], {})
+        scored = model._score(X, None, self._packed[seen], model._open_teachers(), {})
         self._found[part] = X, scored, model._soft_labels(X, scored, {})
         self.seconds += time.perf_counter() - started
 

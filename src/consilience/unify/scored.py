@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,13 @@ from consilience.unify.methods import spread_out
 LABEL_LOGIT = 14.0
 # Rows among which a new row is ranked: more change its soft label little.
 REFERENCE_ROWS = 2000
+
+
+class Opened(NamedTuple):
+    """The teachers, and their label space."""
+
+    teachers: list[Teacher]
+    space: LabelSpace
 
 
 @dataclass(frozen=True)
@@ -37,22 +45,6 @@ class Scored:
         known = self.labels >= 0
         Q[known] = np.eye(self.space.n_classes)[self.labels[known]]
 
-    def with_labels_as_teacher(self) -> tuple[LabelSpace, Floats]:
-        """Return the label space and logits with the known labels as one more teacher, if there are any.
-
-        It knows every class and answers only on labelled rows. The other teachers abstain there. So no loss
-        needs to know about labels.
-        """
-        known = self.labels >= 0
-        if not known.any():
-            return self.space, self.logits
-        lists = [*self.space.class_lists, self.space.classes]
-        names = [*self.space.names, "known labels"]
-        space = LabelSpace(lists, names=names, disconnected="ignore")
-        block = np.full((len(self.logits), len(space.classes)), np.nan)
-        block[known] = LABEL_LOGIT * np.eye(len(space.classes))[self.labels[known]]
-        return space, np.hstack([np.where(known[:, None], np.nan, self.logits), block])
-
 
 @dataclass(frozen=True)
 class Estimate:
@@ -65,6 +57,33 @@ class Estimate:
     pool_weights: dict[str, float] | None
     neighbor_weight: float
     seconds: dict[str, float]
+
+
+def with_labels_as_teacher(
+    space: LabelSpace, logits: Floats, labels: NDArray[np.intp], *, always: bool = False
+) -> tuple[LabelSpace, Floats]:
+    """Return the label space and logits with the known labels as one more teacher, if there are any.
+
+    It knows every class and answers only on labelled rows. The other teachers abstain there. So no loss needs
+    to know about labels.
+
+    Parameters
+    ----------
+    space : LabelSpace
+    logits : (n, m) array
+    labels : (n,) array of int
+        The position of each known label, -1 without one.
+    always : bool
+        Whether it is added even if no label is known.
+    """
+    known = labels >= 0
+    if not known.any() and not always:
+        return space, logits
+    lists, names = [*space.class_lists, space.classes], [*space.names, "known labels"]
+    with_labels = LabelSpace(lists, names=names, disconnected="ignore")
+    block = np.full((len(logits), space.n_classes), np.nan)
+    block[known] = LABEL_LOGIT * np.eye(space.n_classes)[labels[known]]
+    return with_labels, np.hstack([np.where(known[:, None], np.nan, logits), block])
 
 
 def check_coverage(covered: NDArray[np.bool_]) -> None:

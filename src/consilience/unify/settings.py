@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from consilience._sizes import parse_size
 from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.students.estimator import LOSSES
@@ -26,6 +27,8 @@ def check_settings(unifier: Unifier) -> None:
     check_count("batch_size", unifier.batch_size)
     if unifier.n_neighbors is not None:
         check_count("n_neighbors", unifier.n_neighbors, at_least=0)
+    if unifier.memory is not None:
+        parse_size("memory", unifier.memory)
     given_teachers(unifier.teachers)
     if unifier.self_label and (unifier.train, unifier.loss) != ("estimate", "cross-entropy"):
         raise InvalidInputError(
@@ -61,3 +64,20 @@ def _check_backprop(unifier: Unifier) -> None:
                 value=value,
                 remedy=("train", "estimate"),
             )
+
+
+def describe_settings(unifier: Unifier) -> dict[str, str]:
+    """Return the options of a fitted Unifier that its file is to name."""
+    backprop = unifier.train == "backprop"
+    about = {
+        "method": unifier.backprop_method if backprop else method_name(unifier.method),
+        "train": unifier.train,
+        "temperature": f"{unifier.resolved_temperature:g}",
+    }
+    if unifier.calibrate is not None:
+        about["calibrate"] = unifier.calibrate
+    if unifier.off_set:
+        about["off_set"] = "True"
+    if unifier.neighbor_weight_:
+        about["neighbor_weight"] = f"{unifier.neighbor_weight_:.3g}"
+    return about

@@ -7,31 +7,30 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from consilience._progress import Progress, silent
-from consilience._tables import as_rows
 from consilience._validation import check_packed_logits, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
+from consilience.sources import as_rows_or_source
 from consilience.students.base import Origin, StudentClassifier, StudentRows, timed
 from consilience.students.estimator import Loss
 from consilience.students.loaded import load
 from consilience.students.make import make_student
-from consilience.students.training import encode_validation, fit_student
-from consilience.teachers import Teacher
+from consilience.students.training import encode_validation
 from consilience.teachers.given import open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
+from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
-from consilience.unify.scored import Estimate, Scored, check_coverage, reference_rows
-from consilience.unify.self_labels import label_fairly
-from consilience.unify.settings import check_settings
+from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
+from consilience.unify.settings import check_settings, describe_settings
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -42,6 +41,9 @@ from consilience.unify.soft_labels import (
     resolve_temperature,
     solve_soft_labels,
 )
+from consilience.unify.solver import rows_to_compare
+from consilience.unify.stream import Streamed, as_stream, needs_stream, read_source
+from consilience.unify.training import train, train_backprop
 
 __all__ = ["Unifier"]
 
@@ -118,6 +120,9 @@ class Unifier(Inspection, StudentClassifier):
     threshold : float
         For scikit-learn students: leave out classes of a row that are less probable than this. Networks, and
         students that learn soft labels themselves, such as ``"ngrams"``, leave none out.
+    memory : int or str, optional
+        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. If it
+        would take more, X is read block by block: see docs/large-data.md.
     cache : path or ScoreStore, optional
         A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no teacher
         again, and a fit that was stopped continues where it was; see docs/centres.md.
@@ -195,6 +200,7 @@ class Unifier(Inspection, StudentClassifier):
         disconnected: Disconnected = "warn",
         smoothing: float = 0.001,
         threshold: float = 0.01,
+        memory: Any = None,
         cache: Any = None,
         cache_limit: float | str | None = None,
         batch_size: int = 4096,
@@ -218,6 +224,7 @@ class Unifier(Inspection, StudentClassifier):
         self.disconnected = disconnected
         self.smoothing = smoothing
         self.threshold = threshold
+        self.memory = memory
         self.cache = cache
         self.cache_limit = cache_limit
         self.batch_size = batch_size
@@ -231,9 +238,10 @@ class Unifier(Inspection, StudentClassifier):
 
         Parameters
         ----------
-        X : array, sparse matrix, data frame, list or torch dataset
+        X : array, sparse matrix, data frame, list, torch dataset, or rows that lie elsewhere
             n unlabelled rows, in the form that teachers and student take. Items of a dataset are x or
-            (x, ...); see docs/torch.md.
+            (x, ...); see docs/torch.md. Rows that lie elsewhere are files (a path, a folder, a list of
+            paths), datasets of Arrow and Hugging Face, or an iterator of batches: see docs/large-data.md.
         y : (n,) sequence, optional
             Labels where they are known; None, NaN or -1 elsewhere. The soft labels of labelled rows are
             pinned to them.
@@ -241,11 +249,14 @@ class Unifier(Inspection, StudentClassifier):
             The teachers' outputs for X, from `score_teachers`: score once to compare methods.
         """
         self._check_params()
-        X = as_rows(X)
+        X, opened = as_rows_or_source(X), self._open_teachers()
+        if needs_stream(X, opened.space, self.memory):
+            return fit_by_blocks(self, as_stream(X), y, logits, opened)
+        X = read_source(X)
         student = self._make_student(X)
         read = self._read_rows(student, X)
         seconds: dict[str, float] = {}
-        scored = self._score(X, y, logits, seconds, student)
+        scored = self._score(X, y, logits, opened, seconds, student)
         found = None if self.train == "backprop" else self._soft_labels(X, scored, seconds)
         return self._learn(X, student, read, scored, found, seconds)
 
@@ -266,15 +277,29 @@ class Unifier(Inspection, StudentClassifier):
         seconds: dict[str, float],
     ) -> Unifier:
         """Train the student, and keep what `fit` has found; without soft labels by the method's loss."""
-        Q, pool_weights, neighbor_weight = found or (None, None, 0.0)
+        Q = None if found is None else found.soft_labels
         class_weights = pseudo_labels = None
         with timed(seconds, "training"):
             if Q is None:
-                self._train_backprop(student, read.rows, scored)
+                train_backprop(self, student, read.rows, scored)
             else:
                 class_weights = self._class_weights(Q, scored)
-                pseudo_labels = self._train(student, read.rows, Q, class_weights, scored)
-        # All of it here and nothing before: a fit that fails leaves what was learnt before as it was.
+                pseudo_labels = train(self, student, read.rows, Q, class_weights, scored)
+        self._keep_labels(scored, found, class_weights, pseudo_labels, reference_rows(scored.logits))
+        self.seconds_ = seconds
+        self._keep_student(student, X, read)
+        return self
+
+    def _keep_labels(
+        self,
+        scored: Scored | Streamed,
+        found: Estimated | None,
+        class_weights: Floats | None,
+        pseudo_labels: Floats | None,
+        reference: Floats,
+    ) -> None:
+        """Keep what `fit` has found, at its end: a fit that fails leaves what was learnt before as it was."""
+        Q, pool_weights, neighbor_weight = found or (None, None, 0.0)
         self.teachers_ = scored.teachers
         self.label_space_ = scored.space
         self.classes_ = scored.space.classes
@@ -285,37 +310,48 @@ class Unifier(Inspection, StudentClassifier):
         self.soft_labels_: Floats | None = Q
         self.class_weights_: Floats | None = class_weights
         self.pseudo_labels_: Floats | None = pseudo_labels
-        self.seconds_ = seconds
-        self._reference, self._covered = reference_rows(scored.logits), scored.covered
+        self._reference, self._covered = reference, scored.covered
         self._temperature = self.resolved_temperature
-        self._about = self._describe()
-        self._keep_student(student, X, read)
-        return self
+        self._about = describe_settings(self)
 
     def label_space(self) -> LabelSpace:
         """Return the label space of the teachers: its classes are the columns of what `estimate` returns."""
         self._check_params()
-        return self._open_teachers()[1]
+        return self._open_teachers().space
 
     def score_teachers(self, X: Any) -> Floats:
-        """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`."""
+        """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`.
+
+        Of rows that do not fit in memory they are float32, mapped from a temporary file.
+        """
         self._check_params()
-        return self._score_teachers(*self._open_teachers(), as_rows(X))
+        X, opened = as_rows_or_source(X), self._open_teachers()
+        if needs_stream(X, opened.space, self.memory):
+            return np.asanyarray(score_by_blocks(self, as_stream(X), opened).mapped())
+        return self._score_teachers(opened, read_source(X))
 
     def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Floats:
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
 
-        Columns are in the order of ``label_space().classes``.
+        Columns are in the order of ``label_space().classes``. Of rows that do not fit in memory they are
+        float32, mapped from a temporary file.
         """
         self._check_params()
-        X = as_rows(X)
-        return self._soft_labels(X, self._score(X, y, logits, {}), {}).soft_labels
+        X, opened = as_rows_or_source(X), self._open_teachers()
+        if needs_stream(X, opened.space, self.memory):
+            return np.asanyarray(estimate_by_blocks(self, as_stream(X), y, logits, opened).soft_labels)
+        X = read_source(X)
+        return self._soft_labels(X, self._score(X, y, logits, opened, {}), {}).soft_labels
 
     def _estimate(self, X: Any, y: Any) -> Estimate:
         """Return what `estimate` returns, and how it was made; for the command line."""
         self._check_params()
+        X, opened = as_rows_or_source(X), self._open_teachers()
+        if needs_stream(X, opened.space, self.memory):
+            return estimate_by_blocks(self, as_stream(X), y, None, opened)
+        X = read_source(X)
         seconds: dict[str, float] = {}
-        scored = self._score(X, y, None, seconds)
+        scored = self._score(X, y, None, opened, seconds)
         Q, weights, near = self._soft_labels(X, scored, seconds)
         return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, weights, near, seconds)
 
@@ -341,7 +377,7 @@ class Unifier(Inspection, StudentClassifier):
             )
         return student
 
-    def _open_teachers(self) -> tuple[list[Teacher], LabelSpace]:
+    def _open_teachers(self) -> Opened:
         opened = open_teachers(self.teachers)
         space = LabelSpace(
             [teacher.classes for teacher in opened.teachers],
@@ -349,12 +385,12 @@ class Unifier(Inspection, StudentClassifier):
             names=opened.names,
             disconnected=self.disconnected,
         )
-        return opened.teachers, space
+        return Opened(opened.teachers, space)
 
-    def _score_teachers(self, teachers: list[Teacher], space: LabelSpace, X: Any) -> Floats:
+    def _score_teachers(self, opened: Opened, X: Any) -> Floats:
         return score(
-            teachers,
-            space,
+            opened.teachers,
+            opened.space,
             X,
             batch_size=self.batch_size,
             store=as_store(self.cache, self.cache_limit),
@@ -362,37 +398,53 @@ class Unifier(Inspection, StudentClassifier):
         )
 
     def _score(
-        self, X: Any, y: Any, logits: ArrayLike | None, seconds: dict[str, float], student: Any = None
+        self,
+        X: Any,
+        y: Any,
+        logits: ArrayLike | None,
+        opened: Opened,
+        seconds: dict[str, float],
+        student: Any = None,
     ) -> Scored:
         """Score X, unless `logits` are given, and collect what is known about each row."""
-        rows = n_rows(X)
-        if rows == 0:
-            raise InvalidInputError("X has no rows; the student needs some to learn from.")
+        rows, (teachers, space) = n_rows(X), opened
         with timed(seconds, "scoring"):
-            teachers, space = self._open_teachers()
-            # labels first: teachers may take hours
-            labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
-            if len(labels) != rows:
-                raise InvalidInputError(f"y has {len(labels)} rows and X has {rows}.")
-            encode_validation(student, partial(space.encode, where="y of validation"))
-            labels_given = y is not None or getattr(student, "validation", None) is not None
-            warn_of_unused(space, labels_given=labels_given, stacklevel=4)
+            labels = self._read_labels(y, rows, space, student)  # first: teachers may take hours
             if logits is None:
-                packed = self._score_teachers(teachers, space, X)
+                packed = self._score_teachers(opened, X)
             else:
                 packed = check_packed_logits(logits, space, rows)
-        warn_of_names(packed, space, stacklevel=4)
+        some = rows_to_compare(*packed.shape)
+        compared = packed if some is None else packed[some]
+        warn_of_names(compared, space, stacklevel=4)
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered = answered.any(axis=1) | (labels >= 0)
         check_coverage(covered)
-        temperatures = np.ones(space.n_teachers)
+        temperatures = self._temperatures(compared, space, seconds)
         if self.calibrate is not None:
-            with timed(seconds, "calibration"):
-                temperatures = agreement_temperatures(packed, space, progress=self.progress or silent)
-                packed = divide_by_temperatures(packed, temperatures, space)
+            packed = divide_by_temperatures(packed, temperatures, space)
         if self.smoothing:
             packed = floor_blocks(packed, space.offsets, float(self.smoothing))
         return Scored(teachers, space, packed, labels, covered, (~answered).sum(axis=0), temperatures)
+
+    def _read_labels(self, y: Any, rows: int, space: LabelSpace, student: Any) -> NDArray[np.intp]:
+        """Return the position of each known label, -1 without one."""
+        if rows == 0:
+            raise InvalidInputError("X has no rows; the student needs some to learn from.")
+        labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
+        if len(labels) != rows:
+            raise InvalidInputError(f"y has {len(labels)} rows and X has {rows}.")
+        encode_validation(student, partial(space.encode, where="y of validation"))
+        labels_given = y is not None or getattr(student, "validation", None) is not None
+        warn_of_unused(space, labels_given=labels_given, stacklevel=5)
+        return labels
+
+    def _temperatures(self, compared: Floats, space: LabelSpace, seconds: dict[str, float]) -> Floats:
+        """Return what each teacher's logits are divided by."""
+        if self.calibrate is None:
+            return np.ones(space.n_teachers)
+        with timed(seconds, "calibration"):
+            return agreement_temperatures(compared, space, progress=self.progress or silent)
 
     def _soft_labels(self, X: Any, scored: Scored, seconds: dict[str, float]) -> Estimated:
         with timed(seconds, "soft labels"):
@@ -419,81 +471,23 @@ class Unifier(Inspection, StudentClassifier):
 
     def _class_weights(self, Q: Floats, scored: Scored) -> Floats | None:
         """Return the balancing weights (L,) of soft labels Q (n, L), or None if balancing is off."""
-        if self.balance in (True, "sqrt") or (self.balance == "auto" and not scored.space.identical):
-            weights = balance_weights(Q if scored.covered.all() else Q[scored.covered])
-            return np.sqrt(weights) if self.balance == "sqrt" else weights
-        return None
-
-    def _train(
-        self, student: Any, X: Any, Q: Floats, class_weights: Floats | None, scored: Scored
-    ) -> Floats | None:
-        """Fit the student to soft labels Q (n, L); return the pseudo-labels (n, L) of `self_label`."""
-        covered = scored.covered
-        if not covered.all():
-            Q, X = Q[covered], take_rows(X, covered)
-        weights = np.ones(Q.shape[1])
-        if class_weights is not None:
-            # The mean weight of a row is then one, so that learning rates mean the same as without weights.
-            weights = class_weights / (class_weights * Q.mean(axis=0)).sum()
-        self._fit_student(student, X, Q, weights)
-        if not self.self_label:
+        if not self._balances(scored.space):
             return None
-        pseudo_labels = np.full((len(covered), Q.shape[1]), np.nan)
-        fair = label_fairly(student, X, Q, weights, scored.labels[covered], self.resolved_temperature)
-        self._fit_student(student, X, fair.targets, np.ones(Q.shape[1]), fair.row_weights)
-        pseudo_labels[covered] = fair.labels
-        return pseudo_labels
+        weights = balance_weights(Q if scored.covered.all() else Q[scored.covered])
+        return np.sqrt(weights) if self.balance == "sqrt" else weights
 
-    def _fit_student(
-        self, student: Any, X: Any, Q: Floats, class_weights: Floats, row_weights: Floats | None = None
-    ) -> None:
-        """Fit the student to soft labels Q (n, L)."""
-        fit_student(
-            student,
-            X,
-            Q,
-            class_weights,
-            row_weights,
-            loss=self.loss,
-            temperature=self.resolved_temperature,
-            progress=self.progress,
-        )
+    def _balances(self, space: LabelSpace) -> bool:
+        return self.balance in (True, "sqrt") or (self.balance == "auto" and not space.identical)
 
-    def _train_backprop(self, student: Any, X: Any, scored: Scored) -> None:
-        """Fit a torch student to the loss of the method."""
-        from consilience.nn import BACKPROP_LOSSES
-
-        space, logits = scored.with_labels_as_teacher()
-        if not scored.covered.all():
-            logits, X = logits[scored.covered], take_rows(X, scored.covered)
-        criterion = BACKPROP_LOSSES[self._backprop_method()](space, temperature=self.resolved_temperature)
-        student.fit(
-            X, logits, n_classes=space.n_classes, criterion=criterion, progress=self.progress or silent
-        )
-
-    def _backprop_method(self) -> str:
-        """Return the method whose loss a student is trained on."""
+    @property
+    def backprop_method(self) -> str:
+        """The method whose loss a student is trained on."""
         return "mf-lf" if self.method == "auto" else method_name(self.method)
 
     @property
     def resolved_temperature(self) -> float:
         """The temperature as a number."""
         return resolve_temperature("mf-lf" if self.train == "backprop" else self.method, self.temperature)
-
-    def _describe(self) -> dict[str, str]:
-        """Return the options that the saved file is to name."""
-        about = {
-            "method": self._backprop_method() if self.train == "backprop" else method_name(self.method),
-            "train": self.train,
-            "temperature": f"{self.resolved_temperature:g}",
-        }
-        if self.calibrate is not None:
-            about["calibrate"] = self.calibrate
-        if self.off_set:
-            about["off_set"] = "True"
-        if self.neighbor_weight_:
-            about["neighbor_weight"] = f"{self.neighbor_weight_:.3g}"
-        return about
 
     def _student_temperature(self) -> float:
         return self._temperature

@@ -1,0 +1,165 @@
+"""What a `Unifier` does with rows that do not fit in memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from consilience._progress import silent
+from consilience.exceptions import InvalidInputError
+from consilience.files.spool import Spool
+from consilience.kernels.arrays import Floats
+from consilience.kernels.unify.balance import inverse
+from consilience.sources import Source, memory_budget
+from consilience.students.base import StudentRows, as_student_sees, timed
+from consilience.students.passes import check_student_streams
+from consilience.students.training import fit_student_by_passes
+from consilience.teachers.scoring.store import as_store
+from consilience.teachers.scoring.stream import score_blocks
+from consilience.unify.alias_warnings import warn_of_names
+from consilience.unify.scored import Estimate, Opened, check_coverage, reference_rows
+from consilience.unify.soft_labels import Estimated, check_options
+from consilience.unify.stream import (
+    ENCODED_FROM,
+    SourceTargets,
+    Streamed,
+    StreamedLabels,
+    check_streams,
+    find_coverage,
+    keep_scores,
+    packed_targets,
+    solve_stream,
+)
+from consilience.unify.training import method_loss, normalised
+
+if TYPE_CHECKING:
+    from consilience.unify.unifier import Unifier
+
+
+def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened: Opened) -> Unifier:
+    """Do what `Unifier.fit` does, with rows that are read block by block."""
+    check_streams(unifier.n_neighbors, unifier.self_label)
+    student = unifier._make_student(source.head)
+    budget = memory_budget(unifier.memory)
+    check_student_streams(student, len(source), source.n_bytes, opened.space.n_classes, budget)
+    some = source.take(source.sample_rows(ENCODED_FROM))  # names and encoding come from these
+    read = unifier._read_rows(student, some)
+    seconds: dict[str, float] = {}
+    streamed = _score(unifier, source, y, logits, opened, seconds, student)
+    found = None
+    if unifier.train == "estimate":
+        with timed(seconds, "soft labels"):
+            found = _soft_labels(unifier, streamed)
+    with timed(seconds, "training"):
+        class_weights = _train(unifier, student, read, streamed, found, budget)
+    kept = None if found is None else Estimated(found.soft_labels.mapped(), found.weights)
+    unifier._keep_labels(streamed, kept, class_weights, None, reference_rows(streamed.compared()))
+    unifier.seconds_ = seconds
+    unifier._keep_student(student, some, read, n_rows=len(source))
+    return unifier
+
+
+def estimate_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened: Opened) -> Estimate:
+    """Return soft labels of rows that are read block by block, on disk."""
+    seconds: dict[str, float] = {}
+    check_streams(unifier.n_neighbors, self_label=False)
+    streamed = _score(unifier, source, y, logits, opened, seconds)
+    with timed(seconds, "soft labels"):
+        found = _soft_labels(unifier, streamed)
+    return Estimate(
+        found.soft_labels.mapped(),
+        streamed.space,
+        streamed.n_abstentions,
+        streamed.temperatures,
+        found.weights,
+        0.0,
+        seconds,
+    )
+
+
+def score_by_blocks(unifier: Unifier, source: Source, opened: Opened) -> Spool:
+    """Return the packed logits (n, m) of all teachers, on disk."""
+    scores = score_blocks(
+        opened.teachers,
+        opened.space,
+        source,
+        batch_size=unifier.batch_size,
+        store=as_store(unifier.cache, unifier.cache_limit),
+        progress=unifier.progress or silent,
+    )
+    return keep_scores(scores, source, opened.space)
+
+
+def _score(
+    unifier: Unifier,
+    source: Source,
+    y: Any,
+    logits: Any,
+    opened: Opened,
+    seconds: dict[str, float],
+    student: Any = None,
+) -> Streamed:
+    """Score all rows, unless `logits` are given, and collect what is known about each row."""
+    space, n = opened.space, len(source)
+    with timed(seconds, "scoring"):
+        labels = unifier._read_labels(y, n, space, student)  # first: teachers may take hours
+        if logits is not None and np.shape(logits) != (n, space.n_columns):
+            raise InvalidInputError(
+                f"logits have shape {np.shape(logits)} and X has {n} rows; expected ({n}, {space.n_columns})."
+            )
+        raw = score_by_blocks(unifier, source, opened) if logits is None else logits
+        known = labels if y is not None else None
+        covered, n_abstentions = find_coverage(raw, source, space, known)
+    check_coverage(covered)
+    plain = Streamed(
+        opened.teachers, space, source, raw, known, covered, n_abstentions, np.ones(space.n_teachers), 0.0
+    )
+    compared = plain.compared()
+    warn_of_names(compared, space, stacklevel=5)
+    temperatures = unifier._temperatures(compared, space, seconds)
+    return plain.heated(temperatures, float(unifier.smoothing))
+
+
+def _soft_labels(unifier: Unifier, streamed: Streamed) -> StreamedLabels:
+    options = check_options(
+        unifier.method, unifier.temperature, unifier.tol, unifier.max_iter, unifier.off_set
+    )
+    return solve_stream(streamed, unifier.method, options, unifier.progress or silent, stacklevel=6)
+
+
+def _train(
+    unifier: Unifier,
+    student: Any,
+    read: StudentRows,
+    streamed: Streamed,
+    found: StreamedLabels | None,
+    budget: int,
+) -> Floats | None:
+    """Train the student by passes over the rows; return the balancing weights."""
+    as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
+    if found is None:
+        space, targets = packed_targets(streamed)
+        student.fit_by_passes(
+            SourceTargets(streamed, targets, as_seen, space.n_columns),
+            n_classes=space.n_classes,
+            criterion=method_loss(unifier, space),
+            progress=unifier.progress or silent,
+            memory=budget,
+        )
+        return None
+    class_weights = None
+    if unifier._balances(streamed.space):
+        class_weights = inverse(found.mean)
+        class_weights = np.sqrt(class_weights) if unifier.balance == "sqrt" else class_weights
+    fit_student_by_passes(
+        student,
+        SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, streamed.space.n_classes),
+        normalised(class_weights, found.mean),
+        loss=unifier.loss,
+        temperature=unifier.resolved_temperature,
+        progress=unifier.progress,
+        memory=budget,
+    )
+    return class_weights
