@@ -46,6 +46,7 @@ from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
 from consilience.teachers.scoring.engine import Observed, observe
+from consilience.teachers.scoring.engines import check_engine
 from consilience.teachers.scoring.ray_options import RayOptions, read_options
 from consilience.teachers.scoring.ray_tasks import map_on_ray
 from consilience.teachers.scoring.store import ScoreStore, as_store
@@ -65,9 +66,6 @@ APPROXIMATIONS = {
     "I": "student",
     "exact": "exact",
 }
-
-
-ENGINES = ("local", "ray")
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +215,7 @@ def rank_teachers(
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
     check_number("confidence", confidence, above=0, below=1)
-    check_choice("engine", engine, ENGINES)
+    check_engine(engine, engine_options)
     options = read_options(engine_options)
     X = as_rows(X)
     classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)

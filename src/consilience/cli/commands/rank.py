@@ -13,13 +13,16 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Engine,
     Json,
     Quiet,
+    RayAddress,
     Report,
     Teachers,
     app,
     check_cache,
     check_report,
+    engine_options,
     open_teachers,
     read_data,
 )
@@ -70,6 +73,8 @@ def rank(
     bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the ranking to a .csv file.")
     ] = None,
@@ -96,6 +101,7 @@ def rank(
     check_report(report)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
+    options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
     X = read_data(data, list(sources.values()))
     y = readers.read_labels(labels, len(X), "--labels")
@@ -111,6 +117,8 @@ def rank(
             n_bootstrap=bootstrap,
             cache=cache,
             cache_limit=cache_limit,
+            engine=engine,
+            engine_options=options,
             random_state=seed,
             progress=progress,
         )

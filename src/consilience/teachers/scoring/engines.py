@@ -6,13 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from consilience._progress import Progress, silent
-from consilience._validation import check_choice
-from consilience.exceptions import InvalidInputError
+from consilience._validation import check_choice, n_rows
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.sources import Source
+from consilience.sources import ArraySource, Source
 from consilience.sources.ray import RaySource
 from consilience.teachers import Teacher
+from consilience.teachers.scoring.engine import observe, score
 from consilience.teachers.scoring.ray import score_on_ray
 from consilience.teachers.scoring.ray_options import read_options
 from consilience.teachers.scoring.ray_worker import Finish
@@ -71,3 +75,48 @@ def _score_here(
         teachers, space, source, batch_size=batch_size, store=store, progress=progress
     ):
         yield number, logits if finish is None else finish(source.rows_of(number), logits)
+
+
+def score_rows(
+    teachers: Sequence[Teacher],
+    space: LabelSpace,
+    X: Any,
+    *,
+    engine: str = "local",
+    options: Mapping[str, Any] | None = None,
+    batch_size: int = 4096,
+    store: ScoreStore | None = None,
+    progress: Progress = silent,
+) -> NDArray[np.float64]:
+    """Return the packed logits (n, m) of rows in memory; see `consilience.teachers.scoring.engine.score`."""
+    if engine == "local":
+        return score(teachers, space, X, batch_size=batch_size, store=store, progress=progress)
+    packed, source, count = np.empty((n_rows(X), space.n_columns)), ArraySource(X), len(teachers)
+    whole = [i for i, teacher in enumerate(teachers) if not teacher.batched]  # want all rows at once
+    asked = [i for i in range(count) if i not in whole]
+    try:
+        for i in whole:
+            packed[:, space.block(i)] = observe(teachers[i], X, embeddings=False).logits
+        if not asked:
+            return packed
+        part = LabelSpace(
+            [space.class_lists[i] for i in asked],
+            names=[space.names[i] for i in asked],
+            disconnected="ignore",
+        )
+        columns = np.concatenate([np.arange(space.n_columns)[space.block(i)] for i in asked])
+        for number, logits in score_on_ray(
+            [teachers[i] for i in asked],
+            part,
+            source,
+            batch_size=batch_size,
+            store=store,
+            progress=progress,
+            exact=True,
+            options=read_options(options),
+        ):
+            packed[source.rows_of(number), columns] = logits
+    except TeacherError as error:
+        named = [i for i, teacher in enumerate(teachers) if teacher.name == error.teacher]
+        raise error.at(named[0], count) if len(named) == 1 else error from error.__cause__
+    return packed

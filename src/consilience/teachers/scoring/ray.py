@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +76,9 @@ def score_on_ray(
     store: ScoreStore | str | Path | None = None,
     progress: Progress = silent,
     finish: Finish | None = None,
+    exact: bool = False,
     options: RayOptions | None = None,
-) -> Iterator[BlockScores]:
+) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield the number and the packed logits (b, m) of every block, in the order in which they are finished.
 
     Parameters
@@ -96,6 +98,8 @@ def score_on_ray(
         Called with ("scoring", rows done, rows in all), counted over all teachers.
     finish : callable, optional
         What workers make of the logits of a block; its result is yielded instead.
+    exact : bool
+        Whether logits are float64, as those of rows in memory, and not float32.
     options : RayOptions, optional
 
     Raises
@@ -119,7 +123,8 @@ def score_on_ray(
         return
     there, here = (finish, None) if not held else (None, finish)
     with connected(options.address) as ray, _quiet():
-        run = _Run(ray, teachers, space, sent_to_ray(ray, source), parts, kept, there, options)
+        work = Work(teachers, space, sent_to_ray(ray, source), parts, kept, there, exact)
+        run = _Run(ray, work, options)
         try:
             for number, found in _in_turn(run, source, len(teachers), progress):
                 rows = source.rows_of(number)
@@ -130,8 +135,8 @@ def score_on_ray(
 
 
 def _filled(
-    logits: NDArray[np.float32], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
-) -> NDArray[np.float32]:
+    logits: NDArray[Any], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
+) -> NDArray[Any]:
     """Add the outputs that this process holds to those of the workers."""
     packed, rows = logits.copy(), block._replace(X=np.zeros((len(logits), 1)))  # only their number counts
     for i, one in held.items():
@@ -167,23 +172,27 @@ def _parts(space: LabelSpace, options: RayOptions, batch_size: int, held: Contai
     ]
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is to be scored, and how."""
+
+    teachers: Sequence[Teacher]
+    space: LabelSpace
+    source: Source
+    parts: Sequence[Part]
+    store: ScoreStore | None
+    finish: Finish | None
+    exact: bool
+
+
 class _Run:
     """One pass of Ray Data over the blocks, with a thread that waits for its results.
 
     Ray Data's iterator waits without an end. So it waits in a thread, and this one looks at the clock.
     """
 
-    def __init__(
-        self,
-        ray: Any,
-        teachers: Sequence[Teacher],
-        space: LabelSpace,
-        source: Source,
-        parts: Sequence[Part],
-        store: ScoreStore | None,
-        finish: Finish | None,
-        options: RayOptions,
-    ) -> None:
+    def __init__(self, ray: Any, work: Work, options: RayOptions) -> None:
+        teachers, source, parts = work.teachers, work.source, work.parts
         self._ray, self._parts, self._timeout = ray, parts, options.timeout
         self._view, self._moved, self._finished = View(), time.monotonic(), list[int]()
         self._over, self._hangs = Switch(), False
@@ -197,8 +206,16 @@ class _Run:
         self._kept = [ray.put(source)]  # Ray deletes what nobody refers to
         for part, (first, most) in zip(parts, _pool_sizes(ray, parts, source.n_blocks, options), strict=True):
             chosen = [teachers[i] for i in part.places]
-            self._kept.append(ray.put(_pickled(ray, chosen, finish if part is parts[-1] else None)))
-            job = Job(part, len(teachers), space.n_columns, store, part is parts[0], os.getcwd())
+            self._kept.append(ray.put(_pickled(ray, chosen, work.finish if part is parts[-1] else None)))
+            job = Job(
+                part,
+                len(teachers),
+                work.space.n_columns,
+                work.store,
+                part is parts[0],
+                work.exact,
+                os.getcwd(),
+            )
             blocks = blocks.map_batches(
                 Worker,
                 fn_constructor_args=(job, self._kept[0], self._kept[-1], self._board),
