@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, nullcontext
 from typing import Any
@@ -72,10 +71,12 @@ def map_on_ray(
 
 
 def _call(shared: bytes, sent: bytes) -> Any:
+    from ray import cloudpickle
+
     # unpickled here: Ray would share arrays read-only, and not every model takes that
-    folder, function, item = pickle.loads(sent)  # noqa: S301  (the user's own, from the driver)
+    folder, function, item = cloudpickle.loads(sent)  # the user's own, from the driver
     with chdir(folder) if os.path.isdir(folder) else nullcontext():  # paths may be relative
-        return function(pickle.loads(shared), item)  # noqa: S301
+        return function(cloudpickle.loads(shared), item)
 
 
 def _pickled(ray: Any, value: Any) -> bytes:

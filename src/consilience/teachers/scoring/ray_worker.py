@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -91,6 +90,7 @@ class Answer:
 def as_table(answer: Answer) -> Any:
     """Return an answer as a table of one row, which Ray can hold."""
     import pyarrow
+    from ray import cloudpickle
 
     logits = answer.logits
     shape = (0, 0) if logits is None else logits.shape
@@ -101,15 +101,17 @@ def as_table(answer: Answer) -> Any:
         "dtype": pyarrow.array(["" if logits is None else logits.dtype.str]),
         "logits": pyarrow.array([buffer], pyarrow.large_binary()),
         # sent within one cluster, between processes that run the user's own code
-        "rest": pyarrow.array([pickle.dumps((answer.error, answer.told))], pyarrow.large_binary()),
+        "rest": pyarrow.array([cloudpickle.dumps((answer.error, answer.told))], pyarrow.large_binary()),
     }
     return pyarrow.table(columns)
 
 
 def from_table(table: Any) -> Answer:
     """Return the answer that a table holds."""
+    from ray import cloudpickle
+
     number, width = table["number"][0].as_py(), table["width"][0].as_py()
-    error, told = pickle.loads(table["rest"][0].as_py())  # noqa: S301  (written above)
+    error, told = cloudpickle.loads(table["rest"][0].as_py())  # written above
     logits = None
     if error is None:
         logits = np.frombuffer(table["logits"][0].as_buffer(), table["dtype"][0].as_py()).reshape(-1, width)
@@ -184,12 +186,13 @@ class Worker:
     def _fetched(self) -> Source:
         """Return the source; with the first block, fetch it and the teachers."""
         import ray
+        from ray import cloudpickle
 
         if self._source is None:
             with suppress(OSError):  # another machine may not have it
                 os.chdir(self._job.folder)
             source, sent = (ray.get(ref) for ref in self._refs)
-            teachers, self._finish = pickle.loads(sent)  # noqa: S301  (the user's own, from the driver)
+            teachers, self._finish = cloudpickle.loads(sent)  # the user's own, from the driver
             self._asked = []
             for i, (teacher, size) in enumerate(zip(teachers, self._job.part.batch_sizes, strict=True)):
                 kind = ExactTeacher if self._job.exact else StreamedTeacher
@@ -244,8 +247,10 @@ def _recorded(answer: Answer) -> Iterator[None]:
 
 
 def _sendable(warning: Warning) -> Warning:
+    from ray import cloudpickle
+
     try:
-        pickle.loads(pickle.dumps(warning))  # noqa: S301  (made in this line)
+        cloudpickle.loads(cloudpickle.dumps(warning))  # made in this line
     except Exception:  # a class inside a function, arguments that are no data, ...
         return UserWarning(f"{type(warning).__name__}: {warning}")
     return warning
