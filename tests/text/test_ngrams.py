@@ -21,6 +21,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from consilience import ConvergenceWarning, InvalidInputError
 from consilience.exceptions import NotFittedError
 from consilience.kernels.text.embedding_bag import Descent
+from consilience.sources import targets
+from consilience.sources.targets import ArrayTargets
 from consilience.text.ngrams import NgramClassifier
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
@@ -372,3 +374,48 @@ def test_predictions_do_not_depend_on_the_process_and_need_no_compiler(
     expected = NgramClassifier.load(path).predict_logits(["kato mi"])[0]
     np.testing.assert_allclose(json.loads(logits), expected, rtol=1e-5, atol=1e-5)
     assert compiler == "False"
+
+
+def test_texts_read_block_by_block_teach_as_much() -> None:
+    rng = np.random.default_rng(0)
+    stems = ["kalo", "miru", "tesa", "vopi"]
+    y = rng.integers(4, size=600)
+    texts = [f"{stems[k][: rng.integers(2, 5)]} {'abc'[rng.integers(3)]}{rng.integers(9)}" for k in y]
+    Q = 0.1 / 4 + 0.9 * np.eye(4)[y]
+    options: dict[str, Any] = {"n_buckets": 1000, "dim": 8, "batch_size": 16, "max_iter": 5}
+    scores = []
+    for seed in range(3):
+        inside = NgramClassifier(random_state=seed, **options).fit_soft_labels(texts[:400], Q[:400])
+        rows = ArrayTargets(texts[:400], Q[:400], block_rows=32)
+        # a window of about 50 texts, and one of all
+        for memory in (2**16, 2**24):
+            outside = NgramClassifier(random_state=seed, **options).fit_by_passes(rows, memory=memory)
+            found = [(m.predict(texts[400:]) == y[400:]).mean() for m in (inside, outside)]
+            scores.append(found)
+            again = NgramClassifier(random_state=seed, **options).fit_by_passes(rows, memory=memory)
+            np.testing.assert_array_equal(outside.model_.embeddings, again.model_.embeddings)
+    inside_mean, outside_mean = np.mean(scores, axis=0)
+    assert outside_mean > inside_mean - 0.02
+    assert outside_mean > 0.9
+
+
+def test_passes_over_many_texts_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "EPOCH_ROWS", 50)
+    monkeypatch.setattr(targets, "ROW_VISITS", 250)
+    rows = ArrayTargets(["ant", "bee"] * 50, np.tile(np.eye(2), (50, 1)), block_rows=16)
+    options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16}
+    assert NgramClassifier(**options).fit_by_passes(rows).n_iter_ == 5  # 2.5 passes, in halves
+    assert NgramClassifier(max_iter=4, **options).fit_by_passes(rows).n_iter_ == 8
+
+
+def test_weights_of_texts_read_block_by_block() -> None:
+    texts, Q = ["ant", "bee"] * 100, np.tile(np.eye(2), (100, 1))
+    Q[:150] = 1 - Q[:150]  # most texts lie, but weigh nothing
+    weights = np.where(np.arange(200) < 150, 0.0, 3.0)
+    options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16, "random_state": 0}
+    model = NgramClassifier(**options).fit_by_passes(ArrayTargets(texts, Q, weights, block_rows=32))
+    assert model.predict(["ant", "bee"]).tolist() == [0, 1]
+    with pytest.raises(InvalidInputError, match="weight above 0"):
+        NgramClassifier(**options).fit_by_passes(ArrayTargets(texts, Q, np.zeros(200)))
+    with pytest.raises(InvalidInputError, match="no texts"):
+        NgramClassifier(**options).fit_by_passes(ArrayTargets([], np.zeros((0, 2))))

@@ -200,6 +200,30 @@ class NpzFile:
                 except ValueError as error:
                     raise ValueError(f"its member {entry.filename!r} is no array: {error}") from error
 
+    def read_rows(self, name: str, rows: Iterable[int]) -> NDArray[Any]:
+        """Read some rows of one array that is not compressed. No CRC is checked: the caller must do so."""
+        with _reading(self.path):
+            entry = self._entries[name]
+            with self._zip.open(entry) as member:  # checks that the archive has the member here
+                header = _read_header(member, entry.file_size)
+            if entry.compress_type != zipfile.ZIP_STORED or header.fortran or header.end != entry.file_size:
+                raise ValueError(f"its member {entry.filename!r} cannot be read by rows")
+            self._file.seek(entry.header_offset + 26)  # where the lengths of a name and of extras are
+            lengths = self._file.read(4)
+            start = entry.header_offset + 30 + lengths[0] + 256 * lengths[1] + lengths[2] + 256 * lengths[3]
+            places = list(rows)
+            for row in places:
+                if not 0 <= row < header.shape[0]:
+                    raise ValueError(f"its member {entry.filename!r} has no row {row}")
+            values = np.empty((len(places), *header.shape[1:]), dtype=header.dtype)
+            width = values.dtype.itemsize * math.prod(header.shape[1:])
+            buffer = values.reshape(-1).view(np.uint8).data
+            for i, row in enumerate(places):
+                self._file.seek(start + header.start + row * width)
+                if self._file.readinto(buffer[i * width : (i + 1) * width]) != width:  # type: ignore[attr-defined]
+                    raise ValueError(f"its member {entry.filename!r} ends before row {row}")
+            return values
+
     def __enter__(self) -> Self:
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from consilience.nn._rows import Preprocess, as_is, prepared
 from consilience.nn._training import EPOCHS, Plan, Rows
 from consilience.sources.targets import (
     BUFFER_SHARE,
-    EPOCH_ROWS,
-    ROW_VISITS,
     SAMPLED,
+    Epochs,
     HeldOut,
     TargetRows,
     check_block,
@@ -34,30 +33,6 @@ if TYPE_CHECKING:
 Pair = tuple[Tensor, Tensor]
 EXAMPLE_ROWS = 64
 """Rows to look at if no mean and scale are wanted."""
-
-
-class Passes(NamedTuple):
-    """How rows are cut into batches and epochs."""
-
-    n_batches: int  # of a pass
-    parts: int  # epochs that make a pass
-    epochs: int
-
-    def size(self, epoch: int) -> int:
-        """Return the number of batches in an epoch."""
-        part = epoch % self.parts
-        return (part + 1) * self.n_batches // self.parts - part * self.n_batches // self.parts
-
-    @classmethod
-    def of(cls, n_rows: int, batch_size: int, max_iter: int | None) -> Passes:
-        """Cut `n_rows` rows into batches and epochs; max_iter is the number of passes, if it is given."""
-        parts = math.ceil(n_rows / EPOCH_ROWS)
-        alone = n_rows > batch_size and n_rows % batch_size == 1  # see ShuffledBatches
-        n_batches = n_rows // batch_size if alone else math.ceil(n_rows / batch_size)
-        epochs = parts * (max_iter or EPOCHS)
-        if max_iter is None:
-            epochs = min(epochs, max(parts, ROW_VISITS * parts // n_rows))
-        return cls(n_batches, parts, epochs)
 
 
 class BlockTensors(Dataset[Pair]):
@@ -127,7 +102,7 @@ class ShuffledBatches(IterableDataset[Pair]):
     Parameters
     ----------
     blocks : BlockTensors
-    passes : Passes
+    epochs : Epochs
     batch_size : int
     capacity : int
         Rows of the buffer.
@@ -140,22 +115,25 @@ class ShuffledBatches(IterableDataset[Pair]):
     def __init__(
         self,
         blocks: BlockTensors,
-        passes: Passes,
+        epochs: Epochs,
         *,
         batch_size: int,
         capacity: int,
         seed: int,
         num_workers: int,
     ) -> None:
-        self.blocks, self.passes, self.batch_size, self.num_workers = blocks, passes, batch_size, num_workers
+        self.blocks, self.epochs, self.batch_size, self.num_workers = blocks, epochs, batch_size, num_workers
         self.X = torch.empty((capacity, *blocks.shape), dtype=blocks.dtype)
         self.targets = torch.empty((capacity, blocks.rows.n_columns), dtype=torch.float32)
+        alone = epochs.n_rows > batch_size and epochs.n_rows % batch_size == 1  # see _serve
+        self.n_batches = epochs.n_rows // batch_size if alone else math.ceil(epochs.n_rows / batch_size)
         self.epoch = 0
         self._random = np.random.default_rng(seed)
         self._batches = self._endless()
 
     def __len__(self) -> int:
-        return self.passes.size(self.epoch)
+        start, end = (self.epochs.end(epoch, self.n_batches) for epoch in (self.epoch - 1, self.epoch))
+        return end - start
 
     def __iter__(self) -> Iterator[Pair]:
         size = len(self)
@@ -256,7 +234,7 @@ def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int)
         raise
     blocks = BlockTensors(rows, student.preprocess, some, look.held_out, weighted)
     n_train = rows.n_rows - look.n_held_out
-    passes = Passes.of(n_train, student.batch_size, student.max_iter)
+    epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
     split = None
     if look.measured is not None:
         X, targets, weights = look.measured
@@ -266,14 +244,14 @@ def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int)
     capacity = min(n_train, max(2 * student.batch_size, int(BUFFER_SHARE * memory / row_bytes)))
     data = ShuffledBatches(
         blocks,
-        passes,
+        epochs,
         batch_size=student.batch_size,
         capacity=capacity,
         seed=seed,
         num_workers=student.num_workers,
     )
     iterator = {"batch_size": None, "shuffle": False, "collate_fn": as_is}
-    return Plan(some, data, split, passes.epochs, iterator, 0, [ForgetBatches()])
+    return Plan(some, data, split, epochs.total, iterator, 0, [ForgetBatches()])
 
 
 def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:

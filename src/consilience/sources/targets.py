@@ -32,6 +32,31 @@ Weights = NDArray[np.float32] | None
 Part = tuple[Any, NDArray[np.float32], Weights]
 
 
+class Epochs(NamedTuple):
+    """How passes over many rows are cut into epochs, after each of which a student is measured."""
+
+    n_rows: int
+    parts: int  # epochs that make a pass
+    total: int  # the most epochs
+
+    @property
+    def visits(self) -> int:
+        """How many rows are learnt from in all epochs."""
+        return self.end(self.total - 1, self.n_rows)
+
+    def end(self, epoch: int, of: int) -> int:
+        """Return how many of the rows, or batches, are done when an epoch is over; a pass has `of`."""
+        passes, part = divmod(epoch + 1, self.parts)
+        return passes * of + part * of // self.parts
+
+    @classmethod
+    def of(cls, n_rows: int, passes: int, *, limited: bool) -> Epochs:
+        """Cut passes over rows; if they are limited, to `ROW_VISITS` rows, but at least one pass."""
+        parts = math.ceil(n_rows / EPOCH_ROWS)
+        total = parts * passes
+        return cls(n_rows, parts, min(total, max(parts, ROW_VISITS * parts // n_rows)) if limited else total)
+
+
 class TargetRows(ABC):
     """Rows and what a student is to learn about them, read block by block.
 

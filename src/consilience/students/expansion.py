@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -102,7 +104,7 @@ class ExpansionStudent(EstimatorStudent):
         """Fit a clone of the estimator to weights T (n, L) of the classes of each row, and keep it."""
         estimator = self._seeded_clone(random)
         weight_name = _sample_weight_name(estimator)
-        most = max(FEW_COPIES * len(T), int(SMALL / _numbers_per_row(X, len(T))))
+        most = max(FEW_COPIES * len(T), int(SMALL / numbers_per_row(X, len(T))))
         if weight_name is None:
             drawn = resample(T.ravel(), random.uniform(size=min(COPIES * len(T), most)))
             rows, labels = np.divmod(drawn, T.shape[1])
@@ -122,14 +124,14 @@ class ExpansionStudent(EstimatorStudent):
         """Refit by EM while the mean collision cross-entropy, weighted by mass, falls; keep the best fit."""
         n_classes = target.shape[1]
         proba = self.predict_all(X, n_classes)
-        self.collision_losses_ = [_mean_collision(proba, target, mass)]
+        self.collision_losses_ = [mean_collision(proba, target, mass)]
         for _ in range(REFITS):
             shares = responsibilities(proba, target)
             T = targets(shares, np.ones(n_classes), self.threshold) * mass[:, None]
             best, columns = self.estimator_, self.columns_
             self._fit_targets(X, T, random)
             proba = self.predict_all(X, n_classes)
-            before, after = self.collision_losses_[-1], _mean_collision(proba, target, mass)
+            before, after = self.collision_losses_[-1], mean_collision(proba, target, mass)
             self.collision_losses_.append(after)
             if not after < before:
                 self._keep(best, columns)
@@ -137,7 +139,7 @@ class ExpansionStudent(EstimatorStudent):
                 break
 
 
-def _numbers_per_row(X: Any, n: int) -> float:
+def numbers_per_row(X: Any, n: int) -> float:
     """Estimate how many numbers a row has; sparse matrices count what they store."""
     return max(float(getattr(X, "size", 0)) / n, 32.0)  # texts have no columns, but become numbers later
 
@@ -159,9 +161,10 @@ def _copies(
     return np.append(rows, best), np.append(labels, sure), np.append(weights, T[best, sure])
 
 
-def _mean_collision(
+def mean_collision(
     proba: NDArray[np.float64], target: NDArray[np.float64], mass: NDArray[np.float64]
 ) -> float:
+    """Return the mean collision cross-entropy of probabilities and targets (n, L), weighted by mass (n,)."""
     # One row where no collision is possible would make the mean infinite, whatever the others do.
     p = np.maximum(collision_probability(proba, target), np.finfo(np.float64).tiny)
     return float(-(mass * np.log(p)).sum() / mass.sum())
@@ -178,8 +181,15 @@ def _sample_weight_name(estimator: Any) -> str | None:
 
 def fit_foreign(estimator: Any, X: Any, labels: NDArray[Any] | None = None, **options: Any) -> None:
     """Fit a foreign classifier, and turn its errors about bad rows into ours."""
-    try:
+    with foreign_errors():
         estimator.fit(X, labels, **options)
+
+
+@contextmanager
+def foreign_errors() -> Iterator[None]:
+    """Turn the errors of a foreign classifier about bad rows into ours."""
+    try:
+        yield
     except ConsilienceError:
         raise
     except ValueError as error:

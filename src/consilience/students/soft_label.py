@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
 from consilience._validation import as_random_state, check_choice
+from consilience.sources.targets import TargetRows
 from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
 
 
@@ -16,8 +17,10 @@ from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
 class LearnsSoftLabels(Protocol):
     """A classifier that learns soft labels itself, such as `consilience.text.NgramClassifier`.
 
-    Optional member: ``save(path, *, classes, temperature, description, details)`` writes an ``.npz`` file
-    that `consilience.as_teacher` reads. Without it the student cannot be saved.
+    Optional members: ``save(path, *, classes, temperature, description, details)`` writes an ``.npz`` file
+    that `consilience.as_teacher` reads. Without it the student cannot be saved. And
+    ``fit_by_passes(rows, *, class_weights, loss, progress, memory)`` learns from rows that are read block by
+    block.
     """
 
     def fit_soft_labels(
@@ -92,3 +95,14 @@ class SoftLabelStudent(EstimatorStudent):
         )
         self._keep(estimator, np.arange(Q.shape[1]))
         return self
+
+    def fit_by_passes(
+        self, rows: TargetRows, class_weights: NDArray[np.float64], *, progress: Progress, memory: int
+    ) -> None:
+        """Fit on soft labels that are read block by block, with so many bytes of memory."""
+        check_choice("loss", self.loss, LOSSES)
+        estimator = self._seeded_clone(as_random_state(self.random_state))
+        estimator.fit_by_passes(
+            rows, class_weights=class_weights, loss=self.loss, progress=progress, memory=memory
+        )
+        self._keep(estimator, np.arange(rows.n_columns))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -31,40 +29,23 @@ from consilience.files.card import find_card
 from consilience.files.ngram_model import (
     MAX_BUCKETS,
     MAX_LENGTH,
-    Packed,
     Reading,
     TextModel,
     as_texts,
-    pack,
     read_model,
     write_model,
 )
 from consilience.kernels.text.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import one_thread
 from consilience.labels import class_list, read_labels
+from consilience.sources.targets import TargetRows
+from consilience.text._tasks import Batch, Task, TextsByPasses, TextsInMemory
 
 __all__ = ["NgramClassifier"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """A learning task, after validation."""
-
-    texts: list[str]
-    labels: Any  # (n, L) soft labels, an array or a CSR matrix
-    classes: NDArray[Any]  # (L,)
-    class_weights: NDArray[np.float64]  # (L,)
-    row_weights: NDArray[np.float64]  # (n,)
-
-    def targets(self, rows: NDArray[np.intp]) -> NDArray[np.float32]:
-        """Return the soft labels of some rows times all weights. The mean weight of a row is 1."""
-        taken = self.labels[rows].toarray() if issparse(self.labels) else self.labels[rows]
-        weights = self._row_scale * self.row_weights[rows, None] * self.class_weights
-        return np.asarray(taken * weights, dtype=np.float32)
-
-    @cached_property
-    def _row_scale(self) -> float:
-        return float(np.count_nonzero(self.row_weights) / self.row_weights.sum())
+PASSES = 10
+"""The passes of a classifier that does not say how many."""
 
 
 class NgramClassifier(ClassifierMixin, BaseEstimator):
@@ -84,8 +65,9 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         2 n_buckets dim bytes.
     dim : int
         Length of a vector.
-    max_iter : int
-        Passes over the texts.
+    max_iter : int, optional
+        Passes over the texts; 10 by default. If texts are read block by block, the default is at most 20
+        million texts, and at least one pass.
     lr : float
         Learning rate at the start.
     dropout : float
@@ -122,7 +104,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         ngram_range: tuple[int, int] = (1, 4),
         n_buckets: int = 2**18,
         dim: int = 64,
-        max_iter: int = 10,
+        max_iter: int | None = None,
         lr: float = 0.02,
         dropout: float = 0.5,
         lowercase: bool = True,
@@ -159,7 +141,8 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
         onehot = csr_array(
             (np.ones(len(texts)), codes, np.arange(len(texts) + 1)), shape=(len(texts), len(classes))
         )
-        self._train(_Task(texts, onehot, classes, np.ones(len(classes)), weights), reading, False, silent)
+        task = TextsInMemory(texts, onehot, classes, np.ones(len(classes)), weights)
+        self._train(task, reading, False, silent)
         return self
 
     def fit_soft_labels(
@@ -201,7 +184,36 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
             raise InvalidInputError(f"classes has {len(names)} names and Q has {L} columns.")
         by_class = _check_weights("class_weights", class_weights, L)
         by_row = _check_weights("row_weights", row_weights, len(texts))
-        task = _Task(texts, labels, names, by_class, by_row)
+        task = TextsInMemory(texts, labels, names, by_class, by_row)
+        self._train(task, reading, loss == "collision", progress)
+        return self
+
+    def fit_by_passes(
+        self,
+        rows: TargetRows,
+        *,
+        class_weights: ArrayLike | None = None,
+        loss: Literal["cross-entropy", "collision"] = "cross-entropy",
+        progress: Progress = silent,
+        memory: int = 2**31,
+    ) -> Self:
+        """Train on texts and soft labels that are read block by block; the classes are 0 to L - 1.
+
+        An epoch is a pass, or a part of one if there are more than 2^20 texts.
+
+        Parameters
+        ----------
+        rows : TargetRows
+            Texts, soft labels (n, L) and perhaps weights.
+        class_weights, loss, progress
+            As in `fit_soft_labels`.
+        memory : int
+            Bytes; texts are shuffled in a quarter of it.
+        """
+        reading = self._check_params()
+        check_choice("loss", loss, ("cross-entropy", "collision"))
+        by_class = _check_weights("class_weights", class_weights, rows.n_columns)
+        task = TextsByPasses(rows, np.arange(rows.n_columns), by_class, memory)
         self._train(task, reading, loss == "collision", progress)
         return self
 
@@ -294,42 +306,39 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                 value=self.ngram_range,
             )
         check_count("n_buckets", self.n_buckets, at_most=MAX_BUCKETS)
-        for name in ("dim", "max_iter", "batch_size", "max_chars"):
+        for name in ("dim", "batch_size", "max_chars"):
             check_count(name, getattr(self, name))
+        if self.max_iter is not None:
+            check_count("max_iter", self.max_iter)
         check_number("lr", self.lr, above=0)
         check_number("dropout", self.dropout, at_least=0, below=1)
         check_choice("lowercase", self.lowercase, (True, False))
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
-    def _train(self, task: _Task, reading: Reading, collision: bool, progress: Progress) -> None:
+    def _train(self, task: Task, reading: Reading, collision: bool, progress: Progress) -> None:
         from consilience.kernels.text.embedding_bag import Descent  # compiles code that only training needs
 
-        used = np.flatnonzero(task.row_weights > 0)
-        if len(used) == 0:
-            raise InvalidInputError("X has no texts with a weight above 0; give some to learn from.")
+        epochs = task.epochs(self.max_iter, PASSES)
         random = np.random.default_rng(int(as_random_state(self.random_state).randint(2**31 - 1)))
-        packed = pack(task.texts, reading)
         dim, L = int(self.dim), len(task.classes)
         E = np.zeros((int(self.n_buckets), dim), dtype=np.float32)  # n-grams never seen contribute nothing
         W = random.uniform(-1, 1, (dim, L)).astype(np.float32) / np.float32(np.sqrt(dim))
         b = np.zeros(L, dtype=np.float32)
         descent = Descent(E, W, b)
-        epochs, done = int(self.max_iter), 0
+        batches, done, total = task.batches(reading, random, int(self.batch_size)), 0, epochs.visits
         self.losses_ = []
         with one_thread(), np.errstate(over="ignore", invalid="ignore"):  # the loss reveals an overflow
-            for epoch in range(epochs):
+            for epoch in range(epochs.total):
                 loss, mass = 0.0, 0.0
-                order = random.permutation(used)
-                for start in range(0, len(used), int(self.batch_size)):
-                    rows = order[start : start + int(self.batch_size)]
-                    target = task.targets(rows)
-                    lr = self.lr * (1 - done / (epochs * len(used)))
-                    loss += descent.step(*self._ngrams(packed, rows, reading, random), target, lr, collision)
-                    mass += float(target.sum())
-                    done += len(rows)
+                while done < epochs.end(epoch, epochs.n_rows):
+                    batch = next(batches)
+                    lr = max(0.0, self.lr * (1 - done / total))
+                    loss += descent.step(*self._ngrams(batch, reading, random), batch.targets, lr, collision)
+                    mass += float(batch.targets.sum())
+                    done += len(batch.rows)
                 self.losses_.append(loss / max(mass, np.finfo(float).tiny))
                 self._check_loss()
-                progress("training", epoch + 1, epochs)
+                progress("training", epoch + 1, epochs.total)
         if self.losses_[-1] > 2 * np.log(L) + 1:
             warnings.warn(
                 ConvergenceWarning(
@@ -341,7 +350,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
             )
         self.model_ = TextModel(E, W, b, task.classes, reading)
         self.classes_ = task.classes
-        self.n_iter_ = epochs
+        self.n_iter_ = epochs.total
 
     def _check_loss(self) -> None:
         """Raise if training has diverged."""
@@ -353,11 +362,10 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                 remedy=("lr", self.lr),
             )
 
-    def _ngrams(
-        self, packed: Packed, rows: NDArray[np.intp], reading: Reading, random: np.random.Generator
-    ) -> tuple[Ids, Bounds]:
+    def _ngrams(self, batch: Batch, reading: Reading, random: np.random.Generator) -> tuple[Ids, Bounds]:
         """Return the n-grams of some texts, after dropout."""
-        ids, bounds = hash_ngrams(*take_texts(*packed, rows), *reading.ngram_range, int(self.n_buckets))
+        texts = take_texts(*batch.packed, batch.rows)
+        ids, bounds = hash_ngrams(*texts, *reading.ngram_range, int(self.n_buckets))
         if self.dropout:
             keep = random.random(len(ids), dtype=np.float32) >= self.dropout
             ids, bounds = drop_ngrams(ids, bounds, keep)

@@ -32,7 +32,7 @@ from consilience.students.classifier import SoftLabelClassifier
 from consilience.students.truth import read_truth
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.store import as_store
+from consilience.teachers.scoring.store import as_float32, as_store
 from consilience.unify.evaluation import ClassScores, Compared, Evaluation
 from consilience.unify.metrics import (
     Answers,
@@ -219,7 +219,8 @@ def ask(
             seen = observe(
                 teacher, rows, batch_size=batch_size, store=cache, embeddings=False, progress=report
             )
-            packed[:, space.block(i)] = seen.logits if rows is some else seen.logits[known]
+            logits = as_float32(seen.logits)[0]  # as `score` does
+            packed[:, space.block(i)] = logits if rows is some else logits[known]
         except TeacherError as error:
             if teacher.batched or (first_must and i == 0):
                 raise error.at(i, len(teachers)) from error.__cause__

@@ -57,7 +57,7 @@ def test_blocks_stand_side_by_side_whatever_the_batches(batch_size: int) -> None
 
 
 def test_precomputed_outputs_are_asked_once_with_all_rows() -> None:
-    given = np.random.default_rng(0).normal(size=(10, 2))
+    given = np.random.default_rng(0).normal(size=(10, 2)).astype(np.float32)
     sources = [as_teacher(given, ["a", "b"], output="logits"), *teachers()]
     packed = score(sources, space_of(sources), X, batch_size=3)
     np.testing.assert_array_equal(packed[:, :2], given)

@@ -22,6 +22,7 @@ from consilience.teachers import Observed
 from consilience.teachers.scoring import engine
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.store import ScoreStore, Segment, as_store, shelf
+from consilience.teachers.scoring.store import segments as stored
 from consilience.teachers.scoring.store.segments import Name, write_segment
 
 X = np.random.default_rng(0).normal(size=(50, 3))
@@ -75,7 +76,8 @@ def test_a_row_is_asked_about_once(store: ScoreStore) -> None:
     check(observe(teacher, X, store=store, batch_size=20))
     assert teacher.asked == [20, 20, 10]
     check(observe(teacher, X, store=store))
-    np.testing.assert_array_equal(score([teacher], LabelSpace([["a", "b"]]), X, store=store), X[:, :2] * 2)
+    packed = score([teacher], LabelSpace([["a", "b"]]), X, store=store)
+    np.testing.assert_array_equal(packed, (X[:, :2] * 2).astype(np.float32))
     assert sum(teacher.asked) == 50
 
 
@@ -262,7 +264,8 @@ def forge(store: ScoreStore, logits: Any, embeddings: Any = X * 10) -> Path:
     store.shelf("v1", 2).add(Segment(row_digests(X), RIGHT, X * 10), embeddings=True)
     path = max(segments(store), key=lambda path: path.stat().st_mtime_ns)
     name = Name.parse(path.name)
-    with path.open("wb") as file:
+    with path.open("wb") as file, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stored, "row_sums", lambda label, digests, values: np.zeros(50, np.uint64))
         write_segment(
             file, path.parent.name, name, row_digests(X), np.asarray(logits), np.asarray(embeddings)
         )
@@ -370,7 +373,8 @@ def test_arrays_of_objects_are_not_read(store: ScoreStore) -> None:
     observe(Counting(), X, store=store)
     (path,) = segments(store)
     objects = np.array([{}], dtype=object)
-    np.savez(path, seal=objects, digests=np.zeros(1), logits=np.zeros(1), allow_pickle=True)
+    others = dict.fromkeys(("digests", "logits", "sums"), np.zeros(1))
+    np.savez(path, seal=objects, **others, allow_pickle=True)
     with pytest.warns(ConsilienceWarning, match=r"is broken .*Python objects"):
         check(observe(Counting(), X, store=store))
 

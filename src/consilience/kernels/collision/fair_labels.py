@@ -80,25 +80,31 @@ def fair_labels(
     how = options or Options()
     name = choose_solver(how, sigma.size)
     solver = SOLVERS[name]
-    n_rows = len(sigma)
-    free, labels = _pin(fixed, sigma.shape)
+    n_rows, n_classes = sigma.shape
+    free = None if fixed is None else fixed == -1
+    pinned = np.empty(0, dtype=np.intp) if fixed is None else fixed[fixed != -1]
     problem = _Problem(
-        sigma=sigma[free],
-        start=_start(sigma, init, solver.uniform_share)[free],
+        sigma=sigma if free is None else sigma[free],
+        start=_start(sigma, init, solver.uniform_share, free),
         weight=n_rows * lam * (prior / prior.sum()),
-        offset=labels[~free].sum(axis=0),
+        offset=np.bincount(pinned, minlength=n_classes).astype(np.float64),
         reverse=how.reverse,
         step_size=how.step_size,
         tol=how.tol,
         max_iter=solver.max_iter if how.max_iter is None else how.max_iter,
     )
-    Y, loss, gap, n_iter = _most_probable(problem) if lam == 0.0 or not free.any() else solver.solve(problem)
-    labels[free] = Y
+    trivial = lam == 0.0 or len(problem.sigma) == 0
+    Y, loss, gap, n_iter = _most_probable(problem) if trivial else solver.solve(problem)
+    labels, known = Y, 0.0
+    if free is not None:
+        labels = np.zeros(sigma.shape)
+        labels[free], labels[~free] = Y, np.eye(n_classes)[pinned]
+        with np.errstate(divide="ignore"):
+            known = -float(np.log(sigma[~free, pinned]).sum()) / n_rows
     objective, gap = loss / n_rows, gap / n_rows
     gap = max(gap, _ROUNDING * (1.0 + lam + abs(objective))) if n_iter else max(gap, 0.0)
     converged = bool(gap <= how.tol * max(1.0, objective) and np.isfinite(gap))
-    pinned = _collision_loss(sigma[~free], labels[~free]) / n_rows
-    return FairLabels(labels, objective + pinned, objective, gap, n_iter, converged, name, problem.max_iter)
+    return FairLabels(labels, objective + known, objective, gap, n_iter, converged, name, problem.max_iter)
 
 
 def choose_solver(options: Options, n_labels: int) -> str:
@@ -186,23 +192,14 @@ def _most_probable(p: _Problem) -> _Solution:
     return _Solution(Y, loss, 0.0, 0)
 
 
-def _pin(fixed: NDArray[np.integer] | None, shape: tuple[int, int]) -> tuple[NDArray[np.bool_], Floats]:
-    """Return which rows are free (M,), and labels (M, K) with the pinned rows filled in."""
-    labels = np.zeros(shape)
-    if fixed is None:
-        return np.ones(shape[0], dtype=bool), labels
-    free = fixed == -1
-    labels[~free] = np.eye(shape[1])[fixed[~free]]
-    return free, labels
-
-
-def _start(sigma: Floats, init: Floats | None, uniform_share: float) -> Floats:
-    """Return positive labels (M, K) to start from."""
-    Y: Floats
-    if init is None:
-        Y = 0.5 * sigma + 0.5 / sigma.shape[1]
-    else:
-        Y = (1.0 - uniform_share) * init + uniform_share / sigma.shape[1]
+def _start(
+    sigma: Floats, init: Floats | None, uniform_share: float, free: NDArray[np.bool_] | None
+) -> Floats:
+    """Return positive labels (M, K) of the free rows to start from."""
+    share = 0.5 if init is None else uniform_share
+    given = sigma if init is None else init
+    Y = (given if free is None else given[free]) * (1.0 - share)
+    Y += share / sigma.shape[1]
     Y /= Y.sum(axis=1, keepdims=True)
     return Y
 

@@ -18,7 +18,7 @@ from consilience.labels import LabelSpace
 from consilience.teachers import Observed, Teacher
 from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
-from consilience.teachers.scoring.store import BLOCK_ROWS, ScoreStore, Segment, Shelf, as_store
+from consilience.teachers.scoring.store import BLOCK_ROWS, ScoreStore, Segment, Shelf, as_float32, as_store
 
 __all__ = ["Observed", "observe", "score"]
 
@@ -242,6 +242,9 @@ def score(
 ) -> NDArray[np.float64]:
     """Return the packed logits (n, m) of all teachers.
 
+    They have single precision, as in the store and in streams: so soft labels do not depend on whether rows
+    fit in memory.
+
     Parameters
     ----------
     teachers : sequence of Teacher
@@ -264,7 +267,7 @@ def score(
             seen = observe(teacher, X, batch_size=batch_size, store=kept, embeddings=False, progress=report)
         except TeacherError as error:
             raise error.at(i, len(teachers)) from error.__cause__
-        packed[:, space.block(i)] = seen.logits
+        packed[:, space.block(i)] = as_float32(seen.logits)[0]
     return packed
 
 

@@ -154,6 +154,20 @@ class TestLimit:
             as_store(store, "2GB")
 
 
+def test_a_store_that_another_process_is_making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    marked = ScoreStore._is_marked
+
+    def late(store: ScoreStore) -> bool:
+        try:
+            return marked(store)
+        finally:
+            ScoreStore.prepare(store)  # which the other process does just after we looked
+
+    monkeypatch.setattr(ScoreStore, "_is_marked", late)
+    (tmp_path / "scores").mkdir()
+    assert ScoreStore(tmp_path / "scores").size == 0
+
+
 def test_copies_are_stores_of_the_same_folder(store: ScoreStore) -> None:
     limited = ScoreStore(store.folder, limit="1GB")
     for other in (copy.deepcopy(limited), pickle.loads(pickle.dumps(limited))):  # noqa: S301

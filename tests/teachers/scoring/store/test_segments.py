@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from consilience import ConsilienceWarning
-from consilience.teachers.scoring.store import ScoreStore, Segment, as_float32
-from consilience.teachers.scoring.store.segments import Name, content_of, names_of, write_segment
+from consilience.files.arrays import NpzFile
+from consilience.teachers.scoring.store import ScoreStore, Segment, as_float32, shelf
+from consilience.teachers.scoring.store.index import in_order
+from consilience.teachers.scoring.store.segments import Name, content_of, names_of, row_sums, write_segment
 
 DIGESTS = np.arange(12, dtype=np.uint64).reshape(6, 2)
 LOGITS = np.random.default_rng(0).normal(size=(6, 3))
@@ -38,7 +40,7 @@ def block(path: Path) -> Segment | None:
 
 def test_others_can_read_a_segment(path: Path) -> None:
     with np.load(path, allow_pickle=False) as archive:
-        assert set(archive) == {"digests", "logits", "embeddings", "seal"}
+        assert set(archive) == {"digests", "logits", "embeddings", "sums", "seal"}
         np.testing.assert_array_equal(archive["logits"], LOGITS)
         np.testing.assert_array_equal(archive["embeddings"], FEATURES)
 
@@ -69,6 +71,97 @@ def test_no_flipped_bit_goes_unnoticed(path: Path) -> None:
     assert told > 300
 
 
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_no_flipped_bit_goes_unnoticed_where_few_rows_are_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch, embeddings: bool
+) -> None:
+    monkeypatch.setattr(shelf, "FEW", 1)
+    whole, told, wanted = path.read_bytes(), 0, [1, 4]
+    for place in range(0, len(whole), 3):
+        content = bytearray(whole)
+        content[place] ^= 1 << (place % 8)
+        path.write_bytes(bytes(content))
+        kept = ScoreStore(path.parents[1]).shelf("teacher", 3)
+        known: list[int] = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(2):  # by the digests of the file, and by an index
+                for places, found in kept.find(DIGESTS[wanted], embeddings=embeddings):
+                    rows = np.array(wanted)[places]
+                    np.testing.assert_array_equal(found.logits, LOGITS[rows])
+                    if embeddings:
+                        np.testing.assert_array_equal(found.embeddings, FEATURES[rows])
+                    known.extend(rows)
+        assert known == wanted * 2 or caught, place
+        told += bool(caught)
+        path.unlink(missing_ok=True)
+    assert told > 150
+
+
+def test_a_damaged_row_is_noticed_where_few_rows_are_read(tmp_path: Path) -> None:
+    """In a file so long that its CRC is not checked on the way."""
+    random = np.random.default_rng(0)
+    digests = in_order(random.integers(0, 2**64, size=(3000, 2), dtype=np.uint64))
+    logits = random.normal(size=(3000, 3))
+    store = ScoreStore(tmp_path / "scores")
+    store.shelf("teacher", 3).merge(Segment(digests, logits, logits[:, :2]), embeddings=True)
+    (path,) = tmp_path.glob("*/*/*.npz")
+    whole, row = path.read_bytes(), 2000
+    for values in (digests, logits, logits[:, :2]):
+        content = bytearray(whole)
+        content[whole.index(values[row].tobytes()) + 3] ^= 1
+        path.write_bytes(content)
+        with np.load(path) as archive, pytest.raises(zipfile.BadZipFile):
+            [archive[name] for name in archive]
+        kept = store.shelf("teacher", 3)
+        kept._searched = True
+        path.write_bytes(whole)
+        assert len(list(kept.find(digests[[5]], embeddings=True))) == 1  # makes the index
+        path.write_bytes(content)
+        ((_, found),) = kept.find(digests[[row - 1]], embeddings=True)
+        np.testing.assert_array_equal(found.logits, logits[[row - 1]])
+        with pytest.warns(ConsilienceWarning, match="the checksum of a row of its .* is wrong"):
+            assert list(kept.find(digests[[row]], embeddings=True)) == []
+        assert not path.exists()
+
+
+def test_few_rows_are_read_without_the_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "FEW", 1)
+    kept = ScoreStore(path.parents[1]).shelf("teacher", 3)
+    read: list[str] = []
+    whole = NpzFile.read
+    monkeypatch.setattr(NpzFile, "read", lambda file, name: read.append(name) or whole(file, name))
+    for _ in range(3):
+        ((places, found),) = kept.find(DIGESTS[[0, 5]], embeddings=True)
+        np.testing.assert_array_equal(found.logits, LOGITS[[0, 5]])
+        np.testing.assert_array_equal(found.digests, DIGESTS[[0, 5]])
+        assert places.tolist() == [0, 1]
+    # the first search reads the digests, the second makes the index of them, and the third reads none
+    assert read == ["seal", "digests"] * 2 + ["seal"] * 2
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float16, np.float32, np.float64]),
+        st.tuples(st.integers(1, 5), st.integers(1, 5)),
+        elements=st.floats(-9, 9, width=16),
+    ),
+    st.data(),
+)
+def test_each_changed_word_changes_the_sum_of_its_row_alone(values: np.ndarray, data: Any) -> None:
+    digests = np.arange(2 * len(values), dtype=np.uint64).reshape(-1, 2)
+    before = row_sums("logits", digests, values)
+    changed = values.copy()
+    place = data.draw(st.integers(0, values.nbytes - 1))
+    changed.view(np.uint8).reshape(-1)[place] ^= 1 << data.draw(st.integers(0, 7))
+    row = place // (values.nbytes // len(values))
+    np.testing.assert_array_equal(
+        before != row_sums("logits", digests, changed), np.arange(len(values)) == row
+    )
+    assert (before != row_sums("embeddings", digests, values)).all()
+    assert (before != row_sums("logits", digests + np.uint64(1), values)).all()
+
+
 def members(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -80,6 +173,7 @@ def members(path: Path) -> dict[str, bytes]:
         ("other numbers", "its checksum is wrong"),
         ("no embeddings", "its checksum is wrong"),
         ("no seal", "it has no seal"),
+        ("no sums", "it has no sums"),
         ("no digests", "it has no digests"),
         ("another order", "its checksum is wrong"),
         ("compressed", "it is compressed"),

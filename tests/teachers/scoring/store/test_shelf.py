@@ -230,6 +230,21 @@ class TestMerging:
         assert places(store) == [("loose", 10)] * 2
         assert len(found(open_shelf(store))) == 20
 
+    def test_two_processes_never_delete_what_each_other_wrote(
+        self, store: ScoreStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Two join the same rows in two orders: both have written before one of them deletes."""
+        one, other = open_shelf(store), open_shelf(store)
+        covered = Shelf._delete_covered
+        waiting: list[Any] = []
+        monkeypatch.setattr(Shelf, "_delete_covered", lambda *call: waiting.append(call))
+        one.merge(part(np.arange(30)), embeddings=False, whole=False)
+        other.merge(part(np.arange(30)[::-1]), embeddings=False, whole=False)
+        for call in waiting:
+            covered(*call)
+        assert places(store) == [("loose", 30)]
+        assert len(found(open_shelf(store))) == 30
+
     def test_many_small_batches_are_joined_on_the_way(
         self, store: ScoreStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -336,13 +351,28 @@ class TestLookUp:
         del kept
         assert store.index_room() == 30
 
-    def test_a_row_that_is_in_every_block(self, store: ScoreStore) -> None:
+    def test_rows_that_share_half_of_a_digest_are_not_confused(
+        self, store: ScoreStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(shelf, "FEW", 1)
+        open_shelf(store).merge(part(slice(0, 20)), embeddings=False)
+        kept, twin = open_shelf(store), DIGESTS[[3]] + np.array([[0, 1]], dtype=np.uint64)
+        for _ in range(3):
+            assert list(kept.find(twin, embeddings=False)) == []
+            assert set(found(kept, [3])) == {0}
+
+    def test_a_row_that_is_in_every_block(self, store: ScoreStore, monkeypatch: pytest.MonkeyPatch) -> None:
         for start in range(10, 100, 10):
             open_shelf(store).merge(part([0, 0, *range(start, start + 10)]), embeddings=False)
         kept = open_shelf(store)
         for _ in range(2):
             assert set(found(kept, [0])) == {0}
             assert len(found(kept)) == 91
+        reading, read = disk.reading, []
+        monkeypatch.setattr(disk, "reading", lambda path: read.append(path) or reading(path))
+        wanted = in_order(np.vstack([DIGESTS[:1], DIGESTS[:1] + np.uint64(1)]))  # the second is unknown
+        assert len(list(kept.find(wanted, embeddings=False))) == 1
+        assert len(read) == 1
 
     @settings(max_examples=30, deadline=None)
     @given(

@@ -71,7 +71,8 @@ class ScoreStore:
         self.limit = None if limit is None else parse_size(argument, limit)
         if disk.is_root(self.folder) is False:
             raise InvalidInputError(f"The store {str(self.folder)!r} is a file; give a folder.")
-        if not self._is_marked() and _holds_others(self.folder):
+        # in this order: another process may be making the README at this moment
+        if _holds_others(self.folder) and not self._is_marked():
             raise InvalidInputError(
                 f"The folder {str(self.folder)!r} holds other files and is no store of scores. "
                 "Give a new or an empty folder."

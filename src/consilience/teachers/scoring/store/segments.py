@@ -2,7 +2,8 @@
 
 A segment is an uncompressed .npz file. The zip format has a CRC-32 of each member: of an array with its type
 and shape. The last member, `seal`, binds the names, sizes and CRCs of the others to the teacher. So damage to
-the file's directory is detected, like damage to its numbers, and each byte is summed once.
+the file's directory is detected, like damage to its numbers. Each row has a checksum of its own as well, so
+that a few rows can be read without the rest of the file.
 
 The name of a file tells what is in it: ``block-16384-<hash of the digests>-xe.npz`` is found without a look
 into any other file. Names are believed only as far as the content bears them out.
@@ -15,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -34,6 +36,7 @@ Place = Literal["block", "loose"]
 _NAME = re.compile(r"(block|loose)-([1-9][0-9]{0,11})-([0-9a-f]{32})-([xr])([le])\.npz")
 # the embeddings of a segment: not asked for, none, or some
 _UNASKED, _WITHOUT, _WITH = range(3)
+_SUMMED = 1024  # rows whose words are summed at once, to stay near the processor
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -94,6 +97,11 @@ class Name:
             return None
         place: Place = "block" if found[1] == "block" else "loose"
         return cls(place, int(found[2]), found[3], found[4] == "r", found[5] == "e")
+
+    @property
+    def size_order(self) -> tuple[bool, int, str]:
+        """A key that sorts names: blocks after loose ones, then by the number of rows."""
+        return self.place == "block", self.rows, str(self)
 
     def serves(self, embeddings: bool, dtype: np.dtype[Any]) -> bool:
         """Tell whether a reader gets what it wants: rounded numbers are unknown to one of float64."""
@@ -182,13 +190,15 @@ def write_segment(
     arrays = {"digests": digests, "logits": logits}
     if embeddings is not None:
         arrays["embeddings"] = embeddings
+    sums = [row_sums(label, digests, values) for label, values in arrays.items() if label != "digests"]
+    arrays["sums"] = np.stack(sums, axis=1)
     # not np.savez: it copies each array, and a CRC that is known would have to be computed again
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for label, values in arrays.items():
             _write_member(archive, label, np.ascontiguousarray(values))
-        sums = [(label, *_sum(archive.getinfo(f"{label}.npy"))) for label in arrays]
+        members = [(label, *_sum(archive.getinfo(f"{label}.npy"))) for label in arrays]
         about = np.array([contents, name.rounded], dtype=np.uint8)
-        _write_member(archive, "seal", np.concatenate([about, _seal(key, contents, name.rounded, sums)]))
+        _write_member(archive, "seal", np.concatenate([about, _seal(key, contents, name.rounded, members)]))
 
 
 def _write_member(archive: zipfile.ZipFile, label: str, values: NDArray[Any]) -> None:
@@ -212,6 +222,30 @@ def _seal(key: str, contents: int, rounded: bool, sums: list[tuple[str, int, int
     return np.frombuffer(blake2b(text.encode(), digest_size=16).digest(), dtype=np.uint8)
 
 
+def row_sums(label: str, digests: NDArray[np.uint64], values: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return a checksum (n,) of each row of an array, bound to its digest and to the array's name and type.
+
+    It is a sum of the row's words times odd numbers: a changed word always changes it.
+    """
+    width = values.dtype.itemsize * values.shape[1]
+    word = np.dtype(np.uint64 if width % 8 == 0 else np.uint32 if width % 4 == 0 else np.uint8)
+    words = np.ascontiguousarray(values).reshape(-1).view(word).reshape(len(values), width // word.itemsize)
+    odd = _odd_numbers(2 + words.shape[1])
+    start = blake2b(f"{label} {values.dtype.str} {values.shape[1:]}".encode(), digest_size=8).digest()
+    sums = digests @ odd[:2] + np.frombuffer(start, np.uint64)
+    for first in range(0, len(words) if width else 0, _SUMMED):
+        part = slice(first, first + _SUMMED)
+        sums[part] += words[part].astype(np.uint64, copy=False) @ odd[2:]
+    return sums
+
+
+@cache
+def _odd_numbers(count: int) -> NDArray[np.uint64]:
+    numbers = np.random.default_rng(0).integers(0, 2**64, size=count, dtype=np.uint64) | np.uint64(1)
+    numbers.flags.writeable = False
+    return numbers
+
+
 class SegmentFile:
     """A segment to read array by array. All that is not as it must be raises a ValueError.
 
@@ -225,7 +259,7 @@ class SegmentFile:
 
     def __init__(self, archive: NpzFile, key: str, name: Name) -> None:
         self._archive, self._name = archive, name
-        for label in ("digests", "logits", "seal"):
+        for label in ("digests", "logits", "sums", "seal"):
             if label not in archive.names:
                 raise ValueError(f"it has no {label}")
         seal = self._read("seal", (np.dtype(np.uint8),), (18,))
@@ -236,6 +270,11 @@ class SegmentFile:
         self._with = contents == _WITH
         if (contents != _UNASKED) != name.asked or rounded != name.rounded:
             raise ValueError("it does not hold what its name says")
+
+    @property
+    def n_rows(self) -> int:
+        """The number of its rows."""
+        return self._name.rows
 
     def digests(self) -> NDArray[np.uint64]:
         """Return the digests (n, 2)."""
@@ -263,17 +302,54 @@ class SegmentFile:
         if not every:
             digests, logits = digests[rows], logits[rows]
             features = None if features is None else features[rows]
+        loose = every and self._name.place == "loose" and self._name.asked == embeddings
+        return replace(self._checked(digests, logits, features), loose=loose)
+
+    def few(
+        self, digests: NDArray[np.uint64], rows: NDArray[np.intp], n_classes: int, embeddings: bool
+    ) -> tuple[NDArray[np.bool_], Segment]:
+        """Return those of a few rows that have these digests, and which; the rest of the file is not read."""
+        places, n = rows.tolist(), len(rows)
+        whole = (np.dtype(np.uint64),)
+        found = {
+            "digests": self._check("digests", self._archive.read_rows("digests", places), whole, (n, 2)),
+            "sums": self._check("sums", self._archive.read_rows("sums", places), whole, (n, 1 + self._with)),
+            "logits": self._check(
+                "logits", self._archive.read_rows("logits", places), _FLOATS, (n, n_classes)
+            ),
+        }
+        if embeddings and self._with:
+            features = self._archive.read_rows("embeddings", places)
+            found["embeddings"] = self._check("embeddings", features, np.floating, (n, None))
+        for place, label in enumerate(("logits", "embeddings")):
+            sums = None if label not in found else row_sums(label, found["digests"], found[label])
+            if sums is not None and not np.array_equal(sums, found["sums"][:, place]):
+                raise ValueError(f"the checksum of a row of its {label} is wrong")
+        right = (found["digests"] == digests).all(axis=1)
+        kept = {label: values[right] for label, values in found.items()}
+        return right, self._checked(kept["digests"], kept["logits"], kept.get("embeddings"))
+
+    def _checked(
+        self, digests: NDArray[np.uint64], logits: NDArray[Any], features: NDArray[Any] | None
+    ) -> Segment:
         check_block(logits, "logits")
         if features is not None:
             check_block(features, "embeddings")
-        loose = every and self._name.place == "loose" and self._name.asked == embeddings
-        return Segment(digests, logits, features, self._name.rounded, loose)
+        return Segment(digests, logits, features, self._name.rounded)
 
     def _read(
         self, label: str, kinds: tuple[np.dtype[Any], ...] | type[np.generic], shape: tuple[int | None, ...]
     ) -> NDArray[Any]:
         """Return one array, or raise unless its type and shape (None: any length) are right."""
-        values = self._archive.read(label)
+        return self._check(label, self._archive.read(label), kinds, shape)
+
+    def _check(
+        self,
+        label: str,
+        values: NDArray[Any],
+        kinds: tuple[np.dtype[Any], ...] | type[np.generic],
+        shape: tuple[int | None, ...],
+    ) -> NDArray[Any]:
         fits = values.ndim == len(shape) and all(
             wanted in (None, length) for wanted, length in zip(shape, values.shape, strict=True)
         )

@@ -37,6 +37,8 @@ ABOUT = "about.json"
 """A file on each shelf that names its teacher, for people."""
 MOST_LOOSE = 64
 """Loose segments of a shelf beyond which they are joined."""
+FEW = 16
+"""Rows are read one by one if they are less than this part of a segment: 1/16."""
 _MOST_TEXT = 200
 
 
@@ -113,15 +115,23 @@ class Shelf:
         wanted = as_dtype(dtype)
         left = np.ones(len(digests), dtype=bool)
         width: list[int | None] = []  # of all embeddings, once there are some
-        for name in self._candidates(digests, left):
+        for name, places, rows in self._candidates(digests, left):
             if not left.any():
                 return
             if not name.serves(embeddings, wanted):
                 continue
-            found = self._read(
-                name, lambda file: _some(file, digests, left, self._n_classes, embeddings, width)
-            )
-            if found is not None:
+
+            def look(file: SegmentFile, places: Any = places, rows: Any = rows) -> Any:
+                if rows is None or len(rows) * FEW > file.n_rows:
+                    found = _some(file, digests, left, self._n_classes, embeddings)
+                else:
+                    found = _few(
+                        file, digests, places[left[places]], rows[left[places]], self._n_classes, embeddings
+                    )
+                return None if found is None else (found[0], _of_width(found[1], width))
+
+            found = self._read(name, look)
+            if found is not None and len(found[0]):
                 left[found[0]] = False
                 self._store.used(self._folder / str(name))
                 yield found[0], cast(found[1], wanted)
@@ -236,7 +246,9 @@ class Shelf:
     def _delete_covered(self, name: Name, digests: NDArray[np.uint64]) -> None:
         """Delete what a new segment of some rows makes superfluous."""
         others = [other for other in self._names() if other != name and name.covers(other)]
-        loose = [other for other in others if other.place == "loose"]
+        # a larger one makes a smaller one superfluous, never the reverse: two processes with the same rows in
+        # two orders would each delete what the other one wrote
+        loose = [other for other in others if other.place == "loose" and other.size_order < name.size_order]
         ordered = in_order(digests) if loose else digests
         for other in others:
             same = other.content == name.content and name.place == "block"
@@ -255,18 +267,25 @@ class Shelf:
         self._loose.pop(str(name), None)
         disk.delete(self._folder / str(name))
 
-    def _candidates(self, digests: NDArray[np.uint64], left: NDArray[np.bool_]) -> Iterator[Name]:
-        """Yield the segments to look into: all the first time, and later those that may hold some rows."""
+    def _candidates(
+        self, digests: NDArray[np.uint64], left: NDArray[np.bool_]
+    ) -> Iterator[tuple[Name, NDArray[np.intp] | None, NDArray[np.intp] | None]]:
+        """Yield the segments to look into: all the first time, and later those that may hold some rows.
+
+        With the latter come the places in `digests`, and the rows of the segment.
+        """
         names = self._names()
         if not self._searched:
             self._searched = True
-            yield from names
+            yield from ((name, None, None) for name in names)
             return
-        yield from (name for name in names if name.place == "loose" and self._may_hold(name, digests))
+        for name in names:
+            if name.place == "loose" and self._may_hold(name, digests):
+                yield name, None, None
         present = {str(name): name for name in names}
-        for text, places in self._refreshed(names).candidates(digests):
+        for text, places, rows in self._refreshed(names).candidates(digests):
             if text in present and left[places].any():
-                yield present[text]
+                yield present[text], places, rows
 
     def _may_hold(self, name: Name, digests: NDArray[np.uint64]) -> bool:
         loose = self._rows_of(name)
@@ -406,7 +425,6 @@ def _some(
     left: NDArray[np.bool_],
     n_classes: int,
     embeddings: bool,
-    width: list[int | None],
 ) -> tuple[NDArray[np.intp], Segment] | None:
     """Return those rows of a segment that are still wanted, and where; None if there are none."""
     kept = file.digests()
@@ -415,13 +433,31 @@ def _some(
     first = np.sort(np.unique(places[new], return_index=True)[1])  # a stream may have a row twice
     if len(first) == 0:
         return None
-    found = file.part(kept, rows[new][first], n_classes, embeddings)
-    features = found.embeddings
-    wide = None if features is None else features.shape[1]
+    if len(first) * FEW <= len(kept):
+        return _few(file, digests, places[new][first], rows[new][first], n_classes, embeddings)
+    return places[new][first], file.part(kept, rows[new][first], n_classes, embeddings)
+
+
+def _few(
+    file: SegmentFile,
+    digests: NDArray[np.uint64],
+    places: NDArray[np.intp],
+    rows: NDArray[np.intp],
+    n_classes: int,
+    embeddings: bool,
+) -> tuple[NDArray[np.intp], Segment]:
+    """Return a few rows of a segment, without reading the others."""
+    right, found = file.few(digests[places], rows, n_classes, embeddings)
+    return places[right], found
+
+
+def _of_width(segment: Segment, width: list[int | None]) -> Segment:
+    """Return a segment whose embeddings are as wide as those before, or raise."""
+    wide = None if segment.embeddings is None else segment.embeddings.shape[1]
     if width and width[0] != wide:
         raise ValueError(f"its embeddings have the width {wide}, and others {width[0]}")
     width[:] = [wide]
-    return places[new][first], found
+    return segment
 
 
 def _alike(one: Segment, other: Segment) -> bool:

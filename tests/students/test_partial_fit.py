@@ -1,0 +1,183 @@
+"""scikit-learn classifiers with partial_fit that learn from rows read block by block."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import SGDClassifier
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from consilience.exceptions import InvalidInputError
+from consilience.sources import targets
+from consilience.students.make import make_student
+from consilience.students.partial_fit import learns_by_parts
+from consilience.students.passes import ArrayTargets
+from consilience.students.training import fit_student, fit_student_by_passes
+
+L, D = 4, 6
+CENTRES = np.random.default_rng(5).normal(size=(L, D))
+
+
+def problem(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(L, size=n)
+    return rng.normal(size=(n, D)) + CENTRES[y], 0.2 / L + 0.8 * np.eye(L)[y], y
+
+
+def learn(estimator: Any, rows: Any, loss: Any = "cross-entropy", **options: Any) -> Any:
+    student = make_student(estimator, threshold=0.01, loss=loss, random_state=options.pop("seed", 0))
+    options = {"temperature": 1.0, "progress": None, "memory": 2**24, **options}
+    weights = options.pop("class_weights", np.ones(rows.n_columns))
+    fit_student_by_passes(student, rows, weights, loss=loss, **options)
+    return student
+
+
+def sgd() -> SGDClassifier:
+    return make_pipeline(StandardScaler(), SGDClassifier(loss="log_loss", alpha=1e-3))
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
+@pytest.mark.parametrize("make", [sgd, GaussianNB, lambda: "mlp"])
+def test_as_good_as_from_memory(make: Any, loss: Any) -> None:
+    if loss == "collision" and make is not sgd:
+        pytest.skip("one classifier is enough")
+    X, Q, _ = problem(800)
+    Xt, _, yt = problem(4000, seed=1)
+    scores = []
+    for seed in range(3):
+        estimator = make()
+        inside = make_student(estimator, threshold=0.01, loss=loss, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the network stops early
+            fit_student(inside, X, Q, np.ones(L), loss=loss, temperature=1.0, progress=None)
+        outside = learn(estimator, ArrayTargets(X, Q, block_rows=64), loss, seed=seed)
+        scores.append([(s.predict_all(Xt, L).argmax(axis=1) == yt).mean() for s in (inside, outside)])
+        assert outside.predict_all(Xt, L).shape == (4000, L)
+    inside_mean, outside_mean = np.mean(scores, axis=0)
+    assert outside_mean > inside_mean - 0.015
+    assert outside_mean > 0.7
+
+
+def test_same_seed_same_result() -> None:
+    X, Q, _ = problem(300)
+    rows = ArrayTargets(X, Q, block_rows=32)
+    first, again, other = (learn(sgd(), rows, seed=seed).predict_all(X, L) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+class Counter(ClassifierMixin, BaseEstimator):
+    """Adds up the weights of each class, and remembers the sizes of its lessons."""
+
+    max_iter = 2
+
+    def fit(self, X: Any, y: Any) -> Any:
+        raise NotImplementedError
+
+    def partial_fit(self, X: Any, y: Any, classes: Any, sample_weight: Any) -> Any:
+        if not hasattr(self, "mass_"):
+            self.classes_, self.mass_, self.sizes_ = classes, np.zeros(len(classes)), []
+        self.mass_ += np.bincount(y, sample_weight, len(classes))
+        self.sizes_.append(len(X))
+        return self
+
+    def predict_proba(self, X: Any) -> Any:
+        return np.tile(self.mass_ / self.mass_.sum(), (len(X), 1))
+
+
+class Unweighted(Counter):
+    def partial_fit(self, X: Any, y: Any, classes: Any) -> Any:  # type: ignore[override]
+        return super().partial_fit(X, y, classes, np.ones(len(y)))
+
+
+@pytest.mark.parametrize("kind", [Counter, Unweighted])
+def test_soft_labels_become_weights_with_at_most_two_copies(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.students.partial_fit.SMALL", 1)
+    rng = np.random.default_rng(0)
+    X, Q = rng.normal(size=(1000, 2)), rng.dirichlet(np.ones(20), 1000)
+    by_class, by_row = np.linspace(0.5, 1.5, 20), rng.random(1000)
+    student = learn(kind(), ArrayTargets(X, Q, by_row, block_rows=128), class_weights=by_class)
+    expected = (Q * by_class * by_row[:, None]).sum(axis=0)
+    found = student.estimator_.mass_
+    np.testing.assert_allclose(found / found.sum(), expected / expected.sum(), atol=0.012)
+    assert sum(student.estimator_.sizes_) <= 2 * 2 * 1000
+    assert student.columns_.tolist() == list(range(20))
+
+
+def test_a_class_that_never_occurs_is_known_all_the_same() -> None:
+    X, Q, y = problem(300)
+    Q = np.hstack([Q, np.zeros((300, 1))])
+    student = learn(sgd(), ArrayTargets(X, Q, block_rows=32))
+    proba = student.predict_all(X, L + 1)
+    assert proba.shape == (300, L + 1)
+    assert (proba.argmax(axis=1) == y).mean() > 0.7
+
+
+def test_training_stops_when_the_held_out_loss_stalls() -> None:
+    X, Q, _ = problem(500)
+    calls: list[Any] = []
+    classifier = SGDClassifier(loss="log_loss", n_iter_no_change=2)
+    student = learn(classifier, ArrayTargets(X, Q), progress=lambda *call: calls.append(call))
+    assert 3 <= student.n_iter_ < 100
+    assert calls[-1] == ("training", student.n_iter_, 1000)
+
+
+def test_long_passes_are_measured_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(targets, "EPOCH_ROWS", 100)
+    monkeypatch.setattr(targets, "ROW_VISITS", 500)
+    monkeypatch.setattr("consilience.students.partial_fit.CHUNK_ROWS", 50)
+    X, Q, _ = problem(400)
+    calls: list[Any] = []
+    learn(GaussianNB(), ArrayTargets(X, Q), progress=lambda *call: calls.append(call))
+    assert calls[0] == ("training", 1, 5)  # a pass has four parts, and 500 visits are five
+    assert len(calls) <= 5
+
+
+def test_sparse_rows_and_texts() -> None:
+    X, Q, y = problem(400)
+    words = np.array(["ant", "bee", "cat", "dog"])[y]
+    texts = [f"{word} {'x' * (i % 5)} and" for i, word in enumerate(words)]
+    pipeline = make_pipeline(TfidfVectorizer(), SGDClassifier(loss="log_loss"))
+    student = learn(pipeline, ArrayTargets(texts, Q, block_rows=64))
+    assert (student.predict_all(texts, L).argmax(axis=1) == y).mean() > 0.95
+    counts = csr_array(np.rint(np.exp(X)))
+    student = learn(MultinomialNB(), ArrayTargets(counts, Q, block_rows=64))
+    assert (student.predict_all(counts, L).argmax(axis=1) == y).mean() > 0.6
+
+
+def test_who_learns_by_parts() -> None:
+    assert learns_by_parts(sgd())
+    assert learns_by_parts(MLPClassifier())
+    assert not learns_by_parts(MLPClassifier(early_stopping=True))
+    assert not learns_by_parts(MLPClassifier(solver="lbfgs"))
+    assert not learns_by_parts(SGDClassifier(loss="log_loss", class_weight="balanced"))
+    assert not learns_by_parts(RandomForestClassifier())
+
+
+def test_an_interrupt_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MLPClassifier, "_backprop", stop)  # scikit-learn turns this into a warning
+    X, Q, _ = problem(100)
+    with pytest.raises(KeyboardInterrupt):
+        learn("mlp", ArrayTargets(X, Q))
+
+
+def test_bad_rows_are_our_error() -> None:
+    X, Q, _ = problem(100)
+    X[50] = np.nan
+    with pytest.raises(InvalidInputError, match="cannot learn from X"):
+        learn(GaussianNB(), ArrayTargets(X, Q))
