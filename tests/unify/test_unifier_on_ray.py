@@ -46,7 +46,9 @@ def unifier(engine: str = "local", given: Any = None, **options: Any) -> Unifier
 @pytest.mark.parametrize("memory", [None, 1000], ids=["in memory", "block by block"])
 def test_soft_labels_are_those_of_one_machine(memory: Any, ray: Any) -> None:
     given = [*teachers(), as_teacher(np.eye(3)[y] * 0.8 + 0.1, [0, 1, 2], "given", output="logits")]
-    found, want = (unifier(engine, given, memory=memory).estimate(X) for engine in ("ray", "local"))
+    found, want = (
+        unifier(engine, given, memory=memory, batch_size=32).estimate(X) for engine in ("ray", "local")
+    )
     np.testing.assert_array_equal(found, want)
 
 
@@ -54,7 +56,9 @@ def test_a_ray_dataset_is_scored_on_ray(ray: Any) -> None:
     data = ray.data.from_numpy([X[:40], X[40:]])
     fitted = unifier().fit(data)
     np.testing.assert_array_equal(fitted.soft_labels_, unifier(memory=1000).estimate(X))
-    np.testing.assert_allclose(fitted.predict_proba(X), unifier(n_neighbors=0).fit(X).predict_proba(X), atol=1e-3)
+    np.testing.assert_allclose(
+        fitted.predict_proba(X), unifier(n_neighbors=0).fit(X).predict_proba(X), atol=1e-3
+    )
 
 
 def test_errors_name_the_teacher_and_its_place(ray: Any) -> None:

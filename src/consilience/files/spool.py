@@ -6,6 +6,7 @@ import math
 import os
 import shutil
 import tempfile
+import weakref
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ class Spool:
         self._row_shape = row_shape
         self._row_bytes = math.prod(row_shape) * self.dtype.itemsize
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 (it lives as long as this object)
+        weakref.finalize(self, self._file.close)
         self._rows = 0
 
     @property

@@ -20,7 +20,7 @@ from consilience.teachers.scoring.engine import observe, score
 from consilience.teachers.scoring.ray import score_on_ray
 from consilience.teachers.scoring.ray_options import read_options
 from consilience.teachers.scoring.ray_worker import Finish
-from consilience.teachers.scoring.store import ScoreStore
+from consilience.teachers.scoring.store import ScoreStore, as_float32
 from consilience.teachers.scoring.stream import BlockScores, score_blocks
 
 ENGINES = ("local", "ray")
@@ -96,7 +96,7 @@ def score_rows(
     asked = [i for i in range(count) if i not in whole]
     try:
         for i in whole:
-            packed[:, space.block(i)] = observe(teachers[i], X, embeddings=False).logits
+            packed[:, space.block(i)] = as_float32(observe(teachers[i], X, embeddings=False).logits)[0]
         if not asked:
             return packed
         part = LabelSpace(
@@ -112,7 +112,6 @@ def score_rows(
             batch_size=batch_size,
             store=store,
             progress=progress,
-            exact=True,
             options=read_options(options),
         ):
             packed[source.rows_of(number), columns] = logits

@@ -76,9 +76,8 @@ def score_on_ray(
     store: ScoreStore | str | Path | None = None,
     progress: Progress = silent,
     finish: Finish | None = None,
-    exact: bool = False,
     options: RayOptions | None = None,
-) -> Iterator[tuple[int, NDArray[Any]]]:
+) -> Iterator[BlockScores]:
     """Yield the number and the packed logits (b, m) of every block, in the order in which they are finished.
 
     Parameters
@@ -98,8 +97,6 @@ def score_on_ray(
         Called with ("scoring", rows done, rows in all), counted over all teachers.
     finish : callable, optional
         What workers make of the logits of a block; its result is yielded instead.
-    exact : bool
-        Whether logits are float64, as those of rows in memory, and not float32.
     options : RayOptions, optional
 
     Raises
@@ -123,7 +120,7 @@ def score_on_ray(
         return
     there, here = (finish, None) if not held else (None, finish)
     with connected(options.address) as ray, _quiet():
-        work = Work(teachers, space, sent_to_ray(ray, source), parts, kept, there, exact)
+        work = Work(teachers, space, sent_to_ray(ray, source), parts, kept, there)
         run = _Run(ray, work, options)
         try:
             for number, found in _in_turn(run, source, len(teachers), progress):
@@ -135,8 +132,8 @@ def score_on_ray(
 
 
 def _filled(
-    logits: NDArray[Any], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
-) -> NDArray[Any]:
+    logits: NDArray[np.float32], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
+) -> NDArray[np.float32]:
     """Add the outputs that this process holds to those of the workers."""
     packed, rows = logits.copy(), block._replace(X=np.zeros((len(logits), 1)))  # only their number counts
     for i, one in held.items():
@@ -182,7 +179,6 @@ class Work:
     parts: Sequence[Part]
     store: ScoreStore | None
     finish: Finish | None
-    exact: bool
 
 
 class _Run:
@@ -213,7 +209,6 @@ class _Run:
                 work.space.n_columns,
                 work.store,
                 part is parts[0],
-                work.exact,
                 os.getcwd(),
             )
             blocks = blocks.map_batches(

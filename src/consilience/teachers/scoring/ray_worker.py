@@ -19,7 +19,7 @@ from consilience.sources import Block, Source
 from consilience.teachers._base import summary
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.store import ScoreStore
-from consilience.teachers.scoring.stream import ExactTeacher, StreamedTeacher
+from consilience.teachers.scoring.stream import StreamedTeacher
 
 Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 """What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
@@ -61,7 +61,6 @@ class Job:
     n_columns: int
     store: ScoreStore | None
     first: bool  # whether its input is block numbers, not yet answers
-    exact: bool  # whether logits keep double precision, as for rows in memory
     folder: str  # of the driver, where relative paths begin
 
 
@@ -73,7 +72,7 @@ class Answer:
     ----------
     number : int
         Which block.
-    logits : (b, m) array or None
+    logits : (b, m) float32 array or None
         NaN in the columns of later stages; what was made of them after the last; None after an error.
     error : ConsilienceError or None
         What a teacher or the source raised.
@@ -82,7 +81,7 @@ class Answer:
     """
 
     number: int
-    logits: NDArray[Any] | None = None
+    logits: NDArray[np.float32] | None = None
     error: ConsilienceError | None = None
     told: list[Warning] = field(default_factory=list)
 
@@ -98,7 +97,6 @@ def as_table(answer: Answer) -> Any:
     columns = {
         "number": pyarrow.array([answer.number], pyarrow.int64()),
         "width": pyarrow.array([shape[1]], pyarrow.int64()),
-        "dtype": pyarrow.array(["" if logits is None else logits.dtype.str]),
         "logits": pyarrow.array([buffer], pyarrow.large_binary()),
         # sent within one cluster, between processes that run the user's own code
         "rest": pyarrow.array([cloudpickle.dumps((answer.error, answer.told))], pyarrow.large_binary()),
@@ -114,7 +112,7 @@ def from_table(table: Any) -> Answer:
     error, told = cloudpickle.loads(table["rest"][0].as_py())  # written above
     logits = None
     if error is None:
-        logits = np.frombuffer(table["logits"][0].as_buffer(), table["dtype"][0].as_py()).reshape(-1, width)
+        logits = np.frombuffer(table["logits"][0].as_buffer(), np.float32).reshape(-1, width)
     return Answer(number, logits, error, told)
 
 
@@ -166,11 +164,11 @@ class Worker:
                 "modules must be there on every machine of the cluster."
             )
 
-    def _ask(self, answer: Answer, block: Block) -> NDArray[Any]:
+    def _ask(self, answer: Answer, block: Block) -> NDArray[np.float32]:
         part, report = self._job.part, self._reporter(answer.number)
         rows, start = block.rows.stop - block.rows.start, 0
         digests = row_digests(block.X) if any(one.stores for one in self._asked) else None
-        logits = np.full((rows, self._job.n_columns), np.nan, np.float64 if self._job.exact else np.float32)
+        logits = np.full((rows, self._job.n_columns), np.nan, np.float32)
         if answer.logits is not None:
             logits[:] = answer.logits
         for i, one in enumerate(self._asked):
@@ -195,9 +193,9 @@ class Worker:
             teachers, self._finish = cloudpickle.loads(sent)  # the user's own, from the driver
             self._asked = []
             for i, (teacher, size) in enumerate(zip(teachers, self._job.part.batch_sizes, strict=True)):
-                kind = ExactTeacher if self._job.exact else StreamedTeacher
                 with self._named(i):
-                    self._asked.append(kind(teacher, source, batch_size=size, store=self._job.store))
+                    one = StreamedTeacher(teacher, source, batch_size=size, store=self._job.store)
+                self._asked.append(one)
             self._source = source
         return self._source
 

@@ -7,7 +7,6 @@ number of rows, and rows are read once for all teachers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,7 @@ from consilience.sources import Block, Source
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.batches import SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
-from consilience.teachers.scoring.engine import Unique, observe, picked, some_rows
+from consilience.teachers.scoring.engine import Unique, picked, some_rows
 from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_float32
 
 BlockScores = tuple[int, NDArray[np.float32]]
@@ -144,32 +143,6 @@ class StreamedTeacher:
         logits = logits[unique.first[unique.inverse]]
         shelf.merge(Segment(digests, logits, None, rounded=rounded), embeddings=False, dtype=np.float32)
         return logits
-
-
-class ExactTeacher(StreamedTeacher):
-    """A teacher whose logits keep double precision, as those of rows in memory do."""
-
-    def __init__(
-        self, teacher: Teacher, source: Source, *, batch_size: int, store: ScoreStore | None = None
-    ) -> None:
-        super().__init__(teacher, source, batch_size=batch_size)
-        self._store = store
-
-    def score(
-        self, block: Block, digests: NDArray[np.uint64] | None, progress: Progress = silent
-    ) -> NDArray[Any]:
-        """Return the logits (b, k) of a block, in double precision."""
-        try:
-            return observe(
-                self.teacher,
-                block.X,
-                batch_size=self._batch_size,
-                store=self._store,
-                embeddings=False,
-                progress=progress,
-            ).logits
-        except InvalidInputError as error:
-            raise _placed(error, block.rows.start) from error.__cause__
 
 
 def score_blocks(
