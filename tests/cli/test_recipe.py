@@ -23,7 +23,10 @@ from consilience.cli.recipe import recipe_keys  # noqa: E402
 
 COMMANDS = list(typer.main.get_group(app).commands)
 SAMPLES: dict[type, str] = {int: "7", float: "0.125", str: 'a "b" \\c', Path: "some folder/f.x", object: "w"}
-SILENT = ("verify", "cache",)  # commands without progress
+SILENT = (
+    "verify",
+    "cache",
+)  # commands without progress
 COMMON = ["--config", "--write-config", "--log", "--quiet", "--json", "--help"]
 
 

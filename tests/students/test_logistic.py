@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
+from consilience._progress import silent
 from consilience.kernels.expansion import targets
+from consilience.sources.targets import ArrayTargets
 from consilience.students.logistic import LogisticStudent
 
 
@@ -66,3 +69,38 @@ def test_the_collision_loss_falls_with_each_refit() -> None:
     student = LogisticStudent(loss="collision").fit(X, Q, np.ones(4))
     assert len(student.collision_losses_) > 1
     assert min(student.collision_losses_) < student.collision_losses_[0]
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_rows_read_block_by_block_give_the_same_model(n_classes: int) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(n_classes, size=1000)
+    X = (rng.normal(size=(1000, 5)) + rng.normal(size=(n_classes, 5))[y]) * [0.01, 1, 1, 10, 100] + 7
+    Q = np.hstack([0.2 / n_classes + 0.8 * np.eye(n_classes)[y], np.zeros((1000, 1))])
+    weights, by_class = rng.random(1000), np.linspace(0.5, 1.5, n_classes + 1)
+    options: dict[str, Any] = {"threshold": 0.01, "random_state": 0}
+    with pytest.warns(CoverageWarning):
+        inside = LogisticStudent(**options).fit(X, Q, by_class, weights)
+    outside = LogisticStudent(**options)
+    rows = ArrayTargets(X, Q, weights, block_rows=64)
+    calls: list[Any] = []
+    with pytest.warns(CoverageWarning, match="positions 2|positions 4"):
+        outside.fit_by_passes(rows, by_class, progress=lambda *call: calls.append(call), memory=2**13)
+    assert outside.columns_.tolist() == inside.columns_.tolist() == list(range(n_classes))
+    np.testing.assert_allclose(
+        outside.predict_all(X, n_classes + 1), inside.predict_all(X, n_classes + 1), atol=2e-3
+    )
+    assert calls[-1] == ("training", outside.n_iter_, 100)
+
+
+def test_bad_rows_in_a_block_are_our_error() -> None:
+    X, Q = np.ones((40, 2)), np.tile(np.eye(2), (20, 1))
+    X[30, 1] = np.nan
+    with pytest.raises(InvalidInputError, match="cannot learn from X"):
+        LogisticStudent().fit_by_passes(ArrayTargets(X, Q), np.ones(2), progress=silent, memory=2**20)
+    rows = ArrayTargets(np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)))
+    with (
+        pytest.warns(CoverageWarning),
+        pytest.raises(InvalidInputError, match="one class is too few"),
+    ):
+        LogisticStudent().fit_by_passes(rows, np.ones(2), progress=silent, memory=2**20)

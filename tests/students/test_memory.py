@@ -99,6 +99,21 @@ def test_a_large_transfer_set_is_copied_at_most_twice(kind: Any, monkeypatch: py
     assert off.mean() < 0.3
 
 
+def test_copies_take_at_most_twice_the_memory_of_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Q = problem()
+    X[:, 0] = np.arange(N)
+    monkeypatch.setattr(expansion, "SMALL", 1)
+    monkeypatch.setattr(expansion, "THINNED_ROWS", 256)
+    student = ExpansionStudent(Counter(), random_state=0)
+    tracemalloc.start()
+    student.fit(X, Q, np.ones(L))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2 * (X.nbytes + Q.nbytes)
+    assert 2 * N - 8 <= student.estimator_.rows_ <= 2 * N + L
+    np.testing.assert_allclose(student.estimator_.mass_.sum(), N)
+
+
 def test_a_rare_class_survives_the_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = problem()
     X[:, 0] = np.arange(N)

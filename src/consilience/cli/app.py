@@ -48,6 +48,7 @@ del rich  # we only needed to know that it is installed; typer may come without 
 # since 0.26 typer has its own copy of click; before, it used the separate package. This works with both.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+_PACKED = 10  # a file's rows may take this many times as much memory
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
 _OPTIONS = {
     "n_bins": "--bins",
@@ -154,6 +155,14 @@ RayAddress = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         help="With --engine ray: the cluster. Default: the one that runs on this machine, or else a new one.",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="How much memory the work may take, such as 2GB: if it would take more, --data is read block by "
+        "block. [default: a quarter of the machine's]",
     ),
 ]
 Student = Annotated[str, typer.Option(help=f"One of {', '.join(STUDENTS)}.")]
@@ -321,12 +330,25 @@ def kind(file: Path) -> str:
     return file.suffix.lower().removeprefix(".")
 
 
-def read_data(path: Path, teachers: Sequence[Teacher]) -> Any:
-    """Return the rows of --data. Cells of a .csv file are read as what these teachers take."""
+def read_data(path: Path, teachers: Sequence[Teacher], memory: str | None = None) -> Any:
+    """Return the rows of --data, or their source if they may not fit in memory.
+
+    Cells of a .csv file are read as what these teachers take.
+    """
     from consilience.files import readers
+    from consilience.sources import memory_budget
+    from consilience.sources.files import open_files
     from consilience.teachers.given import column_kinds
 
-    return readers.read_rows(path, "--data", column_kinds(teachers))
+    expected = column_kinds(teachers)
+    if path.is_file() and _PACKED * path.stat().st_size <= memory_budget(memory):
+        return readers.read_rows(path, "--data", expected)
+    return open_files(path, "--data", expected)
+
+
+def first_rows(X: Any) -> Any:
+    """Return rows of the same kind as those of --data, in memory."""
+    return getattr(X, "head", X) if hasattr(X, "borders") else X
 
 
 def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from consilience._progress import Progress, part_of, silent
-from consilience._tables import as_rows
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -34,8 +33,9 @@ from consilience.distil.teacher_check import Folds, TeacherCheck, check_teacher,
 from consilience.distil.teacher_signal import SignalOptions, Task, TeacherSignal, make_signal
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
-from consilience.labels import read_labels
+from consilience.sources import as_rows_or_source
 from consilience.students.base import Origin, StudentClassifier, timed
+from consilience.students.labelled import read_labelled_rows
 from consilience.students.make import make_student
 from consilience.students.training import encode_validation, encoder_of
 from consilience.teachers import Teacher
@@ -122,6 +122,10 @@ class CrossTaskDistiller(StudentClassifier):
         A folder that keeps what teachers say; see `consilience.teachers.scoring.store`.
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
+    memory : float or str, optional
+        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Of rows
+        in files that would take more, all labelled rows and a random sample of the others are read, with a
+        warning.
     batch_size : int
         Rows per call of a teacher.
     progress : callable, optional
@@ -187,6 +191,7 @@ class CrossTaskDistiller(StudentClassifier):
         threshold: float = 0.01,
         cache: Any = None,
         cache_limit: float | str | None = None,
+        memory: float | str | None = None,
         batch_size: int = 4096,
         progress: Progress | None = None,
         random_state: Any = None,
@@ -207,6 +212,7 @@ class CrossTaskDistiller(StudentClassifier):
         self.threshold = threshold
         self.cache = cache
         self.cache_limit = cache_limit
+        self.memory = memory
         self.batch_size = batch_size
         self.progress = progress
         self.random_state = random_state
@@ -224,12 +230,12 @@ class CrossTaskDistiller(StudentClassifier):
             class of yours, give the classes names. `n_labels_` is the number of labels that were read.
         """
         loss = self._check_params()
-        X = as_rows(X)
+        X = as_rows_or_source(X)
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         if y is None:
             raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
-        labels = read_labels(y, n_rows(X), at_least=2)
+        X, labels, _ = rows = read_labelled_rows(X, y, self.memory)
         student = self._make_student(X, loss)
         read = self._read_rows(student, X)
         task = Task(X, *labels, read.rows)
@@ -239,7 +245,7 @@ class CrossTaskDistiller(StudentClassifier):
         with timed(seconds, "observing"):
             unneeded = labels_only and self.teachers is None
             opened = OpenedTeachers([], [], None) if unneeded else open_teachers(self.teachers)
-            teachers = opened.teachers
+            teachers = [rows.teacher(teacher) for teacher in opened.teachers]
             choices = self._choices(loss, student)
             examined = [] if labels_only else self._examine(task, teachers, loss, choices)
         weights = self._weigh(examined, opened.scores) if examined else np.zeros(len(teachers))

@@ -44,11 +44,7 @@ def read_cells(lines: list[list[str]], expected: Mapping[Any, str] | None = None
     """
     scan = Scan()
     scan.add(lines)
-    layout = scan.layout()
-    if expected and layout.header:
-        layout = layout.expecting([expected.get(name) for name in layout.names])
-    elif expected and len(expected) == len(layout.names):
-        layout = layout.expecting(list(expected.values()))
+    layout = scan.layout().expecting_by_name(expected or {})
     return layout.read(lines[layout.header :])
 
 
@@ -110,6 +106,17 @@ class Layout:
             for kind, filled, expected in pairs
         ]
         return replace(self, kinds=changed, matrix=self.matrix and changed == self.kinds)
+
+    def expecting_by_name(self, expected: Mapping[Any, str]) -> Layout:
+        """Return a layout for a model that knows what columns of some names hold.
+
+        Without a header, the order of the names is that of the columns.
+        """
+        if expected and self.header:
+            return self.expecting([expected.get(name) for name in self.names])
+        if expected and len(expected) == len(self.names):
+            return self.expecting(list(expected.values()))
+        return self
 
     def read(self, rows: Sequence[Sequence[str]], columns: Sequence[int] | None = None) -> Any:
         """Return lines (n,) as numbers (n, d) or as a data frame; only some columns, if these are given."""

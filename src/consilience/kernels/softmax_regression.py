@@ -122,7 +122,7 @@ class _Hard(NamedTuple):
         """Turn logits (n, K) into probabilities; return the mean cross-entropy."""
         logits -= logits.max(axis=1, keepdims=True)
         own = logits[np.arange(len(self.codes)), self.codes].mean(dtype=np.float64)
-        return float(np.log(_normalise_exp(logits)).mean(dtype=np.float64) - own)
+        return float(np.log(normalise_exp(logits)).mean(dtype=np.float64) - own)
 
     def slope_in_place(self, proba: NDArray[Any]) -> None:
         """Turn probabilities (n, K) into the gradient of the cross-entropy by the logits, times n."""
@@ -152,7 +152,7 @@ class _Soft(NamedTuple):
     def softmax_in_place(self, logits: NDArray[Any]) -> float:
         logits -= logits.max(axis=1, keepdims=True)
         own = np.einsum("ik,ik->i", self._as(logits), logits).mean(dtype=np.float64)
-        return float((self.mass * np.log(_normalise_exp(logits))).mean() - own)
+        return float((self.mass * np.log(normalise_exp(logits))).mean() - own)
 
     def slope_in_place(self, proba: NDArray[Any]) -> None:
         proba *= self.mass.astype(proba.dtype)[:, None]
@@ -162,7 +162,7 @@ class _Soft(NamedTuple):
         return self.rough if like.dtype == np.float32 else self.labels
 
 
-def _normalise_exp(logits: NDArray[Any]) -> NDArray[Any]:
+def normalise_exp(logits: NDArray[Any]) -> NDArray[Any]:
     """Turn logits (n, K) with a largest entry of 0 in each row into probabilities; return the sums."""
     np.exp(logits, out=logits)
     total: NDArray[Any] = logits.sum(axis=1)

@@ -15,20 +15,17 @@ from scipy.special import softmax
 from sklearn.base import clone
 
 from consilience._progress import Progress, silent
-from consilience._tables import as_rows
 from consilience._validation import (
     check_choice,
     check_count,
     check_number,
     check_temperature,
-    n_rows,
     take_rows,
 )
 from consilience._words import counted
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, ScoringError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.probe import resampled_means
-from consilience.labels import read_labels
 from consilience.rank.metrics import (
     METRICS,
     SCORES,
@@ -42,6 +39,8 @@ from consilience.rank.metrics import (
     takes_teachers,
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
+from consilience.sources import as_rows_or_source
+from consilience.students.labelled import read_labelled_rows
 from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -83,9 +82,12 @@ class Task:
     batch_size: int
     all_rows: Any  # X with the rows that have no label
     labelled: NDArray[np.bool_]  # which of these have one
+    places: NDArray[np.intp] | None  # where they are among all rows, if not all of these fit in memory
 
     def observed(self, teacher: Teacher) -> Observed:
         """Return what a teacher says of the labelled rows."""
+        if self.places is not None:
+            teacher = teacher.part(self.places) or teacher
         if self.labelled.all() or getattr(teacher, "batched", True):
             return observe(teacher, self.X, batch_size=self.batch_size, store=self.store)
         # precomputed outputs belong to all rows
@@ -112,6 +114,7 @@ def rank_teachers(
     confidence: float = 0.95,
     cache: ScoreStore | str | os.PathLike[str] | None = None,
     cache_limit: float | str | None = None,
+    memory: float | str | None = None,
     batch_size: int = 4096,
     engine: str = "local",
     engine_options: Mapping[str, Any] | None = None,
@@ -174,6 +177,9 @@ def rank_teachers(
         Keeps what teachers say, so that no teacher runs twice on the same rows.
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
+    memory : float or str, optional
+        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Of rows
+        in files that would take more, a random sample is read, with a warning.
     batch_size : int
         Rows per call of a teacher.
     engine : {"local", "ray"}
@@ -217,8 +223,8 @@ def rank_teachers(
     check_number("confidence", confidence, above=0, below=1)
     check_engine(engine, engine_options)
     options = read_options(engine_options)
-    X = as_rows(X)
-    classes, all_codes = found = read_labels(y, n_rows(X), at_least=2)
+    X, found, places = read_labelled_rows(as_rows_or_source(X), y, memory, seed=settings.seed)
+    classes, all_codes = found
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
     labels, given, once = classes[codes], given_teachers(teachers), None
     if settings.approximation == "student" and "transport" in names:
@@ -235,6 +241,7 @@ def rank_teachers(
         check_count("batch_size", batch_size),
         X,
         found.known,
+        places,
     )
     rows, resamples = [], []
     ranked = _ranked(given, task, progress) if engine == "local" else _on_ray(given, task, options, progress)

@@ -1,6 +1,12 @@
 """Rows that need not fit in memory: files, folders, datasets and batches, read block by block."""
 
-from consilience.sources.given import as_rows_or_source, as_source, memory_budget, rows_in_memory
+from consilience.sources.given import (
+    as_rows_or_source,
+    as_source,
+    memory_budget,
+    rows_in_memory,
+    rows_that_fit,
+)
 from consilience.sources.source import ArraySource, Block, Source, bytes_of, join_rows
 
 __all__ = [
@@ -13,4 +19,5 @@ __all__ = [
     "join_rows",
     "memory_budget",
     "rows_in_memory",
+    "rows_that_fit",
 ]

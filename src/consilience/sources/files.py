@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -34,15 +34,19 @@ class FileSource(Source):
         another order in each file.
     option : str
         What named them, for messages.
+    expected : mapping, optional
+        What columns of .csv files should hold, by name: see `consilience.files.cells.Layout.expecting`.
     """
 
-    def __init__(self, paths: Sequence[Path], option: str = "X") -> None:
+    def __init__(
+        self, paths: Sequence[Path], option: str = "X", expected: Mapping[Any, str] | None = None
+    ) -> None:
         self._option = option
         self._files = [open_rows(path, option) for path in paths]
         first = self._files[0]
         for other in self._files[1:]:
             self._check(first, other)
-        _read_alike([file for file in self._files if isinstance(file, CsvFile)])
+        _read_alike([file for file in self._files if isinstance(file, CsvFile)], expected or {})
         counts = [file.n_rows for file in self._files]
         with reading(first.path, option):
             few = first.part(0, min(_LOOKED_AT, first.n_rows)).X
@@ -92,8 +96,10 @@ class FileSource(Source):
             )
 
 
-def _read_alike(files: Sequence[CsvFile]) -> None:
+def _read_alike(files: Sequence[CsvFile], expected: Mapping[Any, str]) -> None:
     """Let all .csv files be read as one would be: a column of texts in one file is one in all."""
+    for file in files:
+        file.layout = file.layout.expecting_by_name(expected)
     if len(files) < 2:
         return
     places = [{name: i for i, name in enumerate(file.layout.names)} for file in files]
@@ -110,8 +116,15 @@ def _read_alike(files: Sequence[CsvFile]) -> None:
         file.layout = replace(file.layout, kinds=alike, gaps=empty, matrix=matrix)
 
 
-def open_files(given: str | os.PathLike[str] | Sequence[Path], option: str = "X") -> Source:
-    """Return the rows of a file, a folder, a pattern such as ``rows/*.parquet``, or a list of files."""
+def open_files(
+    given: str | os.PathLike[str] | Sequence[Path],
+    option: str = "X",
+    expected: Mapping[Any, str] | None = None,
+) -> Source:
+    """Return the rows of a file, a folder, a pattern such as ``rows/*.parquet``, or a list of files.
+
+    `expected` is what columns of .csv files should hold; see `FileSource`.
+    """
     paths = list(given) if isinstance(given, list | tuple) else _found(os.fspath(given), option)  # type: ignore[arg-type]
     kinds = Counter(path.suffix.lower() for path in paths)
     if set(kinds) <= IMAGES:
@@ -119,7 +132,7 @@ def open_files(given: str | os.PathLike[str] | Sequence[Path], option: str = "X"
     if len(kinds) > 1:
         listed = ", ".join(f"{count} {kind or 'without ending'}" for kind, count in kinds.most_common(4))
         raise InvalidInputError(f"{option} has files of several kinds: {listed}. Give files of one kind.")
-    return FileSource(paths, option)
+    return FileSource(paths, option, expected)
 
 
 def _found(name: str, option: str) -> list[Path]:

@@ -7,6 +7,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from consilience._sizes import parse_size, size_text
 from consilience._tables import as_rows
 from consilience.exceptions import InvalidInputError
@@ -51,6 +54,40 @@ def as_rows_or_source(X: Any, option: str = "X") -> Any:
     """Return the source of rows that lie elsewhere, and other rows as `as_rows` gives them."""
     source = as_source(X, option)
     return as_rows(X) if source is None else source
+
+
+def rows_that_fit(
+    X: Any, first: NDArray[np.bool_], memory: Any, seed: int
+) -> tuple[Any, NDArray[np.intp] | None]:
+    """Return rows in memory: those of a source that are wanted first, and as many random others as fit.
+
+    Parameters
+    ----------
+    X : rows or Source
+    first : (n,) array of bool
+        Rows to take before others, such as those with a label.
+    memory : int, str or None
+        The budget; see `memory_budget`. A quarter of it is for the rows.
+    seed : int
+
+    Returns
+    -------
+    rows : array, data frame or list
+    places : (k,) array of int or None
+        Their positions, in order; None if these are all.
+    """
+    if not isinstance(X, Source):
+        return X, None
+    most = max(1, int(memory_budget(memory) / 4 * len(X) / max(1, X.n_bytes)))
+    if len(X) <= most:
+        return X.read_all(), None
+    random = np.random.default_rng(seed)
+    chosen, others = np.flatnonzero(first), np.flatnonzero(~first)
+    if len(chosen) > most:
+        chosen = random.choice(chosen, most, replace=False)
+    rest = random.choice(others, min(len(others), most - len(chosen)), replace=False)
+    places = np.sort(np.concatenate([chosen, rest]))
+    return X.take(places), places
 
 
 def rows_in_memory(X: Any, memory: Any, option: str = "X") -> Any:

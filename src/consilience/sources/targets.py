@@ -265,11 +265,31 @@ def _shuffle(parts: list[Part], random: np.random.Generator) -> Part:
 
 
 def read_everything(rows: TargetRows) -> Part:
-    """Return all rows, in memory, in the order of the stretches."""
-    parts = [rows.read(block) for stretch in rows.stretches for block in stretch]
-    if not any(len(part[1]) for part in parts):
-        raise InvalidInputError("X has no rows to train on.")
-    return join_parts([part for part in parts if len(part[1])])
+    """Return all rows, in memory, in the order of the stretches. Arrays are filled, not joined."""
+    targets = np.empty((rows.n_rows, rows.n_columns), dtype=np.float32)
+    X: Any = None
+    parts: list[Any] = []
+    weights: NDArray[np.float32] | None = None
+    end = 0
+    for stretch in rows.stretches:
+        for block in stretch:
+            part, goals, by_row = check_block(rows.read(block), rows, block)
+            start, end = end, end + len(goals)
+            if not len(goals) or end > rows.n_rows:
+                continue
+            targets[start:end] = goals
+            if isinstance(part, np.ndarray):
+                X = np.empty((rows.n_rows, *part.shape[1:]), part.dtype) if X is None else X
+                X[start:end] = part
+            else:
+                parts.append(part)
+            if by_row is not None:
+                weights = np.ones(rows.n_rows, dtype=np.float32) if weights is None else weights
+                weights[start:end] = by_row
+    if end != rows.n_rows or end == 0:
+        found = "no rows to train on" if end == 0 else f"{end} rows; expected {rows.n_rows}"
+        raise InvalidInputError(f"X has {found}.")
+    return join_rows(parts) if X is None else X, targets, weights
 
 
 def take_part(part: Part, rows: Any) -> Part:

@@ -31,6 +31,7 @@ from consilience.files.export import (
 )
 from consilience.files.record import KEY
 from consilience.kernels.expansion import sharpen
+from consilience.sources import as_source
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding
@@ -66,16 +67,25 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     seconds_: dict[str, float]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return probabilities (n, L) in the order of `classes_`, at temperature 1."""
+        """Return probabilities (n, L) in the order of `classes_`, at temperature 1.
+
+        X may be rows that lie elsewhere, as in `Unifier.fit`. They are read block by block.
+        """
         self._check_fitted()
+        source = as_source(X)
+        if source is not None:
+            return np.concatenate([self.predict_proba(block.X) for block in source.blocks()])
         X = self._student_input(X)
         if self.student_.scores == "logits":
             return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
         return sharpen(self.student_.predict_all(X, len(self.classes_)), self._student_temperature())
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the most probable class (n,) of each row."""
+        """Return the most probable class (n,) of each row; X as in `predict_proba`."""
         self._check_fitted()
+        source = as_source(X)
+        if source is not None:
+            return np.concatenate([self.predict(block.X) for block in source.blocks()])
         return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
 
     def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:

@@ -25,6 +25,8 @@ COPIES = 10
 # The most copies per row if all copies together would have more numbers than SMALL (64 MB).
 FEW_COPIES = 2
 SMALL = 2**23
+# Rows whose copies are drawn together.
+THINNED_ROWS = 2**14
 # The most refits that minimise the collision cross-entropy, and the least relative fall worth another one.
 REFITS = 4
 LEAST_FALL = 1e-3
@@ -108,9 +110,11 @@ class ExpansionStudent(EstimatorStudent):
         if weight_name is None:
             drawn = resample(T.ravel(), random.uniform(size=min(COPIES * len(T), most)))
             rows, labels = np.divmod(drawn, T.shape[1])
+            del T, drawn  # the copies are large enough
             fit_foreign(estimator, take_rows(X, rows), labels)
         else:
             rows, labels, weights = _copies(T, most, random)
+            del T
             fit_foreign(estimator, take_rows(X, rows), labels, **{weight_name: weights})
         self._keep(estimator, np.asarray(estimator.classes_, dtype=np.intp))
 
@@ -148,17 +152,23 @@ def _copies(
     T: NDArray[np.float64], most: int, random: np.random.RandomState
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
     """Return rows, labels and weights of at most `most` copies for weights T (n, L), and one per class."""
-    n_classes = T.shape[1]
+    n, n_classes = T.shape
     if np.count_nonzero(T) <= most:
         rows, labels = np.nonzero(T)
         return rows, labels, T[rows, labels]
     sure = np.flatnonzero(T.any(axis=0))  # a draw must not lose a class, so each keeps its best row
-    best = T[:, sure].argmax(axis=0)
-    rest = T.copy()
-    rest[best, sure] = 0.0
-    drawn, weights = thin(rest.ravel(), most, random.uniform(size=most))
-    rows, labels = np.divmod(drawn, n_classes)
-    return np.append(rows, best), np.append(labels, sure), np.append(weights, T[best, sure])
+    best = T[:, sure].argmax(axis=0) if len(sure) < n_classes else T.argmax(axis=0)
+    found = [(best, sure, T[best, sure])]
+    for start in range(0, n, THINNED_ROWS):  # all at once would take many times the memory of T
+        rest = T[start : start + THINNED_ROWS].copy()
+        inside = (start <= best) & (best < start + len(rest))
+        rest[best[inside] - start, sure[inside]] = 0.0
+        size = max(1, most * len(rest) // n)
+        drawn, weights = thin(rest.ravel(), size, random.uniform(size=size))
+        rows, labels = np.divmod(drawn, n_classes)
+        found.append((rows + start, labels, weights))
+    rows, labels, weights = (np.concatenate(values) for values in zip(*found, strict=True))
+    return rows, labels, weights
 
 
 def mean_collision(
@@ -215,15 +225,20 @@ def _weighted_targets(
     """Return the weights (n, L) of the classes of each row; warn of classes without any."""
     T = targets(Q, class_weights, threshold)
     T *= row_weights[:, None]
-    missing, n_classes = np.flatnonzero(~T.any(axis=0)), T.shape[1]
+    warn_of_missing(np.asarray(T.any(axis=0)), stacklevel=5)
+    return T
+
+
+def warn_of_missing(occurs: NDArray[np.bool_], stacklevel: int) -> None:
+    """Warn of classes (L,) that do not occur, since the student cannot predict them."""
+    missing = np.flatnonzero(~occurs)
     if len(missing):
         warnings.warn(
             CoverageWarning(
-                f"No row has a soft label above the threshold for {len(missing)} of {n_classes} classes "
+                f"No row has a soft label above the threshold for {len(missing)} of {len(occurs)} classes "
                 f"(positions {shorten(missing)}), so the student cannot predict them. "
                 "Lower {remedy}, or add rows of these classes.",
                 remedy="threshold",
             ),
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
-    return T

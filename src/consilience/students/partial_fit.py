@@ -81,8 +81,8 @@ def fit_by_partial_fit(
 
     The steps of a pipeline before the classifier are fitted to about 100,000 random rows. Each chunk of rows
     becomes weighted copies (or drawn labels, for a classifier without weights), drawn anew in each pass; at
-    most two per row, if there are many rows. Training ends after the classifier's `max_iter` passes, after 20 million row visits,
-    or if the loss of held-out rows stalls; the classifier with the lowest one is kept.
+    most two per row, if there are many rows. Training ends after the classifier's `max_iter` passes, after
+    20 million row visits, or if the loss of held-out rows stalls; the classifier with the lowest one is kept.
 
     With ``loss="collision"`` the soft labels are multiplied with the classifier's own predictions, from the
     second epoch on: the EM algorithm of `ExpansionStudent`, with a step for each chunk.

@@ -151,7 +151,7 @@ class Teacher(ABC):
     def check_rows(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
         """Raise if X cannot be the rows that the outputs belong to, for outputs of the rows of one X."""
 
-    def part(self, rows: slice) -> Teacher | None:
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
         """Return a teacher of some rows, if this one holds the outputs of the rows of one X; else None."""
         return None
 
@@ -341,15 +341,18 @@ class Aligned(Adapter):
         self.check_rows(X)
         return super().embed(X)
 
-    def part(self, rows: slice) -> Teacher:
-        """Return a teacher that holds the outputs of some of the rows, without embeddings."""
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
+        """Return a teacher that holds the outputs of some of the rows."""
         other = copy(self)
-        other._rows, other._rows_sha256, other._stored_features = rows.stop - rows.start, None, None
+        other._rows = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        other._rows_sha256 = None
+        if self._stored_features is not None:
+            other._stored_features = self._stored_features[rows]
         other._keep(rows)
         return other
 
     @abstractmethod
-    def _keep(self, rows: slice) -> None:
+    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
         """Forget the outputs of all other rows."""
 
     def check_rows(self, X: Any) -> None:

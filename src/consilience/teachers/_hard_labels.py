@@ -26,7 +26,7 @@ class LabelTeacher(Aligned):
         logits[self._codes < 0] = np.nan
         return logits
 
-    def _keep(self, rows: slice) -> None:
+    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
         self._codes = self._codes[rows]
 
 

@@ -50,10 +50,13 @@ class PrecomputedTeacher(Aligned):
                 return self._table.read()
         return self._table
 
-    def _keep(self, rows: slice) -> None:
+    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
         if isinstance(self._table, NpyFile):
             with _reading(self.name):
-                self._table = self._table.part(rows.start, rows.stop)
+                if isinstance(rows, slice):
+                    self._table = self._table.part(rows.start, rows.stop)
+                else:
+                    self._table = self._table.read()[rows]
         else:
             self._table = self._table[rows]
 

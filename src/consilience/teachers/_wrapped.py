@@ -108,7 +108,7 @@ class Relabelled(Teacher):
         """Raise if X cannot be the rows that the outputs belong to."""
         self._called(self._teacher.check_rows, X)
 
-    def part(self, rows: slice) -> Teacher | None:
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
         """Return a teacher of some rows, under this name; None if the teacher is asked by batches."""
         part = self._teacher.part(rows)
         return None if part is None else Relabelled(part, self.name, self.classes)

@@ -16,6 +16,7 @@ from consilience.cli.app import (
     CacheLimit,
     Classes,
     Json,
+    Memory,
     Quiet,
     Seed,
     Student,
@@ -24,6 +25,7 @@ from consilience.cli.app import (
     app,
     check_cache,
     check_test_options,
+    first_rows,
     fit_on,
     kind,
     measured,
@@ -80,6 +82,7 @@ def distil(
         bool, typer.Option("--compare", help="Also train the student without teachers, and show both.")
     ] = False,
     classes: Classes = None,
+    memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
@@ -117,9 +120,9 @@ def distil(
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
     teachers = open_teachers(files, classes)
-    X = read_data(data, teachers)
+    X = read_data(data, teachers, memory)
     y = readers.read_labels(labels, len(X), "--labels")
-    test = read_test(test_data, test_labels, X, data)
+    test = read_test(test_data, test_labels, first_rows(X), data)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
             teachers or None,
@@ -130,6 +133,7 @@ def distil(
             loss,  # type: ignore[arg-type]
             cost=cost,
             check="auto" if check else False,
+            memory=memory,
             cache=cache,
             cache_limit=cache_limit,
             batch_size=batch_size,

@@ -15,6 +15,7 @@ from consilience.cli.app import (
     Classes,
     Engine,
     Json,
+    Memory,
     Quiet,
     RayAddress,
     Report,
@@ -71,6 +72,7 @@ def rank(
         float, typer.Option(help="Temperature of both sides' probabilities. The paper uses 3.")
     ] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
+    memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     engine: Engine = "local",
@@ -103,7 +105,7 @@ def rank(
     check_cache(cache, cache_limit)
     options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
-    X = read_data(data, list(sources.values()))
+    X = read_data(data, list(sources.values()), memory)
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:
@@ -115,6 +117,7 @@ def rank(
             score=score,
             temperature=temperature,
             n_bootstrap=bootstrap,
+            memory=memory,
             cache=cache,
             cache_limit=cache_limit,
             engine=engine,

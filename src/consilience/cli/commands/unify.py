@@ -17,6 +17,7 @@ from consilience.cli.app import (
     Classes,
     Engine,
     Json,
+    Memory,
     Quiet,
     RayAddress,
     Report,
@@ -30,6 +31,7 @@ from consilience.cli.app import (
     check_report,
     check_test_options,
     engine_options,
+    first_rows,
     fit_on,
     kind,
     measured,
@@ -48,7 +50,11 @@ def unify(
     teacher: Teachers,
     data: Annotated[
         Path,
-        typer.Option(metavar="FILE", help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet."),
+        typer.Option(
+            metavar="FILE",
+            help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet; a folder of such files, or a "
+            "pattern such as 'rows/*.parquet'.",
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(metavar="FILE.onnx", help="Write the unified model here.")
@@ -98,6 +104,7 @@ def unify(
     threshold: Annotated[
         float, typer.Option(help="scikit-learn students ignore soft labels below this.")
     ] = 0.01,
+    memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     engine: Engine = "local",
@@ -145,7 +152,7 @@ def unify(
     if report is not None and out is None:
         raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
-    X = read_data(data, teachers)
+    X = read_data(data, teachers, memory)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
 
     def check_test_labels(y: Any) -> None:
@@ -154,7 +161,7 @@ def unify(
         if truth.remark is not None:
             warnings.warn(f"--test-labels: {truth.remark}", CoverageWarning, stacklevel=1)
 
-    test = read_test(test_data, test_labels, X, data, check_test_labels)
+    test = read_test(test_data, test_labels, first_rows(X), data, check_test_labels)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             teachers,
@@ -170,6 +177,7 @@ def unify(
             max_iter=max_iter,
             aliases=other_names,
             threshold=threshold,
+            memory=memory,
             cache=cache,
             cache_limit=cache_limit,
             engine=engine,  # type: ignore[arg-type]
