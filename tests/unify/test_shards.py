@@ -59,7 +59,7 @@ def space() -> LabelSpace:
     return LabelSpace([teacher.classes for teacher in teachers()])
 
 
-@pytest.mark.parametrize("method", ["ce", "auto"])
+@pytest.mark.parametrize("method", ["mf-lf", "auto"])  # of one pass, and of two
 def test_soft_labels_are_those_of_rows_in_memory(method: Any, engine: dict[str, Any], tmp_path: Path) -> None:
     written = write_soft_labels(tmp_path / "labels", teachers(), X, method, **engine)
     assert (written.n_rows, written.n_shards) == (300, 5)

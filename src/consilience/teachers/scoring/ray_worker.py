@@ -96,7 +96,7 @@ def as_table(answer: Answer) -> Any:
     buffer = b"" if logits is None else np.ascontiguousarray(logits).reshape(-1).view(np.uint8).data
     columns = {
         "number": pyarrow.array([answer.number], pyarrow.int64()),
-        "width": pyarrow.array([shape[1]], pyarrow.int64()),
+        "shape": pyarrow.array([list(shape)], pyarrow.list_(pyarrow.int64())),
         "logits": pyarrow.array([buffer], pyarrow.large_binary()),
         # sent within one cluster, between processes that run the user's own code
         "rest": pyarrow.array([cloudpickle.dumps((answer.error, answer.told))], pyarrow.large_binary()),
@@ -108,11 +108,11 @@ def from_table(table: Any) -> Answer:
     """Return the answer that a table holds."""
     from ray import cloudpickle
 
-    number, width = table["number"][0].as_py(), table["width"][0].as_py()
+    number, shape = table["number"][0].as_py(), table["shape"][0].as_py()
     error, told = cloudpickle.loads(table["rest"][0].as_py())  # written above
     logits = None
     if error is None:
-        logits = np.frombuffer(table["logits"][0].as_buffer(), np.float32).reshape(-1, width)
+        logits = np.frombuffer(table["logits"][0].as_buffer(), np.float32).reshape(shape)
     return Answer(number, logits, error, told)
 
 
