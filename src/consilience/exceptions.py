@@ -7,6 +7,7 @@ ConsilienceError                    catch this to catch them all
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
+├── ScoringError                    (RuntimeError)   workers that died, hang or cannot be reached
 ├── WriteError                      (OSError)        a file cannot be written: disk full, no permission
 └── NotFittedError                  (scikit-learn's) an estimator is used before fit
 ConsilienceWarning                  (UserWarning)
@@ -204,6 +205,10 @@ class UnsafeFileError(InvalidInputError):
 
 class MissingDependencyError(ConsilienceError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+class ScoringError(ConsilienceError, RuntimeError):
+    """Workers of a cluster died, hang or cannot be reached. What they scored before is in the store."""
 
 
 class WriteError(ConsilienceError, OSError):

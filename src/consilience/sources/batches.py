@@ -90,6 +90,8 @@ def _as_numbers(batch: Any, number: int) -> Any:
 class _KeptTables(Source):
     """Tables or texts in a temporary parquet file, which is gone with this object."""
 
+    local = True
+
     def __init__(self, first: Any, parts: Iterator[Any]) -> None:
         arrow = require("pyarrow", extra="tables", purpose="Batches of tables or texts")
         parquet = require("pyarrow.parquet", extra="tables", purpose="Batches of tables or texts")

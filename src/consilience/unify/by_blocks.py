@@ -1,4 +1,4 @@
-"""What a `Unifier` does with rows that do not fit in memory."""
+"""What a `Unifier` does with rows that do not fit in memory, and where its teachers run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from consilience.sources import Source, memory_budget
 from consilience.students.base import StudentRows, as_student_sees, timed
 from consilience.students.passes import check_student_streams
 from consilience.students.training import fit_student_by_passes
+from consilience.teachers.scoring.engines import engine_for, score_rows
 from consilience.teachers.scoring.store import as_store
-from consilience.teachers.scoring.stream import score_blocks
 from consilience.unify.alias_warnings import warn_of_names
 from consilience.unify.scored import Estimate, Opened, check_coverage, reference_rows
 from consilience.unify.soft_labels import Estimated, check_options
@@ -81,9 +81,24 @@ def estimate_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, op
     )
 
 
+def score_in_memory(unifier: Unifier, opened: Opened, X: Any) -> Floats:
+    """Return the packed logits (n, m) of all teachers for rows in memory."""
+    return score_rows(
+        opened.teachers,
+        opened.space,
+        X,
+        engine=unifier.engine,
+        options=unifier.engine_options,
+        batch_size=unifier.batch_size,
+        store=as_store(unifier.cache, unifier.cache_limit),
+        progress=unifier.progress or silent,
+    )
+
+
 def score_by_blocks(unifier: Unifier, source: Source, opened: Opened) -> Spool:
     """Return the packed logits (n, m) of all teachers, on disk."""
-    scores = score_blocks(
+    run = engine_for(unifier.engine, unifier.engine_options, source)
+    scores = run(
         opened.teachers,
         opened.space,
         source,

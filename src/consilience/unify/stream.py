@@ -17,6 +17,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
 from consilience.sources import ArraySource, Source, bytes_of, memory_budget
+from consilience.sources.ray import RaySource
 from consilience.sources.targets import Part, TargetRows
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.stream import BlockScores
@@ -33,7 +34,12 @@ ENCODED_FROM = 2**15
 
 
 def needs_stream(X: Any, space: LabelSpace, memory: Any) -> bool:
-    """Tell whether the work on rows X would take more than `memory`, so that it goes block by block."""
+    """Tell whether the work on rows X would take more than `memory`, so that it goes block by block.
+
+    Rows that Ray holds always go block by block: they are scored there.
+    """
+    if isinstance(X, RaySource):
+        return True
     rows = len(X) if isinstance(X, Source) else n_rows(X)
     needed = 8 * COPIES * rows * (space.n_columns + space.n_classes)
     if isinstance(X, Source):
