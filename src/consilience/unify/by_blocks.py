@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,13 +180,31 @@ def _train(
     if unifier._balances(streamed.space):
         class_weights = inverse(found.mean)
         class_weights = np.sqrt(class_weights) if unifier.balance == "sqrt" else class_weights
-    fit_student_by_passes(
-        student,
-        SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, streamed.space.n_classes),
-        normalised(class_weights, found.mean),
-        loss=unifier.loss,
-        temperature=unifier.resolved_temperature,
-        progress=unifier.progress,
-        memory=budget,
-    )
+    with _checkpoint(unifier, found.digest) as folder:
+        fit_student_by_passes(
+            student,
+            SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, streamed.space.n_classes),
+            normalised(class_weights, found.mean),
+            loss=unifier.loss,
+            temperature=unifier.resolved_temperature,
+            progress=unifier.progress,
+            memory=budget,
+            checkpoint=folder,
+            key=found.digest,
+        )
     return class_weights
+
+
+@contextmanager
+def _checkpoint(unifier: Unifier, digest: str) -> Iterator[Path | None]:
+    """Give the folder for checkpoints of a training on these soft labels: in the cache, if there is one."""
+    store = as_store(unifier.cache, unifier.cache_limit)
+    if store is None:
+        yield None
+        return
+    with suppress(OSError):  # scoring has said already that it cannot be written
+        store.prepare()
+    folder = store.folder / f"training-{digest}"
+    yield folder
+    with suppress(OSError):
+        folder.rmdir()  # empty: the training is over

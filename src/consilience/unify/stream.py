@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -132,11 +133,14 @@ class StreamedLabels:
         Over the rows on which something is known.
     weights : dict or None
         The share of each estimate in the pool.
+    digest : str
+        Of the soft labels: a training that was stopped goes on only with the same.
     """
 
     soft_labels: Spool
     mean: Floats
     weights: dict[str, float] | None
+    digest: str
 
 
 def solve_stream(
@@ -153,6 +157,7 @@ def solve_stream(
     space, source = streamed.space, streamed.source
     solve, weights = _solver(streamed, method, options)
     found, total, late = Spool((space.n_classes,), np.float32), np.zeros(space.n_classes), Lateness()
+    digest = blake2b(digest_size=16)
     for number in range(source.n_blocks):
         rows = source.rows_of(number)
         Q, reached = solve(streamed.logits(rows))
@@ -162,10 +167,12 @@ def solve_stream(
         late.count(reached, options.tol, len(Q))
         total += Q[streamed.covered[rows]].sum(axis=0)
         found.append(Q)
+        digest.update(np.ascontiguousarray(Q, dtype=np.float32).data)
         progress("soft labels", rows.stop, len(source))
     if isinstance(method, str):
         late.warn("ce" if method == "auto" else method, options, stacklevel)
-    return StreamedLabels(found, total / max(1, int(streamed.covered.sum())), weights)
+    mean = total / max(1, int(streamed.covered.sum()))
+    return StreamedLabels(found, mean, weights, digest.hexdigest())
 
 
 def _solver(
