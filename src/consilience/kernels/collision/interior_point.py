@@ -27,8 +27,8 @@ The length of the step. In a linear program, the one entry that would turn negat
 all. Among millions of labels there always is one, and steps become short. But here rows are feasible each by
 itself: whatever the prices are, a row that raises its gamma_i enough has z_i > 0, and labels that would be
 negative can stay positive if the row is scaled to sum to one. So a step may be as long as the gap falls, and
-the few rows in its way are mended (`_move`). They are also kept near the path: no product is far below the
-target. This takes a fraction of the steps.
+the rows in its way are mended (`_move`). Rows are also kept near the path, each by the best gamma_i for its
+labels: no product is below the target. This takes a fraction of the steps.
 
 Labels and z are the only arrays of M x K: directions are computed again wherever they are needed, row by row
 in the cache. Many labels are split into chunks of rows, for threads.
@@ -60,15 +60,14 @@ _LEAST_MARGIN = 1e-3
 _LENGTHS = np.array([1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.03, 0.003])
 _SHORT = 0.4
 # The target is a share of the mean product y z: the first, the least and the highest.
-_SHARE, _LEAST_SHARE, _HIGHEST_SHARE = 0.1, 0.01, 0.5
+_SHARE, _LEAST_SHARE, _HIGHEST_SHARE = 0.1, 0.03, 0.6
 # A step longer than this lowers the share of the next target, and a short one raises it, by this factor.
 _LONG = 0.9
 _LOWER = 0.3
 # A length is taken at once if the gap falls by this share of what the target promises.
 _PROMISE = 0.8
-# After a step, products y z are at least this share of the target, unless z is this multiple of it.
-_FLOOR = 0.2
-_ENOUGH = 1000.0
+# After a step, products y z are at least the target, unless z is this multiple of it.
+_ENOUGH = 1e4
 # No label, price or pi falls to less than this share of itself in one step.
 _KEEP = 0.02
 _KEEP_PI = 0.1
@@ -103,7 +102,6 @@ class _Step(NamedTuple):
     dnu: Floats  # (K,)
     length: float
     target: float  # of y z
-    floor: float  # of y z, for rows that are mended
 
 
 class _System(NamedTuple):
@@ -153,7 +151,7 @@ def _iterate(rows: _Rows, nu: Floats, weight: Floats, offset: Floats, tol: float
     M, K = rows.Y.shape
     S, known = np.empty((K, K)), np.empty((2, K))
     c, moved = np.empty(K), np.empty(K)
-    step = _Step(np.zeros(K), 0.0, 0.0, 0.0)
+    step = _Step(np.zeros(K), 0.0, 0.0)
     n_iter = vain = 0
     share = _SHARE
     _start(rows, nu)
@@ -170,7 +168,7 @@ def _iterate(rows: _Rows, nu: Floats, weight: Floats, offset: Floats, tol: float
             share = _HIGHEST_SHARE
             step, sums = _search(rows, system, share * aim, share, gap, moved)
         if not sums[1] < np.inf:
-            step = _Step(step.dnu, 0.0, 0.0, 0.0)
+            step = _Step(step.dnu, 0.0, 0.0)
             break
         vain = 0 if sums[1] < gap else vain + 1
         products, gap, loss = sums
@@ -206,12 +204,12 @@ def _search(
         dnu[k] = dnu[k] + weight[k] / nu[k] - system.c[k] if weight[k] > 0.0 else 0.0
     _solve(system.S, dnu)
     best = (0.0, np.inf, 0.0)
-    step, c = _Step(dnu, 0.0, target, _FLOOR * target), np.empty(len(nu))
+    step, c = _Step(dnu, 0.0, target), np.empty(len(nu))
     for length in _LENGTHS:
         prices = nu + length * dnu
         if (prices < _KEEP * nu).any():
             continue
-        trial = _Step(dnu, length, target, _FLOOR * target)
+        trial = _Step(dnu, length, target)
         products, total, loss = _sums(rows, trial, c)
         c += system.offset
         total += _fairness_gap(c, prices, weight)
@@ -247,8 +245,8 @@ def _start_rows(rows: _Rows, nu: Floats) -> None:
 def _move(rows: _Rows, i: int, step: _Step, y: Floats, z: Floats, d: Floats) -> tuple[float, float]:
     """Set y and z (K,) to those of row i after a step, with d (K,) for the work; return p and pi.
 
-    Labels that would be negative stay positive. Where z would be negative, gamma rises. Then labels rise until
-    all products are above the floor, and the row is scaled to sum to one.
+    Labels that would be negative stay positive. Then gamma becomes the least for which no product is below the
+    target, labels too small for that rise, and the row is scaled to sum to one.
     """
     sigma, Y, Z, of = rows.sigma[i], rows.Y[i], rows.Z[i], rows.of[i]
     K, length, dnu = len(y), step.length, step.dnu
@@ -271,15 +269,15 @@ def _move(rows: _Rows, i: int, step: _Step, y: Floats, z: Floats, d: Floats) -> 
     # this keeps the multipliers exactly feasible: they do not depend on the rounding of the labels
     dpi = max(length * (rest - slope), (_KEEP_PI - 1.0) * of[_PI])
     rise = length * (mean - slope * bar)
-    bump = 0.0
+    bump = -_HUGE
     for k in range(K):
         y[k] = max(Y[k] + length * y[k], _KEEP * Y[k])
         z[k] = Z[k] + (rise - sigma[k] * dpi - length * dnu[k])
-        bump = max(bump, min(step.floor / y[k], _ENOUGH * step.floor) - z[k])
+        bump = max(bump, min(step.target / y[k], _ENOUGH * step.target) - z[k])
     total = p = 0.0
     for k in range(K):
         z[k] += bump
-        y[k] = max(y[k], step.floor / z[k])
+        y[k] = max(y[k], step.target / z[k])
         total += y[k]
     total = 1.0 / total
     for k in range(K):
