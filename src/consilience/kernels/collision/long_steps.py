@@ -11,8 +11,8 @@ The Newton step is that of `interior_point`, towards y z = target, without secon
 share of the mean product. Labels that are nearly one-hot are cheap in S: there P_i is d in the row and the
 column of its largest entry, and nothing else.
 
-Labels and z are the only arrays (M, K). Directions are not kept: each sweep over the rows computes them again,
-a row at a time in the cache. Sweeps run in threads, on the same chunks of rows for any number of threads.
+Labels and z are the only arrays (M, K). Directions are not kept: each sweep over the rows computes them anew, a
+row at a time in the cache. Sweeps run in threads, on the same chunks of rows for any number of threads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _LOWER = 0.3
 _ENOUGH = 1e4
 # No label or price falls to less than this share of itself in one step; for pi it is the second.
 _KEEP, _KEEP_PI = 0.02, 0.1
-# Stop after this many steps in a row that did not lower the gap: only rounding is left.
+# Stop at a step that raises the gap by this factor, or after so many steps in a row that do not lower it: only
+# rounding is left.
+_WORSE = 2.0
 _VAIN = 5
 # What counts as nearly one-hot: the rest of d relative to its sum, and the curvature V of the row.
 _ONE_HOT = 1e-3
@@ -75,6 +77,7 @@ class _Step(NamedTuple):
     dnu: Floats  # (K,)
     length: float
     target: float  # of y z
+    floor: float  # of y z after the step
 
 
 class _System(NamedTuple):
@@ -113,7 +116,7 @@ def long_steps(
 
 def _iterate(sweeps: _Sweeps, nu: Floats, weight: Floats, offset: Floats, tol: float, max_iter: int) -> int:
     """Improve the rows and the prices nu (K,) in place; return the number of iterations."""
-    step = _Step(np.zeros_like(nu), 0.0, 0.0)
+    step = _Step(np.zeros_like(nu), 0.0, 0.0, 0.0)
     n_iter = vain = 0
     share = _SHARE
     sweeps.start(nu)
@@ -127,11 +130,14 @@ def _iterate(sweeps: _Sweeps, nu: Floats, weight: Floats, offset: Floats, tol: f
         _factorised(S, now.c, nu, weight)
         system = _System(S, known, now.c, nu, weight, offset)
         mean = now.products / sweeps.rows.Y.size
-        step, best = _search(sweeps, system, share * mean, now.gap, (1.0 - share) * now.gap)
+        step, best = _search(sweeps, system, share * mean, now.gap, share)
         if step.length < _SHORT and share < _HIGHEST_SHARE:
             share = _HIGHEST_SHARE
-            step, best = _search(sweeps, system, share * mean, now.gap, (1.0 - share) * now.gap)
-        if best is None:
+            step, best = _search(sweeps, system, share * mean, now.gap, share)
+        if best is None or not best.gap < now.gap:
+            step, best = _search(sweeps, system, share * mean, now.gap, share, gently=True)
+        if best is None or not best.gap < _WORSE * now.gap:
+            step = _Step(step.dnu, 0.0, 0.0, 0.0)
             break
         vain = 0 if best.gap < now.gap else vain + 1
         now = best
@@ -146,7 +152,7 @@ def _iterate(sweeps: _Sweeps, nu: Floats, weight: Floats, offset: Floats, tol: f
 
 
 def _search(
-    sweeps: _Sweeps, system: _System, target: float, now: float, promise: float
+    sweeps: _Sweeps, system: _System, target: float, now: float, share: float, gently: bool = False
 ) -> tuple[_Step, _Sums | None]:
     """Return the best step towards y z = target and the sums after it; None if no length is possible.
 
@@ -154,26 +160,29 @@ def _search(
     ----------
     now : float
         The gap.
-    promise : float
-        How much lower it is at the target.
+    share : float
+        What is left of it if the target is reached.
+    gently : bool
+        Lift products in proportion to the length of the step only. A short step then hardly changes anything,
+        so the gap falls; but rows come back to the path slowly.
     """
     weight, nu = system.weight, system.nu
     used = weight > 0.0
     dnu = np.where(used, system.known[0] + target * system.known[1] - system.c, 0.0)
     dnu[used] += weight[used] / nu[used]
     _solved(system.S, dnu)
-    step, best = _Step(dnu, 0.0, target), None
+    step, best = _Step(dnu, 0.0, target, target), None
     for length in _LENGTHS:
         prices = nu + length * dnu
         if (prices < _KEEP * nu).any():
             continue
-        trial = _Step(dnu, length, target)
+        trial = _Step(dnu, length, target, target * length if gently else target)
         after = _measure(sweeps, trial, prices, weight, system.offset)
-        if best is not None and not after.gap < best.gap:
-            break
-        if np.isfinite(after.gap):
+        if best is None or after.gap < best.gap:
             step, best = trial, after
-        if after.gap <= now - _PROMISE * length * promise:
+        elif best.gap < now:
+            break
+        if after.gap <= (1.0 - _PROMISE * length * (1.0 - share)) * now:
             break
     return step, best
 
@@ -275,15 +284,15 @@ def _move(rows: _Rows, i: int, step: _Step, y: Floats, z: Floats, d: Floats) -> 
     # this keeps the multipliers exactly feasible: they do not depend on the rounding of the labels
     dpi = max(length * (rest - slope), (_KEEP_PI - 1.0) * of[_PI])
     rise = length * (mean - slope * bar)
-    bump = _LOW
+    bump, floor = _LOW, step.floor
     for k in range(K):
         y[k] = max(Y[k] + length * y[k], _KEEP * Y[k])
         z[k] = Z[k] + (rise - sigma[k] * dpi - length * dnu[k])
-        bump = max(bump, min(step.target / y[k], _ENOUGH * step.target) - z[k])
+        bump = max(bump, min(floor / y[k], _ENOUGH * floor) - z[k])
     total = p = 0.0
     for k in range(K):
         z[k] += bump
-        y[k] = max(y[k], step.target / z[k])
+        y[k] = max(y[k], floor / z[k])
         total += y[k]
     total = 1.0 / total
     for k in range(K):
