@@ -3,6 +3,7 @@
 import gc
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -25,3 +26,22 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the tests of the science folder first, so no worker ends with them alone."""
     items.sort(key=lambda item: "science" not in item.path.parts)
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[Any]:
+    """A Ray cluster of two machines with two processors each, all of them this one."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'consilience[ray]'")
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    memory = {"object_store_memory": 80 * 2**20, "num_cpus": 2}
+    cluster = cluster_utils.Cluster(
+        initialize_head=True, head_node_args={**memory, "include_dashboard": False}
+    )
+    cluster.add_node(**memory)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()

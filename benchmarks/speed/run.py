@@ -17,7 +17,7 @@ from typing import Any
 import numba
 from threadpoolctl import threadpool_limits
 
-from benchmarks.speed import assessment, clustering, collision, measures, store, texts, transport
+from benchmarks.speed import assessment, clustering, collision, measures, ray, store, texts, transport
 from benchmarks.speed.measures import Options, Result
 
 RESULTS = Path(__file__).parent / "results" / "speed.jsonl"
@@ -26,6 +26,7 @@ MEASURES = (
     | collision.MEASURES
     | clustering.MEASURES
     | store.MEASURES
+    | ray.MEASURES
     | transport.MEASURES
     | assessment.MEASURES
     | texts.MEASURES

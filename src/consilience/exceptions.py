@@ -7,6 +7,7 @@ ConsilienceError                    catch this to catch them all
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
+├── ScoringError                    (RuntimeError)   workers that died, hang or cannot be reached
 ├── WriteError                      (OSError)        a file cannot be written: disk full, no permission
 └── NotFittedError                  (scikit-learn's) an estimator is used before fit
 ConsilienceWarning                  (UserWarning)
@@ -98,6 +99,10 @@ class _Worded:
         other = copy.copy(self)
         vars(other).update(data)
         return other
+
+    def moved(self, start: int) -> Self:
+        """Return a copy for rows that begin at row `start` of X."""
+        return self if self.row is None else self.changed(row=self.row + start)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -200,6 +205,10 @@ class UnsafeFileError(InvalidInputError):
 
 class MissingDependencyError(ConsilienceError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+class ScoringError(ConsilienceError, RuntimeError):
+    """Workers of a cluster died, hang or cannot be reached. What they scored before is in the store."""
 
 
 class WriteError(ConsilienceError, OSError):

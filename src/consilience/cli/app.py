@@ -147,6 +147,16 @@ CacheLimit = Annotated[
         metavar="SIZE", help="Most bytes of --cache, such as 20GB: what was not used for longest is deleted."
     ),
 ]
+Engine = Annotated[
+    str, typer.Option(help="Where teachers run: local, or ray (a Ray cluster, or processes of this machine).")
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="With --engine ray: the cluster. Default: the one that runs on this machine, or else a new one.",
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -222,6 +232,17 @@ def measured(view: Mapping[str, Any]) -> dict[str, Any] | None:
     if view["accuracy"] is None:
         return None
     return {"accuracy": view["accuracy"], "n_rows": view["n_test"]}
+
+
+def engine_options(engine: str, ray_address: str | None) -> dict[str, Any] | None:
+    """Return the options of an engine, or raise if they do not go together."""
+    from consilience._validation import check_choice
+    from consilience.teachers.scoring.engines import ENGINES
+
+    check_choice("engine", engine, ENGINES)
+    if ray_address is not None and engine != "ray":
+        raise InvalidInputError("--ray-address needs --engine ray.")
+    return None if ray_address is None else {"address": ray_address}
 
 
 def check_cache(folder: Path | None, limit: str | None) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from numba import njit
-from numba.extending import overload, register_jitable
+from numba.extending import register_jitable
 
 try:
     from consilience.kernels.numba_internals import KernelCache, KernelCompiler, PartCompiler
@@ -72,16 +72,3 @@ def part(fastmath: Relaxed = False, allocates: bool = False) -> Any:
         return register_jitable(**options)(function)
 
     return decorate
-
-
-def in_kernels(function: Callable[..., Any], replacement: Any) -> None:
-    """Let kernels that call a Python function call a kernel instead, with the same arguments.
-
-    So one algorithm, in a function that runs both compiled and as plain Python, can leave its large loops to
-    threads in Python, and do them itself where it is compiled.
-    """
-
-    def choose(*arguments: Any) -> Callable[..., Any]:
-        return lambda *arguments: replacement(*arguments)
-
-    overload(function, strict=False)(choose)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from consilience._validation import (
     take_rows,
 )
 from consilience._words import counted
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, ScoringError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.probe import resampled_means
 from consilience.rank.metrics import (
@@ -43,12 +43,18 @@ from consilience.sources import as_rows_or_source
 from consilience.students.labelled import read_labelled_rows
 from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers.given import distinct_names, given_teachers
+from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
 from consilience.teachers.scoring.engine import Observed, observe
+from consilience.teachers.scoring.engines import check_engine
+from consilience.teachers.scoring.ray_options import RayOptions, read_options
+from consilience.teachers.scoring.ray_tasks import map_on_ray
 from consilience.teachers.scoring.store import ScoreStore, as_store
 
 __all__ = ["METRICS", "RankedTeacher", "Ranking", "rank_teachers"]
 
+
+_Ranked = tuple[RankedTeacher, Floats | None]
+"""A teacher's row, and the number of each row of X whose mean is its score."""
 
 SAME = 1e-6  # differences of probabilities that are rounding
 
@@ -110,6 +116,8 @@ def rank_teachers(
     cache_limit: float | str | None = None,
     memory: float | str | None = None,
     batch_size: int = 4096,
+    engine: str = "local",
+    engine_options: Mapping[str, Any] | None = None,
     progress: Progress = silent,
     random_state: int | None = None,
 ) -> Ranking:
@@ -174,6 +182,10 @@ def rank_teachers(
         in files that would take more, a random sample is read, with a warning.
     batch_size : int
         Rows per call of a teacher.
+    engine : {"local", "ray"}
+        Where teachers run: here, one after the other, or each as a task on a Ray cluster; see docs/ray.md.
+    engine_options : dict, optional
+        For "ray": `address`, `timeout`, and `teachers` with `num_cpus` and `num_gpus` by name.
     progress : callable
         Called with ("ranking", teachers done, teachers in all).
     random_state : int, optional
@@ -209,6 +221,8 @@ def rank_teachers(
     n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
     settings = replace(settings, intervals=n_bootstrap > 0)
     check_number("confidence", confidence, above=0, below=1)
+    check_engine(engine, engine_options)
+    options = read_options(engine_options)
     X, found, places = read_labelled_rows(as_rows_or_source(X), y, memory, seed=settings.seed)
     classes, all_codes = found
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
@@ -230,16 +244,14 @@ def rank_teachers(
         places,
     )
     rows, resamples = [], []
-    for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
-        start = time.perf_counter()
-        row, added = _rank_one(source, name, place, task)
+    ranked = _ranked(given, task, progress) if engine == "local" else _on_ray(given, task, options, progress)
+    for row, added in ranked:
         means = np.full(n_bootstrap, -np.inf)
         if added is not None and n_bootstrap:
             means = resampled_means(added, n_bootstrap, settings.seed)
             row = replace(row, interval=_interval(means, confidence, task.metrics[names[0]].highest))
-        rows.append(replace(row, seconds=time.perf_counter() - start))
+        rows.append(row)
         resamples.append(means)
-        progress("ranking", place + 1, len(given.sources))
     names_once = distinct_names([row.name for row in rows])
     rows = [replace(row, name=name) for row, name in zip(rows, names_once, strict=True)]
     ordered = _best_first(rows, np.array(resamples))
@@ -316,8 +328,39 @@ def _student_without_teacher(student: Any) -> Any:
     )
 
 
-def _rank_one(source: Any, name: str | None, place: int, task: Task) -> tuple[RankedTeacher, Floats | None]:
+def _ranked(given: GivenTeachers, task: Task, progress: Progress) -> Iterator[_Ranked]:
+    for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
+        yield _rank_one(source, name, place, task)
+        progress("ranking", place + 1, len(given.sources))
+
+
+def _on_ray(given: GivenTeachers, task: Task, options: RayOptions, progress: Progress) -> list[_Ranked]:
+    """Rank each teacher in a task of its own."""
+    items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
+    needs = [options.teachers.get(name or "", {}) for name in given.names]
+    found: dict[int, _Ranked] = {}
+    for place, result in map_on_ray(_rank_without_teacher, task, items, options=options, needs=needs):
+        source, name, _ = items[place]
+        if isinstance(result, ScoringError):
+            found[place] = _row(None, name or f"teacher {place + 1}", {}, error=str(result)), None
+        else:
+            row, added = result
+            teacher = as_teacher(source, name=name) if row.error is None else None
+            found[place] = replace(row, teacher=teacher), added
+        progress("ranking", len(found), len(items))
+    return [found[place] for place in sorted(found)]
+
+
+def _rank_without_teacher(task: Task, item: tuple[Any, str | None, int]) -> _Ranked:
+    """Rank one teacher in a worker; the teacher itself, which may be large, stays there."""
+    source, name, place = item
+    row, added = _rank_one(source, name, place, task)
+    return replace(row, teacher=None), added
+
+
+def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
     """Score one teacher; return its row without an interval, and the number of each row of X."""
+    start = time.perf_counter()
     shown, teacher, added = name or f"teacher {place + 1}", None, None
     scores: dict[str, float] = {}
     error: str | None = None
@@ -347,10 +390,21 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> tuple[Ra
             error, added = _reason(problem), None
     if teacher is not None:
         teacher.release()  # the next one needs the memory
-    score = scores[first] if error is None else -np.inf
-    nothing = (np.nan, np.nan)
-    row = RankedTeacher(teacher, shown, score, nothing, np.nan, 0.0, _texts(caught), error, scores, partial)
-    return row, added
+    row = _row(teacher, shown, scores, _texts(caught), error, partial)
+    return replace(row, seconds=time.perf_counter() - start), added
+
+
+def _row(
+    teacher: Teacher | None,
+    name: str,
+    scores: dict[str, float],
+    told: tuple[str, ...] = (),
+    error: str | None = None,
+    partial: bool = False,
+) -> RankedTeacher:
+    """Return the row of a teacher, without an interval; its score is that of the first metric."""
+    score = next(iter(scores.values())) if error is None else -np.inf
+    return RankedTeacher(teacher, name, score, (np.nan, np.nan), np.nan, 0.0, told, error, scores, partial)
 
 
 def _scored(case: Case, answered: NDArray[np.bool_], metric: str, task: Task) -> Floats:

@@ -16,6 +16,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.sources.arrow import as_arrow_source
 from consilience.sources.batches import comes_in_batches, keep_batches
 from consilience.sources.files import open_files
+from consilience.sources.ray import as_ray_source
 from consilience.sources.source import Source
 
 SHARE_OF_MACHINE = 0.25
@@ -27,7 +28,7 @@ def as_source(X: Any, option: str = "X") -> Source | None:
 
     Parameters
     ----------
-    X : path, list of paths, Arrow dataset, Hugging Face dataset, iterator of batches, Source, or rows
+    X : path, list of paths, dataset (Arrow, Hugging Face, Ray), iterator of batches, Source, or rows
         A path names a file, a folder of files, or several by a pattern such as ``"rows/*.parquet"``.
     option : str
         What named it, for messages.
@@ -41,11 +42,14 @@ def as_source(X: Any, option: str = "X") -> Source | None:
                 "no file or folder of this name."
             )
         return open_files(X, option)
-    if isinstance(X, list | tuple) and X and all(isinstance(path, Path) for path in X):
-        return open_files(X, option)
+    if isinstance(X, list | tuple) and any(isinstance(path, os.PathLike) for path in X):
+        if not all(isinstance(path, str | os.PathLike) for path in X):
+            raise InvalidInputError(f"{option} is a list of paths and other things; give paths alone.")
+        return open_files([Path(path) for path in X], option)
     if comes_in_batches(X):
         return keep_batches(X)
-    return as_arrow_source(X)
+    found = as_ray_source(X)
+    return as_arrow_source(X) if found is None else found
 
 
 def as_rows_or_source(X: Any, option: str = "X") -> Any:

@@ -51,9 +51,12 @@ class Source(ABC):
     ----------
     borders : (b + 1,) array of int
         Where each block begins, and the number of rows.
+    local : bool
+        Whether the rows lie in this process, or in files that only this machine has.
     """
 
     borders: NDArray[np.int64]
+    local: bool = False
 
     @abstractmethod
     def read(self, block: int) -> Any:
@@ -130,6 +133,8 @@ class ArraySource(Source):
     X : array, sparse matrix, data frame, list or rows of a torch dataset
         n rows.
     """
+
+    local = True
 
     def __init__(self, X: Any) -> None:
         self._X = X

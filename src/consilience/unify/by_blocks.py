@@ -1,23 +1,28 @@
-"""What a `Unifier` does with rows that do not fit in memory."""
+"""What a `Unifier` does with rows that do not fit in memory, and where its teachers run."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse
+from consilience.labels import LabelSpace
 from consilience.sources import Source, memory_budget
 from consilience.students.base import StudentRows, as_student_sees, timed
 from consilience.students.passes import check_student_streams
 from consilience.students.training import fit_student_by_passes
+from consilience.teachers.scoring.engines import engine_for, score_rows
 from consilience.teachers.scoring.store import as_store
-from consilience.teachers.scoring.stream import score_blocks
 from consilience.unify.alias_warnings import warn_of_names
 from consilience.unify.scored import Estimate, Opened, check_coverage, reference_rows
 from consilience.unify.soft_labels import Estimated, check_options
@@ -79,9 +84,24 @@ def estimate_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, op
     )
 
 
+def score_in_memory(unifier: Unifier, opened: Opened, X: Any) -> Floats:
+    """Return the packed logits (n, m) of all teachers for rows in memory."""
+    return score_rows(
+        opened.teachers,
+        opened.space,
+        X,
+        engine=unifier.engine,
+        options=unifier.engine_options,
+        batch_size=unifier.batch_size,
+        store=as_store(unifier.cache, unifier.cache_limit),
+        progress=unifier.progress or silent,
+    )
+
+
 def score_by_blocks(unifier: Unifier, source: Source, opened: Opened) -> Spool:
     """Return the packed logits (n, m) of all teachers, on disk."""
-    scores = score_blocks(
+    run = engine_for(unifier.engine, unifier.engine_options, source)
+    scores = run(
         opened.teachers,
         opened.space,
         source,
@@ -105,11 +125,7 @@ def _score(
     space, n = opened.space, len(source)
     with timed(seconds, "scoring"):
         labels = unifier._read_labels(y, n, space, student)  # first: teachers may take hours
-        if logits is not None and np.shape(logits) != (n, space.n_columns):
-            raise InvalidInputError(
-                f"logits have shape {np.shape(logits)} and X has {n} rows; expected ({n}, {space.n_columns})."
-            )
-        raw = score_by_blocks(unifier, source, opened) if logits is None else logits
+        raw = score_by_blocks(unifier, source, opened) if logits is None else _given(logits, n, space)
         known = labels if y is not None else None
         covered, n_abstentions = find_coverage(raw, source, space, known)
     check_coverage(covered)
@@ -120,6 +136,17 @@ def _score(
     warn_of_names(compared, space, stacklevel=5)
     temperatures = unifier._temperatures(compared, space, seconds)
     return plain.heated(temperatures, float(unifier.smoothing))
+
+
+def _given(logits: Any, rows: int, space: LabelSpace) -> NDArray[Any]:
+    """Return given logits (n, m) as an array, mapped if they are; their content is checked by blocks."""
+    array: NDArray[Any] = np.asanyarray(logits)
+    if array.shape != (rows, space.n_columns):
+        raise InvalidInputError(
+            f"logits have shape {array.shape}; expected ({rows}, {space.n_columns}): a row per row of X, and "
+            "a column per class of each teacher, teacher after teacher."
+        )
+    return array
 
 
 def _soft_labels(unifier: Unifier, streamed: Streamed) -> StreamedLabels:
@@ -153,13 +180,31 @@ def _train(
     if unifier._balances(streamed.space):
         class_weights = inverse(found.mean)
         class_weights = np.sqrt(class_weights) if unifier.balance == "sqrt" else class_weights
-    fit_student_by_passes(
-        student,
-        SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, streamed.space.n_classes),
-        normalised(class_weights, found.mean),
-        loss=unifier.loss,
-        temperature=unifier.resolved_temperature,
-        progress=unifier.progress,
-        memory=budget,
-    )
+    with _checkpoint(unifier, found.digest) as folder:
+        fit_student_by_passes(
+            student,
+            SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, streamed.space.n_classes),
+            normalised(class_weights, found.mean),
+            loss=unifier.loss,
+            temperature=unifier.resolved_temperature,
+            progress=unifier.progress,
+            memory=budget,
+            checkpoint=folder,
+            key=found.digest,
+        )
     return class_weights
+
+
+@contextmanager
+def _checkpoint(unifier: Unifier, digest: str) -> Iterator[Path | None]:
+    """Give the folder for checkpoints of a training on these soft labels: in the cache, if there is one."""
+    store = as_store(unifier.cache, unifier.cache_limit)
+    if store is None:
+        yield None
+        return
+    with suppress(OSError):  # scoring has said already that it cannot be written
+        store.prepare()
+    folder = store.folder / f"training-{digest}"
+    yield folder
+    with suppress(OSError):
+        folder.rmdir()  # empty: the training is over

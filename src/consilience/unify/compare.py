@@ -30,6 +30,7 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.students.make import holds_texts, make_student
 from consilience.students.truth import read_truth
+from consilience.unify.by_blocks import score_in_memory
 from consilience.unify.comparison import Comparison, Configuration
 from consilience.unify.methods import spread_out
 from consilience.unify.scored import Opened, Scored
@@ -159,8 +160,8 @@ def _ask(unified: Unifier, opened: Opened, X: Any, rows: NDArray[np.intp], logit
     if logits is not None:
         return check_packed_logits(logits, opened.space, n_rows(X))[rows]
     if len(rows) == n_rows(X) or not all(teacher.batched for teacher in opened.teachers):
-        return unified._score_teachers(opened, X)[rows]
-    return unified._score_teachers(opened, take_rows(X, rows))
+        return score_in_memory(unified, opened, X)[rows]
+    return score_in_memory(unified, opened, take_rows(X, rows))
 
 
 def _student(unified: Unifier, student: Any, X: Any) -> Any:

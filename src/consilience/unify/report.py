@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 # what a page does not tell: teachers have their own table, a cache is a place on your disk
-_UNTOLD = ("teachers", "student", "aliases", "progress", "cache", "cache_limit")
+_UNTOLD = ("teachers", "student", "aliases", "progress", "cache", "cache_limit", "engine_options")
 
 
 class Basis(NamedTuple):

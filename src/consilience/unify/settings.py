@@ -9,6 +9,7 @@ from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.students.estimator import LOSSES
 from consilience.teachers.given import given_teachers
+from consilience.teachers.scoring.engines import check_engine
 from consilience.unify.soft_labels import check_options, method_name
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def check_settings(unifier: Unifier) -> None:
         check_count("n_neighbors", unifier.n_neighbors, at_least=0)
     if unifier.memory is not None:
         parse_size("memory", unifier.memory)
+    check_engine(unifier.engine, unifier.engine_options)
     given_teachers(unifier.teachers)
     if unifier.self_label and (unifier.train, unifier.loss) != ("estimate", "cross-entropy"):
         raise InvalidInputError(

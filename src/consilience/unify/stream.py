@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_packed_logits, take_rows
+from consilience._validation import check_packed_logits, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool, check_space
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
 from consilience.sources import ArraySource, Source, bytes_of, memory_budget
+from consilience.sources.ray import RaySource
 from consilience.sources.targets import Part, TargetRows
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.stream import BlockScores
@@ -33,8 +35,14 @@ ENCODED_FROM = 2**15
 
 
 def needs_stream(X: Any, space: LabelSpace, memory: Any) -> bool:
-    """Tell whether the work on rows X would take more than `memory`, so that it goes block by block."""
-    needed = 8 * COPIES * len(X) * (space.n_columns + space.n_classes) if hasattr(X, "__len__") else 0
+    """Tell whether the work on rows X would take more than `memory`, so that it goes block by block.
+
+    Rows that Ray holds always go block by block: they are scored there.
+    """
+    if isinstance(X, RaySource):
+        return True
+    rows = len(X) if isinstance(X, Source) else n_rows(X)
+    needed = 8 * COPIES * rows * (space.n_columns + space.n_classes)
     if isinstance(X, Source):
         needed += 2 * X.n_bytes  # the rows, and what a student makes of them
     return needed > memory_budget(memory)
@@ -103,7 +111,10 @@ def find_coverage(
     n_abstentions = np.zeros(space.n_teachers, dtype=np.intp)
     for number in range(source.n_blocks):
         rows = source.rows_of(number)
-        packed = check_packed_logits(raw[rows], space, rows.stop - rows.start)
+        try:
+            packed = check_packed_logits(raw[rows], space, rows.stop - rows.start)
+        except InvalidInputError as error:
+            raise error.moved(rows.start) from None
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered[rows] |= answered.any(axis=1)
         n_abstentions += (~answered).sum(axis=0)
@@ -122,11 +133,14 @@ class StreamedLabels:
         Over the rows on which something is known.
     weights : dict or None
         The share of each estimate in the pool.
+    digest : str
+        Of the soft labels: a training that was stopped goes on only with the same.
     """
 
     soft_labels: Spool
     mean: Floats
     weights: dict[str, float] | None
+    digest: str
 
 
 def solve_stream(
@@ -143,6 +157,7 @@ def solve_stream(
     space, source = streamed.space, streamed.source
     solve, weights = _solver(streamed, method, options)
     found, total, late = Spool((space.n_classes,), np.float32), np.zeros(space.n_classes), Lateness()
+    digest = blake2b(digest_size=16)
     for number in range(source.n_blocks):
         rows = source.rows_of(number)
         Q, reached = solve(streamed.logits(rows))
@@ -152,10 +167,12 @@ def solve_stream(
         late.count(reached, options.tol, len(Q))
         total += Q[streamed.covered[rows]].sum(axis=0)
         found.append(Q)
+        digest.update(np.ascontiguousarray(Q, dtype=np.float32).data)
         progress("soft labels", rows.stop, len(source))
     if isinstance(method, str):
         late.warn("ce" if method == "auto" else method, options, stacklevel)
-    return StreamedLabels(found, total / max(1, int(streamed.covered.sum())), weights)
+    mean = total / max(1, int(streamed.covered.sum()))
+    return StreamedLabels(found, mean, weights, digest.hexdigest())
 
 
 def _solver(
@@ -200,7 +217,7 @@ class SourceTargets(TargetRows):
         self.n_rows, self.n_columns = int(streamed.covered.sum()), n_columns
         self.stretches = streamed.source.stretches
         head = streamed.source.head
-        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, len(head)) * self.n_rows)
+        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, n_rows(head)) * self.n_rows)
 
     def read(self, block: int) -> Part:
         """Return a block without the rows of which nothing is known."""

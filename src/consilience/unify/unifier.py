@@ -22,10 +22,8 @@ from consilience.students.loaded import load
 from consilience.students.make import make_student
 from consilience.students.training import encode_validation
 from consilience.teachers.given import open_teachers
-from consilience.teachers.scoring.engine import score
-from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
-from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks
+from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks, score_in_memory
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
@@ -130,6 +128,10 @@ class Unifier(Inspection, StudentClassifier):
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     batch_size : int
         Rows per call of a teacher.
+    engine : {"local", "ray"}
+        Where teachers run: on this machine, or on a Ray cluster, which also is chosen for a Ray dataset.
+    engine_options : dict, optional
+        For "ray": `address`, `workers`, `timeout`, and `teachers` with their needs; see docs/ray.md.
     progress : callable, optional
         Called with (task, done, total) during long work.
     random_state : int, RandomState or None
@@ -204,6 +206,8 @@ class Unifier(Inspection, StudentClassifier):
         cache: Any = None,
         cache_limit: float | str | None = None,
         batch_size: int = 4096,
+        engine: Literal["local", "ray"] = "local",
+        engine_options: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
         random_state: Any = None,
     ) -> None:
@@ -228,6 +232,8 @@ class Unifier(Inspection, StudentClassifier):
         self.cache = cache
         self.cache_limit = cache_limit
         self.batch_size = batch_size
+        self.engine = engine
+        self.engine_options = engine_options
         self.progress = progress
         self.random_state = random_state
 
@@ -241,7 +247,8 @@ class Unifier(Inspection, StudentClassifier):
         X : array, sparse matrix, data frame, list, torch dataset, or rows that lie elsewhere
             n unlabelled rows, in the form that teachers and student take. Items of a dataset are x or
             (x, ...); see docs/torch.md. Rows that lie elsewhere are files (a path, a folder, a list of
-            paths), datasets of Arrow and Hugging Face, or an iterator of batches: see docs/large-data.md.
+            paths), datasets of Arrow, Hugging Face or Ray, or an iterator of batches: see
+            docs/large-data.md.
         y : (n,) sequence, optional
             Labels where they are known; None, NaN or -1 elsewhere. The soft labels of labelled rows are
             pinned to them.
@@ -328,7 +335,7 @@ class Unifier(Inspection, StudentClassifier):
         X, opened = as_rows_or_source(X), self._open_teachers()
         if needs_stream(X, opened.space, self.memory):
             return np.asanyarray(score_by_blocks(self, as_stream(X), opened).mapped())
-        return self._score_teachers(opened, read_source(X))
+        return score_in_memory(self, opened, read_source(X))
 
     def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Floats:
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
@@ -387,16 +394,6 @@ class Unifier(Inspection, StudentClassifier):
         )
         return Opened(opened.teachers, space)
 
-    def _score_teachers(self, opened: Opened, X: Any) -> Floats:
-        return score(
-            opened.teachers,
-            opened.space,
-            X,
-            batch_size=self.batch_size,
-            store=as_store(self.cache, self.cache_limit),
-            progress=self.progress or silent,
-        )
-
     def _score(
         self,
         X: Any,
@@ -411,7 +408,7 @@ class Unifier(Inspection, StudentClassifier):
         with timed(seconds, "scoring"):
             labels = self._read_labels(y, rows, space, student)  # first: teachers may take hours
             if logits is None:
-                packed = self._score_teachers(opened, X)
+                packed = score_in_memory(self, opened, X)
             else:
                 packed = check_packed_logits(logits, space, rows)
         some = rows_to_compare(*packed.shape)

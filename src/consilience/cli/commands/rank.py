@@ -13,14 +13,17 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Engine,
     Json,
     Memory,
     Quiet,
+    RayAddress,
     Report,
     Teachers,
     app,
     check_cache,
     check_report,
+    engine_options,
     open_teachers,
     read_data,
 )
@@ -72,6 +75,8 @@ def rank(
     memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", metavar="FILE", help="Also write the ranking to a .csv file.")
     ] = None,
@@ -98,6 +103,7 @@ def rank(
     check_report(report)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
+    options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
     X = read_data(data, list(sources.values()), memory)
     y = readers.read_labels(labels, len(X), "--labels")
@@ -114,6 +120,8 @@ def rank(
             memory=memory,
             cache=cache,
             cache_limit=cache_limit,
+            engine=engine,
+            engine_options=options,
             random_state=seed,
             progress=progress,
         )

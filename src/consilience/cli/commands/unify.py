@@ -15,9 +15,11 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Engine,
     Json,
     Memory,
     Quiet,
+    RayAddress,
     Report,
     Seed,
     Student,
@@ -28,6 +30,7 @@ from consilience.cli.app import (
     check_cache,
     check_report,
     check_test_options,
+    engine_options,
     first_rows,
     fit_on,
     kind,
@@ -104,6 +107,8 @@ def unify(
     memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
+    engine: Engine = "local",
+    ray_address: RayAddress = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     test_data: TestData = None,
@@ -137,6 +142,7 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
+    options = engine_options(engine, ray_address)
     _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
     readers.check_target(out, (".onnx",), "--out", inputs, teacher)
@@ -174,6 +180,8 @@ def unify(
             memory=memory,
             cache=cache,
             cache_limit=cache_limit,
+            engine=engine,  # type: ignore[arg-type]
+            engine_options=options,
             batch_size=batch_size,
             progress=progress,
             random_state=seed,

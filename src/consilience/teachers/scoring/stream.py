@@ -17,7 +17,7 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.sources import Block, Source
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
+from consilience.teachers.scoring.batches import SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.engine import Unique, picked, some_rows
 from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_float32
@@ -27,7 +27,10 @@ BlockScores = tuple[int, NDArray[np.float32]]
 
 
 class StreamedTeacher:
-    """A teacher that is asked about one block after the other. It remembers how fast the teacher is.
+    """A teacher that is asked about one block after the other.
+
+    The batches of a block do not depend on other blocks: some models answer in other last digits if they get
+    other batches, and a block must have the same logits on every machine and after every stop.
 
     Parameters
     ----------
@@ -38,22 +41,27 @@ class StreamedTeacher:
         Most rows per call.
     store : ScoreStore, optional
         Where outputs are kept, rounded to single precision.
+
+    Attributes
+    ----------
+    by_position : bool
+        Whether the teacher holds the outputs of the rows of one X: it is not asked.
     """
 
     def __init__(
         self, teacher: Teacher, source: Source, *, batch_size: int, store: ScoreStore | None = None
     ) -> None:
-        self._by_position = teacher.part(slice(0, 0)) is not None
-        if not teacher.batched and not self._by_position:
+        self.by_position = teacher.part(slice(0, 0)) is not None
+        if not teacher.batched and not self.by_position:
             raise TeacherError(
                 teacher.name,
                 "wants all rows at once (batched = False), and X is read block by block. Give rows that fit "
                 "in memory, or a teacher that takes batches.",
             )
         self.teacher, self.source = teacher, source
-        self._pace = Pace(batch_size, FIRST if teacher.settled else SETTLE)
+        self._batch_size = batch_size
         self._shelf: Shelf | None = None
-        if self._by_position:
+        if self.by_position:
             teacher.check_rows(source)
             return
         if len(source):
@@ -79,28 +87,28 @@ class StreamedTeacher:
         progress : callable
             Called with ("scoring", rows done, rows of the block).
         """
-        try:
-            part = self.teacher.part(block.rows) if self._by_position else None
-            if part is not None:
+        part = self.teacher.part(block.rows) if self.by_position else None
+        if part is not None:
+            try:
                 return as_float32(part.predict_logits(block.X))[0]
-            if self._shelf is None or digests is None:
-                return self._ask(block, progress)
-            found = self._shelf.block(digests, dtype=np.float32)
-            if found is not None:
-                return np.asarray(found.logits, dtype=np.float32)
-            return self._look_up_and_ask(block, digests, self._shelf, progress)
-        except InvalidInputError as error:
-            raise _placed(error, block.rows.start) from error.__cause__
+            except InvalidInputError as error:  # the part knows its own rows only
+                raise error.moved(block.rows.start) from error.__cause__
+        if self._shelf is None or digests is None:
+            return self._ask(block, progress)
+        found = self._shelf.block(digests, dtype=np.float32)
+        if found is not None:
+            return np.asarray(found.logits, dtype=np.float32)
+        return self._look_up_and_ask(block, digests, self._shelf, progress)
 
     def _ask(self, block: Block, progress: Progress) -> NDArray[np.float32]:
         rows = block.rows.stop - block.rows.start
         logits = np.empty((rows, len(self.teacher.classes)), np.float32)
+        pace, done = Pace(self._batch_size), 0
         batches = (
-            Batch(slice(start, stop), stop - start, some_rows(block.X, slice(start, stop)))
-            for start, stop in self._pace.borders(rows)
+            Batch(slice(start, stop), stop - start, some_rows(block.X, slice(start, stop)), block.rows.start)
+            for start, stop in pace.borders(rows)
         )
-        done = 0
-        for batch, seen in ask_batches(self.teacher, batches, rows, self._pace, embeddings=False):
+        for batch, seen in ask_batches(self.teacher, batches, rows, pace, embeddings=False):
             logits[batch.places] = as_float32(seen.logits)[0]
             done += batch.count
             progress("scoring", done, rows)
@@ -117,10 +125,9 @@ class StreamedTeacher:
             unique.known[places] = True
             rounded = rounded or found.rounded is not False
         missing = np.sort(unique.first[~unique.known])
-        done = len(unique.first) - len(missing)
-        for batch, seen in ask_batches(
-            self.teacher, picked(block.X, missing, self._pace), len(missing), self._pace, embeddings=False
-        ):
+        pace, done = Pace(self._batch_size), len(unique.first) - len(missing)
+        batches = picked(block.X, missing, pace, block.rows.start)
+        for batch, seen in ask_batches(self.teacher, batches, len(missing), pace, embeddings=False):
             values, lossy = as_float32(seen.logits)
             rounded = rounded or lossy
             logits[batch.places] = values
@@ -198,8 +205,3 @@ def _after(progress: Progress, before: int, rows: int, of: int) -> Progress:
         progress(task, before + done * rows // max(1, total), of)
 
     return report
-
-
-def _placed(error: InvalidInputError, start: int) -> InvalidInputError:
-    """Name the row of an error as X counts it."""
-    return error if error.row is None else error.changed(row=error.row + start)

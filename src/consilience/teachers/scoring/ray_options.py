@@ -1,0 +1,76 @@
+"""How scoring on Ray is asked for: the options of engine="ray"."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from consilience._validation import check_choice, check_count, check_number
+from consilience.exceptions import InvalidInputError
+
+TIMEOUT = 600.0
+"""Seconds in which at least one row must be scored."""
+_OF_A_TEACHER = ("num_cpus", "num_gpus", "batch_size")
+
+
+@dataclass(frozen=True)
+class RayOptions:
+    """How to run on Ray.
+
+    Attributes
+    ----------
+    address : str, optional
+        Of the cluster. By default the one that is connected or runs on this machine, or else a new one here.
+    workers : int, optional
+        Most actors that score at once. By default as many as the cluster has room for.
+    timeout : float
+        Stop with an error if no row is scored for this many seconds.
+    teachers : dict of dict
+        By the name of a teacher: ``num_cpus`` (1) and ``num_gpus`` (0) that its actors reserve, and its
+        ``batch_size``.
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    timeout: float = TIMEOUT
+    teachers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def read_options(given: Mapping[str, Any] | RayOptions | None) -> RayOptions:
+    """Return checked options.
+
+    Examples
+    --------
+    >>> read_options({"workers": 4}).workers
+    4
+    """
+    if given is None or isinstance(given, RayOptions):
+        return given or RayOptions()
+    known = [option.name for option in fields(RayOptions)]
+    if not isinstance(given, Mapping):
+        raise InvalidInputError(
+            f"{{argument}} must be a dict; it may have {', '.join(known)}.",
+            argument="engine_options",
+            value=given,
+        )
+    for key in given:
+        check_choice("engine_options", key, known)
+    options = RayOptions(**given)
+    if options.workers is not None:
+        check_count("workers", options.workers)
+    check_number("timeout", options.timeout, above=0)
+    if not isinstance(options.teachers, Mapping):
+        raise InvalidInputError(
+            "{argument} must be a dict by the names of teachers.", argument="teachers", value=options.teachers
+        )
+    for name, resources in options.teachers.items():
+        if not isinstance(resources, Mapping):
+            raise InvalidInputError(f"The options of teacher {name!r} must be a dict, not {resources!r}.")
+        for key, value in resources.items():
+            check_choice(f"engine_options['teachers'][{name!r}]", key, _OF_A_TEACHER)
+            if key == "batch_size":
+                check_count(key, value)
+            else:
+                check_number(key, value, at_least=0)
+    return options

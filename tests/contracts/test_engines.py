@@ -1,0 +1,108 @@
+"""What every engine does: one machine and Ray give the same blocks, errors and stored outputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from consilience import LabelSpace, TeacherError, as_teacher
+from consilience.sources import ArraySource, source
+from consilience.teachers import Teacher
+from consilience.teachers.scoring.ray import score_on_ray
+from consilience.teachers.scoring.ray_options import RayOptions
+from consilience.teachers.scoring.store import ScoreStore
+from consilience.teachers.scoring.stream import score_blocks
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")  # Ray's own
+
+X = np.random.default_rng(0).normal(size=(300, 3))
+Engine = Callable[..., Iterator[Any]]
+
+
+@pytest.fixture(params=["local", "ray"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    """Each engine, on five blocks."""
+    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    if request.param == "local":
+        yield score_blocks
+        return
+    request.getfixturevalue("ray_cluster")
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield partial(score_on_ray, options=RayOptions(workers=2, timeout=60.0))
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def rising(rows: Any) -> Any:
+    return np.column_stack([rows[:, 0], rows[:, 1] * 2])
+
+
+def teachers(body: Any = rising) -> list[Teacher]:
+    y = np.array(["a", "b", "c"])[np.random.default_rng(1).integers(0, 3, len(X))]
+    return [
+        as_teacher(LogisticRegression().fit(X, y), name="model"),
+        as_teacher(np.where(X[:, :1] > 2, np.nan, X[:, :2]), ["c", "d"], "given", output="logits"),
+        as_teacher(body, ["d", "e"], "function", output="logits", fingerprint="v1"),
+    ]
+
+
+def packed(engine: Engine, asked: list[Teacher], rows: Any = X, **options: Any) -> np.ndarray:
+    given = ArraySource(rows)
+    space = LabelSpace([t.classes for t in asked], names=[t.name for t in asked])
+    found = np.full((len(rows), space.n_columns), -1.0, np.float32)
+    for number, logits in engine(asked, space, given, **options):
+        assert logits.dtype == np.float32
+        found[given.rows_of(number)] = logits
+    return found
+
+
+class TestEngines:
+    def test_blocks_stand_side_by_side(self, engine: Engine) -> None:
+        calls: list[tuple[str, int, int]] = []
+        found = packed(engine, teachers(), progress=lambda *call: calls.append(call))
+        want = np.hstack([teacher.predict_logits(X) for teacher in teachers()])
+        np.testing.assert_allclose(found, want, rtol=1e-6)
+        np.testing.assert_array_equal(found, packed(score_blocks, teachers()))
+        done = [call[1] for call in calls]
+        assert calls[-1] == ("scoring", 900, 900)
+        assert done == sorted(done)
+
+    def test_no_rows(self, engine: Engine) -> None:
+        asked = [teachers()[0], teachers()[2]]
+        space = LabelSpace([t.classes for t in asked], disconnected="ignore")
+        assert list(engine(asked, space, ArraySource(X[:0]))) == []
+
+    def test_the_first_error_is_raised_and_what_was_done_is_kept(
+        self, engine: Engine, tmp_path: Path
+    ) -> None:
+        def picky(rows: Any) -> Any:
+            return np.where(np.isin(rows[:, :1], X[[150, 250], 0]), np.inf, rising(rows))
+
+        store = ScoreStore(tmp_path / "scores")
+        with pytest.raises(TeacherError, match=r"'function' \(3 of 3\) .*inf in row 150 ") as error:
+            packed(engine, teachers(picky), store=store)
+        assert error.value.row == 150
+
+        def only_missing(rows: Any) -> Any:
+            if np.isin(rows[:, 0], X[:64, 0]).any():
+                raise ValueError("asked again")
+            return rising(rows)
+
+        found = packed(engine, teachers(only_missing), store=store)
+        np.testing.assert_array_equal(found, packed(score_blocks, teachers()))
+
+    def test_stored_outputs_are_those_of_the_other_engine(self, engine: Engine, tmp_path: Path) -> None:
+        def never(rows: Any) -> Any:
+            raise ValueError("asked again")
+
+        found = packed(engine, teachers(), store=ScoreStore(tmp_path / "scores"))
+        again = packed(score_blocks, teachers(never), store=ScoreStore(tmp_path / "scores"))
+        np.testing.assert_array_equal(found, again)

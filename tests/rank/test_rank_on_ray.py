@@ -1,0 +1,80 @@
+"""Ranking on Ray: one task per teacher, and the ranking of one machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+from consilience import InvalidInputError, as_teacher, rank_teachers
+from consilience.exceptions import ScoringError
+
+pytestmark = pytest.mark.usefixtures("ray_cluster", "_by_value")
+
+X, y = load_iris(return_X_y=True)
+
+
+@pytest.fixture
+def _by_value() -> Iterator[None]:
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def models() -> dict[str, Any]:
+    known = LogisticRegression(max_iter=500).fit(X, y)
+    guess = LogisticRegression(max_iter=500).fit(X, np.random.default_rng(0).permutation(y))
+    return {"guess": guess, "known": known}
+
+
+def raises(rows: Any) -> Any:
+    raise ValueError("no such rows")
+
+
+def ends(rows: Any) -> Any:
+    os._exit(1)
+
+
+def hangs(rows: Any) -> Any:
+    time.sleep(1000)
+
+
+def function(body: Any) -> Any:
+    return as_teacher(body, [0, 1], output="logits")
+
+
+def test_the_ranking_is_that_of_one_machine_and_failures_come_last() -> None:
+    given = {**models(), "raises": function(raises), "ends": function(ends)}
+    calls: list[tuple[str, int, int]] = []
+    found = rank_teachers(given, X, y, engine="ray", progress=lambda *call: calls.append(call))
+    local = rank_teachers({**models(), "raises": function(raises)}, X, y)
+    assert [row.name for row in found][:2] == ["known", "guess"]
+    assert [(row.score, row.interval) for row in found][:2] == [(row.score, row.interval) for row in local][
+        :2
+    ]
+    errors = {row.name: row.error for row in found if row.error}
+    assert errors["raises"] == next(row.error for row in local if row.error)
+    assert "process on Ray ended" in str(errors["ends"])
+    assert calls == [("ranking", i, 4) for i in range(1, 5)]
+    assert next(iter(found)).teacher is not None
+
+
+def test_a_task_that_hangs_is_told() -> None:
+    with pytest.raises(ScoringError, match=r"1 of 1 tasks on Ray are left.*2 seconds.*raise timeout"):
+        rank_teachers([function(hangs)], X, y, engine="ray", engine_options={"timeout": 2})
+
+
+def test_the_engine_is_checked() -> None:
+    with pytest.raises(InvalidInputError, match=r"engine='rey' is unknown; .* Did you mean 'ray'"):
+        rank_teachers(models(), X, y, engine="rey")
+    with pytest.raises(InvalidInputError, match="Did you mean 'timeout'"):
+        rank_teachers(models(), X, y, engine="ray", engine_options={"time": 2})

@@ -1,0 +1,98 @@
+"""A Unifier whose teachers run on Ray: the same soft labels, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
+from consilience.sources import source
+
+X, y = load_iris(return_X_y=True)
+
+
+@pytest.fixture
+def ray(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module, connected; three blocks of rows."""
+    import ray
+
+    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield ray
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")  # Ray's own
+
+
+def teachers() -> list[Any]:
+    return [LogisticRegression(max_iter=500).fit(X[y != k], y[y != k]) for k in (0, 2)]
+
+
+def unifier(engine: str = "local", given: Any = None, **options: Any) -> Unifier:
+    if engine == "ray":
+        options["engine_options"] = {"workers": 2, "timeout": 60}
+    return Unifier(given or teachers(), student="logistic", engine=engine, random_state=0, **options)
+
+
+@pytest.mark.parametrize("memory", [None, 1000], ids=["in memory", "block by block"])
+def test_soft_labels_are_those_of_one_machine(memory: Any, ray: Any) -> None:
+    given = [*teachers(), as_teacher(np.eye(3)[y] * 0.8 + 0.1, [0, 1, 2], "given", output="logits")]
+    found, want = (
+        unifier(engine, given, memory=memory, batch_size=32).estimate(X) for engine in ("ray", "local")
+    )
+    np.testing.assert_array_equal(found, want)
+
+
+def test_a_ray_dataset_is_scored_on_ray(ray: Any) -> None:
+    data = ray.data.from_numpy([X[:40], X[40:]])
+    fitted = unifier().fit(data)
+    np.testing.assert_array_equal(fitted.soft_labels_, unifier(memory=1000).estimate(X))
+    np.testing.assert_allclose(
+        fitted.predict_proba(X), unifier(n_neighbors=0).fit(X).predict_proba(X), atol=1e-3
+    )
+
+
+def test_errors_name_the_teacher_and_its_place(ray: Any) -> None:
+    def picky(rows: Any) -> Any:
+        return np.where(rows[:, :2] == X[100, 0], np.inf, rows[:, :2])
+
+    given = [
+        as_teacher(np.ones((150, 2)), [0, 1], "given", output="logits"),
+        as_teacher(picky, [1, 2], "picky", output="logits"),
+    ]
+    told = []
+    for engine in ("ray", "local"):
+        with pytest.raises(TeacherError, match=r"'picky' \(2 of 2\)") as error:
+            unifier(engine, given).estimate(X)
+        told.append(error.value.row)
+    assert told[0] == told[1]
+    with pytest.raises(InvalidInputError, match="engine='rey' is unknown"):
+        unifier("rey").fit(X)
+    with pytest.raises(InvalidInputError, match="engine_options= are for engine='ray'"):
+        Unifier(teachers(), engine_options={"workers": 2}).fit(X)
+
+
+def test_the_command(ray: Any, tmp_path: Path) -> None:
+    runner = pytest.importorskip("typer.testing").CliRunner()
+    from consilience.cli.commands import app
+
+    np.save(tmp_path / "X.npy", X)
+    for i, teacher in enumerate(teachers()):
+        logits = as_teacher(teacher).predict_logits(X)
+        np.savez(tmp_path / f"t{i}.npz", logits=logits, classes=teacher.classes_)
+    asked = [f"--teacher={tmp_path / f't{i}.npz'}" for i in (0, 1)]
+    out = tmp_path / "q.npz"
+    arguments = ["unify", *asked, f"--data={tmp_path / 'X.npy'}", f"--soft-labels={out}", "--json", "--quiet"]
+    result = runner.invoke(app, [*arguments, "--engine=ray"])
+    assert json.loads(result.stdout)["soft_labels"] == str(out)
+    result = runner.invoke(app, [*arguments, "--ray-address=here:1"])
+    assert "--ray-address needs --engine ray" in result.stderr
