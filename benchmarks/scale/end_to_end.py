@@ -96,7 +96,13 @@ class Task:
     def unify(self, out: Path, cache: Path | None, kill_when: Callable[[str], bool] | None = None) -> Ended:
         """Run the command to its end, or until it is killed."""
         words = ["unify", *(f"--teacher={path}" for path in self.teachers), f"--data={self.data}"]
-        words += [f"--memory={self.memory}", f"--out={out}", f"--student={self.student}", "--json", "--log=json"]
+        words += [
+            f"--memory={self.memory}",
+            f"--out={out}",
+            f"--student={self.student}",
+            "--json",
+            "--log=json",
+        ]
         words += [] if cache is None else [f"--cache={cache}"]
         command = [sys.executable, "-c", CLI, *words]
         return run(command, data_limit=self.limit, kill_when=kill_when)
@@ -166,9 +172,7 @@ def measure(options: argparse.Namespace, n_rows: int, folder: Path, *, compare: 
     shutil.rmtree(folder, ignore_errors=True)
     write_rows(folder / "rows", n_rows, options.seed)
     teachers = write_teachers(folder / "teachers", options.seed)
-    task = Task(
-        folder / "rows", teachers, folder / "cache", options.memory, options.limit, options.student
-    )
+    task = Task(folder / "rows", teachers, folder / "cache", options.memory, options.limit, options.student)
     found = killed_twice(task, folder / "model.onnx", options.second_kill)
     if compare:
         found |= undisturbed(task, folder / "model.onnx", folder / "again.onnx")
