@@ -17,7 +17,7 @@ COLUMNS, CLASSES = 32, 35
 CHEAP, SLOW = 15, 5
 """Teachers: one product of matrices, and several wide layers."""
 KNOWN = (5, 16)
-"""A teacher knows at least 5 and fewer than 16 classes, as in Table 1 of the paper."""
+"""At least 5 and fewer than 16 classes are drawn for a teacher; it knows fewer where one is drawn twice."""
 WIDTH = 256
 """Of a layer of a slow teacher."""
 
