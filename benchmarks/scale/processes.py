@@ -96,6 +96,9 @@ def run(
     seconds = time.perf_counter() - start
     reader.join()
     watch.stop()
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return Ended(process.returncode, seconds, cpu, watch.peak, killed.is_set(), output, "".join(lines))
