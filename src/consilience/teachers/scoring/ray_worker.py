@@ -26,6 +26,8 @@ Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 
 REPORT_SECONDS = 0.2
 """A worker reports its progress at most this often."""
+REPORT_TIMEOUT = 60.0
+"""Seconds after which a report that the board did not take is an error."""
 
 
 @dataclass(frozen=True)
@@ -209,6 +211,8 @@ class Worker:
 
     def _reporter(self, number: int) -> Progress:
         """Return a function that tells the board how far this block is."""
+        import ray
+
         last = 0.0
 
         def report(task: str, done: int, total: int) -> None:
@@ -217,7 +221,9 @@ class Worker:
             if now - last < REPORT_SECONDS and done % max(1, total):
                 return
             last = now
-            self._board.report.remote(self._id, number, self._job.part.places[0], task, done)
+            sent = self._board.report.remote(self._id, number, self._job.part.places[0], task, done)
+            if done % max(1, total) == 0:  # a teacher that ends its process is known only if this arrives
+                ray.get(sent, timeout=REPORT_TIMEOUT)
 
         return report
 
