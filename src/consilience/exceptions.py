@@ -100,6 +100,10 @@ class _Worded:
         vars(other).update(data)
         return other
 
+    def moved(self, start: int) -> Self:
+        """Return a copy for rows that begin at row `start` of X."""
+        return self if self.row is None else self.changed(row=self.row + start)
+
     @property
     def data(self) -> dict[str, Any]:
         """The data, for an error that quotes the message of this one: ``changed(**error.data)``."""

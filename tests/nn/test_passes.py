@@ -269,5 +269,6 @@ def test_memory_does_not_grow_with_the_rows() -> None:
     rows = Made(np.tile(X, 16), Q)
     rows.n_rows, rows.n_bytes, rows.stretches = 2**20, 2**20 * 256, [range(i, i + 1) for i in range(64)]
     before = resident()
-    fit(rows, memory=2**25, max_iter=1, batch_size=4096)  # a buffer of 8 MB for 256 MB of rows
+    linear = nn.Linear(64, L)
+    fit(rows, memory=2**25, max_iter=1, batch_size=4096, module=linear)  # a buffer of 8 MB for 256 MB of rows
     assert max(most) - before < 130e6

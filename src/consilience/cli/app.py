@@ -330,19 +330,22 @@ def kind(file: Path) -> str:
     return file.suffix.lower().removeprefix(".")
 
 
-def read_data(path: Path, teachers: Sequence[Teacher], memory: str | None = None) -> Any:
+def read_data(
+    path: Path, teachers: Sequence[Teacher], memory: str | None = None, *, texts: bool = False
+) -> Any:
     """Return the rows of --data, or their source if they may not fit in memory.
 
-    Cells of a .csv file are read as what these teachers take.
+    Cells of a .csv file are read as what these teachers take. With `texts`, a .txt file has a text per line.
     """
     from consilience.files import readers
+    from consilience.files.streams import read_texts_or_rows
     from consilience.sources import memory_budget
     from consilience.sources.files import open_files
     from consilience.teachers.given import column_kinds
 
     expected = column_kinds(teachers)
     if path.is_file() and _PACKED * path.stat().st_size <= memory_budget(memory):
-        return readers.read_rows(path, "--data", expected)
+        return (read_texts_or_rows if texts else readers.read_rows)(path, "--data", expected)
     return open_files(path, "--data", expected)
 
 

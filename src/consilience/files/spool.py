@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 import weakref
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
+
+_CHUNK = 2**20  # bytes: positions that lie this close are read together
+_ADVICE = "Set the environment variable TMPDIR to a folder with more space."
 
 
 class Spool:
@@ -47,6 +51,12 @@ class Spool:
         weakref.finalize(self, self._file.close)
         self._rows = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise InvalidInputError(
+            "Rows that are kept in a temporary file cannot be sent to another process. Write them to files "
+            "first, and give their folder."
+        )
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape (n, ...), with the rows written so far."""
@@ -61,7 +71,13 @@ class Spool:
         view = data.reshape(-1).view(np.uint8).data if data.size else memoryview(b"")
         place = start * self._row_bytes
         while view:
-            done = os.pwrite(self._file.fileno(), view, place)
+            try:
+                done = os.pwrite(self._file.fileno(), view, place)
+            except OSError as error:
+                size = size_text(place)
+                raise InvalidInputError(
+                    f"A temporary file cannot grow beyond {size}: {error.strerror}. {_ADVICE}"
+                ) from error
             view, place = view[done:], place + done
         self._rows = max(self._rows, start + len(data))
 
@@ -69,18 +85,21 @@ class Spool:
         """Write rows after the last."""
         self.write(self._rows, values)
 
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
-        """Return some rows, by a slice or by their positions in ascending order."""
+    def __getitem__(self, rows: slice | NDArray[Any]) -> NDArray[Any]:
+        """Return some rows, by a slice without steps, a mask (n,), or their positions in ascending order."""
         if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self._rows)
-            return self._read(start, stop)
+            start, stop, step = rows.indices(self._rows)
+            return self._read(start, stop) if step == 1 else self[np.arange(start, stop, step)]
+        if rows.dtype == bool:
+            rows = np.flatnonzero(rows)
         found = np.empty((len(rows), *self._row_shape), self.dtype)
-        # positions that lie close together are read at once
-        cuts = np.flatnonzero(np.diff(rows) > max(1, 2**16 // max(1, self._row_bytes))) + 1
-        for part in np.split(np.arange(len(rows)), cuts):
-            if len(part):
-                first, last = int(rows[part[0]]), int(rows[part[-1]])
-                found[part] = self._read(first, last + 1)[rows[part] - first]
+        # what lies in the same part of the file is read at once, and never much more than one part
+        parts = rows // max(1, _CHUNK // max(1, self._row_bytes))
+        borders = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(rows)]
+        for a, b in pairwise(borders):
+            if b > a:
+                first, last = int(rows[a]), int(rows[b - 1])
+                found[a:b] = self._read(first, last + 1)[rows[a:b] - first]
         return found
 
     def mapped(self) -> NDArray[Any]:
@@ -108,5 +127,5 @@ def check_space(n_bytes: int, folder: str | os.PathLike[str] | None = None) -> N
     if n_bytes > free:
         raise InvalidInputError(
             f"Temporary files of {size_text(n_bytes)} do not fit: {os.fspath(place)} has {size_text(free)} "
-            "left. Set the environment variable TMPDIR to a folder with more space."
+            f"left. {_ADVICE}"
         )

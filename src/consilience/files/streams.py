@@ -15,6 +15,8 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from consilience._optional import require
 from consilience._validation import n_rows
 from consilience._words import counted
@@ -25,6 +27,13 @@ from consilience.files.cells import Scan
 
 Kinds = Sequence[str] | None
 _LINES = 4096  # that are looked at together
+_ARROW_KINDS = {
+    **dict.fromkeys(("int", "uint", "float", "double", "half", "decimal"), "numbers"),
+    **dict.fromkeys(("string", "large_string", "string_view"), "texts"),
+    **dict.fromkeys(("timestamp", "date"), "times"),
+    "bool": "booleans",
+    "null": "nothing",
+}
 _BOM = "\ufeff"  # the mark with which some editors begin a file
 
 
@@ -103,7 +112,7 @@ class RowFile(ABC):
     @property
     def row_type(self) -> str:
         """What a row is, in words."""
-        return "rows" if self.width is None else counted(self.width, "column")
+        return "texts" if self.width is None else counted(self.width, "column")
 
     def stretch(self, row: int) -> int:
         """Return the first row from which reading can begin to get at this one."""
@@ -160,10 +169,10 @@ class _Lines:
         yield from lines
 
     def _from(self, place: int) -> Iterator[str]:
-        with self._path.open("rb") as file:
-            file.seek(place)
-            # every end of a line counts, and is kept, so that places can be added up
-            yield from TextIOWrapper(file, newline="", encoding="utf-8")
+        # every end of a line counts, and is kept, so that places can be added up
+        with TextIOWrapper(self._path.open("rb"), newline="", encoding="utf-8") as file:
+            file.buffer.seek(place)  # before anything is read
+            yield from file
 
 
 class CsvFile(RowFile):
@@ -197,16 +206,28 @@ class CsvFile(RowFile):
         return Rows(layout.read(rows, chosen), kept)
 
 
-class _Parquet(RowFile):
+class ParquetFile(RowFile):
+    """A table in groups of rows.
+
+    Attributes
+    ----------
+    kinds : dict
+        What each column holds, in a word.
+    gaps : set of str
+        Columns with missing values in some row. Numbers and booleans in them have one type in all parts.
+    """
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         require("pandas", extra="tables", purpose="Reading parquet")
         parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
         with parquet.ParquetFile(path) as file:
-            about = file.metadata
+            about, schema = file.metadata, file.schema_arrow
             self.n_rows = about.num_rows
-            self.names = readers.without_index(file.schema_arrow.names)
+            self.names = readers.without_index(schema.names)
             sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
+            self.gaps = _with_gaps(about) & set(self.names)
+        self.kinds = {name: _arrow_kind(schema.field(name).type) for name in self.names}
         self.width = len(self.names)
         self._groups = list(accumulate(sizes, initial=0))  # where each group of rows begins
         self._cursor: tuple[int, list[str], ArrowCursor] | None = None  # next row, columns, reader
@@ -221,7 +242,11 @@ class _Parquet(RowFile):
         table = self._cursor[2].read(stop - start)
         self._cursor = None if stop == self.n_rows else (stop, names, self._cursor[2])
         kept = {name: table.column(name) for name in keep}
-        return Rows(table.select(chosen).to_pandas(ignore_metadata=True), kept)
+        frame = table.select(chosen).to_pandas(ignore_metadata=True)
+        for name in self.gaps.intersection(chosen):  # as pandas reads a column with a missing value
+            if frame[name].dtype.kind in "iub":
+                frame[name] = frame[name].astype(object if frame[name].dtype.kind == "b" else np.float64)
+        return Rows(frame, kept)
 
     def _reader(self, start: int, names: list[str]) -> ArrowCursor:
         """Return a reader from some row on: parts in order decode each group of rows once."""
@@ -239,6 +264,26 @@ class _Parquet(RowFile):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}
+
+
+def _with_gaps(about: Any) -> set[str]:
+    """Return the columns of which the metadata of a parquet file count missing values."""
+    found = set()
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            counted_values = column.statistics if column.is_stats_set else None
+            if counted_values is not None and counted_values.has_null_count and counted_values.null_count:
+                found.add(column.path_in_schema)
+    return found
+
+
+def _arrow_kind(kind: Any) -> str:
+    """Return what a column of an Arrow type holds: numbers, texts, ..."""
+    text = str(getattr(kind, "value_type", kind))  # of a dictionary: its values
+    for start, name in _ARROW_KINDS.items():
+        if text.startswith(start):
+            return name
+    return text
 
 
 class ArrowCursor:
@@ -269,7 +314,7 @@ class ArrowCursor:
 class _Npy(RowFile):
     @property
     def row_type(self) -> str:
-        return f"{self._file.dtype} of shape (n, {', '.join(map(str, self._file.shape[1:]))})"
+        return _array_type(self._file)
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -286,6 +331,10 @@ class _Npy(RowFile):
 class _Npz(RowFile):
     """An archive, which may be compressed: it is read at once."""
 
+    @property
+    def row_type(self) -> str:
+        return _array_type(self._values)
+
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self._values = readers.read_npz_rows(path, "X")
@@ -297,6 +346,10 @@ class _Npz(RowFile):
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
     ) -> Rows:
         return Rows(self._values[start:stop], {})
+
+
+def _array_type(values: Any) -> str:
+    return f"{values.dtype} of shape (n, {', '.join(map(str, values.shape[1:]))})"
 
 
 class TextLines(RowFile):
@@ -320,7 +373,7 @@ class TextLines(RowFile):
 
 _KINDS: dict[str, type[RowFile]] = {
     ".csv": CsvFile,
-    ".parquet": _Parquet,
+    ".parquet": ParquetFile,
     ".npy": _Npy,
     ".npz": _Npz,
     ".txt": TextLines,
@@ -362,6 +415,7 @@ __all__ = [
     "ENDINGS",
     "ArrowCursor",
     "CsvFile",
+    "ParquetFile",
     "RowFile",
     "Rows",
     "TextLines",

@@ -140,6 +140,12 @@ class ShuffledBatches(IterableDataset[Pair]):
         self.epoch += 1
         return islice(self._batches, size)
 
+    def skip(self, epochs: int) -> None:
+        """Go on as if some epochs had been served. Their rows are read, since the order depends on them."""
+        for _ in range(epochs):
+            for _ in self:
+                pass
+
     def _endless(self) -> Iterator[Pair]:
         capacity = len(self.X)
         while True:

@@ -73,12 +73,14 @@ class StudentNet(NeuralNet):
         self.scaler = torch.amp.GradScaler(kind, init_scale=2.0**10) if half == torch.float16 else None
 
     def initialize_callbacks(self) -> StudentNet:
-        """Set up the callbacks, and move early stopping to the end.
+        """Set up the callbacks, and move early stopping to the end, before checkpoints, which have its state.
 
         It stops skorch by an exception: callbacks after it, such as one that prints, would miss an epoch.
         """
         super().initialize_callbacks()
-        self.callbacks_.sort(key=lambda named: isinstance(named[1], EarlyStopping))
+        self.callbacks_.sort(
+            key=lambda named: (getattr(named[1], "last", False), isinstance(named[1], EarlyStopping))
+        )
         return self
 
     def infer(self, x: Any, **fit_params: Any) -> Any:

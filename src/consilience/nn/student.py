@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from consilience._validation import (
     take_rows,
 )
 from consilience.exceptions import InvalidInputError
+from consilience.nn._contexts import attached, seeded
 from consilience.nn._precision import PRECISIONS, Precision, half_type
 from consilience.nn._rows import LazyRows, Preprocess, as_is, batches, student_rows
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
@@ -201,6 +203,8 @@ class TorchStudent(BaseEstimator):
         criterion: nn.Module,
         progress: Progress = silent,
         memory: int = 2**31,
+        checkpoint: Path | None = None,
+        key: str = "",
     ) -> TorchStudent:
         """Train the module on rows that are read block by block, in passes over them.
 
@@ -217,6 +221,13 @@ class TorchStudent(BaseEstimator):
             As in `fit`.
         memory : int
             Bytes that the training may take, about. A quarter of it is the buffer.
+        checkpoint : Path, optional
+            A folder. About every minute, between epochs, the state of the training is written there. A run
+            that was killed goes on from it, if `key`, the seed, the rows and the parameters are the same, and
+            comes to the same result. Students with `callbacks` have no checkpoints, since they have a state
+            of their own.
+        key : str
+            Names the rows and targets.
         """
         require("skorch", extra="torch", purpose="Training a torch student")
         from consilience.nn._passes import plan_passes
@@ -225,8 +236,16 @@ class TorchStudent(BaseEstimator):
         self._check_params()
         seed = self._seed()
         plan = plan_passes(self, rows, memory, seed)
+        kept = None
+        if checkpoint is not None and not self.callbacks:
+            from consilience.nn._checkpoint import Checkpoint, identity_of
+
+            kept = Checkpoint(checkpoint, identity_of(self, plan, seed, criterion, key), plan.data)
+            plan.callbacks.append(kept)
         with self._trained(plan, seed, n_classes=n_classes, criterion=criterion, progress=progress) as net:
             run(net, plan.data)
+        if kept is not None:
+            kept.finish()
         return self
 
     @contextmanager
@@ -264,11 +283,11 @@ class TorchStudent(BaseEstimator):
         check_count("n_classes", n_classes)
         rows = plan.rows
         labelled = self._read_validation(rows, n_classes)
-        with _seeded(seed, self.device):
+        with seeded(seed, self.device):
             module = self._make_module(rows, n_classes)
             check_output(module, rows, n_classes)
             work = multiplications_per_row(module, rows[:2], self.device)
-            with _attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
+            with attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
                 net = self._make_net(module, criterion, plan, progress, labelled)
                 yield net
         self.module_ = module.eval()
@@ -463,28 +482,3 @@ def as_torch_student(
         check_device(own.device)
         return own if own.random_state is not None else own.set_params(random_state=random_state)
     return TorchStudent(source, random_state=random_state)
-
-
-@contextmanager
-def _attached(criterion: nn.Module, module: nn.Module, example: Tensor) -> Iterator[None]:
-    """Attach the criterion to the module during training, if it has `attach`."""
-    watcher: Any = criterion if hasattr(criterion, "attach") else None
-    if watcher is not None:
-        watcher.attach(module, example)
-    try:
-        yield
-    finally:
-        if watcher is not None:
-            watcher.detach()
-
-
-@contextmanager
-def _seeded(seed: int, device: str) -> Iterator[None]:
-    """Seed the global generators, which factories, shuffling and dropout use; restore them afterwards."""
-    cuda = torch.device(device).type == "cuda"
-    with torch.random.fork_rng(devices=range(torch.cuda.device_count()) if cuda else ()):
-        # not torch.manual_seed, which would seed devices that are not restored
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            torch.cuda.manual_seed_all(seed)
-        yield

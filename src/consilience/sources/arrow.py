@@ -112,6 +112,6 @@ def as_arrow_source(X: Any) -> Source | None:
     if is_instance_of(X, "datasets", "IterableDataset"):
         raise InvalidInputError(
             "X is an IterableDataset, whose rows are read one by one and only once. Give a datasets.Dataset, "
-            "or batches of rows: X.iter(...)."
+            "or batches of rows: X.with_format('arrow').iter(1024)."
         )
     return HuggingFaceSource(X) if is_instance_of(X, "datasets", "Dataset") else None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,17 +31,35 @@ def comes_in_batches(X: Any) -> bool:
 def keep_batches(batches: Iterable[Any]) -> Source:
     """Return the rows of batches, written to temporary files: arrays, tables, or lists of texts.
 
-    A batch that is a tuple, such as (x, y) of a torch DataLoader, counts with its first part.
+    A batch that is a tuple (x, ...), or a list of this kind as a torch DataLoader makes it, counts with x.
     """
-    parts = (as_rows(first_part(batch)) for batch in batches)
+    loaded = is_instance_of(batches, "torch.utils.data", "DataLoader")
+    parts = (_rows_of(batch, loaded) for batch in batches)
     first = next(parts, None)
     if first is None:
         raise InvalidInputError("X has no batches; expected at least one.")
     if is_table(first):
         return _KeptTables(first, parts)
-    if isinstance(first, list) and first and all(isinstance(text, str) for text in first):
+    if _are_texts(first):
         return _KeptTables(first, parts)
     return ArraySource(_keep_arrays(first, parts))
+
+
+def _rows_of(batch: Any, loaded: bool) -> Any:
+    """Return the rows of a batch; `loaded` by a torch DataLoader, which makes lists of tuples."""
+    if loaded and isinstance(batch, list) and not _are_texts(batch):
+        batch = tuple(batch)
+    rows = first_part(batch)
+    if isinstance(rows, tuple):
+        rows = list(rows)
+    elif getattr(rows, "ndim", None) == 1 and not is_instance_of(rows, "torch", "Tensor"):
+        texts = rows.tolist() if hasattr(rows, "tolist") else rows  # in an array or a series
+        rows = texts if _are_texts(texts) else rows
+    return as_rows(rows)
+
+
+def _are_texts(batch: Any) -> bool:
+    return isinstance(batch, list) and bool(batch) and all(isinstance(text, str) for text in batch)
 
 
 def _keep_arrays(first: Any, parts: Iterator[Any]) -> Spool:
@@ -76,15 +96,19 @@ class _KeptTables(Source):
         arrow = require("pyarrow", extra="tables", purpose="Batches of tables or texts")
         parquet = require("pyarrow.parquet", extra="tables", purpose="Batches of tables or texts")
         self._texts = isinstance(first, list)
-        self._folder = tempfile.TemporaryDirectory(prefix="consilience-")
-        path = Path(self._folder.name) / "rows.parquet"
+        folder = tempfile.mkdtemp(prefix="consilience-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        path = Path(folder) / "rows.parquet"
         table = self._as_arrow(arrow, first)
         with parquet.ParquetWriter(path, table.schema) as writer:
             writer.write_table(table)
             for number, part in enumerate(parts, start=1):
                 try:
-                    writer.write_table(self._as_arrow(arrow, part).cast(table.schema))
-                except (ValueError, TypeError, KeyError) as error:
+                    more = self._as_arrow(arrow, part)
+                    if set(more.column_names) == set(table.column_names):
+                        more = more.select(table.column_names)  # columns may come in another order
+                    writer.write_table(more.cast(table.schema))
+                except (ValueError, TypeError, KeyError, NotImplementedError) as error:
                     raise InvalidInputError(
                         f"Batch {number} of X does not fit the first: {error}. Give batches of one kind."
                     ) from error

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience._tables import name_problem
+from consilience._tables import quoted
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.readers import reading
-from consilience.files.streams import ENDINGS, CsvFile, RowFile, open_rows
+from consilience.files.streams import ENDINGS, CsvFile, ParquetFile, RowFile, open_rows
 from consilience.sources.images import IMAGES, ImageSource
 from consilience.sources.source import Source, block_rows, bytes_of, cut
 
@@ -47,6 +47,9 @@ class FileSource(Source):
         for other in self._files[1:]:
             self._check(first, other)
         _read_alike([file for file in self._files if isinstance(file, CsvFile)], expected or {})
+        tables = [file for file in self._files if isinstance(file, ParquetFile)]
+        for table in tables:
+            table.gaps = set().union(*(other.gaps for other in tables))
         counts = [file.n_rows for file in self._files]
         with reading(first.path, option):
             few = first.part(0, min(_LOOKED_AT, first.n_rows)).X
@@ -86,14 +89,26 @@ class FileSource(Source):
         if (first.names is None) != (other.names is None):
             which = ("no header", "one") if other.names is None else ("a header", "none")
             raise InvalidInputError(f"{where} has {which[0]}, and {first.path} has {which[1]}.")
-        problem = name_problem(other.names or [], first.names or [])
-        if problem:
-            raise InvalidInputError(f"{where} {problem} (By the first file, {first.path.name}.)")
+        missing = [name for name in first.names or [] if name not in (other.names or [])]
+        unknown = [name for name in other.names or [] if name not in (first.names or [])]
+        if missing or unknown:
+            parts = [("lacks", missing), ("has the other", unknown)]
+            told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in parts if names)
+            raise InvalidInputError(
+                f"{where} {told}, compared with {first.path.name}. Give files with the same columns."
+            )
         if first.row_type != other.row_type:
             raise InvalidInputError(
                 f"{where} holds {other.row_type}, and {first.path.name} {first.row_type}. "
                 "Give files of one kind."
             )
+        if isinstance(first, ParquetFile) and isinstance(other, ParquetFile):
+            for name, kind in first.kinds.items():
+                if "nothing" not in (kind, other.kinds[name]) and kind != other.kinds[name]:
+                    raise InvalidInputError(
+                        f"{where} holds {other.kinds[name]} in column {name!r}, and {first.path.name} holds "
+                        f"{kind}. Write the column in one type in all files."
+                    )
 
 
 def _read_alike(files: Sequence[CsvFile], expected: Mapping[Any, str]) -> None:
@@ -125,7 +140,7 @@ def open_files(
 
     `expected` is what columns of .csv files should hold; see `FileSource`.
     """
-    paths = list(given) if isinstance(given, list | tuple) else _found(os.fspath(given), option)  # type: ignore[arg-type]
+    paths = list(given) if isinstance(given, list | tuple) else files_of(given, option)  # type: ignore[arg-type]
     kinds = Counter(path.suffix.lower() for path in paths)
     if set(kinds) <= IMAGES:
         return ImageSource(paths, option)
@@ -135,7 +150,9 @@ def open_files(
     return FileSource(paths, option, expected)
 
 
-def _found(name: str, option: str) -> list[Path]:
+def files_of(name: str | os.PathLike[str], option: str = "X") -> list[Path]:
+    """Return the files that a path stands for: itself, those of a folder, or those that fit a pattern."""
+    name = os.fspath(name)
     path = Path(name)
     if path.is_dir():
         known = {*ENDINGS, *IMAGES}
@@ -147,8 +164,10 @@ def _found(name: str, option: str) -> list[Path]:
                 f"{shorten([*ENDINGS, *sorted(IMAGES)], 20)}."
             )
         return paths
-    if path.exists() or not glob.has_magic(name):
+    if path.exists():
         return [path]
+    if not glob.has_magic(name):
+        raise InvalidInputError(f"{option}: {path} does not exist. Give a file, a folder or a pattern.")
     paths = [Path(found) for found in sorted(glob.glob(name, recursive=True)) if os.path.isfile(found)]
     if not paths:
         raise InvalidInputError(f"{option}: no file fits {name!r}.")

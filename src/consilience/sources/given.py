@@ -42,8 +42,10 @@ def as_source(X: Any, option: str = "X") -> Source | None:
                 "no file or folder of this name."
             )
         return open_files(X, option)
-    if isinstance(X, list | tuple) and X and all(isinstance(path, Path) for path in X):
-        return open_files(X, option)
+    if isinstance(X, list | tuple) and any(isinstance(path, os.PathLike) for path in X):
+        if not all(isinstance(path, str | os.PathLike) for path in X):
+            raise InvalidInputError(f"{option} is a list of paths and other things; give paths alone.")
+        return open_files([Path(path) for path in X], option)
     if comes_in_batches(X):
         return keep_batches(X)
     found = as_ray_source(X)

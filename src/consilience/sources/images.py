@@ -15,6 +15,8 @@ from consilience.sources.source import Source, block_rows, cut
 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """The endings of image files."""
+_GREY = frozenset({"1", "L", "LA", "La"})
+_DEEP = ("I", "F")  # modes whose values would be cut off at 255
 
 
 class ImageSource(Source):
@@ -55,7 +57,11 @@ class ImageSource(Source):
         path = self._paths[number]
         try:
             with images.open(path) as image:
-                grey = image.mode in ("1", "L", "LA", "I", "I;16", "F")
+                grey = image.mode in _GREY
+                if image.mode.startswith(_DEEP):
+                    raise ValueError(f"it has more than 8 bits a pixel ({image.mode}). Save it as .npy")
+                if self._mode == "L" and not grey:
+                    raise ValueError("it has colours, and the first image is grey. Bring all to one mode")
                 return np.asarray(image.convert(self._mode or ("L" if grey else "RGB")))
         except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
             reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__

@@ -145,7 +145,8 @@ class ExpansionStudent(EstimatorStudent):
 
 def numbers_per_row(X: Any, n: int) -> float:
     """Estimate how many numbers a row has; sparse matrices count what they store."""
-    return max(float(getattr(X, "size", 0)) / n, 32.0)  # texts have no columns, but become numbers later
+    size = X.numel() if hasattr(X, "numel") else getattr(X, "size", 0)
+    return max(float(size) / n, 32.0)  # texts have no columns, but become numbers later
 
 
 def _copies(

@@ -18,6 +18,7 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
 from consilience.files.streams import RowFile, TextLines, open_rows, read_batches
+from consilience.sources.files import files_of
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]
@@ -53,7 +54,7 @@ def predict_file(
     progress: Progress = silent,
     option: str = "data",
 ) -> Predicted:
-    """Predict the rows of one file into another, batch by batch: memory does not grow with the file.
+    """Predict the rows of a file, or of several, into another one, batch by batch: memory does not grow with the file.
 
     Everything is checked before the first batch. If a batch fails, `out` stays as it was.
 
@@ -63,7 +64,7 @@ def predict_file(
         From `load`.
     data : path
         Rows: .csv, .parquet, .npy, .npz (key ``X``, read at once) or, for a model of texts, .txt. Named
-        columns may come in any order.
+        columns may come in any order. A folder or a pattern stands for its files, one after the other.
     out : path
         .csv, .parquet, .npy, .npz or .txt; see `consilience.files.predictions.writing`.
     keep : sequence of str
@@ -76,19 +77,26 @@ def predict_file(
         What to call `data` in an error.
     """
     size, target = check_count("batch_size", batch_size), Path(out)
-    source = open_rows(Path(data), option)
-    _check_keep(source, keep, model, target, option)
-    columns = _model_columns(source, keep, model, option)
+    sources = [open_rows(path, option) for path in files_of(data, option)]
+    for source in sources:
+        _check_keep(source, keep, model, target, option)
+    columns = [_model_columns(source, keep, model, option) for source in sources]
+    n_rows = sum(source.n_rows for source in sources)
+    parts = (
+        rows
+        for source, chosen in zip(sources, columns, strict=True)
+        for rows in read_batches(source, size, chosen, keep, option, model.column_kinds)
+    )
     counts, total, done = np.zeros(len(model.classes_), dtype=np.intp), 0.0, 0
-    with writing(target, model.classes_, source.n_rows) as write:
-        for rows in read_batches(source, size, columns, keep, option, model.column_kinds):
+    with writing(target, model.classes_, n_rows) as write:
+        for rows in parts:
             proba = _ask(model, rows.X, done)
             codes = proba.argmax(axis=1)
             write(codes, proba, rows.kept)
             counts += np.bincount(codes, minlength=len(counts))
             total += float(proba.max(axis=1).sum())
             done += len(codes)
-            progress("predicting", done, source.n_rows)
+            progress("predicting", done, n_rows)
     return Predicted(done, model.classes_, counts, total / done)
 
 

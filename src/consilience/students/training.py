@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -99,11 +100,14 @@ def fit_student_by_passes(
     temperature: float,
     progress: Progress | None,
     memory: int,
+    checkpoint: Path | None = None,
+    key: str = "",
 ) -> None:
     """Fit a student of `make_student` to soft labels that are read block by block.
 
     The parameters are those of `fit_student`. `memory` is how many bytes the rows may take. A student that
     cannot learn by passes gets all rows at once; `check_student_streams` tells beforehand whether they fit.
+    A network writes checkpoints to the folder `checkpoint`; `key` names the rows and their soft labels.
     """
     if student.scores == "logits":
         from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
@@ -116,6 +120,8 @@ def fit_student_by_passes(
             criterion=make(weight=class_weights, temperature=temperature, weighted=weighted),
             progress=progress or silent,
             memory=memory,
+            checkpoint=checkpoint,
+            key=key,
         )
         return
     learn = how_it_streams(student) or fit_in_memory

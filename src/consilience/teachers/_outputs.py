@@ -118,14 +118,22 @@ class ScoreReader:
             logits[rows] = self._finite(present, float(present.min()), float(present.max()), rows)
         return logits
 
+    def decide(self, low: float, high: float) -> None:
+        """Decide what the scores are by their least and their largest, for scores that are read in parts."""
+        if self.output == "auto":
+            self.output = _kind(self._bounded(low, high))
+
+    def _bounded(self, low: float, high: float) -> bool:
+        return low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance
+
     def _finite(
         self, scores: NDArray[np.float64], low: float, high: float, rows: NDArray[np.intp] | None
     ) -> NDArray[np.float64]:
         """Return finite scores as logits; `rows` are their places in the batch, None for all in order."""
-        bounded = low >= -NEGATIVE_SLACK and high <= 1 + self.tolerance
+        bounded = self._bounded(low, high)
         if self.output == "costs":
             return -scores
-        kind = self.output if self.output != "auto" else "probabilities" if bounded else "logits"
+        kind = self.output if self.output != "auto" else _kind(bounded)
         if kind == "probabilities":
             logits = self._from_probabilities(scores, bounded, rows)
         elif self.detected and bounded and bool(np.all(np.abs(scores.sum(axis=1) - 1) <= self.tolerance)):
@@ -223,6 +231,10 @@ def check_floor(floor: object) -> float:
 def check_label_smoothing(label_smoothing: object) -> float:
     """Return `label_smoothing`, or raise unless it is between 0 and 1."""
     return check_number("label_smoothing", label_smoothing, above=0, below=1)
+
+
+def _kind(bounded: bool) -> Output:
+    return "probabilities" if bounded else "logits"
 
 
 def _place(row: int, rows: NDArray[np.intp] | None) -> int:

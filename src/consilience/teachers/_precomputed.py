@@ -37,6 +37,7 @@ _NPZ_SCORES = {
     "probabilities": "probabilities",
     "labels": "labels",
 }
+_PART_ROWS = 2**16  # that are looked at together
 
 
 class PrecomputedTeacher(Aligned):
@@ -50,15 +51,35 @@ class PrecomputedTeacher(Aligned):
                 return self._table.read()
         return self._table
 
-    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
-        if isinstance(self._table, NpyFile):
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher:
+        """Return a teacher of some rows. All rows decide whether they are probabilities, as in memory."""
+        if not self.settled:
+            low, high = self._extremes()
+            if low <= high:  # else all rows are abstentions
+                self._reader.decide(low, high)
+        return super().part(rows)
+
+    def _cut(self, rows: slice | NDArray[np.intp]) -> NDArray[Any]:
+        if not isinstance(self._table, NpyFile):
+            return self._table[rows]
+        if isinstance(rows, slice):
+            return self._table.part(rows.start, rows.stop)
+        return self._table.read()[rows]
+
+    def _extremes(self) -> tuple[float, float]:
+        """Return the least and the largest score, abstentions aside; infinity first if there are none."""
+        low, high = np.inf, -np.inf
+        for start in range(0, self._rows, _PART_ROWS):
             with _reading(self.name):
-                if isinstance(rows, slice):
-                    self._table = self._table.part(rows.start, rows.stop)
-                else:
-                    self._table = self._table.read()[rows]
-        else:
-            self._table = self._table[rows]
+                part = self._cut(slice(start, min(start + _PART_ROWS, self._rows)))
+            values = part.astype(np.float64, copy=False)
+            low = float(np.fmin.reduce(values, axis=None, initial=low))
+            high = float(np.fmax.reduce(values, axis=None, initial=high))
+        return low, high
+
+    def _keep(self, rows: slice | NDArray[np.intp]) -> None:
+        with _reading(self.name):
+            self._table = self._cut(rows)
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the logits (n, k) of all rows, read-only where they are the array that was given."""

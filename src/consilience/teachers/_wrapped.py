@@ -110,7 +110,7 @@ class Relabelled(Teacher):
 
     def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
         """Return a teacher of some rows, under this name; None if the teacher is asked by batches."""
-        part = self._teacher.part(rows)
+        part: Teacher | None = self._called(self._teacher.part, rows)
         return None if part is None else Relabelled(part, self.name, self.classes)
 
     def embed(self, X: Any) -> NDArray[Any] | None:

@@ -6,12 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse
+from consilience.labels import LabelSpace
 from consilience.sources import Source, memory_budget
 from consilience.students.base import StudentRows, as_student_sees, timed
 from consilience.students.passes import check_student_streams
@@ -120,11 +122,7 @@ def _score(
     space, n = opened.space, len(source)
     with timed(seconds, "scoring"):
         labels = unifier._read_labels(y, n, space, student)  # first: teachers may take hours
-        if logits is not None and np.shape(logits) != (n, space.n_columns):
-            raise InvalidInputError(
-                f"logits have shape {np.shape(logits)} and X has {n} rows; expected ({n}, {space.n_columns})."
-            )
-        raw = score_by_blocks(unifier, source, opened) if logits is None else logits
+        raw = score_by_blocks(unifier, source, opened) if logits is None else _given(logits, n, space)
         known = labels if y is not None else None
         covered, n_abstentions = find_coverage(raw, source, space, known)
     check_coverage(covered)
@@ -135,6 +133,17 @@ def _score(
     warn_of_names(compared, space, stacklevel=5)
     temperatures = unifier._temperatures(compared, space, seconds)
     return plain.heated(temperatures, float(unifier.smoothing))
+
+
+def _given(logits: Any, rows: int, space: LabelSpace) -> NDArray[Any]:
+    """Return given logits (n, m) as an array, mapped if they are; their content is checked by blocks."""
+    array: NDArray[Any] = np.asanyarray(logits)
+    if array.shape != (rows, space.n_columns):
+        raise InvalidInputError(
+            f"logits have shape {array.shape}; expected ({rows}, {space.n_columns}): a row per row of X, and "
+            "a column per class of each teacher, teacher after teacher."
+        )
+    return array
 
 
 def _soft_labels(unifier: Unifier, streamed: Streamed) -> StreamedLabels:

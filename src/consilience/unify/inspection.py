@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from numpy.typing import ArrayLike
 
 from consilience._validation import n_rows
+from consilience.sources import as_rows_or_source, rows_in_memory
 from consilience.students.truth import read_truth
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Inspection:
         """
         unified = cast("Unifier", self)
         unified._check_fitted()
+        X = as_rows_or_source(X)
         labels = read_truth(y, n_rows(X), unified.label_space_)
         return labels.accuracy(unified.predict_proba(X).argmax(axis=1), sample_weight)
 
@@ -95,7 +97,7 @@ class Inspection:
 
         return evaluate_unifier(
             cast("Unifier", self),
-            X,
+            self._in_memory(X),
             y,
             teachers=teachers,
             labels_only=labels_only,
@@ -154,7 +156,7 @@ class Inspection:
 
         return compare_settings(
             cast("Unifier", self),
-            X,
+            self._in_memory(X),
             y,
             methods=methods,
             balance=balance,
@@ -207,7 +209,7 @@ class Inspection:
         """
         from consilience.unify.explain import find_disagreements
 
-        return find_disagreements(cast("Unifier", self), X, max_rows=max_rows, logits=logits)
+        return find_disagreements(cast("Unifier", self), self._in_memory(X), max_rows=max_rows, logits=logits)
 
     def report(
         self,
@@ -245,4 +247,9 @@ class Inspection:
         """
         from consilience.unify.report import write_report
 
-        return write_report(cast("Unifier", self), path, X, y, labels_only=labels_only, logits=logits)
+        rows = None if X is None else self._in_memory(X)
+        return write_report(cast("Unifier", self), path, rows, y, labels_only=labels_only, logits=logits)
+
+    def _in_memory(self, X: Any) -> Any:
+        """Return rows in memory; raise where those of a source do not fit."""
+        return rows_in_memory(X, cast("Unifier", self).memory)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_packed_logits, take_rows
+from consilience._validation import check_packed_logits, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool, check_space
 from consilience.kernels.arrays import Floats
@@ -40,7 +40,8 @@ def needs_stream(X: Any, space: LabelSpace, memory: Any) -> bool:
     """
     if isinstance(X, RaySource):
         return True
-    needed = 8 * COPIES * len(X) * (space.n_columns + space.n_classes) if hasattr(X, "__len__") else 0
+    rows = len(X) if isinstance(X, Source) else n_rows(X)
+    needed = 8 * COPIES * rows * (space.n_columns + space.n_classes)
     if isinstance(X, Source):
         needed += 2 * X.n_bytes  # the rows, and what a student makes of them
     return needed > memory_budget(memory)
@@ -109,7 +110,10 @@ def find_coverage(
     n_abstentions = np.zeros(space.n_teachers, dtype=np.intp)
     for number in range(source.n_blocks):
         rows = source.rows_of(number)
-        packed = check_packed_logits(raw[rows], space, rows.stop - rows.start)
+        try:
+            packed = check_packed_logits(raw[rows], space, rows.stop - rows.start)
+        except InvalidInputError as error:
+            raise error.moved(rows.start) from None
         answered = ~np.isnan(packed[:, space.offsets[:-1]])
         covered[rows] |= answered.any(axis=1)
         n_abstentions += (~answered).sum(axis=0)
@@ -206,7 +210,7 @@ class SourceTargets(TargetRows):
         self.n_rows, self.n_columns = int(streamed.covered.sum()), n_columns
         self.stretches = streamed.source.stretches
         head = streamed.source.head
-        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, len(head)) * self.n_rows)
+        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, n_rows(head)) * self.n_rows)
 
     def read(self, block: int) -> Part:
         """Return a block without the rows of which nothing is known."""

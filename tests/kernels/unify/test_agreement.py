@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from scipy.stats import rankdata
 
-from consilience.kernels.unify.agreement import SHOULDER, TYPICAL, column_ranks, join_groups, rank_agreement
+from consilience.kernels.unify.agreement import (
+    SHOULDER,
+    column_ranks,
+    join_groups,
+    rank_agreement,
+    shared_agreement,
+)
 
 Floats = NDArray[np.float64]
 OFFSETS = np.array([0, 3, 5, 9])
@@ -76,14 +82,8 @@ def test_teachers_that_never_answer_together_cannot_be_compared() -> None:
     assert found.n_common.tolist() == [[25, 0], [0, 25]]
 
 
-def plain_join(agreement: Floats, needed: Floats, groups: list[int], owners: list[int]) -> list[int]:
+def plain_join(evidence: Floats, groups: list[int], owners: list[int]) -> list[int]:
     """Average linkage that recomputes every mean from its columns."""
-
-    def within(members: list[int]) -> float:
-        values = [agreement[i, j] for i in members for j in members if i < j]
-        values = [value for value in values if not np.isnan(value)]
-        return max(0.1, (sum(values) + TYPICAL) / (len(values) + 1))
-
     groups = list(groups)
     while True:
         best, pair = -1.0, None
@@ -91,9 +91,7 @@ def plain_join(agreement: Floats, needed: Floats, groups: list[int], owners: lis
             for b in set(groups) - {a}:
                 one = [k for k, g in enumerate(groups) if g == a]
                 two = [k for k, g in enumerate(groups) if g == b]
-                scale = TYPICAL / np.sqrt(within(one) * within(two))
-                values = [agreement[i, j] * scale - needed[i, j] for i in one for j in two]
-                values = [value for value in values if not np.isnan(value)]
+                values = [evidence[i, j] for i in one for j in two if not np.isnan(evidence[i, j])]
                 clash = {owners[k] for k in one} & {owners[k] for k in two}
                 if values and not clash and np.mean(values) >= 0 and np.mean(values) > best:
                     best, pair = float(np.mean(values)), (a, b)
@@ -112,27 +110,63 @@ def test_groups_are_those_of_plain_average_linkage(seed: int) -> None:
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(4), rng.integers(1, 4, 4))
     m = len(owners)
-    agreement, needed = rng.uniform(-1, 1, size=(m, m)), rng.uniform(-0.2, 0.4, size=(m, m))
-    agreement[rng.uniform(size=(m, m)) < 0.2] = np.nan
-    agreement, needed = (agreement + agreement.T) / 2, (needed + needed.T) / 2
+    evidence = rng.uniform(-1.2, 0.8, size=(m, m))
+    evidence[rng.uniform(size=(m, m)) < 0.2] = np.nan
+    evidence = (evidence + evidence.T) / 2
     groups = np.arange(m)
     if owners[-1] != owners[0]:
         groups[-1] = 0  # two that begin together
-    found = join_groups(agreement, needed, groups, owners)
-    expected = plain_join(agreement, needed, groups.tolist(), owners.tolist())
+    found = join_groups(evidence, groups, owners)
+    expected = plain_join(evidence, groups.tolist(), owners.tolist())
     assert (same(found) == same(expected)).all()
     assert not (same(found) & same(owners) & ~np.eye(m, dtype=bool)).any()
     order = rng.permutation(m)
     # whatever the order of columns: the means are equal up to rounding, and no two are tied
     places = np.ix_(order, order)
-    moved = join_groups(agreement[places], needed[places], groups[order], owners[order])
+    moved = join_groups(evidence[places], groups[order], owners[order])
     assert (same(moved) == same(found)[places]).all()
 
 
-def test_groups_that_agree_well_within_need_more_between() -> None:
-    owners = np.array([0, 1, 2, 3])
-    agreement = np.array([[1, 0.9, 0.4, 0.4], [0.9, 1, 0.4, 0.4], [0.4, 0.4, 1, 0.5], [0.4, 0.4, 0.5, 1]])
-    needed, groups = np.full((4, 4), 0.36), np.array([0, 0, 1, 1])
-    assert len(set(join_groups(agreement, needed, groups, owners))) == 1
-    agreement[2, 3] = agreement[3, 2] = 0.9  # twins: each pair agrees better than the two do
-    assert len(set(join_groups(agreement, needed, groups, owners))) == 2
+def test_what_is_shared_counts_third_groups_and_leaves_out_what_is_alone() -> None:
+    owners = np.arange(5)
+    correlation = np.full((5, 5), np.nan)
+    correlation[:4, :4] = np.eye(4)
+    correlation[0, 1] = correlation[0, 2] = correlation[1, 2] = 0.6
+    correlation = np.fmax(correlation, correlation.T)
+    found = shared_agreement(correlation, np.arange(5), owners)
+    assert found.n_things == 1
+    expected = np.zeros((5, 5))
+    expected[:3, :3] = 1.0  # 3 is alone, and nothing is known about 4
+    np.testing.assert_allclose(found.agreement, expected, atol=1e-9)
+    correlation[0, 3] = correlation[3, 0] = 0.2
+    correlation[3, 4] = correlation[4, 3] = 0.7
+    found = shared_agreement(correlation, np.arange(5), owners)
+    assert found.n_things == 2
+    assert (
+        found.agreement[1, 2] > 0.99 > 0.5 > found.agreement[0, 3]
+    )  # they agree with the same others, or not
+    values, vectors = np.linalg.eigh(np.nan_to_num(correlation) + np.diag([0, 0, 0, 0, 1]))
+    part = vectors @ np.diag(np.maximum(1 - 1 / values, 0)) @ vectors.T
+    length = np.sqrt(part.diagonal())
+    np.testing.assert_allclose(found.agreement, part / length[:, None] / length)
+
+
+def test_columns_of_one_teacher_share_nothing_with_each_other() -> None:
+    correlation = np.array([[1, 0.9, 0.5], [0.9, 1, 0.0], [0.5, 0.0, 1]])
+    found = shared_agreement(correlation, np.arange(3), np.array([0, 0, 1]))
+    assert found.n_things == 1
+    np.testing.assert_allclose(found.agreement, [[1, 0, 1], [0, 0, 0], [1, 0, 1]], atol=1e-9)
+
+
+def test_groups_are_compared_by_the_mean_over_their_columns() -> None:
+    rng = np.random.default_rng(0)
+    correlation = np.corrcoef(rng.normal(size=(4, 6)))
+    correlation[2, 3] = correlation[3, 2] = np.nan
+    found = shared_agreement(correlation, np.array([0, 1, 1, 2]), np.arange(4))
+    means = np.eye(3)
+    means[0, 1] = means[1, 0] = correlation[0, 1:3].mean()
+    means[0, 2] = means[2, 0] = correlation[0, 3]
+    means[1, 2] = means[2, 1] = correlation[1, 3]  # nothing is known about the other
+    expected = shared_agreement(means, np.arange(3), np.arange(3))
+    np.testing.assert_allclose(found.agreement, expected.agreement)
+    assert found.n_things == expected.n_things

@@ -19,7 +19,9 @@ def predict(
     data: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="Rows: .csv, .parquet, .npy, .npz (key X) or .txt (a text a line)."
+            metavar="FILE",
+            help="Rows: .csv, .parquet, .npy, .npz (key X) or .txt (a text a line); a folder of such files, "
+            "or a pattern.",
         ),
     ],
     out: Annotated[

@@ -8,7 +8,18 @@ from typing import Annotated, Any
 
 import typer
 
-from consilience.cli.app import BatchSize, Cache, CacheLimit, Classes, Json, Quiet, app, open_teachers
+from consilience.cli.app import (
+    BatchSize,
+    Cache,
+    CacheLimit,
+    Classes,
+    Json,
+    Memory,
+    Quiet,
+    app,
+    open_teachers,
+    read_data,
+)
 
 
 @app.command()
@@ -19,7 +30,9 @@ def score(
     data: Annotated[
         Path,
         typer.Option(
-            metavar="FILE", help="Rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line)."
+            metavar="FILE",
+            help="Rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of such files, "
+            "or a pattern.",
         ),
     ],
     out: Annotated[
@@ -27,6 +40,7 @@ def score(
         typer.Option(metavar="FILE", help="Write its outputs here: .npz, .npy or .parquet; and a card."),
     ],
     classes: Classes = None,
+    memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
@@ -43,7 +57,6 @@ def score(
     from consilience._validation import check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.files.streams import read_texts_or_rows
     from consilience.teachers.scoring.files import SCORES, write_scores
     from consilience.teachers.scoring.store import as_store
 
@@ -51,7 +64,7 @@ def score(
     store = as_store(cache, cache_limit)
     readers.check_target(out, SCORES, "--out", [data], [teacher])
     (opened,) = open_teachers([teacher], classes)
-    X = read_texts_or_rows(data, "--data", opened.column_kinds)
+    X = read_data(data, [opened], memory, texts=True)
     with console.progress_bars(quiet=quiet) as progress:
         found = write_scores(out, opened, X, batch_size=batch_size, store=store, progress=progress)
     view = {

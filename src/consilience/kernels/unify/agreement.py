@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from consilience.kernels.arrays import Floats, Ints
@@ -18,8 +19,8 @@ SHOULDER = 0.06
 # How much a logit above the mean of its teacher counts beside the log-odds. Log-odds compare a class with its
 # strongest rival only. A row of a foreign class has none, but its other logits are less low.
 ABOVE_MEAN = 0.3
-# How well the columns of a group agree with each other, until pairs of them show it: as if one pair did.
-TYPICAL, LEAST = 0.6, 0.1
+# Eigenvalues of correlations sum up to their number: what is larger than one is more than a column alone.
+ALONE = 1.0 + 1e-9
 
 
 class Agreement(NamedTuple):
@@ -27,6 +28,13 @@ class Agreement(NamedTuple):
 
     correlation: Floats  # (m, m); NaN where a column never changes, or no two rows are answered by both
     n_common: Ints  # (N, N) rows that both teachers answer
+
+
+class Shared(NamedTuple):
+    """What groups of columns share with all others."""
+
+    agreement: Floats  # (G, G) how alike two groups are in what they share; 0 if one shares nothing
+    n_things: int  # how many different things are shared
 
 
 def column_ranks(logits: Floats, offsets: Ints) -> Floats:
@@ -88,20 +96,53 @@ def _standardised(weights: Floats) -> Floats:
     return standardised
 
 
-def join_groups(agreement: Floats, needed: Floats, groups: Ints, owners: Ints) -> Ints:
-    """Join groups of columns while two of them agree well enough on average, best first.
+def shared_agreement(correlation: Floats, groups: Ints, owners: Ints) -> Shared:
+    """Compare groups of columns by what they share with all other groups.
 
-    This is average linkage, but groups that hold columns of one teacher never join: matches are one-to-one,
-    and what holds between two teachers holds through a third. What is well enough depends on the groups: the
-    mean agreement between them is divided by the geometric mean of those within them, and multiplied by 0.6,
-    a typical agreement. So good teachers must agree better than poor ones.
+    The mean correlations between groups form a matrix with ones on its diagonal, and zeros for groups that
+    hold columns of one teacher: they are known to be different. Let e be its eigenvalues. The part that is
+    shared has the eigenvalues (e - 1) / e, as far as they are positive: a Wiener filter, which takes what is
+    not above one for noise of single columns. The agreement of two groups is their cosine in this part. So it
+    counts whether they agree with the same third groups, and how well.
 
     Parameters
     ----------
-    agreement : (m, m) array
-        Symmetric; NaN if nothing is known about two columns.
-    needed : (m, m) array
-        Symmetric: how well two columns must agree to look like one class.
+    correlation : (m, m) array
+        Of columns; NaN if nothing is known about two of them.
+    groups : (m,) array of int
+        Numbered from 0.
+    owners : (m,) array of int
+        The teacher of each column.
+    """
+    member, has = _members(groups, owners)
+    known = ~np.isnan(correlation)
+    count = member @ known @ member.T
+    means = np.divide(
+        member @ np.where(known, correlation, 0.0) @ member.T,
+        count,
+        out=np.zeros(count.shape),
+        where=count > 0,
+    )
+    means[_clashes(has)] = 0.0
+    np.fill_diagonal(means, 1.0)
+    values, vectors = np.linalg.eigh(means)
+    above = values > ALONE
+    part = vectors[:, above] * np.sqrt(1.0 - 1.0 / values[above])
+    length = np.sqrt((part**2).sum(axis=1))
+    part = np.divide(part, length[:, None], out=np.zeros(part.shape), where=length[:, None] > 1e-6)
+    return Shared(part @ part.T, int(above.sum()))
+
+
+def join_groups(evidence: Floats, groups: Ints, owners: Ints) -> Ints:
+    """Join groups of columns while the mean evidence for two of them is not negative, best first.
+
+    This is average linkage, but groups that hold columns of one teacher never join: matches are one-to-one,
+    and what holds between two teachers holds through a third.
+
+    Parameters
+    ----------
+    evidence : (m, m) array
+        Symmetric: positive if two columns look like one class; NaN if nothing is known about them.
     groups : (m,) array of int
         The groups to begin with, numbered from 0.
     owners : (m,) array of int
@@ -113,45 +154,45 @@ def join_groups(agreement: Floats, needed: Floats, groups: Ints, owners: Ints) -
         The group of each column: one of the groups given.
     """
     groups = groups.copy()
-    n = int(groups.max()) + 1
-    member = np.zeros((n, len(groups)))
-    member[groups, np.arange(len(groups))] = 1.0
-    known = ~np.isnan(agreement)
-    np.fill_diagonal(known, False)
-    sums = np.stack([np.where(known, values, 0.0) for values in (agreement, needed, known)])
-    sums = member @ sums @ member.T  # (3, n, n)
-    has = np.zeros((n, int(owners.max()) + 1), dtype=bool)
-    has[groups, owners] = True
-    within = _within(sums)
-    surplus = _surplus(sums, within[:, None], within)
-    clash = has.astype(np.float32) @ has.T.astype(np.float32) > 0  # of each group with itself, too
-    surplus[clash] = -np.inf
+    member, has = _members(groups, owners)
+    known = ~np.isnan(evidence)
+    sums = np.stack([np.where(known, values, 0.0) for values in (evidence, known)])
+    sums = member @ sums @ member.T  # (2, G, G)
+    means = _means(sums)
+    means[_clashes(has)] = -np.inf
     while True:
-        kept, gone = divmod(int(surplus.argmax()), n)
-        if not surplus[kept, gone] >= 0:
+        kept, gone = divmod(int(means.argmax()), len(has))
+        if not means[kept, gone] >= 0:
             return groups
         groups[groups == gone] = kept
         has[kept] |= has[gone]
         sums[:, kept] += sums[:, gone]
         sums[:, :, kept] += sums[:, :, gone]
-        within[kept] = _within(sums[:, kept : kept + 1, kept : kept + 1])[0]
-        surplus[kept] = _surplus(sums[:, kept], within[kept], within)
-        surplus[kept, (has & has[kept]).any(axis=1)] = -np.inf
-        surplus[:, kept] = surplus[kept]
+        means[kept] = _means(sums[:, kept])
+        means[kept, (has & has[kept]).any(axis=1)] = -np.inf
+        means[:, kept] = means[kept]
         has[gone] = True  # it clashes with every group from now on
-        surplus[gone] = surplus[:, gone] = -np.inf
+        means[gone] = means[:, gone] = -np.inf
 
 
-def _within(sums: Floats) -> Floats:
-    """Return how well the columns of each group agree with each other (n,), by sums (3, n, n) over pairs."""
-    total, _, count = (np.diagonal(part) / 2 for part in sums)
-    within: Floats = np.maximum((total + TYPICAL) / (count + 1.0), LEAST)
-    return within
+def _members(groups: Ints, owners: Ints) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return which columns (G, m) and which teachers (G, N) groups have."""
+    n = int(groups.max()) + 1
+    member = np.zeros((n, len(groups)))
+    member[groups, np.arange(len(groups))] = 1.0
+    has = np.zeros((n, int(owners.max()) + 1), dtype=bool)
+    has[groups, owners] = True
+    return member, has
 
 
-def _surplus(sums: Floats, within: Floats, within_others: Floats) -> Floats:
-    """Return by how much groups agree better than needed; -inf if nothing is known about two of them."""
-    total, needed, count = sums
-    scaled = total * (TYPICAL / np.sqrt(within * within_others))
-    surplus: Floats = np.divide(scaled - needed, count, out=np.full(count.shape, -np.inf), where=count > 0)
-    return surplus
+def _clashes(has: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which groups (G, G) hold columns of one teacher: each with itself, too."""
+    clashes: NDArray[np.bool_] = has.astype(np.float32) @ has.T.astype(np.float32) > 0
+    return clashes
+
+
+def _means(sums: Floats) -> Floats:
+    """Return the mean evidence; -inf if nothing is known about two groups."""
+    total, count = sums
+    means: Floats = np.divide(total, count, out=np.full(count.shape, -np.inf), where=count > 0)
+    return means

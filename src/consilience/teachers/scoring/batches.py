@@ -43,15 +43,19 @@ class Batch:
         How many.
     X : array, sparse matrix, data frame or list
         The rows themselves.
+    start : int
+        Where the block begins to which `places` refer, if X is read block by block.
     """
 
     places: Any
     count: int
     X: Any
+    start: int = 0
 
     def place(self, row: int) -> int:
         """Return where one of them is in X."""
-        return int(self.places.start + row if isinstance(self.places, slice) else self.places[row])
+        place = self.places.start + row if isinstance(self.places, slice) else self.places[row]
+        return self.start + int(place)
 
 
 class Pace:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from consilience._dataset_rows import read_rows
 from consilience._progress import Progress, part_of, silent
@@ -30,6 +30,7 @@ def observe(
     batch_size: int = 4096,
     store: ScoreStore | str | os.PathLike[str] | None = None,
     embeddings: bool = True,
+    dtype: DTypeLike = np.float64,
     progress: Progress = silent,
 ) -> Observed:
     """Return a teacher's logits (n, k) and embeddings (n, d), of one pass over X.
@@ -48,6 +49,8 @@ def observe(
         without plain content (such as dictionaries).
     embeddings : bool
         Whether embeddings are wanted, too.
+    dtype : float64 or float32
+        The precision that is wanted of stored logits: with float32, those that a stream rounded will do.
     progress : callable
         Called with ("scoring", rows done, rows in all).
 
@@ -72,10 +75,11 @@ def observe(
         return table.result()
     unique = Unique(digests)
     unmerged, loose = np.ones(len(unique.first), dtype=bool), 0
-    for places, found in shelf.find(unique.digests, embeddings=embeddings):
+    for places, found in shelf.find(unique.digests, embeddings=embeddings, dtype=dtype):
         table.put(unique.first[places], Observed(found.logits, found.embeddings))
         unique.known[places] = True
-        unmerged[places], loose = found.loose, loose + found.loose
+        joined = found.loose and found.rounded is False  # blocks made here hold exact numbers alone
+        unmerged[places], loose = joined, loose + joined
     done = int(unique.counts[unique.known].sum())
     if done:
         progress("scoring", done, rows)
@@ -264,7 +268,15 @@ def score(
     for i, teacher in enumerate(teachers):
         report = part_of(progress, i, len(teachers))
         try:
-            seen = observe(teacher, X, batch_size=batch_size, store=kept, embeddings=False, progress=report)
+            seen = observe(
+                teacher,
+                X,
+                batch_size=batch_size,
+                store=kept,
+                embeddings=False,
+                dtype=np.float32,
+                progress=report,
+            )
         except TeacherError as error:
             raise error.at(i, len(teachers)) from error.__cause__
         packed[:, space.block(i)] = as_float32(seen.logits)[0]
@@ -281,11 +293,11 @@ def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
         yield Batch(slice(start, stop), stop - start, part)
 
 
-def picked(X: Any, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
-    """Yield some rows of X in order."""
+def picked(X: Any, rows: NDArray[np.intp], pace: Pace, first: int = 0) -> Iterator[Batch]:
+    """Yield some rows of X in order; X may be a block that begins at row `first`."""
     for start, stop in pace.borders(len(rows)):
         part = rows[start:stop]
-        yield Batch(part, len(part), some_rows(X, part))
+        yield Batch(part, len(part), some_rows(X, part), first)
 
 
 def some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
@@ -17,9 +18,13 @@ from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
 from consilience.files.record import KEY, date_now
 from consilience.files.row_hash import rows_sha256
+from consilience.files.spool import Spool
+from consilience.labels import LabelSpace
+from consilience.sources import Source
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.store import ScoreStore
+from consilience.teachers.scoring.store import ScoreStore, as_store
+from consilience.teachers.scoring.stream import score_blocks
 
 SCORES = (".npz", ".npy", ".parquet")
 
@@ -60,13 +65,19 @@ def write_scores(
     path : path
         .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
     teacher : Teacher
-    X : array, sparse matrix, data frame or list
-        n rows.
+    X : array, sparse matrix, data frame, list or Source
+        n rows. Those of a source are scored block by block, in single precision, and have no checksum.
     batch_size, store, progress
         As in `observe`.
     """
     target = Path(path)
-    seen = observe(teacher, X, batch_size=batch_size, store=store, embeddings=False, progress=progress)
+    logits: NDArray[Any]
+    if isinstance(X, Source):
+        logits = _by_blocks(teacher, X, batch_size, as_store(store), progress)
+    else:
+        logits = observe(
+            teacher, X, batch_size=batch_size, store=store, embeddings=False, progress=progress
+        ).logits
     digest = rows_sha256(X)
     made = {
         "version": __version__,
@@ -83,13 +94,26 @@ def write_scores(
     )
     with carded(target, card), replacing(target) as file:
         if target.suffix.lower() == ".npy":
-            np.save(file, seen.logits, allow_pickle=False)
+            np.save(file, logits, allow_pickle=False)
         elif target.suffix.lower() == ".npz":
-            np.savez_compressed(file, logits=seen.logits, classes=teacher.classes)
+            np.savez_compressed(file, logits=logits, classes=teacher.classes)
         else:
             pyarrow = require("pyarrow", extra="tables", purpose="Writing parquet")
             parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
             names = [str(name) for name in teacher.classes.tolist()]
-            columns = np.ascontiguousarray(seen.logits.T)
+            columns = np.ascontiguousarray(logits.T)
             parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=True))), file)
-    return WrittenScores(n_rows(X), int(np.isnan(seen.logits[:, 0]).sum()), digest)
+    return WrittenScores(n_rows(X), int(np.isnan(logits[:, 0]).sum()), digest)
+
+
+def _by_blocks(
+    teacher: Teacher, source: Source, batch_size: int, store: ScoreStore | None, progress: Progress
+) -> NDArray[np.float32]:
+    """Return the logits (n, k) of rows that are read block by block, mapped from a temporary file."""
+    space = LabelSpace([teacher.classes])
+    spool = Spool((space.n_columns,), np.float32)
+    for _, packed in score_blocks(
+        [teacher], space, source, batch_size=batch_size, store=store, progress=progress
+    ):
+        spool.append(packed)
+    return spool.mapped()

@@ -87,25 +87,25 @@ class StreamedTeacher:
         progress : callable
             Called with ("scoring", rows done, rows of the block).
         """
-        try:
-            part = self.teacher.part(block.rows) if self.by_position else None
-            if part is not None:
+        part = self.teacher.part(block.rows) if self.by_position else None
+        if part is not None:
+            try:
                 return as_float32(part.predict_logits(block.X))[0]
-            if self._shelf is None or digests is None:
-                return self._ask(block, progress)
-            found = self._shelf.block(digests, dtype=np.float32)
-            if found is not None:
-                return np.asarray(found.logits, dtype=np.float32)
-            return self._look_up_and_ask(block, digests, self._shelf, progress)
-        except InvalidInputError as error:
-            raise _placed(error, block.rows.start) from error.__cause__
+            except InvalidInputError as error:  # the part knows its own rows only
+                raise error.moved(block.rows.start) from error.__cause__
+        if self._shelf is None or digests is None:
+            return self._ask(block, progress)
+        found = self._shelf.block(digests, dtype=np.float32)
+        if found is not None:
+            return np.asarray(found.logits, dtype=np.float32)
+        return self._look_up_and_ask(block, digests, self._shelf, progress)
 
     def _ask(self, block: Block, progress: Progress) -> NDArray[np.float32]:
         rows = block.rows.stop - block.rows.start
         logits = np.empty((rows, len(self.teacher.classes)), np.float32)
         pace, done = Pace(self._batch_size), 0
         batches = (
-            Batch(slice(start, stop), stop - start, some_rows(block.X, slice(start, stop)))
+            Batch(slice(start, stop), stop - start, some_rows(block.X, slice(start, stop)), block.rows.start)
             for start, stop in pace.borders(rows)
         )
         for batch, seen in ask_batches(self.teacher, batches, rows, pace, embeddings=False):
@@ -126,9 +126,8 @@ class StreamedTeacher:
             rounded = rounded or found.rounded is not False
         missing = np.sort(unique.first[~unique.known])
         pace, done = Pace(self._batch_size), len(unique.first) - len(missing)
-        for batch, seen in ask_batches(
-            self.teacher, picked(block.X, missing, pace), len(missing), pace, embeddings=False
-        ):
+        batches = picked(block.X, missing, pace, block.rows.start)
+        for batch, seen in ask_batches(self.teacher, batches, len(missing), pace, embeddings=False):
             values, lossy = as_float32(seen.logits)
             rounded = rounded or lossy
             logits[batch.places] = values
@@ -206,8 +205,3 @@ def _after(progress: Progress, before: int, rows: int, of: int) -> Progress:
         progress(task, before + done * rows // max(1, total), of)
 
     return report
-
-
-def _placed(error: InvalidInputError, start: int) -> InvalidInputError:
-    """Name the row of an error as X counts it."""
-    return error if error.row is None else error.changed(row=error.row + start)
