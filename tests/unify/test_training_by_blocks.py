@@ -1,4 +1,4 @@
-"""A run by blocks that was stopped goes on where it was."""
+"""Training by blocks: stopped and resumed, and with labels of the student's own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import Unifier
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from consilience.nn import TorchStudent, _checkpoint
@@ -78,3 +78,16 @@ def test_other_soft_labels_begin_a_training_of_their_own(
         other.fit(rows).predict_proba(rows), plain.fit(rows).predict_proba(rows), atol=1e-6
     )
     assert len(list(cache.glob("training-*"))) == 1  # the first one still waits
+
+
+def test_self_labels_by_blocks_are_about_those_in_memory(data: Any) -> None:
+    teachers, rows = data
+    options = {"self_label": True, "n_neighbors": 0, "random_state": 0}
+    known = [1 if i % 100 == 0 else None for i in range(len(rows))]
+    student = TorchStudent(max_iter=EPOCHS, patience=None, random_state=0)
+    whole = Unifier(teachers, student, **options).fit(rows, known)
+    parts = Unifier(teachers, student, memory="100KB", **options).fit(rows, known)
+    np.testing.assert_allclose(parts.pseudo_labels_[::100], np.eye(3)[[1] * 45])
+    agree = (parts.pseudo_labels_.argmax(axis=1) == whole.pseudo_labels_.argmax(axis=1)).mean()
+    assert agree > 0.95
+    assert (parts.predict(rows) == whole.predict(rows)).mean() > 0.95
