@@ -212,7 +212,7 @@ class Worker:
             raise error.at(self._job.part.places[i], self._job.n_teachers) from error.__cause__
 
     def _announce(self, number: int, teacher: str, done: int) -> None:
-        """Tell the board which teacher comes next, and wait until it knows: the teacher may end the process."""
+        """Tell the board which teacher comes next, and wait until it knows: it may end the process."""
         import ray
 
         told = self._board.report.remote(self._id, number, self._job.part.places[0], teacher, done)
