@@ -74,8 +74,8 @@ def test_every_line_of_a_txt_file_is_a_text(
     path.write_bytes(content)
     file = open_rows(path, "X")
     for start in reversed(range(len(texts))):
-        assert file.part(start, len(texts)).X == texts[start:]
-        assert file.part(start, start + 1).X == texts[start : start + 1]
+        assert texts[start:] == file.part(start, len(texts)).X
+        assert texts[start : start + 1] == file.part(start, start + 1).X
     assert read_texts_or_rows(path, "X") == texts
 
 

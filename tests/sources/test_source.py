@@ -12,12 +12,12 @@ import polars as pl
 import pytest
 import torch
 from scipy.sparse import csr_array, csr_matrix
+from tests.sources.rows import check_source, equal_rows
 
 from consilience._tables import as_rows
 from consilience._validation import n_rows, take_rows
 from consilience.sources import ArraySource, source
 from consilience.sources.source import Source, block_rows, bytes_of, cut, join_rows
-from tests.sources.rows import check_source, equal_rows
 
 X = np.random.default_rng(0).normal(size=(57, 3))
 
