@@ -77,7 +77,7 @@ def test_files_that_changed_are_refused(tmp_path: Path) -> None:
     found = as_source(ds.dataset(path, format="csv"))
     assert found is not None
     path.write_text("\n".join(path.read_text().splitlines()[:20]))
-    with pytest.raises(InvalidInputError, match="have changed. Run again when nobody writes"):
+    with pytest.raises(InvalidInputError, match=r"have changed\. Run again when nobody writes"):
         found.read(found.n_blocks - 1)
 
 

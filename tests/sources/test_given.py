@@ -34,7 +34,7 @@ def test_a_source_is_itself() -> None:
 @pytest.mark.parametrize("text", ["a whole sentence.", "a\0b", "a" * 10_000, "what[ is this?", "rows/*.csv"])
 def test_a_text_that_names_no_file_is_refused(text: str) -> None:
     with pytest.raises(
-        InvalidInputError, match="is a single text.*give a list of texts. If it is meant as a path"
+        InvalidInputError, match=r"is a single text.*give a list of texts\. If it is meant as a path"
     ):
         as_source(text)
 
