@@ -28,6 +28,7 @@ from consilience.unify.scored import Estimate, Opened, check_coverage, reference
 from consilience.unify.self_labels_by_blocks import label_by_blocks
 from consilience.unify.soft_labels import Estimated, check_options
 from consilience.unify.stream import (
+    ENCODED_BYTES,
     ENCODED_FROM,
     SourceTargets,
     Streamed,
@@ -50,7 +51,9 @@ def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened:
     student = unifier._make_student(source.head)
     budget = memory_budget(unifier.memory)
     check_student_streams(student, len(source), source.n_bytes, opened.space.n_classes, budget)
-    some = source.take(source.sample_rows(ENCODED_FROM))  # names and encoding come from these
+    row_bytes = max(1, source.n_bytes // len(source)) if len(source) else 1
+    few = max(1, min(ENCODED_FROM, budget // row_bytes, ENCODED_BYTES // row_bytes))
+    some = source.take(source.sample_rows(few))  # names and encoding come from these
     read = unifier._read_rows(student, some)
     seconds: dict[str, float] = {}
     streamed = _score(unifier, source, y, logits, opened, seconds, student)

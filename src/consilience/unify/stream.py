@@ -32,6 +32,8 @@ COPIES = 3
 """How often packed logits and soft labels are in memory, at most, where all rows are solved at once."""
 ENCODED_FROM = 2**15
 """Rows from which an encoder of mixed columns learns, if not all rows fit in memory."""
+ENCODED_BYTES = 2**26
+"""About the most memory of these rows: images are large, and a few show of what kind they are."""
 
 
 def needs_stream(X: Any, space: LabelSpace, memory: Any) -> bool:
