@@ -382,7 +382,7 @@ def test_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
     result = run(
         "unify", "-t", folder / "early.onnx", "-t", folder / "stars.npz", "--data", folder / "X.npy",
-        "--soft-labels", tmp_path / "q.npy", "--json",
+        "--soft-labels", tmp_path / "q.npy", "--json", "--quiet",
     )  # fmt: skip
     assert json.loads(result.stdout)["n_classes"] == 4
     assert result.stderr.count("\n") == 1

@@ -245,6 +245,14 @@ def engine_options(engine: str, ray_address: str | None) -> dict[str, Any] | Non
     return None if ray_address is None else {"address": ray_address}
 
 
+def check_memory(memory: str | None) -> None:
+    """Raise if --memory is no size."""
+    if memory is not None:
+        from consilience._sizes import parse_size
+
+        parse_size("memory", memory)
+
+
 def check_cache(folder: Path | None, limit: str | None) -> None:
     """Raise if there can be no cache there, or the limit is none."""
     from consilience.teachers.scoring.store import as_store

@@ -253,7 +253,8 @@ def _are_dates(cells: list[str]) -> bool:
 def _moments(pandas: Any, cells: list[str]) -> Any:
     """Return dates in UTC, without a time zone; NaT for empty cells."""
     texts = pandas.Series(cells, dtype=object).replace("", None)
-    return pandas.to_datetime(texts, format="ISO8601", utc=True).dt.tz_localize(None)
+    moments = pandas.to_datetime(texts, format="ISO8601", utc=True)
+    return moments.dt.tz_localize(None).dt.as_unit("us")  # else a part of empty cells has another unit
 
 
 def _is_value(cell: str) -> bool:

@@ -88,7 +88,9 @@ class FileSource(Source):
         where = f"{self._option}: {other.path}"
         if (first.names is None) != (other.names is None):
             which = ("no header", "one") if other.names is None else ("a header", "none")
-            raise InvalidInputError(f"{where} has {which[0]}, and {first.path} has {which[1]}.")
+            raise InvalidInputError(
+                f"{where} has {which[0]}, and {first.path.name} has {which[1]}. Give all files one, or none."
+            )
         missing = [name for name in first.names or [] if name not in (other.names or [])]
         unknown = [name for name in other.names or [] if name not in (first.names or [])]
         if missing or unknown:

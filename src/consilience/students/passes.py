@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor, RandomForestClassifier
 
 from consilience._progress import Progress
+from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.sources.targets import ArrayTargets, TargetRows, read_everything
@@ -79,8 +80,8 @@ def check_student_streams(student: Any, n_rows: int, n_bytes: int, n_classes: in
     if n_rows > most:
         raise InvalidInputError(
             f"The student ({student_name(student)}) learns from all rows at once, and "
-            f"{n_rows:,} rows would take about {n_rows * each / 1e9:.1f} GB; with memory of "
-            f"{memory / 1e9:.1f} GB it can learn from about {most:,}. Use {{remedy}} or 'mlp', which "
+            f"{n_rows:,} rows would take about {size_text(round(n_rows * each))}; with memory of "
+            f"{size_text(memory)} it can learn from about {most:,}. Use {{remedy}} or 'mlp', which "
             "learn block by block, allow more memory, or give a random sample of the rows.",
             remedy=("student", "torch"),
         )

@@ -54,7 +54,7 @@ def predict_file(
     progress: Progress = silent,
     option: str = "data",
 ) -> Predicted:
-    """Predict the rows of a file, or of several, into another one, batch by batch: memory does not grow with the file.
+    """Predict the rows of a file, or of several, into another: batch by batch, so memory does not grow.
 
     Everything is checked before the first batch. If a batch fails, `out` stays as it was.
 

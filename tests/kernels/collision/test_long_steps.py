@@ -1,4 +1,4 @@
-"""Long steps against the steps of Mehrotra's method: the same minimum, in less memory and with any threads."""
+"""Long steps against those of Mehrotra's method: the same minimum, in less memory, with any threads."""
 
 from __future__ import annotations
 

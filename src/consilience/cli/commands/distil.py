@@ -24,6 +24,7 @@ from consilience.cli.app import (
     TestLabels,
     app,
     check_cache,
+    check_memory,
     check_test_options,
     first_rows,
     fit_on,
@@ -111,6 +112,7 @@ def distil(
     check_choice("cost", cost, ("embedding", "constant", "random"))
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
+    check_memory(memory)
     files = teacher or []
     readers.check_target(out, (".onnx",), "--out", [data, labels, test_data, test_labels], files)
     weight = _number(teacher_weight)

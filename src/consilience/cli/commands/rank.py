@@ -22,6 +22,7 @@ from consilience.cli.app import (
     Teachers,
     app,
     check_cache,
+    check_memory,
     check_report,
     engine_options,
     open_teachers,
@@ -103,6 +104,7 @@ def rank(
     check_report(report)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
+    check_memory(memory)
     options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
     X = read_data(data, list(sources.values()), memory)

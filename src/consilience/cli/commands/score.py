@@ -17,6 +17,7 @@ from consilience.cli.app import (
     Memory,
     Quiet,
     app,
+    check_memory,
     open_teachers,
     read_data,
 )
@@ -62,6 +63,7 @@ def score(
 
     check_count("batch_size", batch_size)
     store = as_store(cache, cache_limit)
+    check_memory(memory)
     readers.check_target(out, SCORES, "--out", [data], [teacher])
     (opened,) = open_teachers([teacher], classes)
     X = read_data(data, [opened], memory, texts=True)

@@ -28,6 +28,7 @@ from consilience.cli.app import (
     TestLabels,
     app,
     check_cache,
+    check_memory,
     check_report,
     check_test_options,
     engine_options,
@@ -142,6 +143,7 @@ def unify(
     check_count("batch_size", batch_size)
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
+    check_memory(memory)
     options = engine_options(engine, ray_address)
     _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]

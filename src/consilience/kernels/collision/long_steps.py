@@ -11,8 +11,8 @@ The Newton step is that of `interior_point`, towards y z = target, without secon
 share of the mean product. Labels that are nearly one-hot are cheap in S: there P_i is d in the row and the
 column of its largest entry, and nothing else.
 
-Labels and z are the only arrays (M, K). Directions are not kept: each sweep over the rows computes them anew, a
-row at a time in the cache. Sweeps run in threads, on the same chunks of rows for any number of threads.
+Labels and z are the only arrays (M, K). Directions are not kept: each sweep over the rows computes them anew,
+a row at a time in the cache. Sweeps run in threads, on the same chunks of rows for any number of threads.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _LOWER = 0.3
 _ENOUGH = 1e4
 # No label or price falls to less than this share of itself in one step; for pi it is the second.
 _KEEP, _KEEP_PI = 0.02, 0.1
-# Stop at a step that raises the gap by this factor, or after so many steps in a row that do not lower it: only
-# rounding is left.
+# Stop at a step that raises the gap by this factor, or after so many steps in a row that do not lower it:
+# only rounding is left.
 _WORSE = 2.0
 _VAIN = 5
 # What counts as nearly one-hot: the rest of d relative to its sum, and the curvature V of the row.
