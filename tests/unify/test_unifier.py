@@ -676,7 +676,7 @@ def test_the_stopping_rule_reaches_the_method(digits: Any) -> None:
 
 
 def test_labels_that_nobody_knows_take_no_memory(digits: Any) -> None:
-    unifier = Unifier(digits.teachers)
+    unifier = Unifier(digits["teachers"])
     labels = unifier._read_labels(None, 10**13, unifier.label_space(), None)
     assert len(labels) == 10**13
     assert (labels[:5] == -1).all()
