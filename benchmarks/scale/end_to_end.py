@@ -208,6 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = options.folder or Path(temporary) / "end"
         record = measure(options, options.rows, folder, compare=options.compare)
     flags = f"--rows {options.rows} --memory {options.memory} --limit {options.limit} --seed {options.seed}"
+    flags += f" --student {options.student} --second-kill {json.dumps(options.second_kill)}"
     command = f"python -m benchmarks.scale.end_to_end {flags}{' --compare' * options.compare}"
     append(options.out, record | {"load": [before, load()], "quick": options.quick}, options.seed, command)
     print(json.dumps(record))

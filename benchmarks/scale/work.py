@@ -88,7 +88,8 @@ def _cluster(asked: Mapping[str, Any]) -> Iterator[None]:
         return
     import ray
 
-    ray.init(num_cpus=asked["workers"], include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+    ray.init("local", num_cpus=asked["workers"], **options)  # not one that others run on this machine
     try:
         yield
     finally:
