@@ -6,6 +6,7 @@ number of rows, and rows are read once for all teachers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -17,7 +18,7 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.sources import Block, Source
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.batches import SETTLE, Batch, Pace, ask_batches
+from consilience.teachers.scoring.batches import BATCH_SECONDS, SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.engine import Unique, picked, some_rows
 from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_float32
@@ -127,21 +128,50 @@ class StreamedTeacher:
         missing = np.sort(unique.first[~unique.known])
         pace, done = Pace(self._batch_size), len(unique.first) - len(missing)
         batches = picked(block.X, missing, pace, block.rows.start)
-        for batch, seen in ask_batches(self.teacher, batches, len(missing), pace, embeddings=False):
-            values, lossy = as_float32(seen.logits)
-            rounded = rounded or lossy
-            logits[batch.places] = values
-            if batch.count < len(digests):  # else the block itself is the next to be written
-                shelf.add(
-                    Segment(digests[batch.places], values, None, rounded=lossy),
-                    embeddings=False,
-                    dtype=np.float32,
-                )
-            done += batch.count
-            progress("scoring", done, len(unique.first))
+        with _Unwritten(shelf) as unwritten:
+            for batch, seen in ask_batches(self.teacher, batches, len(missing), pace, embeddings=False):
+                values, lossy = as_float32(seen.logits)
+                rounded = rounded or lossy
+                logits[batch.places] = values
+                unwritten.add(Segment(digests[batch.places], values, None, rounded=lossy))
+                done += batch.count
+                progress("scoring", done, len(unique.first))
         logits = logits[unique.first[unique.inverse]]
         shelf.merge(Segment(digests, logits, None, rounded=rounded), embeddings=False, dtype=np.float32)
         return logits
+
+
+class _Unwritten:
+    """Answers on rows of a block that are not in the store yet: a context.
+
+    They are written when the last were written `BATCH_SECONDS` ago, so a killed process loses little more
+    than that. Of a quick teacher only the whole block is written. An error writes what there is.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf, self._parts, self._since = shelf, list[Segment](), time.perf_counter()
+
+    def __enter__(self) -> _Unwritten:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
+            self._write()
+
+    def add(self, segment: Segment) -> None:
+        self._parts.append(segment)
+        if time.perf_counter() - self._since >= BATCH_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        if self._parts:
+            digests, logits = (
+                [getattr(part, name) for part in self._parts] for name in ("digests", "logits")
+            )
+            rounded = any(part.rounded for part in self._parts)
+            joined = Segment(np.concatenate(digests), np.concatenate(logits), None, rounded=rounded)
+            self._shelf.add(joined, embeddings=False, dtype=np.float32)
+        self._parts, self._since = [], time.perf_counter()
 
 
 def score_blocks(
