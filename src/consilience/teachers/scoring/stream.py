@@ -18,13 +18,15 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
 from consilience.sources import Block, Source
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.batches import BATCH_SECONDS, SETTLE, Batch, Pace, ask_batches
+from consilience.teachers.scoring.batches import SETTLE, Batch, Pace, ask_batches
 from consilience.teachers.scoring.digests import row_digests
 from consilience.teachers.scoring.engine import Unique, picked, some_rows
 from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_float32
 
 BlockScores = tuple[int, NDArray[np.float32]]
 """The number of a block, and the packed logits (b, m) of its rows."""
+WRITE_SECONDS = 0.03
+"""Answers are written to a store before the block is complete if they took this long."""
 
 
 class StreamedTeacher:
@@ -144,8 +146,9 @@ class StreamedTeacher:
 class _Unwritten:
     """Answers on rows of a block that are not in the store yet: a context.
 
-    They are written when the last were written `BATCH_SECONDS` ago, so a killed process loses little more
-    than that. Of a quick teacher only the whole block is written. An error writes what there is.
+    A batch is written at once, unless it came so quickly that to write it would take longer than to ask for
+    it again: such batches wait for each other. So a killed process loses a batch, or less than
+    `WRITE_SECONDS` of work. An error writes what there is.
     """
 
     def __init__(self, shelf: Shelf) -> None:
@@ -160,7 +163,7 @@ class _Unwritten:
 
     def add(self, segment: Segment) -> None:
         self._parts.append(segment)
-        if time.perf_counter() - self._since >= BATCH_SECONDS:
+        if time.perf_counter() - self._since >= WRITE_SECONDS:
             self._write()
 
     def _write(self) -> None:
