@@ -35,6 +35,8 @@ from benchmarks.papers import render as papers
 from benchmarks.papers.noise_rate import RESULTS as NOISE_RATE_RESULTS
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
+from benchmarks.scale import records as scale_records
+from benchmarks.scale import render as scale
 from consilience.cli import console
 
 ROOT = Path(__file__).parents[1]
@@ -249,6 +251,11 @@ def languages_table() -> str:
     return languages.render(list(records.read(languages.RESULTS)))
 
 
+def scale_tables() -> str:
+    """Return what many rows take, and what a billion would."""
+    return scale.render(list(scale_records.read()))
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
@@ -266,6 +273,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "coarse": coarse_table,
         "random": random_table,
     },
+    "docs/large-data.md": {"scale": scale_tables},
     "docs/distil.md": {"harm": harm_table},
     "docs/benchmarks.md": {
         "speed": speed_table,

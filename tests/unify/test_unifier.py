@@ -673,3 +673,10 @@ def test_the_stopping_rule_reaches_the_method(digits: Any) -> None:
     with pytest.warns(ConvergenceWarning, match=r"max_iter=1 .*\(tol 1.0e-12\). Raise it, or tol"):
         unifier.fit(digits["X"])
     unifier.set_params(tol=1e-8, max_iter=200).fit(digits["X"])
+
+
+def test_labels_that_nobody_knows_take_no_memory(digits: Any) -> None:
+    unifier = Unifier(digits["teachers"])
+    labels = unifier._read_labels(None, 10**13, unifier.label_space(), None)
+    assert len(labels) == 10**13
+    assert (labels[:5] == -1).all()

@@ -94,7 +94,7 @@ def collision_pseudo_labels(
         u, how often each class should occur, as shares or as counts; uniform by default. A class of prior 0
         may stay without labels.
     solver : {"auto", "interior-point", "em", "pgd"}
-        ``"interior-point"`` is exact: some 5 to 30 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``
+        ``"interior-point"`` is exact: some 5 to 40 Newton steps for any `lam`, O(M K^2 + K^3) each. ``"em"``
         is the paper's algorithm: O(M K) per iteration, and thousands of them if `lam` is large. ``"pgd"`` is
         projected gradient descent, the paper's baseline. ``"auto"`` is interior-point, but EM for more than
         5e7 labels with a `tol` of 1e-3 or more, and pgd if the divergence is reversed.

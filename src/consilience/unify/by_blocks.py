@@ -25,6 +25,7 @@ from consilience.teachers.scoring.engines import engine_for, score_rows
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names
 from consilience.unify.scored import Estimate, Opened, check_coverage, reference_rows
+from consilience.unify.self_labels_by_blocks import label_by_blocks
 from consilience.unify.soft_labels import Estimated, check_options
 from consilience.unify.stream import (
     ENCODED_BYTES,
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened: Opened) -> Unifier:
     """Do what `Unifier.fit` does, with rows that are read block by block."""
-    check_streams(unifier.n_neighbors, unifier.self_label)
+    check_streams(unifier.n_neighbors)
     student = unifier._make_student(source.head)
     budget = memory_budget(unifier.memory)
     check_student_streams(student, len(source), source.n_bytes, opened.space.n_classes, budget)
@@ -61,9 +62,9 @@ def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened:
         with timed(seconds, "soft labels"):
             found = _soft_labels(unifier, streamed)
     with timed(seconds, "training"):
-        class_weights = _train(unifier, student, read, streamed, found, budget)
+        class_weights, own = _train(unifier, student, read, streamed, found, budget)
     kept = None if found is None else Estimated(found.soft_labels.mapped(), found.weights)
-    unifier._keep_labels(streamed, kept, class_weights, None, reference_rows(streamed.compared()))
+    unifier._keep_labels(streamed, kept, class_weights, own, reference_rows(streamed.compared()))
     unifier.seconds_ = seconds
     unifier._keep_student(student, some, read, n_rows=len(source))
     return unifier
@@ -72,7 +73,7 @@ def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened:
 def estimate_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened: Opened) -> Estimate:
     """Return soft labels of rows that are read block by block, on disk."""
     seconds: dict[str, float] = {}
-    check_streams(unifier.n_neighbors, self_label=False)
+    check_streams(unifier.n_neighbors)
     streamed = _score(unifier, source, y, logits, opened, seconds)
     with timed(seconds, "soft labels"):
         found = _soft_labels(unifier, streamed)
@@ -166,36 +167,50 @@ def _train(
     streamed: Streamed,
     found: StreamedLabels | None,
     budget: int,
-) -> Floats | None:
-    """Train the student by passes over the rows; return the balancing weights."""
+) -> tuple[Floats | None, Floats | None]:
+    """Train the student by passes over the rows; return the balancing weights, and its pseudo-labels."""
     as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
     if found is None:
-        space, targets = packed_targets(streamed)
+        space, packed = packed_targets(streamed)
         student.fit_by_passes(
-            SourceTargets(streamed, targets, as_seen, space.n_columns),
+            SourceTargets(streamed, packed, as_seen, space.n_columns),
             n_classes=space.n_classes,
             criterion=method_loss(unifier, space),
             progress=unifier.progress or silent,
             memory=budget,
         )
-        return None
+        return None, None
     class_weights = None
     if unifier._balances(streamed.space):
         class_weights = inverse(found.mean)
         class_weights = np.sqrt(class_weights) if unifier.balance == "sqrt" else class_weights
-    with _checkpoint(unifier, found.digest) as folder:
+    L, weights = streamed.space.n_classes, normalised(class_weights, found.mean)
+    targets = SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, L)
+    _fit(unifier, student, targets, weights, budget, found.digest)
+    if not unifier.self_label:
+        return class_weights, None
+    own = label_by_blocks(student, as_seen, streamed, found, weights, unifier.resolved_temperature)
+    targets = SourceTargets(streamed, own.targets.__getitem__, as_seen, L, own.row_weights.__getitem__)
+    _fit(unifier, student, targets, np.ones(L), budget, f"{found.digest}-own")
+    return class_weights, own.labels.mapped()
+
+
+def _fit(
+    unifier: Unifier, student: Any, targets: SourceTargets, class_weights: Floats, budget: int, key: str
+) -> None:
+    """Fit the student by passes."""
+    with _checkpoint(unifier, key) as folder:
         fit_student_by_passes(
             student,
-            SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, streamed.space.n_classes),
-            normalised(class_weights, found.mean),
+            targets,
+            class_weights,
             loss=unifier.loss,
             temperature=unifier.resolved_temperature,
             progress=unifier.progress,
             memory=budget,
             checkpoint=folder,
-            key=found.digest,
+            key=key,
         )
-    return class_weights
 
 
 @contextmanager

@@ -91,6 +91,12 @@ class Streamed:
         """Return the same with logits divided by temperatures (N,) and smoothed."""
         return replace(self, temperatures=temperatures, smoothing=smoothing)
 
+    def known(self, rows: Any) -> NDArray[np.intp]:
+        """Return the positions of the known labels of some rows, -1 without one."""
+        if self.labels is None:
+            return np.full(len(self.covered[rows]), -1)
+        return np.asarray(self.labels[rows])
+
     def compared(self) -> Floats:
         """Return the logits of the rows that others are compared with: a random sample, if there are many."""
         return self.logits(_all_or(rows_to_compare(len(self.source), self.space.n_columns)))
@@ -205,6 +211,8 @@ class SourceTargets(TargetRows):
         From rows to what the student sees of them.
     n_columns : int
         Of the targets.
+    weights : callable, optional
+        From a slice of rows to their weights (k,).
     """
 
     def __init__(
@@ -213,9 +221,10 @@ class SourceTargets(TargetRows):
         targets: Callable[[slice], Floats],
         as_seen: Callable[[Any], Any],
         n_columns: int,
+        weights: Callable[[slice], Floats] | None = None,
     ) -> None:
         self._source, self._covered = streamed.source, streamed.covered
-        self._targets, self._as_seen = targets, as_seen
+        self._targets, self._as_seen, self._weights = targets, as_seen, weights
         self.n_rows, self.n_columns = int(streamed.covered.sum()), n_columns
         self.stretches = streamed.source.stretches
         head = streamed.source.head
@@ -230,10 +239,13 @@ class SourceTargets(TargetRows):
         """Return some random rows, out of a few random blocks."""
         places = self._source.sample_rows(count, seed)
         places = places[self._covered[places]]
-        targets = [self._targets(slice(int(place), int(place) + 1)) for place in places]
-        empty = np.empty((0, self.n_columns), np.float32)
+        slices = [slice(int(place), int(place) + 1) for place in places]
+        targets: list[NDArray[Any]] = [np.empty((0, self.n_columns)), *map(self._targets, slices)]
+        weights = None
+        if self._weights is not None:
+            weights = np.concatenate([np.empty(0, np.float32), *map(self._weights, slices)])
         rows = self._as_seen(self._source.take(places))
-        return rows, np.concatenate([empty, *targets]).astype(np.float32), None
+        return rows, np.concatenate(targets).astype(np.float32), weights
 
     def row_number(self, block: int, row: int) -> int:
         """Return the position in the source of a row of a block."""
@@ -242,9 +254,11 @@ class SourceTargets(TargetRows):
 
     def _part(self, X: Any, rows: slice, kept: NDArray[np.bool_]) -> Part:
         targets = np.asarray(self._targets(rows), dtype=np.float32)
+        weights = None if self._weights is None else np.asarray(self._weights(rows), dtype=np.float32)
         if not kept.all():
             X, targets = take_rows(X, kept), targets[kept]
-        return self._as_seen(X), targets, None
+            weights = None if weights is None else weights[kept]
+        return self._as_seen(X), targets, weights
 
 
 def packed_targets(streamed: Streamed) -> tuple[LabelSpace, Callable[[slice], Floats]]:
@@ -273,17 +287,16 @@ def as_stream(X: Any) -> Source:
     return X if isinstance(X, Source) else ArraySource(X)
 
 
-def check_streams(n_neighbors: int | None, self_label: bool) -> None:
-    """Raise if an option compares all rows with each other, which needs them in memory."""
-    for name, value, remedy in (("n_neighbors", n_neighbors, 0), ("self_label", self_label, False)):
-        if value:
-            raise InvalidInputError(
-                "{argument} needs all rows in memory, and X is read block by block. Use {remedy}, or raise "
-                "memory=.",
-                argument=name,
-                value=value,
-                remedy=(name, remedy),
-            )
+def check_streams(n_neighbors: int | None) -> None:
+    """Raise if neighbours are wanted: finding them needs all rows in memory."""
+    if n_neighbors:
+        raise InvalidInputError(
+            "{argument} needs all rows in memory, and X is read block by block. Use {remedy}, or raise "
+            "memory=.",
+            argument="n_neighbors",
+            value=n_neighbors,
+            remedy=("n_neighbors", 0),
+        )
 
 
 def _all_or(rows: NDArray[np.intp] | None) -> Any:

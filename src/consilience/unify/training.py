@@ -12,7 +12,7 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.students.training import fit_student
 from consilience.unify.scored import Scored, with_labels_as_teacher
-from consilience.unify.self_labels import label_fairly
+from consilience.unify.self_labels import fair_share, find, label_fairly
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
@@ -30,7 +30,8 @@ def train(
     if not unifier.self_label:
         return None
     pseudo_labels = np.full((len(covered), Q.shape[1]), np.nan)
-    fair = label_fairly(student, X, Q, weights, scored.labels[covered], unifier.resolved_temperature)
+    findings = find(student, X, Q, weights, unifier.resolved_temperature)
+    fair = label_fairly(findings, fair_share(Q.mean(axis=0), weights), scored.labels[covered])
     _fit(unifier, student, X, fair.targets, np.ones(Q.shape[1]), fair.row_weights)
     pseudo_labels[covered] = fair.labels
     return pseudo_labels

@@ -428,7 +428,8 @@ class Unifier(Inspection, StudentClassifier):
         """Return the position of each known label, -1 without one."""
         if rows == 0:
             raise InvalidInputError("X has no rows; the student needs some to learn from.")
-        labels = np.full(rows, -1, dtype=np.intp) if y is None else space.encode(y)
+        # one number for all rows: of very many, the labels that nobody knows would fill the memory
+        labels = np.broadcast_to(np.intp(-1), rows) if y is None else space.encode(y)
         if len(labels) != rows:
             raise InvalidInputError(f"y has {len(labels)} rows and X has {rows}.")
         encode_validation(student, partial(space.encode, where="y of validation"))

@@ -267,7 +267,7 @@ def test_a_hung_teacher_is_told() -> None:
         return rising(rows)
 
     with pytest.raises(ScoringError, match=r"not moved for .* seconds.*'stuck' has been at block 4.*goes on"):
-        on_ray([function(hangs, "stuck")], options={"timeout": 8.0})
+        on_ray([function(hangs, "stuck")], options={"timeout": 6.0})
 
 
 def test_needs_that_no_machine_meets_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

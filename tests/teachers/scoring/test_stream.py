@@ -239,9 +239,11 @@ from consilience import as_teacher
 from consilience.labels import LabelSpace
 from consilience.sources import ArraySource, source
 from consilience.teachers.scoring.store import as_store
+from consilience.teachers.scoring import stream
 from consilience.teachers.scoring.stream import score_blocks
 
 source.BLOCK_ROWS = 32
+stream.BATCH_SECONDS = 0.0  # write every batch, as if each took two seconds
 log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 class Slow:

@@ -265,10 +265,10 @@ class _Run:
             told("scoring", view.rows, view.rows)
         block, times, teacher = self._view.tried
         if times >= TRIES:
-            asked = f", while they asked teacher {teacher!r}" if teacher else ""
+            asked = f"teacher {teacher!r}" if teacher else "a teacher"
             raise ScoringError(
-                f"{times - 1} workers died at block {block} of X{asked}. It may "
-                f"end its process there, or lack memory. {_KEPT}"
+                f"{times - 1} workers died at block {block} of X, while they asked {asked}. It may end its "
+                f"process there, or lack memory. {_KEPT}"
             )
         still = time.monotonic() - self._moved
         if still > (self._timeout if self._view.n_workers else max(self._timeout, START_SECONDS)):

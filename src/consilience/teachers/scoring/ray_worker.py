@@ -24,6 +24,8 @@ from consilience.teachers.scoring.stream import StreamedTeacher
 Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 """What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
 
+ANNOUNCE_SECONDS = 5.0
+"""How long to wait for a board that does not answer."""
 REPORT_SECONDS = 0.2
 """A worker reports its progress at most this often."""
 REPORT_TIMEOUT = 60.0
@@ -176,8 +178,8 @@ class Worker:
         for i, one in enumerate(self._asked):
             columns = part.columns[start : start + len(one.teacher.classes)]
             start += len(columns)
+            self._announce(answer.number, one.teacher.name, i * rows)
             step = _step(report, one.teacher.name, i * rows, rows)
-            step("", 0, rows)
             with self._named(i):
                 logits[:, columns] = one.score(block, digests, step)
         report("", len(self._asked) * rows, rows)
@@ -208,6 +210,14 @@ class Worker:
             yield
         except TeacherError as error:
             raise error.at(self._job.part.places[i], self._job.n_teachers) from error.__cause__
+
+    def _announce(self, number: int, teacher: str, done: int) -> None:
+        """Tell the board which teacher comes next, and wait until it knows: it may end the process."""
+        import ray
+
+        told = self._board.report.remote(self._id, number, self._job.part.places[0], teacher, done)
+        with suppress(ray.exceptions.RayError):
+            ray.get(told, timeout=ANNOUNCE_SECONDS)
 
     def _reporter(self, number: int) -> Progress:
         """Return a function that tells the board how far this block is."""

@@ -6,6 +6,7 @@ number of rows, and rows are read once for all teachers.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -24,6 +25,8 @@ from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, as_fl
 
 BlockScores = tuple[int, NDArray[np.float32]]
 """The number of a block, and the packed logits (b, m) of its rows."""
+WRITE_SECONDS = 0.03
+"""Answers are written to a store before the block is complete if they took this long."""
 
 
 class StreamedTeacher:
@@ -127,21 +130,51 @@ class StreamedTeacher:
         missing = np.sort(unique.first[~unique.known])
         pace, done = Pace(self._batch_size), len(unique.first) - len(missing)
         batches = picked(block.X, missing, pace, block.rows.start)
-        for batch, seen in ask_batches(self.teacher, batches, len(missing), pace, embeddings=False):
-            values, lossy = as_float32(seen.logits)
-            rounded = rounded or lossy
-            logits[batch.places] = values
-            if batch.count < len(digests):  # else the block itself is the next to be written
-                shelf.add(
-                    Segment(digests[batch.places], values, None, rounded=lossy),
-                    embeddings=False,
-                    dtype=np.float32,
-                )
-            done += batch.count
-            progress("scoring", done, len(unique.first))
+        with _Unwritten(shelf) as unwritten:
+            for batch, seen in ask_batches(self.teacher, batches, len(missing), pace, embeddings=False):
+                values, lossy = as_float32(seen.logits)
+                rounded = rounded or lossy
+                logits[batch.places] = values
+                unwritten.add(Segment(digests[batch.places], values, None, rounded=lossy))
+                done += batch.count
+                progress("scoring", done, len(unique.first))
         logits = logits[unique.first[unique.inverse]]
         shelf.merge(Segment(digests, logits, None, rounded=rounded), embeddings=False, dtype=np.float32)
         return logits
+
+
+class _Unwritten:
+    """Answers on rows of a block that are not in the store yet: a context.
+
+    A batch is written at once, unless it came so quickly that to write it would take longer than to ask for
+    it again: such batches wait for each other. So a killed process loses a batch, or less than
+    `WRITE_SECONDS` of work. An error writes what there is.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf, self._parts, self._since = shelf, list[Segment](), time.perf_counter()
+
+    def __enter__(self) -> _Unwritten:
+        return self
+
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None:
+            self._write()
+
+    def add(self, segment: Segment) -> None:
+        self._parts.append(segment)
+        if time.perf_counter() - self._since >= WRITE_SECONDS:
+            self._write()
+
+    def _write(self) -> None:
+        if self._parts:
+            digests, logits = (
+                [getattr(part, name) for part in self._parts] for name in ("digests", "logits")
+            )
+            rounded = any(part.rounded for part in self._parts)
+            joined = Segment(np.concatenate(digests), np.concatenate(logits), None, rounded=rounded)
+            self._shelf.add(joined, embeddings=False, dtype=np.float32)
+        self._parts, self._since = [], time.perf_counter()
 
 
 def score_blocks(

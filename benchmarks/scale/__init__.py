@@ -1,0 +1,1 @@
+"""How consilience copes with many rows: speed, memory, and what is left of a run that is killed."""

@@ -1,0 +1,115 @@
+"""The benchmark of many rows runs, its runs survive kills, and its tables say what the records hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.scale import end_to_end, run
+from benchmarks.scale.on_paper import Measured, at_one_machine, on_workers, slowest
+from benchmarks.scale.problem import CLASSES, DrawnRows, depth_for, make_teachers
+from benchmarks.scale.processes import run as run_process
+from benchmarks.scale.render import render
+
+from consilience import LabelSpace
+
+pytestmark = pytest.mark.skipif(os.name != "posix" or not Path("/proc/self/stat").exists(), reason="Linux")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf8").splitlines()]
+
+
+def test_rows_are_the_same_at_every_read_and_differ_between_blocks() -> None:
+    source = DrawnRows(40_000, seed=3)
+    assert len(source) == 40_000
+    assert (source.read(1) == DrawnRows(40_000, seed=3).read(1)).all()
+    assert not (source.read(0) == source.read(1)).any()
+
+
+def test_teachers_know_all_classes_between_them_and_slow_ones_take_longer() -> None:
+    teachers = make_teachers(depth=1)
+    assert LabelSpace([teacher.classes for teacher in teachers]).n_classes == CLASSES
+    assert len(teachers) == 20
+    assert all(3 <= len(teacher.classes) < 16 for teacher in teachers)
+    assert depth_for(0) == 0
+    assert 1 <= depth_for(20) < depth_for(400)
+
+
+def test_a_quick_run_appends_a_record_for_each_kind(tmp_path: Path) -> None:
+    out = tmp_path / "scale.jsonl"
+    assert run.main(["--quick", "--only", "loop", "stream, store", "--out", str(out)]) == 0
+    loop, stream = lines(out)
+    assert [loop["name"], stream["name"]] == ["loop", "stream, store"]
+    assert loop["command"].startswith("python -m benchmarks.scale --quick")
+    assert stream["steps"].keys() >= {"scoring", "soft labels"}
+    assert stream["store_bytes"] > 4 * run.QUICK_ROWS * stream["logits"]
+    assert 1e8 < loop["peak_bytes"] < 1e10
+
+
+def test_a_process_beyond_its_limit_fails_and_one_that_says_a_word_is_killed() -> None:
+    code = "import sys; x = bytearray(10**9); print(len(x))"
+    assert run_process([sys.executable, "-c", code]).output == "1000000000\n"
+    assert run_process([sys.executable, "-c", code], data_limit=5 * 10**8).exit_code == 1
+    code = "import sys, time; print('now', file=sys.stderr, flush=True); time.sleep(60)"
+    ended = run_process([sys.executable, "-c", code], kill_when=lambda line: line == "now\n")
+    assert ended.killed
+    assert ended.exit_code == -9
+    assert ended.seconds < 30
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_twice_comes_to_the_same_model(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    out = tmp_path / "scale.jsonl"
+    words = ["--rows", "1e5", "--memory", "20MB", "--student", "mlp", "--compare", "--quick"]
+    assert end_to_end.main([*words, "--folder", str(tmp_path / "work"), "--out", str(out)]) == 0
+    (record,) = lines(out)
+    assert record["same_bytes"]
+    assert record["stored"][-1] == 4 * 100_000  # none twice
+    assert record["peak_bytes"] < record["limit"]
+
+
+def a_record(name: str, rows: int, seconds: float, slow_us: float = 50.0, **more: Any) -> dict[str, Any]:
+    about = {"quick": False, "commit": "c" * 40, "command": "python -m benchmarks.scale", "cores": 2}
+    sizes = {"columns": 32, "classes": 35, "logits": 181, "load": [0.0, 0.0], "store_bytes": 800 * rows}
+    kind = name.split()[0].strip(",")
+    steps = {"scoring": 0.9 * seconds, "soft labels": 0.1 * seconds}
+    return {
+        "name": name, "kind": kind, "rows": rows, "seconds": seconds, "cpu_seconds": seconds, "steps": steps,
+        "slow_us": slow_us, "peak_bytes": 10**9, **about, **sizes, **more,
+    }  # fmt: skip
+
+
+def test_tables_name_what_misses_its_goal() -> None:
+    records = [
+        a_record("loop", 1000, 100.0),
+        a_record("stream", 1000, 110.0),
+        a_record("stream, store", 1000, 130.0),
+        a_record("ray 1", 1000, 160.0, start=20.0),
+        a_record("stream", 1000, 1.0, 0.0),
+        a_record("stream", 3000, 3.0, 0.0, peak_bytes=2 * 10**9),
+    ]
+    text = render(records)
+    assert "| stream | 1,000 | 9 | 1.10 | 1.10 | at most 1.15: met |" in text
+    assert "| stream, store | 1,000 | 8 | 1.30 | 1.30 | at most 1.15: **not met** |" in text
+    assert "| 1.60 |  | at most 1.5 after its start (1.40): met |" in text
+    assert "2.00 of 1,000 rows: **not met**" in text
+    assert "On paper: 1,000,000,000 rows on 100 machines" in text
+    assert render([]) == "Nothing has been measured yet."
+
+
+def test_the_model_on_paper_multiplies_what_was_measured() -> None:
+    found = Measured(250e-6, 15e-6, 10e-6, 800.0, 32, 181, 35)
+    workers, one = on_workers(found), at_one_machine(found)
+    by_name = {step.name: step for step in workers}
+    assert np.isclose(by_name["ask the teachers"].seconds, 250e-6 * 1e9 / 800)
+    assert by_name["read the rows"].n_bytes == 4 * 32 * 1e9
+    assert by_name["write the store"].n_bytes == 800e9
+    assert one[0].n_bytes == 4 * 181 * 1e9
+    assert slowest(workers).name == "ask the teachers"
