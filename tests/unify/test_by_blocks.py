@@ -216,7 +216,6 @@ def test_students_that_need_all_rows_are_refused_before_any_teacher_is_asked() -
             r"learns from all rows at once, .* would take about 151 kB; with memory of 50 kB",
         ),
         ({"n_neighbors": 5}, r"n_neighbors=5 needs all rows in memory.*Use n_neighbors=0, or raise memory="),
-        ({"self_label": True}, "self_label=True needs all rows in memory"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
             Unifier([Watched()], **{"student": "mlp", "memory": TINY, **options}).fit(X)
