@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,23 @@ def _unify(source: Source, asked: Mapping[str, Any], folder: Path | None) -> dic
         batch_size=BATCH,
         **options,
     )
-    return dict(unifier._estimate(source, None).seconds)
+    with _cluster(asked):
+        return dict(unifier._estimate(source, None).seconds)
+
+
+@contextmanager
+def _cluster(asked: Mapping[str, Any]) -> Iterator[None]:
+    """Start Ray with as many logical cores as there are workers, and stop it; nothing for other kinds."""
+    if asked["kind"] != "ray":
+        yield
+        return
+    import ray
+
+    ray.init(num_cpus=asked["workers"], include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield
+    finally:
+        ray.shutdown()
 
 
 if __name__ == "__main__":
