@@ -115,12 +115,13 @@ def test_what_rows_in_memory_stored_will_do(tmp_path: Path) -> None:
 
 
 def test_what_a_stream_rounded_is_not_taken_for_exact(tmp_path: Path) -> None:
-    streamed([as_teacher(Linear())], ONE, X[:100], store=as_store(tmp_path))
-    score([as_teacher(Linear())], ONE, X, store=as_store(tmp_path))
-    asked = Linear()
-    exact = observe(as_teacher(asked), X, store=tmp_path, embeddings=False).logits
+    store, asked = as_store(tmp_path), Linear()
+    with pytest.raises(TeacherError):  # it leaves batches that are in no block yet
+        streamed([as_teacher(Linear(60, RuntimeError()))], ONE, store=store, batch_size=8)
+    score([as_teacher(Linear())], ONE, X, store=store)
+    exact = observe(as_teacher(asked), X, store=store, embeddings=False).logits
     np.testing.assert_array_equal(exact, Z)
-    assert set(asked.asked) >= set(X[:100, 0])
+    assert 32 < len(asked.asked) <= 60
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
@@ -177,6 +178,16 @@ def test_precomputed_scores_are_read_as_the_whole_would_be(tmp_path: Path) -> No
     assert np.isnan(streamed([as_teacher(nothing, classes=CLASSES)], ONE)).all()
 
 
+def test_a_file_of_scores_that_changes_is_named_by_its_teacher(tmp_path: Path) -> None:
+    np.save(tmp_path / "z.npy", Z)
+    teacher = as_teacher(as_teacher(tmp_path / "z.npy", classes=CLASSES, output="logits"), name="outer")
+    blocks = score_blocks([teacher], ONE, ArraySource(X))
+    next(blocks)
+    np.save(tmp_path / "z.npy", Z[:100])
+    with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be read from .*z.npy: it now holds"):
+        next(blocks)
+
+
 def test_teachers_that_cannot_be_asked_by_blocks_are_refused_first() -> None:
     asked = Linear()
 
@@ -228,9 +239,11 @@ from consilience import as_teacher
 from consilience.labels import LabelSpace
 from consilience.sources import ArraySource, source
 from consilience.teachers.scoring.store import as_store
+from consilience.teachers.scoring import stream
 from consilience.teachers.scoring.stream import score_blocks
 
 source.BLOCK_ROWS = 32
+stream.BATCH_SECONDS = 0.0  # write every batch, as if each took two seconds
 log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 class Slow:
