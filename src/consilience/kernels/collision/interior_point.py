@@ -28,6 +28,7 @@ One row can shorten the step of all, which costs many rows many steps: `long_ste
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -35,12 +36,15 @@ import numpy as np
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.simplex import column_sums, fairness
 from consilience.kernels.compiled import kernel, part
+from consilience.kernels.threads import one_thread
 
 # A step may go this share of the way to the boundary.
 _BACK_OFF = 0.995
 # Numbers in the buffer from which S is made (1 MB), and columns of a block of the Cholesky factor.
 _BUFFER = 2**17
 _BLOCK = 16
+# BLAS starts threads for products of more multiplications than this, and they cost more than they save.
+_THREADED = 500_000
 # Replaces a pivot that is not positive.
 _HUGE = 1e128
 # Gamma starts this far above its least feasible value: a share of the spread within the row, and of itself.
@@ -98,7 +102,9 @@ def interior_point(
     of = np.zeros((8, size[0]))
     Z, dy, dz, per_y, D, B = (np.zeros(size) for _ in range(6))
     rows = _Rows(sigma, Y, Z, dy, dz, per_y, D, B, of)
-    nu, n_iter = _iterate(rows, weight, offset, tol, max_iter)
+    multiplications = min(2 * size[0] * size[1], _BUFFER) * size[1]
+    with one_thread() if multiplications > _THREADED else nullcontext():
+        nu, n_iter = _iterate(rows, weight, offset, tol, max_iter)
     Y /= Y.sum(axis=1, keepdims=True)
     return Y, of[_PI], nu, n_iter
 
