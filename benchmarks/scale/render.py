@@ -80,9 +80,8 @@ def _overhead(timed: Sequence[Record]) -> str:
         "teachers. The others make soft labels, too. The best of several runs. The load is the number of "
         "processes that wanted one of the cores before and after. Since other work went on, too, all is "
         "compared with the processor time of the loop: it has one thread, so an idle machine would take that "
-        "long. A stream is judged by its own processor time and, where the loop hardly waited, by the clock; Ray "
-        "by the clock. Lines with one figure in "
-        "the third column had the same teachers.\n\n"
+        "long. A stream is judged by its own processor time and, where the loop hardly waited, by the clock; "
+        "Ray by the clock. Lines with one figure in the third column had the same teachers.\n\n"
         f"{_table(head, rows)}"
     )
 
