@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
+from consilience.files.storage import storage_path  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint  # noqa: E402
 from consilience.sources.targets import ArrayTargets  # noqa: E402
 
@@ -47,7 +48,7 @@ def fit(folder: Path | None, *, killed_after: int | None = None, key: str = "", 
             criterion=SoftCrossEntropy(),
             memory=2**14,  # a buffer of some of the rows
             progress=progress,
-            checkpoint=folder,
+            checkpoint=None if folder is None else storage_path(folder),
             key=key,
         )
     except MemoryError:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from skorch.callbacks import Callback, EarlyStopping, PassthroughScoring
 from torch import Tensor
 
-from consilience.files.atomic import replacing
+from consilience.exceptions import ConsilienceWarning, StorageError
+from consilience.files.storage import StoragePath
 from consilience.nn._passes import ShuffledBatches
 from consilience.nn._training import history_of
 
@@ -32,7 +33,7 @@ class Checkpoint(Callback):
 
     Parameters
     ----------
-    folder : Path
+    folder : StoragePath
         Where the file is; it is made if it does not exist.
     identity : dict
         What must agree for a training to go on, as JSON values.
@@ -42,12 +43,12 @@ class Checkpoint(Callback):
 
     last = True  # see StudentNet.initialize_callbacks
 
-    def __init__(self, folder: Path, identity: Mapping[str, Any], data: ShuffledBatches) -> None:
+    def __init__(self, folder: StoragePath, identity: Mapping[str, Any], data: ShuffledBatches) -> None:
         self.folder, self.identity, self.data = folder, identity, data
 
     def on_train_begin(self, net: Any, **_: Any) -> None:
         """Go on where an earlier run of the same training ended."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.make_root()
         self._written = time.monotonic()
         found = self._read()
         if found is None:
@@ -65,17 +66,20 @@ class Checkpoint(Callback):
             about, arrays = _state(net)
             about["identity"] = self.identity
             arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-            with replacing(self.folder / FILE) as file:
-                np.savez(file, **arrays)  # type: ignore[arg-type]
+            try:
+                with (self.folder / FILE).writing(durable=True) as file:
+                    np.savez(file, **arrays)  # type: ignore[arg-type]
+            except StorageError as error:  # a bucket that does not answer is no reason to stop
+                warnings.warn(f"No checkpoint: {error}", ConsilienceWarning, stacklevel=2)
             self._written = time.monotonic()
 
     def finish(self) -> None:
         """Remove the file: the training is over."""
-        (self.folder / FILE).unlink(missing_ok=True)
+        (self.folder / FILE).delete()
 
     def _read(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
         try:
-            with open(self.folder / FILE, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+            with (self.folder / FILE).reading() as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             about = json.loads(arrays.pop("about").tobytes())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):

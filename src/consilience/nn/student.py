@@ -6,7 +6,6 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from consilience._validation import (
     take_rows,
 )
 from consilience.exceptions import InvalidInputError
+from consilience.files.storage import StoragePath
 from consilience.nn._contexts import attached, seeded
 from consilience.nn._precision import PRECISIONS, Precision, half_type
 from consilience.nn._rows import LazyRows, Preprocess, as_is, batches, student_rows
@@ -203,7 +203,7 @@ class TorchStudent(BaseEstimator):
         criterion: nn.Module,
         progress: Progress = silent,
         memory: int = 2**31,
-        checkpoint: Path | None = None,
+        checkpoint: StoragePath | None = None,
         key: str = "",
     ) -> TorchStudent:
         """Train the module on rows that are read block by block, in passes over them.
@@ -221,7 +221,7 @@ class TorchStudent(BaseEstimator):
             As in `fit`.
         memory : int
             Bytes that the training may take, about. A quarter of it is the buffer.
-        checkpoint : Path, optional
+        checkpoint : StoragePath, optional
             A folder. About every minute, between epochs, the state of the training is written there. A run
             that was killed goes on from it, if `key`, the seed, the rows and the parameters are the same, and
             comes to the same result. Students with `callbacks` have no checkpoints, since they have a state

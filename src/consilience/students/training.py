@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from consilience._progress import Progress, silent
 from consilience._validation import check_distributions
 from consilience.exceptions import InvalidInputError
+from consilience.files.storage import StoragePath
 from consilience.labels import class_list, read_labels
 from consilience.students.estimator import Loss
 from consilience.students.passes import TargetRows, fit_in_memory, how_it_streams
@@ -100,7 +100,7 @@ def fit_student_by_passes(
     temperature: float,
     progress: Progress | None,
     memory: int,
-    checkpoint: Path | None = None,
+    checkpoint: StoragePath | None = None,
     key: str = "",
 ) -> None:
     """Fit a student of `make_student` to soft labels that are read block by block.

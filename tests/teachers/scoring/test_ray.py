@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import sys
 import threading
@@ -38,19 +36,6 @@ pytestmark = [
     # Ray's own: it makes its settings with all that it deprecates
     pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
-
-
-def tried_again(test: Any) -> Any:
-    """Try a test of faults up to three times: Ray itself may fail where processes die on a busy machine."""
-
-    @functools.wraps(test)
-    def trying(*arguments: Any, **options: Any) -> None:
-        for _ in range(2):
-            with contextlib.suppress(Exception, pytest.fail.Exception):
-                return test(*arguments, **options)
-        return test(*arguments, **options)
-
-    return trying
 
 
 X = np.random.default_rng(0).normal(size=(600, 4))
@@ -173,7 +158,6 @@ def numbers_of(texts: list[str]) -> np.ndarray:
     return np.array([[float(text.split()[1]), 1.0] for text in texts])
 
 
-@tried_again
 def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
     flag = tmp_path / "died"
 
@@ -188,7 +172,6 @@ def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
     assert flag.exists()
 
 
-@tried_again
 def test_a_teacher_that_always_ends_its_process() -> None:
     def dies(rows: Any) -> Any:
         if (rows[:, 0] == X[300, 0]).any():
@@ -199,7 +182,6 @@ def test_a_teacher_that_always_ends_its_process() -> None:
         on_ray([*teachers()[:2], function(dies, "deadly")])
 
 
-@tried_again
 def test_a_machine_that_is_removed(ray_cluster: Any) -> None:
     def slow(rows: Any) -> Any:
         time.sleep(0.02)
@@ -279,7 +261,6 @@ def test_a_store_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     assert len(told) == 1
 
 
-@tried_again
 def test_a_hung_teacher_is_told() -> None:
     def hangs(rows: Any) -> Any:
         while (rows[:, 0] == X[300, 0]).any():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from consilience.exceptions import InvalidInputError
 
 @app.command()
 def cache(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="What --cache named.")],
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="What --cache named: a folder, or a URL.")],
     limit: Annotated[
         str | None,
         typer.Option(
@@ -37,15 +36,16 @@ def cache(
     """
     from consilience._sizes import size_text
     from consilience.cli import console
+    from consilience.files.storage import storage_path
     from consilience.teachers.scoring.store import ScoreStore
     from consilience.teachers.scoring.store.contents import read_contents
 
     if clear and limit is not None:
         raise InvalidInputError("--clear and --limit exclude each other: --clear leaves nothing.")
-    if not folder.is_dir():
+    if not storage_path(folder).is_root():
         raise InvalidInputError(f"{folder} is not a folder. Give the folder that --cache named.")
     store = ScoreStore(folder)
-    before = store.size
+    before = store.size + store.trainings_size
     if clear:
         if not yes:
             _confirm(f"Delete {size_text(before)} in {folder}?")
@@ -53,7 +53,7 @@ def cache(
     elif limit is not None:
         store.trim(limit)
     view = read_contents(store).to_dict()
-    view["n_bytes_deleted"] = max(0, before - view["n_bytes"])
+    view["n_bytes_deleted"] = max(0, before - view["n_bytes"] - view["n_bytes_trainings"])
     (console.show_json if as_json else show_contents)(view)
 
 
@@ -75,8 +75,13 @@ def show_contents(view: Mapping[str, Any]) -> None:
     out = console.console()
     if view["n_bytes_deleted"]:
         out.print(f"{size_text(view['n_bytes_deleted'])} deleted.")
+    if view["n_trainings"]:
+        stopped = counted(view["n_trainings"], "stopped training")
+        size = size_text(view["n_bytes_trainings"])
+        out.print(f"{stopped}, {size}: the same command goes on with it; --clear deletes it.")
     if not view["models"]:
-        out.print("The cache is empty.")
+        if not view["n_trainings"]:
+            out.print("The cache is empty.")
         return
     models = counted(len(view["models"]), "model")
     out.print(f"[bold]{models}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]")

@@ -108,7 +108,7 @@ def score_on_ray(
     """
     options, kept = options or RayOptions(), as_store(store)
     if kept is not None:
-        kept = ScoreStore(kept.folder.absolute(), kept.limit)  # workers start in other folders
+        kept = kept.absolute()  # workers start in other folders
     check_count("batch_size", batch_size)
     # here, so that all workers read the scores of a teacher in the same way
     asked = open_streams(teachers, source, batch_size=batch_size, store=None)
@@ -192,8 +192,9 @@ class _Run:
         self._ray, self._parts, self._timeout = ray, parts, options.timeout
         self._view, self._moved, self._finished = View(), time.monotonic(), list[int]()
         self._over, self._hangs = Switch(), False
+        # on the driver's machine and nowhere else: another one may be lost, and the board with it
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=True
+            ray.get_runtime_context().get_node_id(), soft=False
         )
         self._board = ray.remote(num_cpus=0, scheduling_strategy=here)(Board).remote()
         blocks = ray.data.from_items(list(range(source.n_blocks)), override_num_blocks=source.n_blocks)

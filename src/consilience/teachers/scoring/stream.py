@@ -54,13 +54,8 @@ class StreamedTeacher:
     def __init__(
         self, teacher: Teacher, source: Source, *, batch_size: int, store: ScoreStore | None = None
     ) -> None:
+        check_takes_blocks(teacher)
         self.by_position = teacher.part(slice(0, 0)) is not None
-        if not teacher.batched and not self.by_position:
-            raise TeacherError(
-                teacher.name,
-                "wants all rows at once (batched = False), and X is read block by block. Give rows that fit "
-                "in memory, or a teacher that takes batches.",
-            )
         self.teacher, self.source = teacher, source
         self._batch_size = batch_size
         self._shelf: Shelf | None = None
@@ -141,6 +136,16 @@ class StreamedTeacher:
         logits = logits[unique.first[unique.inverse]]
         shelf.merge(Segment(digests, logits, None, rounded=rounded), embeddings=False, dtype=np.float32)
         return logits
+
+
+def check_takes_blocks(teacher: Teacher) -> None:
+    """Raise if a teacher can only be asked about all rows at once."""
+    if not teacher.batched and teacher.part(slice(0, 0)) is None:
+        raise TeacherError(
+            teacher.name,
+            "wants all rows at once (batched = False), and X is read block by block. Give rows that fit "
+            "in memory, or a teacher that takes batches.",
+        )
 
 
 class _Unwritten:

@@ -14,8 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consilience import ConsilienceWarning, InvalidInputError, as_teacher
+from consilience.files.storage import LocalPath
 from consilience.teachers.scoring import engine
-from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, disk, shelf
+from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, shelf
 from consilience.teachers.scoring.store.index import in_order
 from consilience.teachers.scoring.store.segments import Name
 
@@ -78,9 +79,11 @@ class TestBlocks:
         for start in range(0, 100, 10):
             open_shelf(store).merge(part(slice(start, start + 10)), embeddings=False)
         kept, read, listed = open_shelf(store), [], []
-        reading, names = disk.reading, disk.names
-        monkeypatch.setattr(disk, "reading", lambda path: read.append(path.name) or reading(path))
-        monkeypatch.setattr(disk, "names", lambda folder: listed.append(folder) or names(folder))
+        reading, names = LocalPath.reading, LocalPath.names
+        monkeypatch.setattr(
+            LocalPath, "reading", lambda path, **how: read.append(path.name) or reading(path, **how)
+        )
+        monkeypatch.setattr(LocalPath, "names", lambda folder: listed.append(folder) or names(folder))
         assert kept.block(DIGESTS[20:30]) is not None
         opened = [text for text in read if text in files(store)]
         assert len(opened) == 1
@@ -202,7 +205,7 @@ class TestMerging:
         for start in range(0, 50, 10):
             kept.add(part(slice(start, start + 10)), embeddings=False)
         with monkeypatch.context() as broken:
-            broken.setattr(disk, "delete", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
+            broken.setattr(LocalPath, "delete", lambda path: (_ for _ in ()).throw(KeyboardInterrupt))
             with pytest.raises(KeyboardInterrupt):
                 kept.merge(part(slice(0, 50)), embeddings=False)
         assert places(store) == [("block", 50), *[("loose", 10)] * 5]
@@ -313,8 +316,10 @@ class TestLookUp:
         for start in range(0, 100, 10):
             open_shelf(store).merge(part(slice(start, start + 10)), embeddings=False)
         kept, read = open_shelf(store), []
-        reading = disk.reading
-        monkeypatch.setattr(disk, "reading", lambda path: read.append(path.name) or reading(path))
+        reading = LocalPath.reading
+        monkeypatch.setattr(
+            LocalPath, "reading", lambda path, **how: read.append(path.name) or reading(path, **how)
+        )
         others = in_order(RNG.integers(0, 2**64, size=(50, 2), dtype=np.uint64))
         counts = []
         for _ in range(5):
@@ -368,8 +373,10 @@ class TestLookUp:
         for _ in range(2):
             assert set(found(kept, [0])) == {0}
             assert len(found(kept)) == 91
-        reading, read = disk.reading, []
-        monkeypatch.setattr(disk, "reading", lambda path: read.append(path) or reading(path))
+        reading, read = LocalPath.reading, []
+        monkeypatch.setattr(
+            LocalPath, "reading", lambda path, **how: read.append(path) or reading(path, **how)
+        )
         wanted = in_order(np.vstack([DIGESTS[:1], DIGESTS[:1] + np.uint64(1)]))  # the second is unknown
         assert len(list(kept.find(wanted, embeddings=False))) == 1
         assert len(read) == 1
@@ -396,7 +403,7 @@ class TestLookUp:
 WRITER = """
 import sys
 import numpy as np
-from consilience.teachers.scoring.store import ScoreStore, Segment, Shelf, disk, shelf
+from consilience.teachers.scoring.store import ScoreStore, Segment
 digests = np.random.default_rng(0).integers(0, 2**64, size=(600, 2), dtype=np.uint64)
 logits = np.random.default_rng(1).normal(size=(600, 3))
 shelf = ScoreStore(sys.argv[1]).shelf("teacher", 3)

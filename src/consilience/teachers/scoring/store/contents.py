@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
+from consilience.files.storage import StoragePath
 from consilience.files.strict_json import parse_json
-from consilience.teachers.scoring.store import disk
 from consilience.teachers.scoring.store.score_store import ScoreStore, is_old
 from consilience.teachers.scoring.store.segments import Name, opened
 from consilience.teachers.scoring.store.shelf import ABOUT
@@ -63,10 +62,15 @@ class StoreContents:
     folder : str
     shelves : list of ShelfContents
         Those that take most bytes first.
+    n_trainings : int
+        Checkpoints of trainings that were stopped.
+    n_bytes_trainings : int
     """
 
     folder: str
     shelves: list[ShelfContents]
+    n_trainings: int = 0
+    n_bytes_trainings: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -79,22 +83,26 @@ class StoreContents:
             "folder": self.folder,
             "n_bytes": self.n_bytes,
             "n_rows": sum(shelf.n_rows for shelf in self.shelves),
+            "n_trainings": self.n_trainings,
+            "n_bytes_trainings": self.n_bytes_trainings,
             "models": [asdict(shelf) for shelf in self.shelves],
         }
 
 
 def read_contents(store: ScoreStore) -> StoreContents:
     """Look through a store. Of each segment only the directory is read, and nothing counts as used."""
-    shelves = [_of_shelf(store.folder / key) for key in store.shelves()]
-    return StoreContents(str(store.folder), sorted(shelves, key=lambda shelf: (-shelf.n_bytes, shelf.key)))
+    shelves = [_of_shelf(store.root / key) for key in store.shelves()]
+    shelves.sort(key=lambda shelf: (-shelf.n_bytes, shelf.key))
+    return StoreContents(str(store.root), shelves, len(store.trainings()), store.trainings_size)
 
 
-def _of_shelf(folder: Path) -> ShelfContents:
-    texts = disk.names(folder)
+def _of_shelf(folder: StoragePath) -> ShelfContents:
+    found = {entry.path.name: entry for entry in folder.entries()}
+    texts = list(found)
     names = [name for name in map(Name.parse, texts) if name is not None]
     old = [text for text in texts if is_old(text)]
     broken = [name for name in names if not _is_sound(folder, name)]
-    entries = [entry for text in (*map(str, names), *old) if (entry := disk.entry(folder / text)) is not None]
+    entries = [found[text] for text in (*map(str, names), *old)]
     teacher, n_classes = _about(folder / ABOUT)
     return ShelfContents(
         folder.name,
@@ -110,18 +118,18 @@ def _of_shelf(folder: Path) -> ShelfContents:
     )
 
 
-def _is_sound(folder: Path, name: Name) -> bool:
+def _is_sound(folder: StoragePath, name: Name) -> bool:
     try:
-        with opened(folder / str(name), folder.name, name):
+        with opened(folder / str(name), folder.name, name, parts=True):
             return True
     except (ValueError, OSError):
         return False
 
 
-def _about(path: Path) -> tuple[str | None, int | None]:
+def _about(path: StoragePath) -> tuple[str | None, int | None]:
     """Return the name and the number of classes of a teacher, where a file has them. It may be anyone's."""
     try:
-        with disk.reading(path) as file:
+        with path.reading() as file:
             found = parse_json(file.read(_MOST_BYTES).decode())
     except (OSError, ValueError, RecursionError):
         return None, None

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from consilience._sizes import parse_size, size_text
-from consilience.exceptions import ConsilienceWarning, InvalidInputError
-from consilience.teachers.scoring.store import disk
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, StorageError
+from consilience.files.storage import Entry, StoragePath, is_url, storage_path
 from consilience.teachers.scoring.store.index import ROW_BYTES, Index
 from consilience.teachers.scoring.store.segments import Name
 from consilience.teachers.scoring.store.shelf import ABOUT, Shelf
@@ -31,6 +31,8 @@ INDEX_BYTES = 2**28
 
 _RECOUNT = 256  # writes after which the size of the store is counted again
 _OLD_SEGMENT = re.compile(r"[0-9a-f]{32}\.npz")  # of format 2
+_TRAINING = re.compile(r"training-[0-9a-f]+")
+_CHECKPOINT = re.compile(r"training\.npz|\.training\.npz\.[0-9a-f]{16}\.tmp")
 _SHELF = re.compile(r"[0-9a-f]{40}")
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
 # a store begins with this text, which must stay as it is: others are not recognised
@@ -45,13 +47,18 @@ class ScoreStore:
     Parameters
     ----------
     folder : path
-        Created if it is missing. An existing one must be empty or a store.
+        Created if it is missing. An existing one must be empty or a store. A URL such as
+        ``"s3://bucket/scores"`` is reached through fsspec.
     limit : int, float, str or None
         Most bytes on disk, such as ``"20GB"``. Beyond it, the segments that were not used for longest are
-        deleted. None: no limit.
+        deleted; behind a URL, those that were written first. None: no limit.
 
     Attributes
     ----------
+    folder : Path or str
+        As it was given: text for a URL.
+    root : StoragePath
+        The folder to list, read and write.
     index_bytes : int
         Memory for looking up rows in any order, at 12 bytes per stored row.
 
@@ -67,20 +74,21 @@ class ScoreStore:
     ) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             raise InvalidInputError(f"The store {folder!r} must be a folder.")
-        self.folder = Path(folder)
+        self.folder: Any = folder if is_url(folder) else Path(folder)
+        self.root = storage_path(folder)
         self.limit = None if limit is None else parse_size(argument, limit)
-        if disk.is_root(self.folder) is False:
-            raise InvalidInputError(f"The store {str(self.folder)!r} is a file; give a folder.")
+        if self.root.is_root() is False:
+            raise InvalidInputError(f"The store {str(self.root)!r} is a file; give a folder.")
         # in this order: another process may be making the README at this moment
-        if _holds_others(self.folder) and not self._is_marked():
+        if _holds_others(self.root) and not self._is_marked():
             raise InvalidInputError(
-                f"The folder {str(self.folder)!r} holds other files and is no store of scores. "
+                f"The folder {str(self.root)!r} holds other files and is no store of scores. "
                 "Give a new or an empty folder."
             )
         self.index_bytes = INDEX_BYTES
         self._indexes: weakref.WeakSet[Index] = weakref.WeakSet()
-        self._used: dict[Path, None] = {}  # by this run, the last one last
-        self._current: dict[str, set[Path]] = {}  # of each shelf: the segments of its current block
+        self._used: dict[StoragePath, None] = {}  # by this run, the last one last
+        self._current: dict[str, set[StoragePath]] = {}  # of each shelf: the segments of its current block
         self._total: int | None = None
         self._writes = 0
         self._warned: set[str] = set()
@@ -91,19 +99,34 @@ class ScoreStore:
         """Bytes that the store takes."""
         return sum(entry.size for entry in self.entries())
 
+    @property
+    def trainings_size(self) -> int:
+        """Bytes of the checkpoints of trainings, which no limit counts."""
+        return sum(entry.size for key in self.trainings() for entry in self._checkpoints(key))
+
+    def trainings(self) -> list[str]:
+        """Return the names of the folders with checkpoints of trainings that were stopped or go on."""
+        return [name for name in self.root.folders() if _TRAINING.fullmatch(name)]
+
+    def _checkpoints(self, key: str) -> list[Entry]:
+        return [entry for entry in (self.root / key).entries() if _CHECKPOINT.fullmatch(entry.path.name)]
+
     def clear(self) -> None:
-        """Delete all stored outputs and what killed runs left, but no other files.
+        """Delete all stored outputs, checkpoints and what killed runs left, but no other files.
 
         A process that is writing at this moment starts its file again.
         """
         for key in self.shelves():
-            shelf = self.folder / key
-            for text in disk.names(shelf):
+            shelf = self.root / key
+            for text in shelf.names():
                 if is_segment(text) or text == ABOUT:
-                    disk.delete(shelf / text)
+                    (shelf / text).delete()
+        for key in self.trainings():
+            for entry in self._checkpoints(key):
+                entry.path.delete()
         self._delete_temporaries(older_than=-math.inf)
-        for key in self.shelves():
-            disk.delete_folder(self.folder / key)
+        for key in (*self.shelves(), *self.trainings()):
+            (self.root / key).delete_folder()
         self._total = None
 
     def shelf(self, fingerprint: str, n_classes: int, teacher: str = "") -> Shelf:
@@ -113,33 +136,36 @@ class ScoreStore:
 
     def shelves(self) -> list[str]:
         """Return the names of the folders of teachers. Links do not count."""
-        return [name for name in disk.folders(self.folder) if _SHELF.fullmatch(name)]
+        return [name for name in self.root.folders() if _SHELF.fullmatch(name)]
 
-    def entries(self) -> list[disk.Entry]:
+    def entries(self) -> list[Entry]:
         """Return all segments, of older versions as well."""
-        paths = [
-            self.folder / key / text
+        return [
+            entry
             for key in self.shelves()
-            for text in disk.names(self.folder / key)
-            if is_segment(text)
+            for entry in (self.root / key).entries()
+            if is_segment(entry.path.name)
         ]
-        return [entry for entry in map(disk.entry, paths) if entry is not None]
+
+    def absolute(self) -> ScoreStore:
+        """Return a store of the same folder for a process in another working folder."""
+        return ScoreStore(self.folder if is_url(self.folder) else self.folder.absolute(), self.limit)
 
     def prepare(self) -> None:
         """Make the folder and its README."""
-        disk.make_root(self.folder)
-        readme = self.folder / README
-        if not disk.is_file(readme):
-            with disk.writing(readme) as file:
+        self.root.make_root()
+        readme = self.root / README
+        if not readme.is_file():
+            with readme.writing() as file:
                 file.write(_TEXT.encode())
 
-    def used(self, path: Path) -> None:
+    def used(self, path: StoragePath) -> None:
         """Note that a segment was read."""
-        disk.touch(path)
+        path.touch()
         self._used.pop(path, None)
         self._used[path] = None
 
-    def written(self, path: Path) -> None:
+    def written(self, path: StoragePath) -> None:
         """Note that a segment was written."""
         self._used.pop(path, None)
         self._used[path] = None
@@ -147,10 +173,10 @@ class ScoreStore:
         if self._writes % _RECOUNT == 0:  # other processes write, too
             self._total = None
         elif self._total is not None:
-            entry = disk.entry(path)
+            entry = path.entry()
             self._total += 0 if entry is None else entry.size
 
-    def protect(self, key: str, paths: Iterable[Path]) -> None:
+    def protect(self, key: str, paths: Iterable[StoragePath]) -> None:
         """Note the segments of the block that a shelf is at."""
         self._current[key] = set(paths)
 
@@ -158,10 +184,13 @@ class ScoreStore:
         """Delete segments if the store has grown beyond its limit; some more, to have room for a while."""
         if self.limit is None:
             return
-        if self._total is None:
-            self._total = self.size
-        if self._total > self.limit:
-            self._trim(self.limit - self.limit // 16)
+        try:
+            if self._total is None:
+                self._total = self.size
+            if self._total > self.limit:
+                self._trim(self.limit - self.limit // 16)
+        except StorageError as error:
+            self.warn_of_storage(error)
 
     def trim(self, limit: float | str) -> int:
         """Delete the segments that were not used for longest, until the store has at most `limit` bytes.
@@ -183,23 +212,23 @@ class ScoreStore:
         current = set().union(*self._current.values())
         mine = [known[path] for path in reversed(self._used) if path in known and path not in current]
         self._total = self._delete(limit, mine, self._total)
-        self._used = {path: None for path in self._used if disk.is_file(path)}
+        self._used = {path: None for path in self._used if path.is_file()}
         self._warn(
             "limit",
-            f"This run needs more than the {size_text(self.limit or 0)} that the store {str(self.folder)!r} "
+            f"This run needs more than the {size_text(self.limit or 0)} that the store {str(self.root)!r} "
             "may take. A part of its scores is not kept, and will be computed again.",
         )
 
-    def _delete_oldest(self, limit: int, entries: list[disk.Entry], total: int | None = None) -> int:
+    def _delete_oldest(self, limit: int, entries: list[Entry], total: int | None = None) -> int:
         total = sum(entry.size for entry in entries) if total is None else total
-        return self._delete(limit, sorted(entries, key=lambda entry: (entry.used, entry.path)), total)
+        return self._delete(limit, sorted(entries, key=lambda entry: (entry.used, str(entry.path))), total)
 
-    def _delete(self, limit: int, entries: Iterable[disk.Entry], total: int) -> int:
+    def _delete(self, limit: int, entries: Iterable[Entry], total: int) -> int:
         """Delete segments in order until `total` is within a limit; return what is left of it."""
         for entry in entries:
             if total <= limit:
                 break
-            disk.delete(entry.path)
+            entry.path.delete()
             total -= entry.size
         return total
 
@@ -217,9 +246,13 @@ class ScoreStore:
         """Say once that not all rows can be looked up."""
         self._warn(
             "index",
-            f"The store {str(self.folder)!r} has more rows than its index of "
+            f"The store {str(self.root)!r} has more rows than its index of "
             f"{size_text(self.index_bytes)} holds. Rows in another order than before may be computed again.",
         )
+
+    def warn_of_storage(self, error: StorageError) -> None:
+        """Say once that a bucket does not answer."""
+        self._warn("storage", f"{error} Rows that are stored there may be computed again.")
 
     def _warn(self, what: str, message: str) -> None:
         if what not in self._warned:
@@ -229,17 +262,17 @@ class ScoreStore:
     def _delete_temporaries(self, older_than: float) -> None:
         """Delete unfinished files of ours that are older than some seconds."""
         now = time.time()
-        for folder in [self.folder, *(self.folder / key for key in self.shelves())]:
-            for text in disk.names(folder):
+        for folder in [self.root, *(self.root / key for key in self.shelves())]:
+            for text in folder.names():
                 found = _TEMPORARY.fullmatch(text)
                 ours = found is not None and (found[1] in (README, ABOUT) or is_segment(found[1]))
-                entry = disk.entry(folder / text) if ours else None
+                entry = (folder / text).entry() if ours else None
                 if entry is not None and now - entry.used > older_than:
-                    disk.delete(entry.path)
+                    entry.path.delete()
 
     def _is_marked(self) -> bool:
         """Tell whether the folder has the README that a store begins with."""
-        with contextlib.suppress(OSError), disk.reading(self.folder / README) as file:
+        with contextlib.suppress(OSError), (self.root / README).reading() as file:
             return file.read(len(_TEXT)) == _TEXT.encode()
         return False
 
@@ -250,7 +283,7 @@ class ScoreStore:
     def __repr__(self) -> str:
         entries = self.entries()
         return (
-            f"ScoreStore({str(self.folder)!r}: {len(self.shelves())} models, "
+            f"ScoreStore({str(self.root)!r}: {len(self.shelves())} models, "
             f"{len(entries)} segments, {size_text(sum(entry.size for entry in entries))})"
         )
 
@@ -286,8 +319,8 @@ def is_old(text: str) -> bool:
     return _OLD_SEGMENT.fullmatch(text) is not None
 
 
-def _holds_others(folder: Path) -> bool:
+def _holds_others(folder: StoragePath) -> bool:
     """Tell whether a folder holds anything but what a store puts there."""
     return any(
-        not _SHELF.fullmatch(name) and not name.startswith(f".{README}.") for name in disk.all_names(folder)
+        not _SHELF.fullmatch(name) and not name.startswith(f".{README}.") for name in folder.all_names()
     )

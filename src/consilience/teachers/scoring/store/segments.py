@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
@@ -27,7 +26,7 @@ from numpy.typing import DTypeLike, NDArray
 from consilience._validation import check_block
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import NpzFile
-from consilience.teachers.scoring.store import disk
+from consilience.files.storage import StoragePath
 
 BLOCK_ROWS = 16_384
 """Rows of a block that is read at once; smaller segments are joined to blocks of at least so many rows."""
@@ -360,10 +359,10 @@ class SegmentFile:
 
 
 @contextmanager
-def opened(path: Path, key: str, name: Name) -> Iterator[SegmentFile]:
-    """Open a segment. A FileNotFoundError tells that there is none."""
+def opened(path: StoragePath, key: str, name: Name, *, parts: bool = False) -> Iterator[SegmentFile]:
+    """Open a segment, perhaps to read only parts. A FileNotFoundError tells that there is none."""
     # refuse compressed files: we write none, and those of others may inflate to any size
-    with disk.reading(path) as file, NpzFile(path, compressed=False, file=file) as archive:
+    with path.reading(parts=parts) as file, NpzFile(path.name, compressed=False, file=file) as archive:
         yield SegmentFile(archive, key, name)
 
 

@@ -6,15 +6,14 @@ import errno
 import json
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from consilience.exceptions import ConsilienceWarning
+from consilience.exceptions import ConsilienceWarning, StorageError
 from consilience.files.arrays import ArrayFileError
-from consilience.teachers.scoring.store import disk
+from consilience.files.storage import StoragePath
 from consilience.teachers.scoring.store.index import Index, among, in_order
 from consilience.teachers.scoring.store.segments import (
     BLOCK_ROWS,
@@ -61,7 +60,7 @@ class Shelf:
 
     def __init__(self, store: ScoreStore, key: str, n_classes: int, teacher: str = "") -> None:
         self._store, self._key, self._n_classes, self._teacher = store, key, n_classes, teacher
-        self._folder = store.folder / key
+        self._folder = store.root / key
         self._index: Index | None = None
         self._searched = False
         self._loose: dict[str, _Loose] = {}
@@ -82,7 +81,8 @@ class Shelf:
             Of the logits. Rows that were rounded to float32 are unknown to a reader of float64.
         """
         wanted = as_dtype(dtype)
-        for name in names_of(digests, embeddings, wanted) if len(digests) else ():
+        names = names_of(digests, embeddings, wanted) if len(digests) else []
+        for name in [name for name in names if (self._folder / str(name)).may_exist()]:
             found = self._read(name, lambda file: _whole(file, digests, self._n_classes, embeddings))
             if found is not None:
                 self._store.used(self._folder / str(name))
@@ -130,7 +130,7 @@ class Shelf:
                     )
                 return None if found is None else (found[0], _of_width(found[1], width))
 
-            found = self._read(name, look)
+            found = self._read(name, look, parts=True)
             if found is not None and len(found[0]):
                 left[found[0]] = False
                 self._store.used(self._folder / str(name))
@@ -265,7 +265,7 @@ class Shelf:
 
     def _delete(self, name: Name) -> None:
         self._loose.pop(str(name), None)
-        disk.delete(self._folder / str(name))
+        (self._folder / str(name)).delete()
 
     def _candidates(
         self, digests: NDArray[np.uint64], left: NDArray[np.bool_]
@@ -294,7 +294,7 @@ class Shelf:
     def _rows_of(self, name: Name) -> _Loose | None:
         """Return the rows of a loose segment, which are kept in memory; None if it is gone."""
         if str(name) not in self._loose:
-            kept = self._read(name, SegmentFile.digests)
+            kept = self._read(name, SegmentFile.digests, parts=True)
             if kept is None:
                 return None
             self._loose[str(name)] = _Loose(kept)
@@ -313,7 +313,7 @@ class Shelf:
             if name.rows > room:
                 self._store.warn_of_index()
                 break
-            kept = self._read(name, SegmentFile.digests)
+            kept = self._read(name, SegmentFile.digests, parts=True)
             if kept is not None:
                 new[str(name)] = kept
                 room -= len(kept)
@@ -322,27 +322,34 @@ class Shelf:
 
     def _names(self) -> list[Name]:
         """Return the segments of the shelf. Links and pipes do not count, whatever their name."""
-        if not disk.is_folder(self._folder):
+        try:
+            texts = self._folder.names() if self._folder.is_folder() else []
+        except StorageError as error:  # the run goes on without what is stored there
+            self._store.warn_of_storage(error)
             return []
-        found = (Name.parse(text) for text in disk.names(self._folder))
+        found = (Name.parse(text) for text in texts)
         return [name for name in found if name is not None]
 
-    def _read(self, name: Name, read: Any) -> Any:
+    def _read(self, name: Name, read: Any, *, parts: bool = False) -> Any:
         """Return what `read` takes from a segment; None if it is gone, or broken: then drop it."""
         path = self._folder / str(name)
-        if not disk.is_folder(self._folder):
+        if not self._folder.is_folder():
             return None
         try:
-            with opened(path, self._key, name) as file:
+            with opened(path, self._key, name, parts=parts) as file:
                 return read(file)
         except FileNotFoundError:
             return None
+        except StorageError as error:
+            self._store.warn_of_storage(error)
         except (ValueError, OSError) as error:
-            if disk.is_file(path):  # and was not cleared by another process
+            if isinstance(error.__cause__, StorageError):
+                self._store.warn_of_storage(error.__cause__)
+            elif path.is_file():  # and was not cleared by another process
                 self._drop(path, error)
         return None
 
-    def _drop(self, path: Path, error: ValueError | OSError) -> None:
+    def _drop(self, path: StoragePath, error: ValueError | OSError) -> None:
         """Delete a broken segment, and say so."""
         reason = error.reason if isinstance(error, ArrayFileError) else str(error).rstrip(".")
         warnings.warn(
@@ -351,14 +358,14 @@ class Shelf:
             stacklevel=6,
         )
         if not isinstance(error, OSError) and not isinstance(error.__cause__, OSError | MemoryError):
-            disk.delete(path)  # unreadable is not damaged
+            path.delete()  # unreadable is not damaged
 
     def _keep(self, segment: Segment, place: Place, embeddings: bool, dtype: np.dtype[Any]) -> Name | None:
         """Write a segment, or warn; None if it has no rows or cannot be written."""
         if len(segment.digests) == 0:
             return None
         name, logits = to_store(segment, place, embeddings, dtype)
-        if str(name) in self._loose and disk.is_file(self._folder / str(name)):
+        if str(name) in self._loose and (self._folder / str(name)).is_file():
             return name
         try:
             try:
@@ -369,7 +376,7 @@ class Shelf:
                 self._write(name, segment, logits)  # another process cleared the store in between
         except OSError as error:
             warnings.warn(
-                f"The store {str(self._store.folder)!r} cannot be written ({error.strerror or error}); "
+                f"The store {str(self._store.root)!r} cannot be written ({error.strerror or error}); "
                 "these scores are not kept.",
                 ConsilienceWarning,
                 stacklevel=5,
@@ -380,20 +387,20 @@ class Shelf:
 
     def _write(self, name: Name, segment: Segment, logits: NDArray[Any]) -> None:
         self._store.prepare()
-        disk.make_folder(self._folder)
+        self._folder.make_folder()
         about = self._folder / ABOUT
-        if not disk.is_file(about):
+        if not about.is_file():
             text = json.dumps({"teacher": self._teacher[:_MOST_TEXT], "n_classes": self._n_classes})
-            with disk.writing(about) as file:
+            with about.writing() as file:
                 file.write(text.encode())
         path = self._folder / str(name)
-        if name.place == "block":
+        if name.place == "block" and path.can_rename:
             twin = self._folder / str(Name("loose", name.rows, name.content, name.rounded, name.asked))
-            if str(twin.name) in self._loose and disk.is_file(twin):  # one batch was the whole block
-                disk.rename(twin, path)
+            if twin.name in self._loose and twin.is_file():  # one batch was the whole block
+                twin.rename(path)
                 self._loose.pop(twin.name)
                 return
-        with disk.writing(path) as file:
+        with path.writing() as file:
             write_segment(file, self._key, name, segment.digests, logits, segment.embeddings)
 
 
