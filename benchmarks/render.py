@@ -35,6 +35,7 @@ from benchmarks.papers import render as papers
 from benchmarks.papers.noise_rate import RESULTS as NOISE_RATE_RESULTS
 from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
 from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
+from benchmarks.repository import render as repository
 from benchmarks.scale import records as scale_records
 from benchmarks.scale import render as scale
 from consilience.cli import console
@@ -256,6 +257,11 @@ def scale_tables() -> str:
     return scale.render(list(scale_records.read()))
 
 
+def repository_tables() -> str:
+    """Return how well a repository is searched without running its models."""
+    return repository.render(repository.read())
+
+
 PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
@@ -274,6 +280,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
         "random": random_table,
     },
     "docs/large-data.md": {"scale": scale_tables},
+    "docs/repository-search.md": {"search": repository_tables},
     "docs/distil.md": {"harm": harm_table},
     "docs/benchmarks.md": {
         "speed": speed_table,

@@ -17,8 +17,8 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils import shuffle
 
 from consilience import ConsilienceWarning, CoverageWarning, CrossTaskDistiller, InvalidInputError, as_teacher
-from consilience.distil.distiller import training_options
 from consilience.distil.teacher_check import score_weights
+from consilience.distil.training import training_options
 from consilience.exceptions import ConvergenceWarning, NotFittedError
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,8 @@ import pytest
 
 from consilience.labels import LabelSpace
 from consilience.sources import ArraySource, source
-from consilience.unify.stream import SourceTargets, Streamed, packed_targets
+from consilience.sources.source_targets import SourceTargets
+from consilience.unify.stream import Streamed, packed_targets
 
 N = 20
 ROWS = np.arange(float(N))[:, None]
@@ -27,7 +28,7 @@ def streamed(monkeypatch: pytest.MonkeyPatch) -> Streamed:
 
 
 def targets_of(streamed: Streamed) -> SourceTargets:
-    return SourceTargets(streamed, lambda rows: LOGITS[rows], lambda X: 10 * X, 4)
+    return SourceTargets(streamed.source, streamed.covered, lambda rows: LOGITS[rows], lambda X: 10 * X, 4)
 
 
 def test_rows_of_which_nothing_is_known_are_left_out(streamed: Streamed) -> None:

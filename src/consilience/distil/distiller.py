@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -19,24 +18,19 @@ from consilience._validation import (
     check_number,
     check_temperature,
     n_rows,
-    take_rows,
 )
-from consilience.distil.losses import (
-    DistillationLoss,
-    WeightedSignal,
-    find_loss,
-    loss_name,
-    mixed_labels,
-    stacked_targets,
-)
+from consilience.distil.by_blocks import TaskBlocks, sample_of, train_by_blocks
+from consilience.distil.losses import DistillationLoss, find_loss, loss_name
 from consilience.distil.teacher_check import Folds, TeacherCheck, check_teacher, score_weights
 from consilience.distil.teacher_signal import SignalOptions, Task, TeacherSignal, make_signal
-from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
+from consilience.distil.training import Follower, by_rows, train
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
-from consilience.sources import as_rows_or_source
+from consilience.labels.reader import read_labels
+from consilience.sources import Source, as_rows_or_source, memory_budget
 from consilience.students.base import Origin, StudentClassifier, timed
-from consilience.students.labelled import read_labelled_rows
 from consilience.students.make import make_student
+from consilience.students.passes import check_student_streams
 from consilience.students.training import encode_validation, encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
@@ -45,8 +39,6 @@ from consilience.teachers.scoring.store import as_store
 from consilience.transport.centres import KINDS
 
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
-# A network gets at least this many steps of the optimiser, however few the rows.
-MIN_STEPS = 800
 # With teacher_weight="auto": the weights that teachers can earn, for a network and for a scikit-learn
 # student; the part of it that counts on labelled rows, where the label is known; and the weight of teachers
 # that are not checked. A network takes a limited number of steps, and larger weights slow it down. See
@@ -123,9 +115,9 @@ class CrossTaskDistiller(StudentClassifier):
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     memory : float or str, optional
-        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Of rows
-        in files that would take more, all labelled rows and a random sample of the others are read, with a
-        warning.
+        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Rows in
+        files that would take more are read block by block: teachers are checked on labelled rows and a few
+        others, then asked about all rows, and the student learns by passes. See docs/large-data.md.
     batch_size : int
         Rows per call of a teacher.
     progress : callable, optional
@@ -222,7 +214,7 @@ class CrossTaskDistiller(StudentClassifier):
 
         Parameters
         ----------
-        X : (n, ...) array, data frame or list
+        X : (n, ...) array, data frame, list, path or other source of rows
             Rows in the form that teachers and student take. The student must see the rows as the teachers saw
             them, so they cannot be augmented during training.
         y : (n,) sequence
@@ -235,25 +227,38 @@ class CrossTaskDistiller(StudentClassifier):
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         if y is None:
             raise InvalidInputError("requires y to be passed, but the target y is None: give labels.")
-        X, labels, _ = rows = read_labelled_rows(X, y, self.memory)
-        student = self._make_student(X, loss)
-        read = self._read_rows(student, X)
-        task = Task(X, *labels, read.rows)
+        labels = read_labels(y, n_rows(X), at_least=2)
+        few, places = sample_of(X, labels.known, self.memory)
+        student = self._make_student(few, loss)
+        source = X if places is not None else None  # the rest is read block by block
+        if source is not None:
+            check_student_streams(
+                student, len(source), source.n_bytes, len(labels.classes), memory_budget(self.memory)
+            )
+        read = self._read_rows(student, few)
+        task = Task(few, labels.classes, labels.codes if places is None else labels.codes[places], read.rows)
         encode_validation(student, encoder_of(task.classes))
         labels_only = loss.targets is None or self.teacher_weight == 0
         seconds: dict[str, float] = {}
         with timed(seconds, "observing"):
             unneeded = labels_only and self.teachers is None
             opened = OpenedTeachers([], [], None) if unneeded else open_teachers(self.teachers)
-            teachers = [rows.teacher(teacher) for teacher in opened.teachers]
+            teachers = opened.teachers
+            some = [teacher if places is None else teacher.part(places) or teacher for teacher in teachers]
             choices = self._choices(loss, student)
-            examined = [] if labels_only else self._examine(task, teachers, loss, choices)
+            examined = [] if labels_only else self._examine(task, some, loss, choices)
         weights = self._weigh(examined, opened.scores) if examined else np.zeros(len(teachers))
         with timed(seconds, "training"):
-            self._train(student, task, examined, weights, loss)
+            followed = self._following(examined, weights, task, choices)
+            if source is None:
+                train(self, student, task, followed, loss, asked=bool(examined))
+            else:
+                train_by_blocks(
+                    self, student, read, task, self._blocks(source, labels.codes, followed, teachers, loss)
+                )
         # only now, so that a fit that fails changes nothing
         self.classes_, self.teachers_, self.seconds_ = task.classes, teachers, seconds
-        self.n_labels_ = int(np.count_nonzero(task.labelled))
+        self.n_labels_ = int(np.count_nonzero(labels.known))
         self.costs_ = [
             np.full((len(teacher.classes), len(task.classes)), np.nan) if signal is None else signal.cost
             for teacher, signal, _ in examined
@@ -261,7 +266,7 @@ class CrossTaskDistiller(StudentClassifier):
         self.checks_ = [check for _, _, check in examined if check is not None]
         self.teacher_weights_: Floats = weights
         self.history_: list[dict[str, Any]] = getattr(student, "history_", [])
-        self._keep_student(student, X, read)
+        self._keep_student(student, few, read, n_rows=None if source is None else len(source))
         return self
 
     @property
@@ -411,43 +416,34 @@ class CrossTaskDistiller(StudentClassifier):
                 )
         return weights
 
-    def _train(
+    def _following(
         self,
-        student: Any,
-        task: Task,
         examined: Sequence[Examined],
         weights: Floats,
+        task: Task,
+        choices: tuple[Sequence[float], float],
+    ) -> list[Follower]:
+        """Return the teachers that the student follows, apart for labelled rows if their weight differs."""
+        (*_, largest), share = choices
+        found: list[Follower] = []
+        for i, (one, weight) in enumerate(zip(examined, weights, strict=False)):
+            if one.signal is not None and weight > 0:
+                found += [
+                    Follower(i, part) for part in by_rows(one.signal, largest * weight, share, task.codes)
+                ]
+        return found
+
+    def _blocks(
+        self,
+        source: Source,
+        codes: NDArray[np.intp],
+        followed: Sequence[Follower],
+        teachers: Sequence[Teacher],
         loss: DistillationLoss,
-    ) -> None:
-        """Fit the student."""
-        signals, used = [], task.labelled
-        (*_, largest), share = self._choices(loss, student)
-        for (_, signal, _), weight in zip(examined, weights, strict=False):
-            if signal is not None and weight > 0:
-                signals += _by_rows(signal, largest * weight, share, task.labelled)
-                used = used | signal.answered
-        if examined and not used.all():
-            warnings.warn(
-                f"{np.count_nonzero(~used)} rows without a label are not used: no teacher that is used "
-                "answered them.",
-                CoverageWarning,
-                stacklevel=3,
-            )
-        X = pick(task.learnt_rows, used)
-        if student.scores == "probabilities":
-            labels, row_weights = mixed_labels(task, signals, loss)
-            student.fit(X, labels[used], np.ones(len(task.classes)), row_weights[used])
-            return
-        targets, criterion = stacked_targets(task, signals, loss, self.regularizer, used)
-        if not hasattr(self.student, "max_iter"):  # a TorchStudent has options of its own
-            student.set_params(**training_options(int(np.count_nonzero(used))))
-        student.fit(
-            X,
-            pick(targets, used),
-            n_classes=len(task.classes),
-            criterion=criterion,
-            progress=self.progress or silent,
-        )
+    ) -> TaskBlocks:
+        """Return all rows of a source and whom the student follows on them."""
+        store, progress = as_store(self.cache, self.cache_limit), self.progress or silent
+        return TaskBlocks(source, codes, followed, teachers, loss.embeds, self.batch_size, store, progress)
 
     def _student_temperature(self) -> float:
         return 1.0
@@ -459,31 +455,6 @@ class CrossTaskDistiller(StudentClassifier):
             "temperature": f"{self.temperature:g}",
         }
         return Origin(f"Distilled with {len(self.teachers_)} teachers.", about)
-
-
-def training_options(rows: int) -> dict[str, Any]:
-    """Return how a network is trained on so many rows.
-
-    Few rows in large batches would give too few steps. Nothing is held out: every label is needed.
-    """
-    batch = min(128, max(16, rows // 10))
-    epochs = max(30, math.ceil(MIN_STEPS / math.ceil(rows / batch)))
-    return {"batch_size": batch, "max_iter": epochs, "patience": None, "validation_fraction": 0.0}
-
-
-def pick(X: Any, rows: NDArray[np.bool_]) -> Any:
-    """Return some rows, or X itself if these are all."""
-    return X if rows.all() else take_rows(X, rows)
-
-
-def _by_rows(
-    signal: TeacherSignal, weight: float, labelled_share: float, labelled: NDArray[np.bool_]
-) -> list[WeightedSignal]:
-    """Return a teacher's signal, apart for labelled rows if its weight there is another."""
-    if labelled_share == 1.0:
-        return [WeightedSignal(signal, weight, signal.answered)]
-    parts = ((labelled_share * weight, signal.answered & labelled), (weight, signal.answered & ~labelled))
-    return [WeightedSignal(signal, part, rows) for part, rows in parts if rows.any()]
 
 
 def _cost_per_teacher(cost: Any, count: int) -> list[Any]:

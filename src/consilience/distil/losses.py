@@ -21,6 +21,7 @@ from consilience.distil.teacher_signal import Task, TeacherSignal
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.centres import centre_distances, class_means
+from consilience.teachers import Observed
 from consilience.transport.centres import features
 
 if TYPE_CHECKING:
@@ -30,20 +31,38 @@ if TYPE_CHECKING:
 
 
 class WeightedSignal(NamedTuple):
-    """A teacher in use, its weight in the loss, and the rows (n,) on which the student follows it."""
+    """A teacher in use, its weight in the loss, and whether the student follows it on rows with a label.
+
+    With `labelled` True only on these, with False only on all others, and with None on all.
+    """
 
     signal: TeacherSignal
     weight: float
-    rows: NDArray[np.bool_]
+    labelled: bool | None = None
+
+    def rows(self, codes: NDArray[np.intp], seen: Observed) -> NDArray[np.bool_]:
+        """Return the rows (n,) on which the student follows the teacher; `seen` is what it said of them."""
+        answered = np.asarray(~np.isnan(seen.logits[:, 0]))
+        return answered if self.labelled is None else answered & ((codes >= 0) == self.labelled)
 
 
 class Target(NamedTuple):
-    """What a torch student is compared with: `columns` (n, e), by `loss`, times `scale`."""
+    """What a torch student is compared with, by `loss`, times `scale`.
 
-    columns: Floats
+    `columns` makes it (n, e) of what the teacher said of some rows.
+    """
+
+    columns: Callable[[Observed], Floats]
     loss: nn.Module
     scale: float = 1.0
     of: Literal["logits", "features"] = "logits"
+
+
+class SoftLabel(NamedTuple):
+    """What a scikit-learn student learns: labels (n, K), made of what the teacher said, and their weight."""
+
+    labels: Callable[[Observed], Floats]
+    weight: float  # next to a true label
 
 
 @dataclass(frozen=True)
@@ -56,16 +75,19 @@ class DistillationLoss:
         ``targets(signal, task, regularizer)`` gives the list of `Target` that a torch student learns from.
         None for a loss that uses no teacher.
     soft_label : callable or None
-        ``soft_label(signal, task, weight)`` gives the label (n, K) that a scikit-learn student learns, and
-        its weight next to a true label. None where only torch students can learn by it.
+        ``soft_label(signal, task, weight)`` gives the `SoftLabel` that a scikit-learn student learns. None
+        where only torch students can learn by it.
     checked : bool
         Whether the teacher check applies. It looks at transported labels, which tell little about losses that
         use the embedding alone.
+    embeds : bool
+        Whether targets are made of embeddings.
     """
 
     targets: Callable[[TeacherSignal, Task, str], list[Target]] | None = None
-    soft_label: Callable[[TeacherSignal, Task, float], tuple[Floats, float]] | None = None
+    soft_label: Callable[[TeacherSignal, Task, float], SoftLabel] | None = None
     checked: bool = False
+    embeds: bool = False
 
     @property
     def torch_only(self) -> bool:
@@ -95,53 +117,127 @@ def loss_name(loss: Any) -> str:
     return loss if isinstance(loss, str) else getattr(loss, "__name__", type(loss).__name__)
 
 
-def mixed_labels(
-    task: Task, signals: Sequence[WeightedSignal], loss: DistillationLoss
-) -> tuple[Floats, Floats]:
-    """Return what a scikit-learn student learns: labels (n, K) and weights of rows (n,).
+@dataclass(frozen=True)
+class MixedLabels:
+    """What a scikit-learn student learns: labels and transported labels of all teachers, mixed.
 
     The Sinkhorn distance is about epsilon KL(p_S, q), with q the transported label (exactly so where the
     teacher is sure). So eq. (11) is least about where p_S = (y + c q) / (1 + c). Here y and q are both at
     temperature 1, and c is `TeacherSignal.label_weight`.
+
+    Attributes
+    ----------
+    n_classes : int
+    signals : list of WeightedSignal
+    soft_labels : list of SoftLabel
+        Of each signal.
     """
-    sums = np.zeros((len(task.codes), len(task.classes)))
-    sums[task.labelled, task.codes[task.labelled]] = 1.0
-    for signal, weight, rows in signals:
-        if loss.soft_label is None:
+
+    n_classes: int
+    signals: Sequence[WeightedSignal]
+    soft_labels: Sequence[SoftLabel]
+
+    @property
+    def n_columns(self) -> int:
+        """K."""
+        return self.n_classes
+
+    @classmethod
+    def of(cls, task: Task, signals: Sequence[WeightedSignal], loss: DistillationLoss) -> MixedLabels:
+        """Find how the labels of a task are mixed with the signals of its teachers."""
+        if signals and loss.soft_label is None:
             raise ValueError("A scikit-learn student cannot learn by this loss.")
-        q, c = loss.soft_label(signal, task, weight)
-        sums[rows] += c * q[rows]
-    mass, tiny = sums.sum(axis=1), np.finfo(float).tiny
-    return sums / np.maximum(mass, tiny)[:, None], mass / max(float(mass.max()), tiny)
+        made = [loss.soft_label(signal, task, weight) for signal, weight, _ in signals if loss.soft_label]
+        return cls(len(task.classes), signals, made)
+
+    def mix(self, codes: NDArray[np.intp], seen: Sequence[Observed]) -> tuple[Floats, Floats]:
+        """Return labels (n, K) and weights of rows (n,), in which a label counts 1.
+
+        Parameters
+        ----------
+        codes : (n,) array of int
+            Positions of the labels; -1 for rows without one.
+        seen : sequence of Observed
+            What the teacher of each signal said of these rows.
+        """
+        sums = np.zeros((len(codes), self.n_classes))
+        sums[codes >= 0, codes[codes >= 0]] = 1.0
+        for signal, (labels, weight), said in zip(self.signals, self.soft_labels, seen, strict=True):
+            rows = signal.rows(codes, said)
+            sums[rows] += weight * labels(said)[rows]
+        mass = sums.sum(axis=1)
+        return sums / np.maximum(mass, np.finfo(float).tiny)[:, None], mass
 
 
-def stacked_targets(
-    task: Task,
-    signals: Sequence[WeightedSignal],
-    loss: DistillationLoss,
-    regularizer: str,
-    used: NDArray[np.bool_],
-) -> tuple[Floats, CrossTaskLoss]:
-    """Return what a torch student learns: targets (n, K + e) and the loss of eq. (11).
+@dataclass(frozen=True)
+class StackedTargets:
+    """What a torch student learns: the labels, one-hot, and beside them the columns of each teacher.
 
-    The first K columns are the labels, one-hot. The columns of each teacher follow, NaN in rows on which the
-    student does not follow it. `used` are the rows (n,) that the student learns from.
+    Attributes
+    ----------
+    n_classes : int
+        K.
+    signals : list of WeightedSignal
+    targets : list of lists of Target
+        Of each signal.
+    widths : list of lists of int
+        The columns of each target.
     """
-    from consilience.nn.distillation import CrossTaskLoss, Term
 
-    K = len(task.classes)
-    onehot = np.zeros((len(task.codes), K))
-    onehot[task.labelled, task.codes[task.labelled]] = 1.0
-    blocks, terms, start = [onehot], [], K
-    for signal, weight, rows in signals:
-        if loss.targets is None:
+    n_classes: int
+    signals: Sequence[WeightedSignal]
+    targets: Sequence[Sequence[Target]]
+    widths: Sequence[Sequence[int]]
+
+    @classmethod
+    def of(
+        cls, task: Task, signals: Sequence[WeightedSignal], loss: DistillationLoss, regularizer: str
+    ) -> StackedTargets:
+        """Find what stands beside the labels of a task."""
+        if signals and loss.targets is None:
             raise ValueError("This loss has no targets to learn from teachers.")
-        for target in loss.targets(signal, task, regularizer):
-            columns = slice(start, start + target.columns.shape[1])
-            terms.append(Term(target.loss, columns, weight * target.scale, target.of))
-            blocks.append(np.where(rows[:, None], target.columns, np.nan))
-            start = columns.stop
-    return np.hstack(blocks), CrossTaskLoss(K, terms, float(task.labelled[used].mean()))
+        targets = [loss.targets(signal, task, regularizer) for signal, _, _ in signals if loss.targets]
+        firsts = [some_of(signal.observed, slice(0, 1)) for signal, _, _ in signals]
+        widths = [
+            [target.columns(first).shape[1] for target in of_one]
+            for of_one, first in zip(targets, firsts, strict=True)
+        ]
+        return cls(len(task.classes), signals, targets, widths)
+
+    @property
+    def n_columns(self) -> int:
+        """K, and the columns of all targets."""
+        return self.n_classes + sum(map(sum, self.widths))
+
+    def stack(self, codes: NDArray[np.intp], seen: Sequence[Observed]) -> Floats:
+        """Return targets (n, K + e); parameters as in `MixedLabels.mix`.
+
+        Rows without a label have zeros there. A teacher's columns are NaN in rows on which the student does
+        not follow it.
+        """
+        onehot = np.zeros((len(codes), self.n_classes))
+        onehot[codes >= 0, codes[codes >= 0]] = 1.0
+        blocks = [onehot]
+        for signal, of_one, said in zip(self.signals, self.targets, seen, strict=True):
+            rows = signal.rows(codes, said)[:, None]
+            blocks += [np.where(rows, target.columns(said), np.nan) for target in of_one]
+        return np.hstack(blocks)
+
+    def criterion(self, labelled: float) -> CrossTaskLoss:
+        """Return the loss of eq. (11), if this share of the rows has a label."""
+        from consilience.nn.distillation import CrossTaskLoss, Term
+
+        terms, start = [], self.n_classes
+        for signal, of_one, widths in zip(self.signals, self.targets, self.widths, strict=True):
+            for target, width in zip(of_one, widths, strict=True):
+                columns, start = slice(start, start + width), start + width
+                terms.append(Term(target.loss, columns, signal.weight * target.scale, target.of))
+        return CrossTaskLoss(self.n_classes, terms, labelled)
+
+
+def some_of(seen: Observed, rows: Any) -> Observed:
+    """Return what a teacher said of some rows."""
+    return Observed(seen.logits[rows], None if seen.embeddings is None else seen.embeddings[rows])
 
 
 def _sinkhorn_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:
@@ -155,11 +251,14 @@ def _sinkhorn_targets(signal: TeacherSignal, task: Task, regularizer: str) -> li
         tol=1e-4,
     )
     loss.adjustable = ("epsilon",)  # a distiller has no other option for it
-    return [Target(signal.observed.logits, loss, signal.strength)]
+    return [Target(_logits, loss, signal.strength)]
 
 
-def _sinkhorn_label(signal: TeacherSignal, task: Task, weight: float) -> tuple[Floats, float]:
-    return signal.student_labels(signal.transported_labels()), signal.label_weight(weight)
+def _sinkhorn_label(signal: TeacherSignal, task: Task, weight: float) -> SoftLabel:
+    def labels(seen: Observed) -> Floats:
+        return signal.student_labels(signal.transported_labels(seen.logits))
+
+    return SoftLabel(labels, signal.label_weight(weight))
 
 
 def _kd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:
@@ -168,9 +267,11 @@ def _kd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Tar
     return [Target(matched_logits(signal, task.classes), KDLoss(signal.options.temperature))]
 
 
-def _kd_label(signal: TeacherSignal, task: Task, weight: float) -> tuple[Floats, float]:
-    proba = softmax(matched_logits(signal, task.classes), axis=1)
-    return np.asarray(proba), weight / signal.options.temperature**2
+def _kd_label(signal: TeacherSignal, task: Task, weight: float) -> SoftLabel:
+    matched = matched_logits(signal, task.classes)
+    return SoftLabel(
+        lambda seen: np.asarray(softmax(matched(seen), axis=1)), weight / signal.options.temperature**2
+    )
 
 
 def _rkd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:
@@ -182,8 +283,8 @@ def _rkd_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Ta
 def _fitnet_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:
     from consilience.nn.distillation import FitNetLoss
 
-    E = standard_embeddings(signal)
-    return [Target(E, FitNetLoss(E.shape[1]), of="features")]
+    width = features(signal.observed).shape[1]
+    return [Target(standard_embeddings(signal), FitNetLoss(width), of="features")]
 
 
 def _refilled_targets(signal: TeacherSignal, task: Task, regularizer: str) -> list[Target]:
@@ -201,22 +302,26 @@ def _own_targets(
     from consilience.nn.distillation import FunctionLoss
 
     loss = FunctionLoss(function, signal.shifted_cost(), signal.epsilon, signal.options.temperature)
-    return [Target(signal.observed.logits, loss)]
+    return [Target(_logits, loss)]
+
+
+def _logits(seen: Observed) -> Floats:
+    return seen.logits
 
 
 LOSSES: dict[str, DistillationLoss] = {
     "sinkhorn": DistillationLoss(_sinkhorn_targets, _sinkhorn_label, checked=True),
     "kd": DistillationLoss(_kd_targets, _kd_label, checked=True),
-    "rkd": DistillationLoss(_rkd_targets),
-    "fitnet": DistillationLoss(_fitnet_targets),
-    "refilled": DistillationLoss(_refilled_targets),
+    "rkd": DistillationLoss(_rkd_targets, embeds=True),
+    "fitnet": DistillationLoss(_fitnet_targets, embeds=True),
+    "refilled": DistillationLoss(_refilled_targets, embeds=True),
     "none": DistillationLoss(),
 }
 """Every loss by its name."""
 
 
-def matched_logits(signal: TeacherSignal, classes: NDArray[Any]) -> Floats:
-    """Return the teacher's logits (n, K) in the order of the student's classes, which must be the same."""
+def matched_logits(signal: TeacherSignal, classes: NDArray[Any]) -> Callable[[Observed], Floats]:
+    """Return what puts a teacher's logits in the order of the student's classes, which must be the same."""
     own = signal.teacher.classes.tolist()
     if set(own) != set(classes.tolist()):
         only = shorten(sorted(set(own) ^ set(classes.tolist()), key=str), 5)
@@ -224,31 +329,40 @@ def matched_logits(signal: TeacherSignal, classes: NDArray[Any]) -> Floats:
             f"loss='kd' needs a teacher with the student's classes; {signal.teacher.name!r} and the "
             f"student do not share {only}. Use loss='sinkhorn', which needs no common classes."
         )
-    return signal.observed.logits[:, [own.index(name) for name in classes.tolist()]]
+    order = [own.index(name) for name in classes.tolist()]
+    return lambda seen: seen.logits[:, order]
 
 
-def standard_embeddings(signal: TeacherSignal) -> Floats:
-    """Return embeddings (n, d) of mean 0 and root mean square 1.
+def standard_embeddings(signal: TeacherSignal) -> Callable[[Observed], Floats]:
+    """Return what gives embeddings (n, d) with mean 0 and root mean square 1 over the rows of the signal.
 
     So a teacher_weight means the same for all teachers.
     """
     E = np.asarray(features(signal.observed), dtype=np.float64)
-    E = E - np.nanmean(E, axis=0)
-    size = float(np.sqrt(np.nanmean(E**2)))
-    return np.asarray(E / (size if size > 0 else 1.0))
+    mean = np.nanmean(E, axis=0)
+    size = float(np.sqrt(np.nanmean((E - mean) ** 2)))
+
+    def standardise(seen: Observed) -> Floats:
+        return np.asarray((features(seen) - mean) / (size if size > 0 else 1.0), dtype=np.float64)
+
+    return standardise
 
 
-def nearest_mean_logits(signal: TeacherSignal, task: Task) -> Floats:
-    """Return logits (n, K) of the nearest class mean in the teacher's embedding.
+def nearest_mean_logits(signal: TeacherSignal, task: Task) -> Callable[[Observed], Floats]:
+    """Return what gives logits (n, K) of the nearest class mean in the teacher's embedding.
 
     They are minus the squared distances, in units of the mean squared distance of rows from the mean of their
     own class.
     """
     E, labelled = features(signal.observed), task.labelled
     means = class_means(E[labelled], task.codes[labelled], len(task.classes))
-    squares = np.full((len(E), len(means)), np.nan)
-    answered = ~np.isnan(E[:, 0])
-    squares[answered] = centre_distances(E[answered], means, signal.options.normalize) ** 2
-    rows = np.flatnonzero(labelled & answered)
-    own = float(squares[rows, task.codes[rows]].mean())
-    return np.asarray(-squares / (own if own > 0 else 1.0))
+
+    def squares(E: NDArray[Any]) -> Floats:
+        found = np.full((len(E), len(means)), np.nan)
+        answered = ~np.isnan(E[:, 0])
+        found[answered] = centre_distances(E[answered], means, signal.options.normalize) ** 2
+        return found
+
+    rows = np.flatnonzero(labelled & ~np.isnan(E[:, 0]))
+    own = float(squares(E[rows])[np.arange(len(rows)), task.codes[rows]].mean())
+    return lambda seen: -squares(features(seen)) / (own if own > 0 else 1.0)

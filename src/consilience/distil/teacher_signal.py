@@ -182,9 +182,13 @@ class TeacherSignal:
         """
         return teacher_weight * self.strength * self.epsilon / self.options.temperature**2
 
-    def transported_labels(self) -> Floats:
-        """Return the transported label (n, K) of each row; NaN where the teacher abstained."""
-        proba = softmax(self.observed.logits / self.options.temperature, axis=1)
+    def transported_labels(self, logits: Floats | None = None) -> Floats:
+        """Return the transported labels (n, K) of some logits (n, m), by default of all rows.
+
+        They are NaN where the teacher abstained.
+        """
+        logits = self.observed.logits if logits is None else logits
+        proba = softmax(logits / self.options.temperature, axis=1)
         return np.asarray(proba @ conditional_plan(self.cost, self.epsilon, self.shift))
 
     def student_labels(self, transported: Floats) -> Floats:

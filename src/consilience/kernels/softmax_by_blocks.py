@@ -3,19 +3,22 @@ r"""Multinomial logistic regression on soft labels that are read block by block.
 The loss is convex and a sum over rows, so sums over blocks give the exact value and gradient. Each evaluation
 is a pass over the rows. A start near the solution, such as the fit to a sample, and coordinates in which the
 curvature is about the same in every direction (`Coordinates`) keep the passes few.
+
+Passes use float32 products. Where rounding hides the slope before the tolerance is reached, float64 ones go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cholesky
 from scipy.optimize import minimize
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.linear_model import LinearFit
+from consilience.kernels.linear_model import LinearFit, linear_logits
 from consilience.kernels.softmax_regression import Coordinates, Features, normalise_exp
 from consilience.kernels.threads import threads_for
 
@@ -67,10 +70,10 @@ def fit_softmax_by_blocks(
     W[-1] += sums.mean @ W[:-1]  # the intercepts of centred rows
     gradient = np.empty_like(W)
 
-    def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
+    def value_and_gradient(flat: Floats, precision: type) -> tuple[float, Floats]:
         nonlocal passes
         W = at.weights(flat.reshape(start.shape))
-        value, gradient[:] = _pass(blocks, sums, W, weight_decay)
+        value, gradient[:] = _pass(blocks, sums, W, weight_decay, precision)
         passes += 1
         progress(passes)
         return value, np.asarray(at.by_coordinates(gradient).ravel())
@@ -79,16 +82,23 @@ def fit_softmax_by_blocks(
         if np.abs(gradient).max() <= tol:
             raise StopIteration
 
-    result = minimize(
-        value_and_gradient,
-        at.of(W).ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop,
-        options={"maxiter": max_iter, "gtol": 0.0, "ftol": 0.0, "maxfun": max_iter, "maxcor": 20},
-    )
-    W = at.weights(result.x.reshape(start.shape))
-    slope = at.largest(result.jac.reshape(start.shape), tol)
+    U = at.of(W).ravel()
+    for precision in (np.float32, np.float64):
+        left = max(max_iter - passes, 1)
+        result = minimize(
+            value_and_gradient,
+            U,
+            args=(precision,),
+            jac=True,
+            method="L-BFGS-B",
+            callback=stop,
+            options={"maxiter": left, "gtol": 0.0, "ftol": 0.0, "maxfun": left, "maxcor": 20},
+        )
+        U = result.x
+        slope = at.largest(result.jac.reshape(start.shape), tol)
+        if slope <= tol or passes >= max_iter:
+            break
+    W = at.weights(U.reshape(start.shape))
     W[-1] -= sums.mean @ W[:-1]
     return LinearFit(W, float(result.fun), passes, slope <= tol, slope)
 
@@ -112,14 +122,17 @@ def _moments(blocks: Blocks, W: Floats) -> _Sums:
     return _Sums(mass, mean, second / mass - np.outer(mean, mean), curvature)
 
 
-def _pass(blocks: Blocks, sums: _Sums, W: Floats, weight_decay: float) -> tuple[float, Floats]:
-    """Return the loss at weights W (d + 1, K) of centred rows, and its gradient."""
+def _pass(
+    blocks: Blocks, sums: _Sums, W: Floats, weight_decay: float, precision: type
+) -> tuple[float, Floats]:
+    """Return the loss at weights W (d + 1, K) of centred rows, and its gradient, by products of a precision."""
     plain = W.copy()
     plain[-1] -= sums.mean @ W[:-1]
     value, by_weight, by_bias = 0.0, np.zeros((len(W) - 1, W.shape[1])), np.zeros(W.shape[1])
     for X, labels in blocks():
         with threads_for(X.size * W.shape[1]):
-            by_row = labels.sum(axis=1)
+            X = X.astype(precision, copy=False)
+            by_row = labels.sum(axis=1, dtype=precision)
             proba = _logits(X, plain)
             value -= float(np.einsum("ik,ik->", labels, proba, dtype=np.float64))
             value += float((by_row * np.log(normalise_exp(proba))).sum(dtype=np.float64))
@@ -132,9 +145,8 @@ def _pass(blocks: Blocks, sums: _Sums, W: Floats, weight_decay: float) -> tuple[
     return value, np.vstack([by_weight / sums.mass + weight_decay * W[:-1], by_bias / sums.mass])
 
 
-def _logits(X: Features, W: Floats) -> Features:
-    """Return logits (b, K) with a largest entry of 0 in each row."""
-    logits = X @ W[:-1].astype(np.float32)
-    logits += W[-1].astype(np.float32)
+def _logits(X: NDArray[Any], W: Floats) -> NDArray[Any]:
+    """Return logits (b, K) with a largest entry of 0 in each row, in X's precision."""
+    logits = linear_logits(X, W)
     logits -= logits.max(axis=1, keepdims=True)
     return logits

@@ -59,7 +59,7 @@ def as_rows_or_source(X: Any, option: str = "X") -> Any:
 
 
 def rows_that_fit(
-    X: Any, first: NDArray[np.bool_], memory: Any, seed: int
+    X: Any, first: NDArray[np.bool_], memory: Any, seed: int, most_others: int | None = None
 ) -> tuple[Any, NDArray[np.intp] | None]:
     """Return rows in memory: those of a source that are wanted first, and as many random others as fit.
 
@@ -71,6 +71,8 @@ def rows_that_fit(
     memory : int, str or None
         The budget; see `memory_budget`. A quarter of it is for the rows.
     seed : int
+    most_others : int, optional
+        Most other rows, if not all rows fit.
 
     Returns
     -------
@@ -87,7 +89,8 @@ def rows_that_fit(
     chosen, others = np.flatnonzero(first), np.flatnonzero(~first)
     if len(chosen) > most:
         chosen = random.choice(chosen, most, replace=False)
-    rest = random.choice(others, min(len(others), most - len(chosen)), replace=False)
+    room = most - len(chosen) if most_others is None else min(most - len(chosen), most_others)
+    rest = random.choice(others, min(len(others), room), replace=False)
     places = np.sort(np.concatenate([chosen, rest]))
     return X.take(places), places
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +15,9 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse
 from consilience.labels import LabelSpace
 from consilience.sources import Source, memory_budget
+from consilience.sources.source_targets import SourceTargets
 from consilience.students.base import StudentRows, as_student_sees, timed
+from consilience.students.checkpoints import checkpoint_folder
 from consilience.students.passes import check_student_streams
 from consilience.students.training import fit_student_by_passes
 from consilience.teachers.scoring.engines import engine_for, score_rows
@@ -30,7 +29,6 @@ from consilience.unify.soft_labels import Estimated, check_options
 from consilience.unify.stream import (
     ENCODED_BYTES,
     ENCODED_FROM,
-    SourceTargets,
     Streamed,
     StreamedLabels,
     check_streams,
@@ -173,7 +171,7 @@ def _train(
     if found is None:
         space, packed = packed_targets(streamed)
         student.fit_by_passes(
-            SourceTargets(streamed, packed, as_seen, space.n_columns),
+            SourceTargets(streamed.source, streamed.covered, packed, as_seen, space.n_columns),
             n_classes=space.n_classes,
             criterion=method_loss(unifier, space),
             progress=unifier.progress or silent,
@@ -185,12 +183,13 @@ def _train(
         class_weights = inverse(found.mean)
         class_weights = np.sqrt(class_weights) if unifier.balance == "sqrt" else class_weights
     L, weights = streamed.space.n_classes, normalised(class_weights, found.mean)
-    targets = SourceTargets(streamed, found.soft_labels.__getitem__, as_seen, L)
+    source, covered = streamed.source, streamed.covered
+    targets = SourceTargets(source, covered, found.soft_labels.__getitem__, as_seen, L)
     _fit(unifier, student, targets, weights, budget, found.digest)
     if not unifier.self_label:
         return class_weights, None
     own = label_by_blocks(student, as_seen, streamed, found, weights, unifier.resolved_temperature)
-    targets = SourceTargets(streamed, own.targets.__getitem__, as_seen, L, own.row_weights.__getitem__)
+    targets = SourceTargets(source, covered, own.targets.__getitem__, as_seen, L, own.row_weights.__getitem__)
     _fit(unifier, student, targets, np.ones(L), budget, f"{found.digest}-own")
     return class_weights, own.labels.mapped()
 
@@ -199,7 +198,7 @@ def _fit(
     unifier: Unifier, student: Any, targets: SourceTargets, class_weights: Floats, budget: int, key: str
 ) -> None:
     """Fit the student by passes."""
-    with _checkpoint(unifier, key) as folder:
+    with checkpoint_folder(as_store(unifier.cache, unifier.cache_limit), key) as folder:
         fit_student_by_passes(
             student,
             targets,
@@ -211,18 +210,3 @@ def _fit(
             checkpoint=folder,
             key=key,
         )
-
-
-@contextmanager
-def _checkpoint(unifier: Unifier, digest: str) -> Iterator[Path | None]:
-    """Give the folder for checkpoints of a training on these soft labels: in the cache, if there is one."""
-    store = as_store(unifier.cache, unifier.cache_limit)
-    if store is None:
-        yield None
-        return
-    with suppress(OSError):  # scoring has said already that it cannot be written
-        store.prepare()
-    folder = store.folder / f"training-{digest}"
-    yield folder
-    with suppress(OSError):
-        folder.rmdir()  # empty: the training is over

@@ -11,15 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._validation import check_packed_logits, n_rows, take_rows
+from consilience._validation import check_packed_logits, n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool, check_space
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
-from consilience.sources import ArraySource, Source, bytes_of, memory_budget
+from consilience.sources import ArraySource, Source, memory_budget
 from consilience.sources.ray import RaySource
-from consilience.sources.targets import Part, TargetRows
 from consilience.teachers import Teacher
 from consilience.teachers.scoring.stream import BlockScores
 from consilience.unify.calibration import divide_by_temperatures
@@ -197,68 +196,6 @@ def _solver(
         return solver.solve(packed)
 
     return solve, solver.weights
-
-
-class SourceTargets(TargetRows):
-    """Rows of a source with their targets, for a student that learns by passes.
-
-    Parameters
-    ----------
-    streamed : Streamed
-    targets : callable
-        From a slice of rows to their targets (k, columns).
-    as_seen : callable
-        From rows to what the student sees of them.
-    n_columns : int
-        Of the targets.
-    weights : callable, optional
-        From a slice of rows to their weights (k,).
-    """
-
-    def __init__(
-        self,
-        streamed: Streamed,
-        targets: Callable[[slice], Floats],
-        as_seen: Callable[[Any], Any],
-        n_columns: int,
-        weights: Callable[[slice], Floats] | None = None,
-    ) -> None:
-        self._source, self._covered = streamed.source, streamed.covered
-        self._targets, self._as_seen, self._weights = targets, as_seen, weights
-        self.n_rows, self.n_columns = int(streamed.covered.sum()), n_columns
-        self.stretches = streamed.source.stretches
-        head = streamed.source.head
-        self.n_bytes = round(bytes_of(as_seen(head)) / max(1, n_rows(head)) * self.n_rows)
-
-    def read(self, block: int) -> Part:
-        """Return a block without the rows of which nothing is known."""
-        rows = self._source.rows_of(block)
-        return self._part(self._source.read(block), rows, self._covered[rows])
-
-    def sample(self, count: int, seed: int) -> Part:
-        """Return some random rows, out of a few random blocks."""
-        places = self._source.sample_rows(count, seed)
-        places = places[self._covered[places]]
-        slices = [slice(int(place), int(place) + 1) for place in places]
-        targets: list[NDArray[Any]] = [np.empty((0, self.n_columns)), *map(self._targets, slices)]
-        weights = None
-        if self._weights is not None:
-            weights = np.concatenate([np.empty(0, np.float32), *map(self._weights, slices)])
-        rows = self._as_seen(self._source.take(places))
-        return rows, np.concatenate(targets).astype(np.float32), weights
-
-    def row_number(self, block: int, row: int) -> int:
-        """Return the position in the source of a row of a block."""
-        rows = self._source.rows_of(block)
-        return int(rows.start) + int(np.flatnonzero(self._covered[rows])[row])
-
-    def _part(self, X: Any, rows: slice, kept: NDArray[np.bool_]) -> Part:
-        targets = np.asarray(self._targets(rows), dtype=np.float32)
-        weights = None if self._weights is None else np.asarray(self._weights(rows), dtype=np.float32)
-        if not kept.all():
-            X, targets = take_rows(X, kept), targets[kept]
-            weights = None if weights is None else weights[kept]
-        return self._as_seen(X), targets, weights
 
 
 def packed_targets(streamed: Streamed) -> tuple[LabelSpace, Callable[[slice], Floats]]:

@@ -44,7 +44,12 @@ if TYPE_CHECKING:
 @app.command()
 def distil(
     data: Annotated[
-        Path, typer.Option(metavar="FILE", help="The student's rows: .npy, .npz (key X), .csv or .parquet.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="The student's rows: .npy, .npz (key X), .csv or .parquet; a folder of such files, or a "
+            "pattern such as 'rows/*.parquet'.",
+        ),
     ],
     labels: Annotated[
         Path,
