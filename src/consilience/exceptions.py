@@ -8,6 +8,7 @@ ConsilienceError                    catch this to catch them all
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
 ├── ScoringError                    (RuntimeError)   workers that died, hang or cannot be reached
+├── StorageError                    (OSError)        a bucket or a URL cannot be reached, read or written
 ├── WriteError                      (OSError)        a file cannot be written: disk full, no permission
 └── NotFittedError                  (scikit-learn's) an estimator is used before fit
 ConsilienceWarning                  (UserWarning)
@@ -209,6 +210,10 @@ class MissingDependencyError(ConsilienceError, ImportError):
 
 class ScoringError(ConsilienceError, RuntimeError):
     """Workers of a cluster died, hang or cannot be reached. What they scored before is in the store."""
+
+
+class StorageError(ConsilienceError, OSError):
+    """Storage behind a URL cannot be reached, read or written."""
 
 
 class WriteError(ConsilienceError, OSError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import pickle
+import threading
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +21,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+from consilience import SoftLabelClassifier
 from consilience.exceptions import TeacherError
+from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import Teacher, TeacherLike, as_teacher, join_classes
 from consilience.text.ngrams import NgramClassifier
 
@@ -167,6 +170,16 @@ def onnx_fixed_batch_case(tmp_path: Path) -> Case:
     return Case(as_teacher(path, CLASSES), X, torch_proba(module, X), "fixed", 1e-5)
 
 
+def remote_case(tmp_path: Path) -> Case:
+    pytest.importorskip("httpx")
+    X, y = data()
+    model = SoftLabelClassifier("logistic", random_state=0).fit(X, y)
+    model.save(tmp_path / "far.onnx")
+    server = ModelServer(ServedModel(tmp_path / "far.onnx"))  # its thread ends with the process
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return Case(as_teacher(server.url), X, model.predict_proba(X), "far", 1e-5)
+
+
 def callable_case(tmp_path: Path) -> Case:
     model, X = logistic()
 
@@ -276,6 +289,7 @@ CASES: list[Callable[[Path], Case]] = [
     onnx_network_case,
     onnx_torch_case,
     onnx_fixed_batch_case,
+    remote_case,
     callable_case,
     ranked_case,
     joined_case,

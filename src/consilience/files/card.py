@@ -188,32 +188,44 @@ def read_card(path: str | os.PathLike[str]) -> Card:
         The card's own path. It must be a regular file: no link, no folder, no device.
     """
     target = Path(path)
-    content = _parse(_read_bytes(target), target.name)
+    return parse_card(_read_bytes(target), target.name)
+
+
+def parse_card(data: bytes, filename: str) -> Card:
+    """Return the card that the content of a file holds, or say what is wrong with it.
+
+    Parameters
+    ----------
+    data : bytes
+    filename : str
+        For messages.
+    """
+    content = _parse(data, filename)
     version = content.pop("consilience_card", None)
     if version is None:
         raise InvalidInputError(
-            f'{target.name} is no card: it lacks "consilience_card". Write cards with write_card.'
+            f'{filename} is no card: it lacks "consilience_card". Write cards with write_card.'
         )
     if type(version) is not int or version != VERSION:
         raise InvalidInputError(
-            f"{target.name} is a card of version {version!r}; this release reads version {VERSION}. "
+            f"{filename} is a card of version {version!r}; this release reads version {VERSION}. "
             "Upgrade consilience, or write the card again."
         )
     unknown = [key for key in content if key not in _KEYS]
     if unknown:
         raise InvalidInputError(
-            f"{target.name} has the unknown key {unknown[0]!r}; a card has {', '.join(_KEYS)}. "
+            f"{filename} has the unknown key {unknown[0]!r}; a card has {', '.join(_KEYS)}. "
             "Put anything else under details."
         )
     for key in ("name", "classes"):
         if key not in content:
-            raise InvalidInputError(f"{target.name} lacks {key!r}.")
+            raise InvalidInputError(f"{filename} lacks {key!r}.")
     if not isinstance(content["classes"], list):
-        raise InvalidInputError(f"{target.name} must give classes as a list with one name per column.")
+        raise InvalidInputError(f"{filename} must give classes as a list with one name per column.")
     try:
         return Card(**content)
     except InvalidInputError as error:
-        raise InvalidInputError(f"{target.name}: {error}") from error
+        raise InvalidInputError(f"{filename}: {error}") from error
 
 
 def find_card(model_path: str | os.PathLike[str]) -> Card | None:

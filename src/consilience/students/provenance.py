@@ -69,6 +69,8 @@ def describe_teacher(teacher: Teacher, *, names: bool = True) -> dict[str, Any]:
     if not names or not isinstance(classes, list):
         classes = counted(len(teacher.classes), "class")
     about = {"name": teacher.name, "classes": classes}
+    if teacher.served is not None:
+        about["served"] = teacher.served
     if teacher.file is not None:
         try:
             return {**about, "file": teacher.file.name, "sha256": file_sha256(teacher.file)}

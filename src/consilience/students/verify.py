@@ -21,9 +21,11 @@ from consilience.files.ngram_model import read_model
 from consilience.files.record import data_hash, read_made
 from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier
+from consilience.teachers import as_teacher
 from consilience.teachers._base import Input
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers._onnx_graph import parse_names
+from consilience.teachers._remote_options import address_name, is_address
 
 __all__ = ["Check", "Verification", "verify_model"]
 
@@ -81,7 +83,7 @@ def verify_model(
     path : path
         A file that `save` wrote.
     teachers : sequence of paths
-        Files that the model should have been made from.
+        Files, or addresses, that the model should have been made from.
     X : array, data frame or list, optional
         Rows that the model should have been fitted on.
 
@@ -91,7 +93,7 @@ def verify_model(
         The file, or that of a teacher, does not exist. Everything else is the result of a check.
     """
     source = Path(path)
-    for file in (source, *map(Path, teachers)):
+    for file in (source, *(Path(one) for one in teachers if not is_address(one))):
         if not file.is_file():
             raise InvalidInputError(f"{file} does not exist, or is no file.")
     if source.suffix.lower() not in (".onnx", ".npz"):
@@ -110,7 +112,11 @@ def verify_model(
     checks.append(_ask("columns", lambda: _check_columns(found), ready))
     checks.append(_ask("runs", lambda: _check_runs(found["model"]), ready))
     for file in map(Path, teachers):
-        checks.append(_ask(f"teacher {file.name}", partial(_check_teacher, file, card)))
+        remote = is_address(file)
+        name = address_name(file) if remote else file.name
+        checks.append(
+            _ask(f"teacher {name}", partial(_check_served if remote else _check_teacher, file, card))
+        )
     if X is not None:
         checks.append(_ask("data", partial(_check_data, X, card)))
     return Verification(tuple(checks))
@@ -222,9 +228,23 @@ def _made_up(item: Input) -> NDArray[Any]:
     return random.integers(0, 2, lengths).astype(item.dtype)
 
 
-def _check_teacher(file: Path, card: Card | None) -> str:
+def _listed(card: Card | None) -> list[Mapping[str, Any]]:
+    """Return what the card says about teachers."""
     listed = read_made(card).get("teachers")
-    known = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    return [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, list) else []
+
+
+def _check_served(address: Path, card: Card | None) -> str:
+    """Compare what a server says about its model with what it said when the model was made."""
+    served = as_teacher(address).served
+    for one in _listed(card):
+        if one.get("served") == served:
+            return f"it describes itself as the teacher {one.get('name')} did"
+    raise InvalidInputError("Its server describes another model than any teacher on the card.")
+
+
+def _check_teacher(file: Path, card: Card | None) -> str:
+    known = _listed(card)
     digest = file_sha256(file)
     for one in known:
         if one.get("sha256") == digest:

@@ -28,6 +28,8 @@ from consilience.teachers._precomputed import (
     npy_teacher,
     parquet_teacher,
 )
+from consilience.teachers._remote import endpoint_teacher, remote_teacher
+from consilience.teachers._remote_options import RemoteOptions, is_address
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
@@ -35,6 +37,7 @@ from consilience.teachers._wrapped import relabel
 
 __all__ = [
     "Observed",
+    "RemoteOptions",
     "Teacher",
     "TeacherLike",
     "as_teacher",
@@ -51,6 +54,7 @@ _FILES: dict[str, Maker] = {
     ".npy": npy_teacher,
     ".npz": text_or_outputs,
     ".parquet": parquet_teacher,
+    ".toml": endpoint_teacher,
 }
 
 
@@ -84,6 +88,7 @@ def as_teacher(
     embed: Any = None,
     fingerprint: str | None = None,
     n_jobs: int = 1,
+    remote: RemoteOptions | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -95,6 +100,8 @@ def as_teacher(
           classes as they are;
         - a `torch.nn.Module` that returns logits (n, k);
         - a path to an ``.onnx`` file. Files that it refers to are checked first;
+        - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
+          path to a ``.toml`` file with one;
         - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
         - a function ``f(X) -> (n, k)``, or one that returns a ranked answer per row: pairs (class, score) or
           a dictionary, of all classes or the best few, and None to abstain;
@@ -121,7 +128,7 @@ def as_teacher(
     label_smoothing : float
         For hard labels, s: the label's logit is log(1 - s + s / k), the others' log(s / k).
     batch_size : int
-        Rows per call of a torch or ONNX model.
+        Rows per call of a torch or ONNX model, or per request to a server, at most.
     device : str, optional
         Where a torch module runs (it is moved there); "cpu" or "cuda" for ONNX.
     embed : str, callable or array, optional
@@ -137,6 +144,8 @@ def as_teacher(
     n_jobs : int
         Processes in which to ask a slow function about many rows. Each loads what the function needs; the
         function must be importable.
+    remote : RemoteOptions, optional
+        For an address: the variable of its token, time-outs, limits.
 
     Returns
     -------
@@ -171,8 +180,11 @@ def as_teacher(
         embed,
         fingerprint,
         check_count("n_jobs", n_jobs),
+        remote,
     )
     make = _maker(obj, name)
+    if remote is not None and (make is not remote_teacher or not isinstance(remote, RemoteOptions)):
+        raise InvalidInputError("{argument} must be RemoteOptions, for an address.", argument="remote")
     if device is not None and make not in (torch_teacher, onnx_teacher):
         raise TeacherError(
             name or type(obj).__name__,
@@ -185,7 +197,7 @@ def as_teacher(
             "is asked in one process; {argument} is for functions. Drop it.",
             argument="n_jobs",
         )
-    if output == "costs" and make in (torch_teacher, onnx_teacher, sklearn_teacher):
+    if output == "costs" and make in (torch_teacher, onnx_teacher, sklearn_teacher, remote_teacher):
         raise TeacherError(
             name or type(obj).__name__,
             "gives no costs; {argument} is for functions and arrays. Drop it, or give a function.",
@@ -197,7 +209,7 @@ def as_teacher(
             "{argument} must be a text that is not empty.", argument="fingerprint", value=fingerprint
         )
     teacher = make(obj, classes, name, options)
-    if isinstance(obj, str | os.PathLike):
+    if isinstance(obj, str | os.PathLike) and make is not remote_teacher:
         teacher.file = Path(obj).absolute()
     return teacher
 
@@ -208,6 +220,8 @@ def is_source(obj: Any) -> bool:
 
 
 def _maker(obj: Any, name: str | None) -> Maker:
+    if is_address(obj):
+        return remote_teacher
     if isinstance(obj, str | os.PathLike):
         suffix = Path(obj).suffix.lower()
         if suffix not in _FILES:

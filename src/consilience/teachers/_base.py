@@ -24,6 +24,7 @@ from consilience.files.row_hash import rows_sha256
 from consilience.labels import class_list
 from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, SUM_TOLERANCE, Output, ScoreReader
+from consilience.teachers._remote_options import RemoteOptions
 
 BATCH_SIZE = 1024
 
@@ -92,6 +93,7 @@ class Teacher(ABC):
     name: str
     classes: NDArray[Any]
     file: Path | None = None
+    served: str | None = None  # a hash of what a server says about a remote model
     batched: bool = True
     n_jobs: int = 1
     class_centres: NDArray[np.float64] | None = None
@@ -184,6 +186,7 @@ class Options:
     embed: Any = None
     fingerprint: str | None = None
     n_jobs: int = 1
+    remote: RemoteOptions | None = None
 
 
 class Adapter(Teacher):

@@ -28,6 +28,7 @@ from consilience.teachers._base import (
     summary,
 )
 from consilience.teachers._features import pool
+from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
 from consilience.teachers._files import centres_of, open_source
 from consilience.teachers._onnx_columns import Columns, find_columns, find_inputs, is_ours
 from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
@@ -104,7 +105,7 @@ class OnnxTeacher(Adapter):
         session = self._open(tensor)
         X = self.columns.in_order(X, self.name)
         inputs = session.get_inputs()
-        fixed = _fixed_batch(inputs)
+        fixed = fixed_batch(inputs)
         size = fixed or self._batch_size
         scores, features = [], []
         for start in range(0, rows, size):
@@ -112,7 +113,7 @@ class OnnxTeacher(Adapter):
             count = min(size, rows - start)
             feed = self._feed(part, inputs)
             if fixed and count < fixed:
-                feed = {key: _pad(value, fixed) for key, value in feed.items()}
+                feed = {key: pad(value, fixed) for key, value in feed.items()}
             # a graph's input cannot be fetched, and need not be
             fetched = [self._found.output] + ([tensor] if tensor is not None and tensor not in feed else [])
             try:
@@ -165,10 +166,7 @@ class OnnxTeacher(Adapter):
                     self.name, f"takes the input {item.name!r}; X has the columns {shorten(X.columns)}."
                 )
             X = X[item.name]
-        values = X.toarray() if hasattr(X, "toarray") else np.asarray(X)
-        if values.ndim == 1 and len(item.shape) == 2 and item.shape[1] in (1, None):
-            values = values[:, None]
-        return _cast(values, item, self.name)
+        return _cast(plain_values(X, item.shape), item, self.name)
 
     def _open(self, tensor: str | None) -> Any:
         """Open a session that also returns a tensor. If the file changed since its check, check it again."""
@@ -335,45 +333,9 @@ def _joined(parts: list[Any]) -> Any:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _fixed_batch(inputs: list[Any]) -> int | None:
-    sizes = {item.shape[0] for item in inputs if item.shape and isinstance(item.shape[0], int)}
-    return sizes.pop() if len(sizes) == 1 and min(sizes) > 0 else None
-
-
-def _pad(values: NDArray[Any], rows: int) -> NDArray[Any]:
-    return np.concatenate([values, np.repeat(values[-1:], rows - len(values), axis=0)])
-
-
 def _cast(values: NDArray[Any], item: Any, name: str) -> NDArray[Any]:
     """Return values in the type that an input takes, unless that would change them."""
-    if item.type == "tensor(string)":
-        if values.dtype.kind not in "OUT":
-            raise TeacherError(
-                name, f"takes text for {item.name!r}; X has {values.dtype}. Pass X.astype(str)."
-            )
-        return values.astype(object)
-    if item.type not in _DTYPES:
+    if item.type != "tensor(string)" and item.type not in _DTYPES:
         raise TeacherError(name, f"takes {item.type} for {item.name!r}, which is not supported.")
-    dtype = np.dtype(_DTYPES[item.type])
-    try:
-        with np.errstate(invalid="ignore", over="ignore"):
-            cast = values.astype(dtype, copy=False)
-            exact = dtype.kind == "f" or values.dtype == dtype or bool(np.all(cast == values))
-    except (ValueError, TypeError) as error:
-        hint = ". Give what its card calls the input, such as token ids." if values.dtype.kind in "UO" else ""
-        raise TeacherError(
-            name, f"takes {item.type} for {item.name!r}, and X has {values.dtype}: {summary(error)}{hint}"
-        ) from error
-    if not exact and dtype.kind == "b" and values.dtype.kind == "f" and np.isnan(values).any():
-        raise TeacherError(
-            name,
-            f"takes true or false for {item.name!r}, and row {{row}} has neither. The model learnt from rows "
-            "without gaps there: fill them.",
-            row=int(np.flatnonzero(np.isnan(values).ravel())[0]),
-        )
-    if not exact:
-        raise TeacherError(
-            name,
-            f"takes whole numbers ({item.type}) for {item.name!r}, and X has others. Round or encode them.",
-        )
-    return np.ascontiguousarray(cast)
+    dtype = None if item.type == "tensor(string)" else np.dtype(_DTYPES[item.type])
+    return cast(values, dtype, item.type, item.name, name)

@@ -15,15 +15,12 @@ from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.strict_json import RepeatedKeyError, parse_json
+from consilience.teachers._outputs import choose_output
 
 Kind = Literal["logits", "probabilities"]
 
 MAX_METADATA = 2**20
 _METADATA_KEYS = ("names", "class_names", "classes")
-_SCORE_NAMES: dict[str, tuple[str, ...]] = {
-    "logits": ("logits", "scores"),
-    "probabilities": ("probabilities", "output_probability", "probability", "proba"),
-}
 _CLASSIFIERS = {"LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier"}
 # operators that leave the meaning of their first input alone
 _PASSING = {"Identity", "Cast", "CastLike", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Dropout", "ZipMap"}
@@ -91,9 +88,9 @@ def find_scores(graph: Graph, name: str, wanted: str = "auto") -> Scores:
             name,
             f"has no output of class scores; its outputs are {shorten(value.name for value in outputs)}.",
         )
-    output = (
-        candidates[0] if len(candidates) == 1 else _by_name(candidates, wanted) or _first_matrix(candidates)
-    )
+    output = candidates[
+        choose_output([value.name for value in candidates], [_dims(value) for value in candidates], wanted)
+    ]
     zipmap = graph.producers.get(output.name) if output.type.HasField("sequence_type") else None
     if zipmap is not None and zipmap.op_type != "ZipMap":
         zipmap = None
@@ -188,21 +185,8 @@ def _by_index(names: dict[Any, Any]) -> list[Any] | None:
     return [indexed[i] for i in range(len(names))]
 
 
-def _by_name(candidates: list[Any], wanted: str) -> Any:
-    order = ("probabilities", "logits") if wanted == "probabilities" else ("logits", "probabilities")
-    by_name = {value.name.lower(): value for value in candidates}
-    for kind in order:
-        for score_name in _SCORE_NAMES[kind]:
-            if score_name in by_name:
-                return by_name[score_name]
-    return None
-
-
-def _first_matrix(candidates: list[Any]) -> Any:
-    for value in candidates:
-        if value.type.HasField("tensor_type") and len(value.type.tensor_type.shape.dim) == 2:
-            return value
-    return candidates[0]
+def _dims(value: Any) -> int | None:
+    return len(value.type.tensor_type.shape.dim) if value.type.HasField("tensor_type") else None
 
 
 def _kind(graph: Graph, node: Any) -> Kind | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +21,10 @@ SUM_TOLERANCE = 1e-3
 PROBA_TOLERANCE = 0.1
 # float32 arithmetic such as 1 - p leaves probabilities this far below zero
 NEGATIVE_SLACK = 1e-6
+_SCORE_NAMES: dict[str, tuple[str, ...]] = {
+    "logits": ("logits", "scores"),
+    "probabilities": ("probabilities", "output_probability", "probability", "proba", "predict_proba"),
+}
 
 
 class ScoreReader:
@@ -177,6 +182,31 @@ class ScoreReader:
             remedy=("output", "logits"),
             row=_place(int(np.argmax(bad)), rows),
         )
+
+
+def choose_output(names: Sequence[str], dims: Sequence[int | None], wanted: str = "auto") -> int:
+    """Return which of several outputs of a model holds the scores: by its name, or else the first matrix.
+
+    Parameters
+    ----------
+    names : sequence of str
+    dims : sequence of int or None
+        The number of dimensions of each.
+    wanted : str
+        "probabilities" prefers these to logits where there are both.
+
+    Examples
+    --------
+    >>> choose_output(["hidden", "logits"], [2, 2]), choose_output(["a", "b"], [3, 2])
+    (1, 1)
+    """
+    order = ("probabilities", "logits") if wanted == "probabilities" else ("logits", "probabilities")
+    places = {name.lower(): place for place, name in enumerate(names)}
+    for kind in order:
+        for name in _SCORE_NAMES[kind]:
+            if name in places:
+                return places[name]
+    return next((place for place, count in enumerate(dims) if count == 2), 0)
 
 
 def as_numbers(raw: Any, name: str) -> NDArray[np.float64]:

@@ -90,7 +90,7 @@ class Relabelled(Teacher):
     def __init__(self, teacher: Teacher, name: str, classes: NDArray[Any]) -> None:
         self._teacher, self.name, self.classes = teacher, name, classes
         self.batched, self.n_jobs = teacher.batched, teacher.n_jobs
-        self.class_centres, self.file = teacher.class_centres, teacher.file
+        self.class_centres, self.file, self.served = teacher.class_centres, teacher.file, teacher.served
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return the teacher's own logits (n, k)."""

@@ -20,13 +20,17 @@ from consilience.cli.app import (
     check_memory,
     open_teachers,
     read_data,
+    shown,
 )
 
 
 @app.command()
 def score(
     teacher: Annotated[
-        Path, typer.Option("--teacher", "-t", metavar="FILE", help="The teacher: .onnx, or .npz of texts.")
+        Path,
+        typer.Option(
+            "--teacher", "-t", metavar="FILE", help="The teacher: .onnx, .npz of texts, an address or .toml."
+        ),
     ],
     data: Annotated[
         Path,
@@ -70,7 +74,7 @@ def score(
     with console.progress_bars(quiet=quiet) as progress:
         found = write_scores(out, opened, X, batch_size=batch_size, store=store, progress=progress)
     view = {
-        "teacher": str(teacher),
+        "teacher": shown(teacher),
         "data": str(data),
         "out": str(out),
         "n_rows": found.n_rows,

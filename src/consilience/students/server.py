@@ -1,0 +1,288 @@
+"""A small server of the Open Inference Protocol, to try a saved model as a remote teacher.
+
+It is made of the standard library's threading server: nothing to install, and enough for trying. For real
+traffic use a server that others maintain: see `consilience.students.model_repository`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._sizes import size_text
+from consilience._version import __version__
+from consilience.exceptions import ConsilienceError, InvalidInputError
+from consilience.files.card import file_sha256
+from consilience.students.loaded import LoadedClassifier, load
+from consilience.teachers._feeds import cast
+from consilience.teachers._onnx import OnnxTeacher
+from consilience.teachers._remote_tensors import (
+    DATATYPES,
+    HEADER,
+    ProtocolError,
+    Tensor,
+    datatype_of,
+    decode,
+    encode,
+)
+
+__all__ = ["ModelServer", "ServedModel"]
+
+MAX_BYTES = 64 * 2**20
+"""Most bytes of a request."""
+_PATIENCE = 60.0  # seconds of silence, after which a connection is closed
+_CODES = {word: code for code, word in DATATYPES.items()}
+_MODEL = re.compile(r"/v2/models/([^/]+)(?:/versions/([^/]+))?(/infer|/ready)?")
+
+
+class ServedModel:
+    """A saved model in the terms of the protocol.
+
+    Parameters
+    ----------
+    path : path
+        A file that `save` wrote.
+    name : str, optional
+        By default the file's name without its ending.
+
+    Attributes
+    ----------
+    name : str
+    version : str
+        The beginning of the file's checksum: another model is another version.
+    inputs, outputs : tuple of Tensor
+    """
+
+    def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
+        self.model: LoadedClassifier = load(path)
+        self.name = name or self.model.teacher_.name
+        if not re.fullmatch(r"[\w.-]+", self.name):
+            raise InvalidInputError(
+                "{argument} must be a name of letters, digits, dots, dashes and underscores.",
+                argument="name",
+                value=self.name,
+            )
+        self.version = file_sha256(path)[:12]
+        classes = self.model.classes_.tolist()
+        self.inputs = self._find_inputs()
+        self.outputs = (
+            Tensor("probabilities", "FP32", (-1, len(classes)), {"classes": classes}),
+            Tensor("label", datatype_of(np.asarray(classes)), (-1,)),
+        )
+
+    def _find_inputs(self) -> tuple[Tensor, ...]:
+        teacher = self.model.teacher_
+        if not isinstance(teacher, OnnxTeacher):
+            return (Tensor("text", "BYTES", (-1,)),)
+        kinds = [kind for kind in teacher.columns.kinds or () if kind != "unused"]
+        found = []
+        for place, item in enumerate(teacher.inputs):
+            parameters: dict[str, Any] = {}
+            if kinds:
+                parameters["kind"] = kinds[place]
+            elif teacher.columns.names is not None:
+                parameters["feature_names"] = teacher.columns.names
+            shape = tuple(-1 if length is None else length for length in item.shape)
+            found.append(Tensor(item.name, _CODES[item.dtype], shape, parameters))
+        return tuple(found)
+
+    def metadata(self) -> dict[str, Any]:
+        """Return what the protocol says about the model."""
+        return {
+            "name": self.name,
+            "versions": [self.version],
+            "platform": "consilience",
+            "inputs": [described(item) for item in self.inputs],
+            "outputs": [described(item) for item in self.outputs],
+        }
+
+    def infer(self, body: bytes, header: str | None = None) -> tuple[bytes, dict[str, str]]:
+        """Return the answer to a request, and its headers; a `ProtocolError` if the request is wrong."""
+        content, tensors = decode(body, header, "inputs")
+        wanted = _wanted(content.get("outputs"))
+        proba = self._predict(tensors)
+        labels = self.model.classes_[proba.argmax(axis=1)]
+        known = {"probabilities": proba.astype(np.float32), "label": labels}
+        names = list(wanted) or list(known)
+        missing = [name for name in names if name not in known]
+        if missing:
+            raise ProtocolError(f"asks for the output {missing[0]!r}; there are probabilities and label")
+        told = {"model_name": self.name, "model_version": self.version}
+        if isinstance(content.get("id"), str):
+            told["id"] = content["id"]
+        outputs = [(name, datatype_of(known[name]), known[name]) for name in names]
+        return encode(told, "outputs", outputs, binary=any(wanted.values()))
+
+    def _predict(self, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """Return the probabilities (n, L) of what a request holds."""
+        feed = {}
+        for item in self.inputs:
+            if item.name not in tensors:
+                raise ProtocolError(f"lacks the input {item.name!r}")
+            values = tensors[item.name]
+            lengths = zip(item.shape[1:], values.shape[1:], strict=False)
+            if values.ndim != len(item.shape) or any(a not in (-1, b) for a, b in lengths):
+                raise ProtocolError(
+                    f"has {item.name!r} of shape {list(values.shape)}; expected {list(item.shape)}"
+                )
+            dtype = None if item.datatype == "BYTES" else np.dtype(DATATYPES[item.datatype])
+            feed[item.name] = cast(values, dtype, item.datatype, item.name, self.name)
+        if len({len(values) for values in feed.values()}) > 1:
+            raise ProtocolError("has inputs that differ in their number of rows")
+        teacher = self.model.teacher_
+        if not isinstance(teacher, OnnxTeacher):
+            return self.model.predict_proba(feed["text"])
+        try:
+            return np.asarray(teacher.session.run(["probabilities"], feed)[0])
+        except Exception as error:  # onnxruntime raises almost any type
+            raise ProtocolError(f"cannot be computed: {str(error).strip()[:200]}") from error
+
+
+def described(item: Tensor) -> dict[str, Any]:
+    """Return a tensor as metadata write it."""
+    about = {"name": item.name, "datatype": item.datatype, "shape": list(item.shape)}
+    return about | ({"parameters": dict(item.parameters)} if item.parameters else {})
+
+
+def _wanted(outputs: Any) -> dict[str, bool]:
+    """Return the names of the outputs that are asked for, and whether as bytes."""
+    found = {}
+    for entry in outputs if isinstance(outputs, list) else []:
+        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
+            raise ProtocolError("asks for outputs without a name")
+        parameters = entry.get("parameters")
+        found[entry["name"]] = isinstance(parameters, dict) and parameters.get("binary_data") is True
+    return found
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Serves one model until `shutdown`.
+
+    Parameters
+    ----------
+    model : ServedModel
+    host : str
+        By default only this machine can reach it.
+    port : int
+        0 takes a free one.
+    max_bytes : int
+        Most bytes of a request.
+
+    Examples
+    --------
+    >>> import tempfile, threading
+    >>> from consilience import SoftLabelClassifier, as_teacher
+    >>> path = tempfile.mkdtemp() + "/model.onnx"
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), ["low", "low", "high", "high"]
+    >>> _ = SoftLabelClassifier("logistic").fit(X, y).save(path)
+    >>> with ModelServer(ServedModel(path)) as server:
+    ...     threading.Thread(target=server.serve_forever, daemon=True).start()
+    ...     as_teacher(server.url).classes.tolist()
+    ['high', 'low']
+    """
+
+    daemon_threads = True
+    block_on_close = False  # a client that keeps its connection must not hold us back
+
+    def __init__(
+        self, model: ServedModel, host: str = "127.0.0.1", port: int = 0, max_bytes: int = MAX_BYTES
+    ) -> None:
+        self.model, self.max_bytes = model, max_bytes
+        try:
+            super().__init__((host, port), _Handler)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise InvalidInputError(
+                f"The server cannot listen there: {reason}. Give another {{argument}}.", argument="port"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        """The address of the model."""
+        host, port = self.server_address[:2]
+        return f"http://{host!s}:{port}/v2/models/{self.model.name}"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Ignore clients that leave in the middle."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = f"consilience/{__version__}"
+    sys_version = ""
+    timeout = _PATIENCE
+    server: ModelServer
+
+    def log_message(self, *_: Any) -> None:
+        """Write no log: rows and addresses of clients are nobody's business."""
+
+    def do_GET(self) -> None:  # the name that the library calls
+        self._answer(self._get)
+
+    def do_POST(self) -> None:
+        self._answer(self._post)
+
+    def _answer(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (ProtocolError, ConsilienceError) as error:
+            self._send(
+                400, {"error": f"The request {error}." if isinstance(error, ProtocolError) else str(error)}
+            )
+
+    def _get(self) -> None:
+        path, model = self.path.partition("?")[0].rstrip("/"), self.server.model
+        if path == "/v2":
+            about = {"name": "consilience", "version": __version__, "extensions": ["binary_tensor_data"]}
+            return self._send(200, about)
+        if path in ("/v2/health/live", "/v2/health/ready"):
+            return self._send(200, {path.rpartition("/")[2]: True})
+        found = self._found(path)
+        if found == "":
+            return self._send(200, model.metadata())
+        if found == "/ready":
+            return self._send(200, {"name": model.name, "ready": True})
+        if found == "/infer":
+            return self._send(405, {"error": "Send rows with POST."})
+        return self._send(404, {"error": f"There is only the model {model.name} in version {model.version}."})
+
+    def _post(self) -> None:
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or len(length) > 18:
+            self.close_connection = True  # the body cannot be told from the next request
+            return self._send(411, {"error": "The request must tell its length (Content-Length)."})
+        if int(length) > self.server.max_bytes:
+            self.close_connection = True
+            most = size_text(self.server.max_bytes)
+            return self._send(413, {"error": f"The request is longer than {most}. Send fewer rows."})
+        body = self.rfile.read(int(length))
+        if self._found(self.path.partition("?")[0].rstrip("/")) != "/infer":
+            return self._send(404, {"error": f"Send rows to /v2/models/{self.server.model.name}/infer."})
+        if self.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return self._send(415, {"error": "The request is compressed. Send it as it is."})
+        answer, headers = self.server.model.infer(body, self.headers.get(HEADER))
+        return self._write(200, answer, headers)
+
+    def _found(self, path: str) -> str | None:
+        """Return what follows the model's address; None if it is another model or version."""
+        found, model = _MODEL.fullmatch(path), self.server.model
+        if found is None or found[1] != model.name or found[2] not in (None, model.version):
+            return None
+        return found[3] or ""
+
+    def _send(self, status: int, content: Mapping[str, Any]) -> None:
+        self._write(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
+
+    def _write(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)

@@ -1,0 +1,218 @@
+"""A saved model behind the small server is a teacher again; bad requests get a sentence."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+
+from consilience import SoftLabelClassifier, Unifier, as_teacher, load
+from consilience.exceptions import InvalidInputError
+from consilience.students.model_repository import write_repository
+from consilience.students.server import ModelServer, ServedModel
+from consilience.students.verify import verify_model
+from consilience.text.ngrams import NgramClassifier
+
+pytest.importorskip("httpx")
+pytest.importorskip("onnxruntime")
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(90, 3))
+Y = np.array(["ant", "bee", "cow"])[X.argmax(axis=1)]
+
+
+@contextmanager
+def serving(path: Path, **options: Any) -> Iterator[ModelServer]:
+    with ModelServer(ServedModel(path), **options) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("served") / "zoo.onnx"
+    SoftLabelClassifier("logistic", random_state=0).fit(X, Y).save(file)
+    return file
+
+
+def ask(server: ModelServer, method: str, place: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+    host, port = server.server_address[:2]
+    line = http.client.HTTPConnection(str(host), int(port), timeout=5)
+    data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+    line.request(method, place, data, headers)
+    answer = line.getresponse()
+    content = answer.status, json.loads(answer.read())
+    line.close()
+    return content
+
+
+def test_the_model_is_a_teacher_again(path: Path) -> None:
+    with serving(path) as server:
+        teacher = as_teacher(server.url)
+        assert teacher.classes.tolist() == load(path).classes_.tolist()
+        found = softmax(teacher.predict_logits(X), axis=1)
+        np.testing.assert_allclose(found, load(path).predict_proba(X), atol=2e-6)
+        assert as_teacher(server.url, output="probabilities").fingerprint is not None
+
+
+def test_plain_json_gives_the_same(path: Path) -> None:
+    with serving(path) as server:
+        given = {"name": "X", "datatype": "FP64", "shape": [90, 3], "data": X.tolist()}
+        status, answer = ask(server, "POST", "/v2/models/zoo/infer", {"id": "7", "inputs": [given]})
+        assert status == 200
+        assert answer["id"] == "7"
+        proba, label = answer["outputs"]
+        expected = load(path).predict_proba(X)
+        np.testing.assert_allclose(np.reshape(proba["data"], (90, 3)), expected, atol=1e-7)
+        assert label["data"] == load(path).predict(X).tolist()
+        assert answer["model_version"] == server.model.version
+
+
+def test_a_mixed_table(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(
+        {
+            "age": np.where(RANDOM.random(90) < 0.1, np.nan, RANDOM.normal(50, 9, 90)),
+            "ward": RANDOM.choice(["north", "south"], 90),
+            "admitted": pandas.Timestamp("2024-01-01") + pandas.to_timedelta(np.arange(90), "D"),
+        }
+    )
+    y = np.where(frame["ward"] == "south", "a", "b")
+    SoftLabelClassifier("logistic", random_state=0).fit(frame, y).save(tmp_path / "wards.onnx")
+    with serving(tmp_path / "wards.onnx") as server:
+        teacher = as_teacher(server.url)
+        frame.loc[3, "ward"] = None
+        found = softmax(teacher.predict_logits(frame[["ward", "admitted", "age"]]), axis=1)
+    np.testing.assert_allclose(found, load(tmp_path / "wards.onnx").predict_proba(frame), atol=2e-6)
+
+
+def test_named_columns_in_any_order(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=["a", "b", "c"])
+    SoftLabelClassifier("logistic", random_state=0).fit(frame, Y).save(tmp_path / "named.onnx")
+    with serving(tmp_path / "named.onnx") as server:
+        found = softmax(as_teacher(server.url).predict_logits(frame[["c", "a", "b"]]), axis=1)
+    np.testing.assert_allclose(found, load(tmp_path / "named.onnx").predict_proba(frame), atol=2e-6)
+
+
+def test_texts(tmp_path: Path) -> None:
+    texts = [f"{label} {i % 7}" for i, label in enumerate(Y)]
+    model = NgramClassifier(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(texts, Y)
+    file = Path(model.save(tmp_path / "words.npz"))
+    with serving(file) as server:
+        found = softmax(as_teacher(server.url).predict_logits(texts), axis=1)
+    np.testing.assert_allclose(found, load(file).predict_proba(texts), atol=2e-6)
+    with pytest.raises(InvalidInputError, match="only this library runs"):
+        write_repository(file, tmp_path)
+
+
+def test_health_and_metadata(path: Path) -> None:
+    with serving(path) as server:
+        version = server.model.version
+        for place in ("/v2/health/live", "/v2/health/ready", "/v2/models/zoo/ready"):
+            assert ask(server, "GET", place)[0] == 200
+        assert ask(server, "GET", "/v2")[1]["extensions"] == ["binary_tensor_data"]
+        told = ask(server, "GET", f"/v2/models/zoo/versions/{version}")[1]
+        assert told["versions"] == [version]
+        assert told["outputs"][0]["parameters"]["classes"] == ["ant", "bee", "cow"]
+
+
+BAD = {
+    "no JSON": (b"{", "gave no valid JSON"),
+    "no inputs": ({}, "gave no inputs"),
+    "another input": ({"inputs": [{"name": "Y", "datatype": "FP64", "shape": [1, 3], "data": [1.0] * 3}]},
+                      "lacks the input 'X'"),
+    "another shape": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [3], "data": [1.0] * 3}]},
+                      "expected"),
+    "texts": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [1, 3], "data": ["a"] * 3}]},
+              "something else"),
+    "another output": ({"inputs": [{"name": "X", "datatype": "FP64", "shape": [1, 3], "data": [1.0] * 3}],
+                        "outputs": [{"name": "logits"}]}, "there are probabilities and label"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_bad_requests_get_a_sentence(path: Path, kind: str) -> None:
+    body, words = BAD[kind]
+    with serving(path) as server:
+        status, answer = ask(server, "POST", "/v2/models/zoo/infer", body)
+    assert status == 400
+    assert words in answer["error"]
+
+
+def test_other_places_and_limits(path: Path) -> None:
+    with serving(path, max_bytes=100) as server:
+        assert ask(server, "GET", "/v2/models/other")[0] == 404
+        assert ask(server, "GET", "/v2/models/zoo/versions/9")[0] == 404
+        assert ask(server, "GET", "/v2/models/zoo/infer")[0] == 405
+        assert ask(server, "POST", "/v2/models/zoo", b"{}")[0] == 404
+        assert ask(server, "POST", "/v2/models/zoo/infer", b" " * 101)[0] == 413
+        gzip = {"Content-Encoding": "gzip"}
+        assert ask(server, "POST", "/v2/models/zoo/infer", b"x", **gzip)[0] == 415
+        with socket.create_connection(server.server_address[:2], timeout=5) as line:
+            line.sendall(b"POST /v2/models/zoo/infer HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b" 411 " in line.recv(4000)
+
+
+def test_a_port_that_is_taken(path: Path) -> None:
+    with (
+        serving(path) as server,
+        pytest.raises(InvalidInputError, match="cannot listen there"),
+    ):
+        ModelServer(ServedModel(path), port=int(server.server_address[1]))
+
+
+def test_cards_of_models_from_servers_hold_no_host(path: Path, tmp_path: Path) -> None:
+    with serving(path) as server:
+        unified = Unifier([as_teacher(server.url)], "logistic", cache=tmp_path / "cache").fit(X)
+        unified.save(tmp_path / "unified.onnx")
+        card = (tmp_path / "unified.card.json").read_text()
+        assert "127.0.0.1" not in card
+        (teacher,) = json.loads(card)["details"]["made"]["teachers"]
+        assert teacher["served"] == as_teacher(server.url).served
+        assert verify_model(tmp_path / "unified.onnx", teachers=[server.url]).passed
+        server.model.version = "other"
+        assert not verify_model(tmp_path / "unified.onnx", teachers=[server.url]).passed
+
+
+def test_the_folder_for_other_servers(path: Path, tmp_path: Path) -> None:
+    root = write_repository(path, tmp_path)
+    found = sorted(file.relative_to(root).as_posix() for file in root.rglob("*") if file.is_file())
+    assert found == ["1/model.onnx", "config.pbtxt", "labels.txt", "model-settings.json"]
+    assert (root / "1" / "model.onnx").read_bytes() == path.read_bytes()
+    assert (root / "labels.txt").read_text() == "ant\nbee\ncow\n"
+    settings = json.loads((root / "model-settings.json").read_text())
+    assert settings["outputs"][0]["parameters"] == {"classes": ["ant", "bee", "cow"]}
+    config = (root / "config.pbtxt").read_text()
+    assert 'input [ { name: "X" data_type: TYPE_FP64 dims: [ 3 ] } ]' in config
+    assert 'key: "classes"' in config
+    assert str(tmp_path) not in config + json.dumps(settings)
+    with pytest.raises(InvalidInputError, match="does not exist"):
+        write_repository(path, tmp_path / "none")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_ends_the_command(path: Path) -> None:
+    code = "from consilience.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "serve", str(path), "--port", "0"], stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdout is not None
+        url = running.stdout.readline().split()[4].rstrip(".")
+        assert as_teacher(url).classes.tolist() == ["ant", "bee", "cow"]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(10) == 0
