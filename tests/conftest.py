@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import hypothesis  # noqa: F401  (before `gc.freeze`, which hides the generators that it looks for)
 import pytest
 
 # two processes with two threads each would wait for one another
@@ -23,8 +24,22 @@ def pytest_collection() -> Iterator[None]:
         gc.enable()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep tests of one group in one process, where there are several."""
+    if getattr(config.option, "dist", "no") == "load":
+        config.option.dist = "loadgroup"
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the science folder first, so no worker ends with them alone."""
+    """Put the longest tests first, so no process ends with them alone, and those of Ray into one process.
+
+    Two Ray clusters on two processors starve each other: workers miss the deadlines of tests of faults.
+    """
+    for item in items:
+        if "ray_cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     items.sort(key=lambda item: "science" not in item.path.parts)
 
 

@@ -26,6 +26,7 @@ _EXPORTS = {
     "LabelSpace": "labels",
     "LabelSpaceError": "exceptions",
     "MissingDependencyError": "exceptions",
+    "Repository": "repository.repository",
     "SoftLabelClassifier": "students.classifier",
     "Teacher": "teachers",
     "TeacherError": "exceptions",
@@ -59,6 +60,7 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "sinkhorn",
     "Unifier",
     "CrossTaskDistiller",
+    "Repository",
     "SoftLabelClassifier",
     "CollisionClassifier",
     "CollisionClustering",
@@ -104,6 +106,7 @@ if TYPE_CHECKING:
     from consilience.files.card import Card
     from consilience.labels import LabelSpace
     from consilience.rank.rank import rank_teachers
+    from consilience.repository.repository import Repository
     from consilience.students.classifier import SoftLabelClassifier
     from consilience.students.loaded import load
     from consilience.teachers import Teacher, as_teacher

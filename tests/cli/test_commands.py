@@ -391,7 +391,7 @@ def test_warnings_of_the_library_only(folder: Path, tmp_path: Path) -> None:
 
 COMMANDS = [
     *("demo", "inspect", "score", "compare", "unify", "evaluate", "rank", "distil", "cluster", "verify"),
-    *("predict", "cache"),
+    *("predict", "serve", "cache", "repo"),
 ]
 
 

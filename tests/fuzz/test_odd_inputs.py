@@ -35,6 +35,7 @@ from consilience import (
     ConsilienceWarning,
     CrossTaskDistiller,
     LabelSpace,
+    Repository,
     SoftLabelClassifier,
     Unifier,
     as_teacher,
@@ -69,6 +70,9 @@ UNIFIED = Unifier([MODEL, PAIR], "logistic", random_state=0).fit(X)
 FOLDER = Path(tempfile.mkdtemp())
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 SAVED = UNIFIED.save(FOLDER / "unified.onnx")
+MODELS = Repository(FOLDER / "models")
+MODELS.set_reference(X)
+MODELS.add(SAVED, name="unified")
 
 
 class Length:
@@ -210,6 +214,11 @@ def _fit(estimator: type, fit: dict[str, Any], **params: Any) -> Call:
     return run, {**params, **fit}
 
 
+def add_to_repository(**arguments: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        return len(Repository(folder).add(**arguments).classes)
+
+
 CALLS: dict[str, Call] = {
     "LabelSpace": (
         LabelSpace,
@@ -238,6 +247,32 @@ CALLS: dict[str, Call] = {
     "load after save": (
         lambda measured: load(UNIFIED.save(FOLDER / "m.onnx", measured=measured)).predict_proba(X),
         {"measured": None},
+    ),
+    "Repository": (lambda folder: len(Repository(folder)), {"folder": FOLDER / "models"}),
+    "Repository.add": (
+        add_to_repository,
+        {
+            "model": MODEL,
+            "classes": None,
+            "name": "model",
+            "task": "",
+            "source": "",
+            "metrics": {"accuracy": 0.5},
+            "preprocess": None,
+            "example": X,
+        },
+    ),
+    "Repository.list": (
+        lambda **a: len(MODELS.list(**a)),
+        {"classes": [0], "task": None, "licence": None, "like": X},
+    ),
+    "Repository.cover": (
+        lambda **a: len(MODELS.cover(**a)),
+        {"classes": [0, 2], "cost": "size", "connected": True},
+    ),
+    "Repository.search": (
+        lambda **a: MODELS.search(**a).n_run,
+        {"X": X, "y": Y, "top": 1, "method": "auto", "metric": "transport", "random_state": 0},
     ),
     "estimate_soft_labels": (
         estimate_soft_labels,

@@ -135,11 +135,20 @@ Classes = Annotated[
 ]
 Teachers = Annotated[
     list[Path],
-    typer.Option("--teacher", "-t", metavar="FILE", help="A teacher: .onnx, .npy, .npz, .parquet. Repeat."),
+    typer.Option(
+        "--teacher",
+        "-t",
+        metavar="FILE",
+        help="A teacher: .onnx, .npy, .npz, .parquet; or an address https://HOST/v2/models/NAME, or a .toml "
+        "file with one. Repeat.",
+    ),
 ]
 Cache = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Folder that stores the teachers' outputs, so no teacher runs twice."),
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder that stores the teachers' outputs, so no teacher runs twice; or a URL: s3://bucket/scores.",
+    ),
 ]
 CacheLimit = Annotated[
     str | None,
@@ -253,7 +262,7 @@ def check_memory(memory: str | None) -> None:
         parse_size("memory", memory)
 
 
-def check_cache(folder: Path | None, limit: str | None) -> None:
+def check_cache(folder: str | None, limit: str | None) -> None:
     """Raise if there can be no cache there, or the limit is none."""
     from consilience.teachers.scoring.store import as_store
 
@@ -313,7 +322,8 @@ def _sentence(error: Exception, spell: Spelling = as_keyword) -> str:
 
 def spelling(commands: Iterable[Any]) -> Spelling:
     """Return a function that writes an argument of the library as an option, if these commands have it."""
-    found = [option for command in commands for option in command.params]
+    every = [one for command in commands for one in getattr(command, "commands", {"": command}).values()]
+    found = [option for command in every for option in command.params]
     options = {word for option in found for word in option.opts}
     switches = [option for option in found if getattr(option, "is_flag", False)]
     flags = {word for option in switches for word in (*option.opts, *option.secondary_opts)}
@@ -335,7 +345,17 @@ def text(path: Path | None) -> str | None:
 
 
 def kind(file: Path) -> str:
-    return file.suffix.lower().removeprefix(".")
+    """Return the ending of a teacher's file; "server" for an address."""
+    from consilience.teachers._remote_options import is_address
+
+    return "server" if is_address(file) else file.suffix.lower().removeprefix(".")
+
+
+def shown(file: Path) -> str:
+    """Return how a teacher's file is shown: an address by the name of its model, since outputs are shared."""
+    from consilience.teachers._remote_options import address_name, is_address
+
+    return address_name(file) if is_address(file) else str(file)
 
 
 def read_data(
@@ -366,14 +386,15 @@ def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Te
     """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique."""
     from consilience.files import readers
     from consilience.teachers import as_teacher
+    from consilience.teachers._remote_options import address_name, is_address
 
-    stems = [file.stem for file in files]
+    stems = [address_name(file) if is_address(file) else file.stem for file in files]
     names = [
-        stem if stems.count(stem) == 1 else f"{file.parent.name}/{stem}"
+        stem if stems.count(stem) == 1 or is_address(file) else f"{file.parent.name}/{stem}"
         for file, stem in zip(files, stems, strict=True)
     ]
     repeated = [file for i, file in enumerate(files) if names[i] in names[:i]]
     if repeated:
-        raise InvalidInputError(f"{repeated[0]} is given twice, or has the name of another teacher.")
+        raise InvalidInputError(f"{shown(repeated[0])} is given twice, or has the name of another teacher.")
     classes = readers.parse_classes(given or (), names)
     return [as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]

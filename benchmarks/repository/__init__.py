@@ -1,0 +1,1 @@
+"""How well a repository is searched without running its models."""

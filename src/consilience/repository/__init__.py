@@ -1,0 +1,26 @@
+"""A repository of models: keep them with their cards, find those that help, and take a set that fits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consilience._lazy import lazy
+
+if TYPE_CHECKING:
+    from consilience.repository.entry import ModelEntry
+    from consilience.repository.listing import Listing, RepositoryCheck
+    from consilience.repository.repository import Repository
+    from consilience.repository.search import SearchResult
+
+__all__ = ["Listing", "ModelEntry", "Repository", "RepositoryCheck", "SearchResult"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Listing": "listing",
+        "ModelEntry": "entry",
+        "Repository": "repository",
+        "RepositoryCheck": "listing",
+        "SearchResult": "search",
+    },
+)

@@ -1,0 +1,441 @@
+"""A repository of models: a folder with a folder per model."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from consilience._progress import Progress, silent
+from consilience._tables import as_rows
+from consilience._validation import check_count
+from consilience._words import counted, shorten
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
+from consilience.files.record import date_now, jsonable
+from consilience.labels import class_list
+from consilience.rank.rank import rank_teachers
+from consilience.repository import reference as references
+from consilience.repository.check import check_repository
+from consilience.repository.cover import cover_classes
+from consilience.repository.description import Description, describe
+from consilience.repository.entry import ModelEntry, check_mapping, check_metrics, check_text
+from consilience.repository.index import Index, entries
+from consilience.repository.layout import LocalLayout, name_taken
+from consilience.repository.listing import Listing, RepositoryCheck
+from consilience.repository.names import check_name, folder_of
+from consilience.repository.saving import column_kinds_of, feature_names_of, finish_card, stage_model
+from consilience.repository.search import SearchResult
+from consilience.repository.shortlist import shortlist
+from consilience.repository.signature import misfit
+from consilience.sources import as_rows_or_source
+from consilience.students.labelled import read_labelled_rows
+from consilience.teachers import Teacher, as_teacher
+
+Cost = str | Callable[[ModelEntry], float]
+
+
+@dataclass(frozen=True)
+class Described:
+    """What `Repository.describe` did.
+
+    Attributes
+    ----------
+    done : tuple of str
+        Models that were run over the reference rows.
+    failed : mapping of str to str
+        Models that could not be, and why.
+    """
+
+    done: tuple[str, ...]
+    failed: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        lines = [f"{counted(len(self.done), 'model')} described"]
+        return "\n".join([*lines, *(f"{name}: {why}" for name, why in self.failed.items())])
+
+
+class Repository:
+    """Models in a folder, each with its card: list them, check them, search them.
+
+    Nothing in a repository is executed but the models that you ask for, and these by onnxruntime or numpy.
+
+    Parameters
+    ----------
+    folder : path
+        Made when the first model is added. An existing folder must be empty or a repository.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> Repository(tempfile.mkdtemp()).list()
+    0 models
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise InvalidInputError("{argument} must be a folder.", argument="folder", value=folder)
+        if "://" in os.fspath(folder):
+            raise InvalidInputError(
+                "A repository is a folder of this machine for now; copy the bucket to a folder first, for "
+                "instance with the tool of its provider."
+            )
+        self._layout = LocalLayout(folder)
+        self._index = Index(self._layout)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the models lie in."""
+        return self._layout.root
+
+    def add(
+        self,
+        model: Any,
+        classes: ArrayLike | None = None,
+        name: str | None = None,
+        *,
+        task: str = "",
+        licence: str = "",
+        source: str = "",
+        description: str = "",
+        metrics: Mapping[str, float] | None = None,
+        preprocess: Mapping[str, Any] | None = None,
+        example: Any = None,
+        reference: Any = None,
+    ) -> ModelEntry:
+        """Add a model. It is there as a whole or not at all, also if the process is killed.
+
+        Parameters
+        ----------
+        model : path, classifier, torch module or teacher
+            A file (``.onnx``; ``.npz`` of a model of texts), a folder that `as_teacher` takes, a classifier
+            of ours, or a fitted scikit-learn classifier or torch module, which is exported to ONNX.
+        classes : (k,) sequence, optional
+            The class of each column, where the model does not say.
+        name : str, optional
+            By default that of its card or its file. Capitals do not tell names apart.
+        task, licence, source, description : str
+            For the card. The source must be no path of this machine.
+        metrics : mapping, optional
+            How good it is: ``{"accuracy": 0.93}``.
+        preprocess : mapping, optional
+            How rows are prepared, as JSON values.
+        example : rows, optional
+            A few rows, to export a fitted model; by default the reference rows.
+        reference : rows, optional
+            Reference rows to keep: see `set_reference`.
+        """
+        texts = {"task": task, "licence": licence, "source": source, "description": description}
+        for key, value in texts.items():
+            check_text(key, value)
+        measured = check_metrics({} if metrics is None else jsonable(metrics))
+        prepared = check_mapping("preprocess", {} if preprocess is None else jsonable(preprocess))
+        name = check_name(_name_of(model) if name is None else name)
+        folder = folder_of(name)
+        if folder in self._layout.stamps():
+            raise name_taken(folder)
+        example = reference if example is None else example
+        with self._layout.staging() as stage:
+            teacher, card = stage_model(model, classes, folder, stage, example)
+            entry = ModelEntry(
+                name=name,
+                classes=tuple(class_list(teacher.classes)),
+                file=_file_in(stage, teacher, folder),
+                files={},
+                inputs=teacher.inputs,
+                feature_names=feature_names_of(teacher, card),
+                column_kinds=column_kinds_of(teacher),
+                metrics=measured,
+                preprocess=prepared,
+                added=date_now(),
+                **texts,
+            )
+            teacher.release()
+            entry = finish_card(stage, entry, card, teacher)
+            self._layout.publish(stage, folder)
+        if reference is not None:
+            self.set_reference(reference)
+        self._describe_new(entry)
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Remove a model and everything that is kept of it."""
+        self._layout.remove(self.show(name).folder)
+
+    def list(
+        self,
+        *,
+        classes: Sequence[Any] | None = None,
+        task: str | None = None,
+        licence: str | None = None,
+        like: Any = None,
+    ) -> Listing:
+        """List models, all or some of them. No model is opened.
+
+        Parameters
+        ----------
+        classes : sequence, optional
+            Models that know at least one of these.
+        task, licence : str, optional
+            Models of this task and this licence.
+        like : rows, optional
+            Models that take such rows.
+        """
+        known = self._index.read()
+        wanted = None if classes is None else set(class_list(classes))
+        found = [
+            one
+            for one in entries(known.values())
+            if (wanted is None or not wanted.isdisjoint(one.classes))
+            and (task is None or one.task == task)
+            and (licence is None or one.licence == licence)
+            and (like is None or not misfit(one, like))
+        ]
+        return Listing(tuple(found), {folder: one.problem for folder, one in known.items() if one.problem})
+
+    def show(self, name: str) -> ModelEntry:
+        """Return what is known of one model."""
+        known = self._index.read()
+        found = known.get(folder_of(name)) if isinstance(name, str) else None
+        if found is None:
+            names = [one.name for one in entries(known.values())]
+            listing = f"it has {shorten(names)}" if names else "it is empty"
+            raise InvalidInputError(f"The repository has no model {name!r}; {listing}.")
+        if found.entry is None:
+            raise InvalidInputError(f"The model {name!r} cannot be used: {found.problem}")
+        return found.entry
+
+    def path(self, name: str) -> Path:
+        """Return the file or folder of a model, as ``--teacher`` takes it."""
+        entry = self.show(name)
+        return self._layout.local_files(entry.folder, [*entry.files]) / entry.file
+
+    def verify(self, *, progress: Progress = silent) -> RepositoryCheck:
+        """Compare every file with the checksum on its card; say which are damaged, missing or extra.
+
+        The index is made anew, and what killed processes left is deleted.
+
+        Parameters
+        ----------
+        progress : callable
+            Called with ("checking", models done, models in all).
+        """
+        self._layout.sweep()
+        return check_repository(self._layout, self._index.rebuild(), progress)
+
+    def select(
+        self,
+        classes: Sequence[Any] | None = None,
+        *,
+        task: str | None = None,
+        licence: str | None = None,
+        like: Any = None,
+    ) -> dict[str, Teacher]:
+        """Return the teachers that know any of the classes, by name: `Unifier` takes them so.
+
+        Parameters are those of `list`.
+        """
+        found = self.list(classes=classes, task=task, licence=licence, like=like)
+        if not found:
+            raise InvalidInputError("The repository has no such model. See list() for those that it has.")
+        return {one.name: self[one.name] for one in found}
+
+    def cover(
+        self, classes: Sequence[Any], *, cost: Cost = "size", connected: bool = True, like: Any = None
+    ) -> dict[str, Teacher]:
+        """Return a small, cheap set of teachers that together know all the classes, by name.
+
+        Parameters
+        ----------
+        classes : sequence
+            The classes that are wanted.
+        cost : {"size"}, name of a metric, or callable
+            What a model costs: its bytes, a metric on its card (such as milliseconds), or a function of its
+            `ModelEntry`. Models without that metric are left out.
+        connected : bool
+            Whether the teachers must be connected by shared classes, so that a unified model is determined.
+        like : rows, optional
+            Only models that take such rows.
+        """
+        return {
+            name: self[name] for name in self.cover_names(classes, cost=cost, connected=connected, like=like)
+        }
+
+    def cover_names(
+        self, classes: Sequence[Any], *, cost: Cost = "size", connected: bool = True, like: Any = None
+    ) -> Sequence[str]:
+        """Return the names of the models that `cover` opens."""
+        wanted = class_list(classes)
+        costs = {one.name: _cost(one, cost) for one in self.list(like=like)}
+        models = {one.name: one for one in self.list(like=like) if costs[one.name] is not None}
+        known = {name: frozenset(one.classes) for name, one in models.items()}
+        return cover_classes(known, wanted, {name: costs[name] or 0.0 for name in known}, connected=connected)
+
+    def set_reference(self, X: Any) -> None:
+        """Keep unlabelled rows that every fitting model is asked about once; see `search`.
+
+        A repository has one set of each kind of rows: texts, tables of some columns, numbers of some shape. A
+        new set takes the place of an earlier one. Call `describe` afterwards.
+
+        Parameters
+        ----------
+        X : array, list of texts or data frame
+            A few hundred to a few thousand rows, like those of the tasks to come.
+        """
+        references.write_reference(self._layout, X)
+
+    def describe(self, *, progress: Progress = silent) -> Described:
+        """Run the models that have no description yet over the reference rows that fit them.
+
+        Parameters
+        ----------
+        progress : callable
+            Called with ("describing", models done, models in all).
+        """
+        done, failed = [], {}
+        for reference in references.read_references(self._layout):
+            X = references.load_reference(self._layout, reference)
+            waiting = [
+                one
+                for one in self.list(like=X)
+                if references.read_description(self._layout, one, reference) is None
+            ]
+            for place, entry in enumerate(waiting):
+                try:
+                    self._describe(entry, reference, X)
+                    done.append(entry.name)
+                except (ConsilienceError, OSError) as error:
+                    failed[entry.name] = " ".join(str(error).split())
+                progress("describing", place + 1, len(waiting))
+        return Described(tuple(dict.fromkeys(done)), failed)
+
+    def _describe(self, entry: ModelEntry, reference: references.Reference, X: Any) -> None:
+        teacher = self[entry.name]
+        made = describe(teacher, X)
+        teacher.release()
+        references.write_description(self._layout, entry, reference, made)
+
+    def _describe_new(self, entry: ModelEntry) -> None:
+        """Describe a model that was added; that it fails does not undo the add."""
+        for reference in references.read_references(self._layout):
+            try:
+                X = references.load_reference(self._layout, reference)
+                if not misfit(entry, X):
+                    self._describe(entry, reference, X)
+            except (ConsilienceError, OSError) as error:
+                warnings.warn(
+                    f"{entry.name!r} is added, but has no description, so search does not find it: {error} "
+                    "Mend this, and call describe().",
+                    ConsilienceWarning,
+                    stacklevel=3,
+                )
+
+    def search(
+        self,
+        X: Any,
+        y: Any,
+        top: int = 5,
+        *,
+        method: str = "auto",
+        metric: Any = "transport",
+        cache: Any = None,
+        memory: float | str | None = None,
+        progress: Progress = silent,
+        random_state: int = 0,
+    ) -> SearchResult:
+        """Find the models that help most with a task, and run only a few of them.
+
+        All models that take such rows are compared by their descriptions, which needs no run. The best `top`
+        are then run on X and ranked by `rank_teachers`.
+
+        Parameters
+        ----------
+        X : rows
+            n rows of your task.
+        y : (n,) sequence
+            Their classes, which need not be those of any model; None where there is none.
+        top : int
+            How many models are run.
+        method : str
+            How descriptions are compared; see `consilience.repository.shortlist`.
+        metric, cache, memory, progress, random_state
+            As for `rank_teachers`.
+        """
+        top = check_count("top", top)
+        random_state = check_count("random_state", random_state, at_least=0)
+        rows, labels, _ = read_labelled_rows(as_rows_or_source(X), y, memory, seed=random_state)
+        values = [None if code < 0 else labels.classes[code] for code in labels.codes]
+        listing = self.list()
+        misfits = {one.name: why for one in listing if (why := misfit(one, rows))}
+        fitting = [one for one in listing if one.name not in misfits]
+        if not fitting:
+            raise InvalidInputError(f"None of {counted(len(listing), 'model')} takes such rows. See list().")
+        found, kept = self._descriptions(fitting, rows)
+        if not found:
+            raise InvalidInputError(
+                "No model that takes such rows has a description yet. Give reference rows like X with "
+                "set_reference, and call describe()."
+            )
+        matches = shortlist(found, kept, rows, values, method=method, random_state=random_state)
+        chosen = {match.name: self[match.name] for match in matches[:top]}
+        ranking = rank_teachers(
+            chosen, rows, values, metric, cache=cache, progress=progress, random_state=random_state
+        )
+        left = tuple(one.name for one in fitting if one.name not in found)
+        scores = {match.name: float(match.score) for match in matches}
+        return SearchResult(ranking, scores, len(listing), misfits, left)
+
+    def _descriptions(self, fitting: Sequence[ModelEntry], X: Any) -> tuple[dict[str, Description], Any]:
+        """Return descriptions over the reference rows that are like X, by name, and these rows."""
+        kind = references.kind_of_rows(as_rows(X))
+        same = [one for one in references.read_references(self._layout) if one.kind == kind]
+        if not same:
+            return {}, None
+        made = {one.name: references.read_description(self._layout, one, same[0]) for one in fitting}
+        rows = references.load_reference(self._layout, same[0])
+        return {name: one for name, one in made.items() if one is not None}, rows
+
+    def __getitem__(self, name: str) -> Teacher:
+        return as_teacher(self.path(name), name=self.show(name).name)
+
+    def __len__(self) -> int:
+        return len(self.list())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.list().names)
+
+    def __contains__(self, name: object) -> bool:
+        known = self._index.read()
+        return isinstance(name, str) and folder_of(name) in known and bool(known[folder_of(name)].entry)
+
+    def __repr__(self) -> str:
+        return f"Repository({self._layout.shown!r}: {counted(len(self), 'model')})"
+
+
+def _file_in(stage: Path, teacher: Teacher, folder: str) -> str:
+    """Return where the file of a staged model is, inside its folder."""
+    return folder if teacher.file is None else teacher.file.relative_to(stage.absolute()).as_posix()
+
+
+def _name_of(model: Any) -> str:
+    """Return the name that a model has by itself."""
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        return path.name if path.is_dir() else path.stem
+    inner = getattr(model, "teacher_", model)
+    own = getattr(inner, "name", None)
+    return own if isinstance(own, str) else type(model).__name__
+
+
+def _cost(entry: ModelEntry, cost: Cost) -> float | None:
+    """Return what a model costs, at least 0; None where it does not say."""
+    if cost == "size":
+        return float(entry.n_bytes)
+    value = entry.metrics.get(cost) if isinstance(cost, str) else float(cost(entry))
+    if value is not None and not 0 <= value < float("inf"):
+        raise InvalidInputError(f"The cost of {entry.name!r} is {value}; a cost is at least 0.")
+    return value

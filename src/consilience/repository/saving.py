@@ -1,0 +1,267 @@
+"""Put a model into a staging folder: copy its files, or export a fitted one to ONNX."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from consilience._optional import is_instance_of
+from consilience._tables import column_names, is_numeric, is_table, kind_of
+from consilience._validation import take_rows
+from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience.files.atomic import replacing
+from consilience.files.card import Card, CardOutput, card_path, find_card, write_card
+from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.repository.entry import KEY, ModelEntry, ModelFile
+from consilience.repository.names import is_inside
+from consilience.teachers import Teacher, as_teacher
+from consilience.teachers._onnx import OnnxTeacher, load_safely
+
+ENDINGS = (".onnx", ".npz", ".skops")
+"""Files that hold a model by themselves."""
+NOT_COPIED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".joblib", ".py", ".pyc")
+"""Files of a checkpoint that nothing here reads: they could hold code."""
+_CHUNK = 2**20
+
+
+def stage_model(
+    model: Any, classes: ArrayLike | None, folder: str, stage: Path, example: Any
+) -> tuple[Teacher, Card | None]:
+    """Write a model's files into a staging folder, named after its folder.
+
+    Parameters
+    ----------
+    model : path, fitted classifier, torch module, or teacher with a file
+    classes : (k,) sequence, optional
+    folder : str
+        The model's folder, which gives its file the name.
+    stage : Path
+    example : rows or None
+        Rows for the export of a fitted model: their shape and type are the model's input.
+
+    Returns
+    -------
+    teacher : Teacher
+        Of the staged file.
+    card : Card or None
+        The card that the model had, or got from its own `save`.
+    """
+    source = _source_of(model)
+    if source is not None:
+        file, card = _copied(source, folder, stage)
+    elif callable(getattr(model, "save", None)) and hasattr(model, "classes_"):
+        # a classifier of ours writes itself; which ending, it says in its error
+        file = stage / (folder + (".npz" if _is_text_model(model) else ".onnx"))
+        model.save(file)
+        card = find_card(file)
+        card_path(file).unlink(missing_ok=True)
+    else:
+        file, card = stage / f"{folder}.onnx", None
+        _export(model, classes, file, example)
+    given = classes if classes is not None else None if card is None else card.classes
+    output: Any = "auto" if card is None or card.output is None else card.output
+    teacher = as_teacher(file, given, folder, output=output)
+    if not teacher.batched:
+        raise InvalidInputError(
+            "A file of outputs belongs to the rows of one X, so it is no model that a repository could hold. "
+            "Add the model that gave them."
+        )
+    return teacher, card
+
+
+def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> ModelEntry:
+    """Write the card, the last of a model's files, and return the model with its files."""
+    files = {path: ModelFile(sha256_of(stage / path), size) for path, size in _sizes(stage).items()}
+    entry = replace(entry, files=files)
+    base = card or Card(entry.name, entry.classes)
+    details = {**base.details, KEY: entry.repository_part()}
+    one, output = files.get(entry.file), cast(CardOutput | None, teacher.output)
+    write_card(
+        stage / f"{entry.folder}.card.json",
+        replace(
+            base,
+            name=entry.name,
+            classes=entry.classes,
+            output=base.output or output,
+            sha256=None if one is None else one.sha256,
+            description=entry.description or base.description,
+            details=details,
+            centres=base.centres if base.classes == entry.classes else None,
+            feature_names=entry.feature_names,
+        ),
+    )
+    return entry
+
+
+def sha256_of(path: Path) -> str:
+    """Return the checksum of a file, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_CHUNK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:
+    """Return the names of the columns that a model takes, where its file or its card has them."""
+    own = teacher.columns.names if isinstance(teacher, OnnxTeacher) else None
+    if own is not None:
+        return tuple(own)
+    return None if card is None else card.feature_names
+
+
+def column_kinds_of(teacher: Teacher) -> dict[str, str]:
+    """Return what the columns of a table hold, where the model has an input for each."""
+    if isinstance(teacher, OnnxTeacher) and teacher.columns.kinds is not None:
+        return {str(name): kind for name, kind in teacher.column_kinds.items()}
+    return {}
+
+
+def _source_of(model: Any) -> Path | None:
+    """Return the file or folder of a model, or None where it is an object in memory."""
+    if isinstance(model, str | os.PathLike):
+        if "://" in os.fspath(model):
+            raise InvalidInputError(
+                f"{os.fspath(model)!r} is an address, and a repository holds files. Fetch the model first."
+            )
+        return Path(model)
+    file = getattr(getattr(model, "teacher_", model), "file", None)
+    return file if isinstance(file, Path) else None
+
+
+def _is_text_model(model: Any) -> bool:
+    student = getattr(model, "student_", None)
+    inner = getattr(student, "estimator_", model)
+    return is_instance_of(inner, "consilience.text.ngrams", "NgramClassifier")
+
+
+def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
+    """Copy a model's files; return where its file is now, and the card that it has."""
+    if source.is_dir():
+        target = stage / folder
+        for path in _tree(source):
+            place = target / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _copy(source / path, place)
+        return target, None
+    ending = source.suffix.lower()
+    if not source.exists():
+        raise InvalidInputError(f"The model {os.fspath(source)!r} does not exist.")
+    if ending not in ENDINGS:
+        raise InvalidInputError(
+            f"A model's file ends in {', '.join(ENDINGS)}; {source.name!r} has another ending. Pickled "
+            "models are not taken: give the fitted model itself, or export it to ONNX."
+        )
+    card = find_card(source)
+    target = stage / f"{folder}{ending}"
+    _copy(source, target)
+    if ending == ".onnx":
+        for extra in load_safely(source.resolve(), source.stem)[1]:
+            if (
+                not is_inside(extra.name)
+                or (stage / extra.name).exists()
+                or extra.name.startswith(folder + ".card")
+            ):
+                raise InvalidInputError(
+                    f"{source.name} keeps weights in {extra.name!r}, a name that the repository needs. Give "
+                    "the model another name."
+                )
+            _copy(extra, stage / extra.name)
+    return target, card
+
+
+def _tree(source: Path) -> list[str]:
+    """Return the files of a checkpoint that are copied, by their paths; raise where one is a link."""
+    found = []
+    for above, names, files in os.walk(source):
+        names[:] = [name for name in names if not name.startswith((".", "__pycache__"))]
+        for name in [*names, *files]:
+            place = Path(above, name)
+            mode = place.lstat().st_mode
+            if stat.S_ISLNK(mode):
+                raise UnsafeFileError(f"{name!r} in {source.name!r} is a link. Put the file itself there.")
+            if stat.S_ISREG(mode) and not name.startswith(".") and not name.lower().endswith(NOT_COPIED):
+                found.append(place.relative_to(source).as_posix())
+    bad = [path for path in found if not is_inside(path)]
+    if bad or not found:
+        what = f"has the file {bad[0]!r}, which other systems cannot hold" if bad else "holds no model"
+        raise InvalidInputError(f"The folder {source.name!r} {what}.")
+    return sorted(found)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as read, replacing(target) as file:
+        shutil.copyfileobj(read, file, _CHUNK)
+
+
+def _sizes(stage: Path) -> dict[str, int]:
+    return {
+        path.relative_to(stage).as_posix(): path.stat().st_size
+        for path in sorted(stage.rglob("*"))
+        if path.is_file()
+    }
+
+
+def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> None:
+    """Export a fitted scikit-learn classifier or a torch module, as `Unifier.save` does with its student."""
+    kind = type(model).__name__
+    module = is_instance_of(model, "torch.nn", "Module")
+    if not module and not hasattr(model, "predict_proba"):
+        raise TeacherError(
+            kind,
+            f"is a {kind}, which a repository cannot hold. Give a file ({', '.join(ENDINGS)}), a folder, a "
+            "fitted classifier with predict_proba, or a torch module.",
+        )
+    if example is None:
+        raise InvalidInputError(
+            f"To export a {kind}, some rows are needed: give {{remedy}} a few rows as the model takes them.",
+            remedy="example",
+        )
+    example = take_rows(example, slice(0, 256))
+    names = classes if classes is not None else getattr(model, "classes_", None)
+    if names is None:
+        raise InvalidInputError(f"A {kind} does not name its classes. Give {{remedy}}.", remedy="classes")
+    graph = _module_graph(model, example) if module else sklearn_to_onnx(model, example)
+    if not module and not is_table(example):
+        graph = with_input_type(graph, example)
+    write_model(
+        finish(
+            graph,
+            classes=names,
+            columns=np.arange(len(np.asarray(names))),
+            temperature=1.0,
+            scores="logits" if module else "probabilities",
+            metadata=_columns_metadata(example),
+        ),
+        file,
+    )
+
+
+def _module_graph(module: Any, example: Any) -> Any:
+    import torch
+
+    from consilience.nn._onnx import module_to_onnx
+
+    rows = torch.as_tensor(np.asarray(example))
+    return module_to_onnx(module, rows.float() if rows.dtype == torch.float64 else rows)
+
+
+def _columns_metadata(example: Any) -> Mapping[str, str]:
+    """Return what the file says of the columns: their names, and their kinds where each is an input."""
+    about = {"producer": "consilience"}
+    names = column_names(example) if is_table(example) else None
+    if names is not None:
+        about["feature_names"] = json.dumps([str(name) for name in names])
+    if is_table(example) and not is_numeric(example):
+        about["feature_kinds"] = json.dumps([kind_of(example.iloc[:, i]) for i in range(example.shape[1])])
+    return about

@@ -1,0 +1,130 @@
+"""``consilience repo``: every command calls what it names, and shows what came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("skl2onnx")
+pytest.importorskip("onnxruntime")
+
+from sklearn.linear_model import LogisticRegression
+from typer.testing import CliRunner
+
+from consilience.cli.commands import app
+from consilience.files.export import finish, sklearn_to_onnx, write_model
+
+
+def run(*words: Any) -> Any:
+    return CliRunner().invoke(app, ["repo", *map(str, words)])
+
+
+def shown(*words: Any) -> Any:
+    result = run(*words, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+@pytest.fixture
+def folder(irises: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository of two models of irises, and rows, in the present folder."""
+    X, y = np.load(irises / "X.npy"), np.load(irises / "y.npy")
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", X)
+    np.save("y.npy", y)
+    for stem, missing in (("early", "virginica"), ("late", "setosa")):
+        model = LogisticRegression(max_iter=200).fit(X[y != missing], y[y != missing])
+        graph = sklearn_to_onnx(model, X)
+        about: dict[str, Any] = {"classes": model.classes_, "columns": [0, 1], "temperature": 1.0}
+        write_model(finish(graph, **about, scores="probabilities", metadata={}), f"{stem}.onnx")
+        shown("add", "models", f"{stem}.onnx", "--task", "irises", "--metric", "accuracy=0.9")
+    return tmp_path
+
+
+def test_models_are_listed_and_shown(folder: Path) -> None:
+    view = shown("list", "models")
+    assert [one["name"] for one in view["models"]] == ["early", "late"]
+    assert [one["name"] for one in shown("list", "models", "--class", "setosa")["models"]] == ["early"]
+    assert shown("list", "models", "--licence", "MIT")["models"] == []
+    one = shown("show", "models", "early")
+    assert one["classes"] == ["setosa", "versicolor"]
+    assert one["repository"]["metrics"] == {"accuracy": 0.9}
+    assert Path(one["path"]).is_file()
+    text = run("list", "models").stdout
+    assert "2 models" in text
+    assert "float32 (n, 4)" in text
+    assert "task: irises" in run("show", "models", "early").stdout
+    assert CliRunner().invoke(app, ["inspect", one["path"]]).exit_code == 0  # --teacher takes that path
+
+
+def test_search_runs_a_few(folder: Path) -> None:
+    assert shown("describe", "models", "--reference", "X.npy", "--quiet")["described"] == ["early", "late"]
+    view = shown("search", "models", "--data", "X.npy", "--labels", "y.npy", "--top", 1, "--quiet")
+    assert (view["n_run"], view["n_models"], len(view["teachers"])) == (1, 2, 1)
+    assert len(view["shortlist"]) == 2
+    result = run("search", "models", "--data", "X.npy", "--labels", "y.npy", "--top", 1)
+    assert "1 of 2 models run" in result.stdout
+
+
+def test_cover_names_files(folder: Path) -> None:
+    view = shown("cover", "models", "setosa", "virginica")
+    assert list(view["models"]) == ["early", "late"]
+    result = run("cover", "models", "setosa", "owl")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "No model knows owl" in result.stderr
+
+
+def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
+    assert run("verify", "models").exit_code == 0
+    (folder / "models" / "late" / "late.onnx").write_bytes(b"x")
+    result = run("verify", "models")
+    assert result.exit_code == 1
+    assert "late.onnx is not the file that was added" in result.stdout
+    assert shown("remove", "models", "late") == {"removed": "late", "warnings": []}
+    assert run("verify", "models").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["list", "nowhere"], "nowhere is not a folder. Make a repository with consilience repo add."),
+        (["show", "models", "owl"], "no model 'owl'"),
+        (["add", "models", "early.onnx"], "or give --name another"),
+        (
+            ["add", "models", "early.onnx", "--name", "x", "--metric", "good"],
+            "--metric good must be NAME=NUMBER",
+        ),
+        (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must begin"),
+        (["search", "models", "--data", "X.npy", "--labels", "y.npy"], "has a description yet"),
+        (["cover", "models", "setosa", "--cost", "euros"], "No model knows setosa"),
+    ],
+)
+def test_bad_input_is_one_sentence(words: list[str], sentence: str, folder: Path) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+NAMES = ["add", "remove", "list", "show", "search", "verify", "describe", "cover"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_has_an_example(name: str) -> None:
+    assert f"Example:\n      consilience repo {name}" in run(name, "-h").stdout
+
+
+def test_a_recipe_and_a_log_of_json_work(folder: Path) -> None:
+    assert run("list", "models", "--class", "setosa", "--write-config", "r.toml").exit_code == 0
+    assert "[list]" in Path("r.toml").read_text()
+    assert [one["name"] for one in shown("list", "--config", "r.toml")["models"]] == ["early"]
+    result = run("show", "models", "owl", "--log", "json")
+    found = [json.loads(line) for line in result.stderr.splitlines()]
+    assert [one["message"] for one in found if one["level"] == "error"] == [
+        "The repository has no model 'owl'; it has early, late."
+    ]

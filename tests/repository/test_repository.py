@@ -1,0 +1,331 @@
+"""A repository as its users see it: add, list, open, check, select, cover."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience import Card, Repository, Unifier, as_teacher
+from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError
+from consilience.files.card import card_path, file_sha256, read_card, write_card
+from consilience.repository.layout import OWN
+
+
+def test_a_model_comes_back_as_a_teacher(repository: Repository, fitted: Any, digits: Any) -> None:
+    X = digits[0][:50]
+    teacher = repository["LOW"]
+    assert (teacher.name, teacher.classes.tolist()) == ("low", [0, 1, 2, 3])
+    expected = fitted["low"].predict_proba(X)
+    assert np.allclose(np.exp(teacher.predict_logits(X)), expected, atol=1e-5)
+
+
+def test_a_repository_is_a_collection(repository: Repository) -> None:
+    assert list(repository) == ["high", "low", "middle"]
+    assert len(repository) == 3
+    assert "Low" in repository
+    assert "owl" not in repository
+    assert 7 not in repository
+    assert repr(repository).endswith("models': 3 models)")
+    listing = repository.list(licence="MIT", classes=[3])
+    assert listing.names == ["low", "middle"]
+    assert listing.to_frame()["accuracy"].tolist() == [0.9, 0.9]
+    assert repository.list(task="birds").names == []
+    assert repository.list(like=np.zeros((2, 5))).names == []
+    text = repr(repository.list())
+    assert "float32 (n, 64)" in text
+    assert "accuracy 0.9" in text
+    entry = repository.show("low")
+    assert (entry.task, entry.licence, entry.kind) == ("digits", "MIT", "onnx")
+    assert entry.n_bytes == repository.path("low").stat().st_size
+
+
+def test_what_is_not_there_is_a_sentence(repository: Repository, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"no model 'owl'; it has high, low, middle"):
+        repository.show("owl")
+    with pytest.raises(InvalidInputError, match=r"no model '\.\./low'"):
+        repository.path("../low")
+    empty = Repository(tmp_path / "new")
+    with pytest.raises(InvalidInputError, match="it is empty"):
+        empty.remove("owl")
+    assert not (tmp_path / "new").exists()  # nothing is made before an add
+    with pytest.raises(InvalidInputError, match="holds other files and is no repository"):
+        Repository(tmp_path)
+    with pytest.raises(InvalidInputError, match="is a file"):
+        Repository(repository.path("low"))
+    with pytest.raises(InvalidInputError, match="folder of this machine"):
+        Repository("s3://bucket/models")
+
+
+def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path) -> None:
+    names = ("zero", "one", "two", "three")
+    card = Card("digits", names, "probabilities", file_sha256(onnx_file), "Four digits.", {"note": 1})
+    write_card(card_path(onnx_file), card)
+    repository = Repository(tmp_path / "new")
+    entry = repository.add(onnx_file, source="a shelf", preprocess={"scale": 1 / 16})
+    assert (entry.name, entry.classes) == ("file", names)
+    kept = read_card(repository.folder / "file" / "file.card.json")
+    assert (kept.details["note"], kept.description, kept.output) == (1, "Four digits.", "probabilities")
+    assert repository["file"].classes.tolist() == list(names)
+    assert str(tmp_path) not in (repository.folder / "file" / "file.card.json").read_text()
+    renamed = repository.add(onnx_file, [7, 8, 9, 10], "other")
+    assert renamed.classes == (7, 8, 9, 10)
+    assert repository["other"].classes.tolist() == [7, 8, 9, 10]
+
+
+def test_a_name_is_taken_once(repository: Repository, onnx_file: Path) -> None:
+    before = sorted(path.as_posix() for path in repository.folder.rglob("*.onnx"))
+    with pytest.raises(InvalidInputError, match=r"has a model 'low' already.*name="):
+        repository.add(onnx_file, name="LOW")
+    assert sorted(path.as_posix() for path in repository.folder.rglob("*.onnx")) == before
+    repository.remove("low")
+    assert "low" not in repository
+    assert not (repository.folder / "low").exists()
+    assert repository.add(onnx_file, name="LOW").name == "LOW"
+
+
+def _add(folder: str, file: str, barrier: Any, answers: Any) -> None:
+    barrier.wait(60)
+    try:
+        Repository(folder).add(file, name="same")
+        answers.put("added")
+    except InvalidInputError as error:
+        answers.put(str(error))
+
+
+def test_of_two_adds_at_once_one_wins(onnx_file: Path, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(3), context.Queue()
+    given = (str(tmp_path / "new"), str(onnx_file), barrier, answers)
+    workers = [context.Process(target=_add, args=given) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    found = sorted(answers.get(timeout=60) for _ in workers)
+    for worker in workers:
+        worker.join(60)
+    assert found[2] == "added", found
+    assert ["has a model 'same' already" in text for text in found[:2]] == [True, True], found
+    repository = Repository(tmp_path / "new")
+    assert repository.verify().passed
+    assert list((repository.folder / OWN / "staging").iterdir()) == []
+
+
+def test_a_killed_add_leaves_nothing_to_see_and_is_swept(onnx_file: Path, tmp_path: Path) -> None:
+    code = (
+        "import os, sys; from consilience.repository import repository as r\n"
+        "r.finish_card = lambda *a: os.kill(os.getpid(), 9)\n"
+        "r.Repository(sys.argv[1]).add(sys.argv[2], name='killed')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "new", onnx_file], timeout=60, check=False)
+    assert done.returncode == -9
+    repository = Repository(tmp_path / "new")
+    (left,) = (repository.folder / OWN / "staging").iterdir()
+    assert len(repository) == 0
+    repository.add(onnx_file, name="next")
+    assert left.exists()  # it might still be at work
+    old = time.time() - 7200
+    for path in [*left.rglob("*"), left]:
+        os.utime(path, (old, old))
+    repository.add(onnx_file, name="killed")
+    assert not left.exists()
+    assert list(repository) == ["killed", "next"]
+
+
+def test_verify_says_what_is_wrong(repository: Repository) -> None:
+    calls: list[Any] = []
+    assert repository.verify(progress=lambda *report: calls.append(report)).passed
+    assert calls[-1] == ("checking", 3, 3)
+    folder = repository.folder
+    data = bytearray((folder / "low" / "low.onnx").read_bytes())
+    data[-1] ^= 1
+    (folder / "low" / "low.onnx").write_bytes(data)
+    (folder / "middle" / "middle.onnx").unlink()
+    (folder / "middle" / "more.txt").write_text("x")
+    (folder / "high" / "high.card.json").write_text("{")
+    (folder / "stray.txt").write_text("x")
+    found = repository.verify()
+    assert not found.passed
+    assert {(one.model, one.file, one.problem) for one in found.findings} == {
+        ("low", "low.onnx", "damaged"),
+        ("middle", "middle.onnx", "missing"),
+        ("middle", "more.txt", "extra"),
+        ("high", "high.card.json", "unreadable"),
+        ("", "stray.txt", "extra"),
+    }
+    assert len(found.to_frame()) == 5
+    assert "low: low.onnx is not the file that was added." in repr(found)
+    with pytest.raises(InvalidInputError, match="card belongs to another file"):
+        _ = repository["low"]
+    with pytest.raises(InvalidInputError, match=r"lacks its file 'middle\.onnx'"):
+        repository.path("middle")
+
+
+def test_links_are_refused(repository: Repository, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.onnx"
+    shutil.move(repository.folder / "low" / "low.onnx", secret)
+    (repository.folder / "low" / "low.onnx").symlink_to(secret)
+    with pytest.raises(UnsafeFileError, match="is a link"):
+        repository.path("low")
+    shutil.move(repository.folder / "middle", tmp_path / "outside")
+    (repository.folder / "middle").symlink_to(tmp_path / "outside")
+    assert list(repository) == ["high", "low"]
+    repository.verify()
+    assert (tmp_path / "outside" / "middle.onnx").exists()
+    card = repository.folder / "high" / "high.card.json"
+    shutil.move(card, tmp_path / "high.json")
+    card.symlink_to(tmp_path / "high.json")
+    assert "link" in repository.list().problems["high"]
+
+
+def test_hostile_cards_do_not_hide_the_others(repository: Repository) -> None:
+    deep = "[" * 200_000 + "]" * 200_000
+    texts = {
+        "huge": '{"consilience_card": 1, "x": "' + "a" * (17 * 2**20) + '"}',
+        "deep": '{"consilience_card": 1, "details": ' + deep + "}",
+        "wrong": '{"consilience_card": 1, "name": "wrong", "classes": {"a": 1}}',
+        "liar": (repository.folder / "low" / "low.card.json").read_text(),
+        "plain": '{"consilience_card": 1, "name": "plain", "classes": ["a"]}',
+        "empty": "",
+    }
+    for name, text in texts.items():
+        (repository.folder / name).mkdir()
+        (repository.folder / name / f"{name}.card.json").write_text(text)
+    for _ in range(2):  # from the cards, and then from the index
+        listing = Repository(repository.folder).list()
+        assert listing.names == ["high", "low", "middle"]
+        assert sorted(listing.problems) == sorted(texts)
+        assert all(0 < len(why) <= 500 for why in listing.problems.values())
+    assert "lies in the folder 'liar'" in listing.problems["liar"]
+    assert "not written by add" in listing.problems["plain"]
+    assert "liar cannot be used" in repr(listing)
+    with pytest.raises(InvalidInputError, match="'deep' cannot be used"):
+        repository.show("deep")
+
+
+def test_a_card_cannot_lead_outside(repository: Repository, tmp_path: Path) -> None:
+    path = repository.folder / "low" / "low.card.json"
+    card = json.loads(path.read_text())
+    part = card["details"]["repository"]
+    part["files"] = {"../high/high.onnx": next(iter(part["files"].values()))}
+    part["file"] = "../high/high.onnx"
+    path.write_text(json.dumps(card))
+    with pytest.raises(InvalidInputError, match="not inside its folder"):
+        repository.path("low")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        ("no.onnx", {}, "does not exist"),
+        ("text.pkl", {}, "Pickled models are not taken"),
+        ("https://host/v2/models/x", {"name": "x"}, "is an address"),
+        ("outputs.npz", {}, "belongs to the rows of one X"),
+        (len, {}, "cannot hold"),
+        ("text.pkl", {"name": "../x"}, "must begin with a letter"),
+        ("text.pkl", {"task": 7}, "task=7 must be a text"),
+        ("text.pkl", {"metrics": {"a": "b"}}, "metrics="),
+        ("text.pkl", {"source": "/root/x"}, "no path of this machine"),
+        ("text.pkl", {"preprocess": [1]}, "preprocess="),
+    ],
+)
+def test_what_cannot_be_added_leaves_nothing(
+    model: Any, options: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("text.pkl").write_bytes(b"x")
+    np.savez("outputs.npz", proba=np.full((3, 2), 0.5), classes=["a", "b"])
+    repository = Repository("new")
+    with pytest.raises(InvalidInputError, match=words):
+        repository.add(model, **options)
+    assert len(repository) == 0
+    assert list(Path("new").glob(f"{OWN}/staging/*")) == []
+
+
+def test_a_fitted_model_needs_rows_to_be_exported(fitted: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="needed: give example="):
+        Repository(tmp_path / "new").add(fitted["low"])
+    with pytest.raises(TeacherError, match="which a repository cannot hold"):
+        Repository(tmp_path / "new").add(object())
+
+
+def test_select_and_cover_give_teachers_for_a_unifier(repository: Repository, digits: Any) -> None:
+    X, y = digits
+    assert list(repository.select([0, 9])) == ["high", "low"]
+    with pytest.raises(InvalidInputError, match="no such model"):
+        repository.select(["owl"])
+    covered = repository.cover([0, 9])
+    assert sorted(covered) == ["high", "low", "middle"]
+    assert list(repository.cover([0, 9], connected=False)) == ["high", "low"]
+    assert repository.cover_names([3], cost="ms") == ["low"]
+    assert repository.cover_names([3], cost=lambda one: -len(one.name) + 10) == ["middle"]
+    with pytest.raises(LabelSpaceError, match="No model knows 3"):
+        repository.cover([3], cost="euros")  # no card has it
+    with pytest.raises(InvalidInputError, match="a cost is at least 0"):
+        repository.cover([3], cost=lambda one: -1.0)
+    assert Unifier(covered, "logistic").fit(X[:600]).score(X[600:], y[600:]) > 0.7
+
+
+def test_external_weights_come_along(original: Path, tmp_path: Path, digits: Any) -> None:
+    import onnx
+
+    model = onnx.load(original / "low" / "low.onnx")
+    onnx.save(
+        model, tmp_path / "big.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    repository = Repository(tmp_path / "new")
+    entry = repository.add(tmp_path / "big.onnx")
+    X = digits[0][:5]
+    expected = as_teacher(tmp_path / "big.onnx").predict_logits(X)
+    (tmp_path / "weights.bin").unlink()
+    assert set(entry.files) == {"big.onnx", "weights.bin"}
+    assert np.array_equal(repository["big"].predict_logits(X), expected)
+    (repository.folder / "big" / "weights.bin").write_bytes(b"")
+    assert [one.file for one in repository.verify().findings] == ["weights.bin"]
+
+
+def test_models_of_texts_tables_and_ours_are_kept(digits: Any, tmp_path: Path) -> None:
+    import pandas
+    from sklearn.linear_model import LogisticRegression
+
+    from consilience import SoftLabelClassifier
+    from consilience.text import NgramClassifier
+
+    X, y = digits
+    repository = Repository(tmp_path / "new")
+    words = ["a cat sat", "the dog ran"] * 10
+    texts = NgramClassifier(n_buckets=64, dim=4, max_iter=1).fit(words, ["cat", "dog"] * 10)
+    assert repository.add(texts, name="texts").kind == "npz"
+    assert repository["texts"].predict_logits(["a cat"]).shape == (1, 2)
+    frame = pandas.DataFrame(X[:200, 20:24], columns=list("abcd"))
+    table = LogisticRegression().fit(frame, y[:200] > 4)
+    entry = repository.add(table, ["few", "many"], "table", example=frame)
+    assert entry.feature_names == ("a", "b", "c", "d")
+    shuffled = repository["table"].predict_logits(frame[list("dcba")])
+    assert np.allclose(np.exp(shuffled), table.predict_proba(frame), atol=1e-5)
+    made = SoftLabelClassifier("logistic").fit(X[:100], np.eye(10)[y[:100]])
+    repository.add(made, name="ours")
+    assert np.allclose(np.exp(repository["ours"].predict_logits(X[:9])), made.predict_proba(X[:9]), atol=1e-4)
+    assert repository.list(like=["a text"]).names == ["texts"]
+    assert repository.verify().passed
+
+
+def test_a_network_is_exported(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("onnxscript")
+    net = torch.nn.Linear(3, 2)
+    repository = Repository(tmp_path / "new")
+    X = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    with pytest.raises(InvalidInputError, match="does not name its classes"):
+        repository.add(net, name="net", example=X)
+    repository.add(net, ["a", "b"], "net", example=X)
+    expected = torch.log_softmax(net(torch.tensor(X)), dim=1).detach().numpy()
+    assert np.allclose(repository["net"].predict_logits(X), expected, atol=1e-5)

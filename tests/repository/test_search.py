@@ -1,0 +1,168 @@
+"""Reference rows, descriptions and search."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from consilience import CrossTaskDistiller, Repository, Unifier
+from consilience.exceptions import ConsilienceWarning, InvalidInputError
+from consilience.repository.layout import LocalLayout
+from consilience.repository.reference import load_reference, read_references, write_reference
+from consilience.teachers.given import HasScoredTeachers
+
+
+@pytest.fixture
+def described(repository: Repository, digits: Any) -> Repository:
+    repository.set_reference(digits[0][:120])
+    assert repository.describe().done == ("high", "low", "middle")
+    return repository
+
+
+def test_only_the_best_few_are_run(
+    described: Repository, digits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = digits
+    task = (y <= 3)[:800]
+    opened: list[str] = []
+    original = Repository.__getitem__
+
+    def noted(self: Repository, name: str) -> Any:
+        opened.append(name)
+        return original(self, name)
+
+    monkeypatch.setattr(Repository, "__getitem__", noted)
+    found = described.search(X[:800][task], y[:800][task], top=2)
+    assert sorted(found.matches) == ["high", "low", "middle"]
+    assert (found.n_run, found.n_models, len(found)) == (2, 3, 2)
+    assert sorted(opened) == sorted(row.name for row in found)
+    assert opened == list(found.matches)[:2]
+    assert found.best.name == found[0].name == "low"
+    assert isinstance(found, HasScoredTeachers)
+    assert "2 of 3 models run" in repr(found)
+    assert found.to_frame()["shortlist"].notna().all()
+    assert found.to_dict()["n_run"] == 2
+
+
+def test_the_result_is_what_estimators_take(described: Repository, digits: Any) -> None:
+    X, y = digits
+    found = described.search(X[:300], y[:300], top=3)
+    student = CrossTaskDistiller(found, "logistic", check=False).fit(X[:300], y[:300])
+    assert student.score(X[300:], y[300:]) > 0.7
+    assert len(Unifier(found, "logistic").fit(X[:300]).teachers_) == 3
+
+
+def test_a_model_is_described_when_it_is_added(repository: Repository, onnx_file: Path, digits: Any) -> None:
+    calls: list[Any] = []
+    repository.add(onnx_file, name="new", reference=digits[0][:100])
+    assert len(list((repository.folder / "new").glob("description-*.npz"))) == 1
+    done = repository.describe(progress=lambda *report: calls.append(report))
+    assert done.done == ("high", "low", "middle")  # not the new one again
+    assert calls[-1] == ("describing", 3, 3)
+    assert repr(repository.describe()) == "0 models described"
+    assert repository.verify().passed
+
+
+def test_new_reference_rows_ask_for_new_descriptions(described: Repository, digits: Any) -> None:
+    X, y = digits
+    described.set_reference(X[200:300])
+    with pytest.raises(InvalidInputError, match=r"set_reference, and call describe\(\)"):
+        described.search(X[:50], y[:50])
+    assert len(described.describe().done) == 3
+    described.set_reference(["a text", "another"])  # of another kind: the first set stays
+    assert described.describe().done == ()
+    assert described.search(X[:80], y[:80], top=1).n_run == 1
+
+
+def test_what_cannot_be_searched_is_a_sentence(repository: Repository, digits: Any) -> None:
+    X, y = digits
+    with pytest.raises(InvalidInputError, match="has a description yet"):
+        repository.search(X[:50], y[:50])
+    with pytest.raises(InvalidInputError, match="None of 3 models takes such rows"):
+        repository.search(X[:50, :7], y[:50])
+    with pytest.raises(InvalidInputError, match="top=0"):
+        repository.search(X[:50], y[:50], top=0)
+
+
+@pytest.mark.parametrize("damage", ["cut", "pickle", "other", "huge"])
+def test_a_damaged_description_counts_as_none(
+    described: Repository, digits: Any, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file,) = (described.folder / "low").glob("description-*.npz")
+    (other,) = (described.folder / "high").glob("description-*.npz")
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:-50])
+    elif damage == "pickle":
+        with file.open("wb") as opened:
+            np.savez(opened, answers=np.array([{}], dtype=object), allow_pickle=True)
+    elif damage == "other":  # a good description, of another model
+        file.write_bytes(other.read_bytes())
+    else:
+        monkeypatch.setattr("consilience.repository.reference.MOST_DESCRIPTION", 10)
+    X, y = digits
+    if damage != "huge":
+        found = described.search(X[:100], y[:100], top=1)
+        assert found.undescribed == ("low",)
+        assert "1 model without a description" in repr(found)
+        assert described.describe().done == ("low",)
+    else:
+        failed = described.describe().failed
+        assert sorted(failed) == ["high", "low", "middle"]
+        assert "at most 10 are kept" in failed["low"]
+
+
+def test_a_model_that_fails_is_added_and_says_so(
+    repository: Repository, onnx_file: Path, digits: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.set_reference(digits[0][:20])
+
+    def fail(*_: Any) -> None:
+        raise InvalidInputError("It failed.")
+
+    monkeypatch.setattr("consilience.repository.repository.describe", fail)
+    with pytest.warns(ConsilienceWarning, match="'new' is added, but has no description"):
+        repository.add(onnx_file, name="new")
+    assert "new" in repository
+
+
+ROWS = [
+    np.arange(12.0).reshape(4, 3),
+    np.zeros((2, 3, 4, 4), dtype=np.uint8),
+    ["a text", "", "ü and \u4f60"],
+    pandas.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}),
+]
+
+
+@pytest.mark.parametrize("X", ROWS, ids=["numbers", "images", "texts", "table"])
+def test_reference_rows_come_back(X: Any, tmp_path: Path) -> None:
+    layout = LocalLayout(tmp_path / "new")
+    made = write_reference(layout, X)
+    assert write_reference(layout, X) == made
+    assert read_references(layout) == [made]
+    back = load_reference(layout, made)
+    assert back == X if isinstance(X, list) else np.array_equal(np.asarray(back), np.asarray(X))
+    (file,) = (tmp_path / "new" / "_repository" / "reference").iterdir()
+    file.unlink()
+    with pytest.raises(InvalidInputError, match=r"are gone\. Give them again"):
+        load_reference(layout, made)
+
+
+@pytest.mark.parametrize(
+    "X", [np.zeros(3), [], np.zeros((0, 3)), [object()]], ids=["flat", "empty", "no rows", "objects"]
+)
+def test_other_reference_rows_are_refused(X: Any, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="Reference rows must be"):
+        write_reference(LocalLayout(tmp_path / "new"), X)
+
+
+def test_a_hostile_list_of_references_leads_nowhere(repository: Repository, digits: Any) -> None:
+    repository.set_reference(digits[0][:20])
+    file = repository.folder / "_repository" / "reference.json"
+    text = file.read_text()
+    for changed in ("[[", "[1]", text.replace(".npz", ".npz/../../x"), '{"a": 1}'):
+        file.write_text(changed)
+        assert repository.describe().done == ()
