@@ -23,7 +23,13 @@ from consilience.students.make import make_student
 from consilience.students.training import encode_validation
 from consilience.teachers.given import open_teachers
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
-from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks, score_in_memory
+from consilience.unify.by_blocks import (
+    by_blocks,
+    estimate_by_blocks,
+    fit_by_blocks,
+    score_by_blocks,
+    score_in_memory,
+)
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
@@ -131,7 +137,7 @@ class Unifier(Inspection, StudentClassifier):
     engine : {"local", "ray"}
         Where teachers run: on this machine, or on a Ray cluster, which also is chosen for a Ray dataset.
     engine_options : dict, optional
-        For "ray": `address`, `workers`, `timeout`, and `teachers` with their needs; see docs/ray.md.
+        For "ray": `address`, `workers`, `timeout`, `teachers`, `train_workers`; see docs/ray.md.
     progress : callable, optional
         Called with (task, done, total) during long work.
     random_state : int, RandomState or None
@@ -257,7 +263,7 @@ class Unifier(Inspection, StudentClassifier):
         """
         self._check_params()
         X, opened = as_rows_or_source(X), self._open_teachers()
-        if needs_stream(X, opened.space, self.memory):
+        if by_blocks(self, X, opened.space):
             return fit_by_blocks(self, as_stream(X), y, logits, opened)
         X = read_source(X)
         student = self._make_student(X)
