@@ -92,7 +92,7 @@ def fit_softmax_by_blocks(
             jac=True,
             method="L-BFGS-B",
             callback=stop,
-            options={"maxiter": left, "gtol": 0.0, "ftol": 0.0, "maxfun": left, "maxcor": 20},
+            options={"maxiter": left, "gtol": 0.0, "ftol": 0.0, "maxfun": left, "maxcor": 20, "maxls": 5},
         )
         U = result.x
         slope = at.largest(result.jac.reshape(start.shape), tol)
