@@ -35,7 +35,6 @@ from consilience.unify.stream import (
     check_streams,
     find_coverage,
     keep_scores,
-    needs_stream,
     packed_targets,
     solve_stream,
 )
@@ -216,9 +215,3 @@ def _fit(
             key=key,
             on_ray=read_options(unifier.engine_options),
         )
-
-
-def by_blocks(unifier: Unifier, X: Any, space: LabelSpace) -> bool:
-    """Tell whether `Unifier.fit` works block by block: for lack of memory, or since it trains on Ray."""
-    trains_on_ray = read_options(unifier.engine_options).train_workers is not None
-    return trains_on_ray or needs_stream(X, space, unifier.memory)

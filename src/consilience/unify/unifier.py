@@ -23,18 +23,12 @@ from consilience.students.make import make_student
 from consilience.students.training import encode_validation
 from consilience.teachers.given import open_teachers
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
-from consilience.unify.by_blocks import (
-    by_blocks,
-    estimate_by_blocks,
-    fit_by_blocks,
-    score_by_blocks,
-    score_in_memory,
-)
+from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks, score_in_memory
 from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
 from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
-from consilience.unify.settings import check_settings, describe_settings
+from consilience.unify.settings import check_settings, describe_settings, trains_on_ray
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -263,7 +257,7 @@ class Unifier(Inspection, StudentClassifier):
         """
         self._check_params()
         X, opened = as_rows_or_source(X), self._open_teachers()
-        if by_blocks(self, X, opened.space):
+        if trains_on_ray(self) or needs_stream(X, opened.space, self.memory):
             return fit_by_blocks(self, as_stream(X), y, logits, opened)
         X = read_source(X)
         student = self._make_student(X)
