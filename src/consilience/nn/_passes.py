@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from consilience.exceptions import InvalidInputError
 from consilience.nn._rows import Preprocess, as_is, prepared
 from consilience.nn._training import EPOCHS, Plan, Rows
+from consilience.sources.rearranged import in_random_order
 from consilience.sources.targets import (
     BUFFER_SHARE,
     SAMPLED,
@@ -229,6 +230,8 @@ def plan_passes(
     """
     if rows.n_rows == 0:
         raise InvalidInputError("X has no rows to train on.")
+    if workers == 1:  # several have shares of their own, from all over the rows
+        rows = in_random_order(rows, BUFFER_SHARE * memory, seed)
     scaled = student.standardize or (student.module is None and student.standardize is None)
     most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
     look = look_at(

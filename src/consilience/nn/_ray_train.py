@@ -79,8 +79,8 @@ def fit_on_ray(
     _check(student, criterion)
     student._check_params()
     seed = student._seed()
-    plan = plan_passes(student, rows, memory, seed)  # what is wrong with rows is told before workers start
     workers = _workers(options, rows)
+    plan = plan_passes(student, rows, memory, seed, 0, workers)  # tells what is wrong before workers start
     with connected(options.address) as ray:
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False

@@ -70,6 +70,11 @@ class SourceTargets(TargetRows):
         """Return how many rows of a block are used."""
         return int(self._used[self._source.rows_of(block)].sum())
 
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets of the rows of a block that are used."""
+        rows = self._source.rows_of(block)
+        return np.asarray(self._targets(rows), dtype=np.float32)[self._used[rows]]
+
     def sent(self, send: Callable[[Source], Source]) -> SourceTargets:
         """Return the same with rows, targets and weights where `send` puts the blocks of a source."""
         source, weights = self._source, self._weights

@@ -99,6 +99,10 @@ class TargetRows(ABC):
         """Return how many rows of a block take part."""
         return len(self.read(block)[1])
 
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets (b, k) of a block, without its rows where that is possible."""
+        return self.read(block)[1]
+
     @property
     def row_bytes(self) -> float:
         """About how much memory a row and its targets take."""
@@ -148,6 +152,10 @@ class ArrayTargets(TargetRows):
     def rows_in(self, block: int) -> int:
         """Return how many rows a block has."""
         return min(self._size, self.n_rows - block * self._size)
+
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets of a block."""
+        return self._targets[block * self._size : (block + 1) * self._size]
 
     def _take(self, rows: Any) -> Part:
         weights = None if self._weights is None else self._weights[rows]
