@@ -61,7 +61,7 @@ def on_ray(learner: TorchStudent, rows: SourceTargets | None = None, **options: 
     fit_on_ray(
         learner,
         rows or rows_of(),
-        options=RayOptions(train_workers=options.pop("workers", 2), timeout=options.pop("timeout", 90)),
+        options=RayOptions(train_workers=options.pop("workers", 2), timeout=options.pop("timeout", 300)),
         n_classes=2,
         criterion=SoftCrossEntropy(),
         **options,
@@ -97,7 +97,7 @@ WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 def test_a_unifier_learns_what_it_learns_in_one_process() -> None:
     fitted, calls = [], []
     for more in (
-        {"engine": "ray", "engine_options": {"workers": 2, "train_workers": 2, "timeout": 90}},
+        {"engine": "ray", "engine_options": {"workers": 2, "train_workers": 2, "timeout": 300}},
         {},
     ):
         unifier = Unifier(
