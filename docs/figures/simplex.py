@@ -21,8 +21,8 @@ def draw() -> str:
         760,
         430,
         "Contours of two losses over all predictions for three classes, with the label 0.6, 0.3, 0.1. "
-        "Shannon's contours are closed curves around the label. The collision's are straight lines, and it is "
-        "lowest in a corner.",
+        "Shannon's contours are closed curves around the label. The collision's are straight lines, "
+        "and it is lowest in a corner.",
     )
     panels = (
         (40, "Shannon: copy the label", shannon_cross_entropy, LABEL),

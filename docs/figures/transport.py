@@ -21,8 +21,8 @@ def draw_plans() -> str:
         760,
         380,
         "Two transport plans from the teacher's classes cat, dog, horse and lorry to the student's tiger, "
-        "wolf and van. With a small epsilon nearly all of cat goes to tiger. With a large one every class goes "
-        "everywhere.",
+        "wolf and van. With a small epsilon nearly all of cat goes to tiger. With a large one every class "
+        "goes everywhere.",
     )
     for left, epsilon in ((20, 0.05), (400, 2.0)):
         canvas.text(left, 40, f"epsilon = {epsilon:g}", size=22, bold=True)
