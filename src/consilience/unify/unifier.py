@@ -100,9 +100,9 @@ class Unifier(Inspection, StudentClassifier):
         knows a small part of the classes.
     n_neighbors : int, optional
         Average the soft labels over this many nearest rows of X, 0 for none. Neighbours weigh up to one half,
-        and less if they often disagree: see docs/how/default.md. None means 10 with ``method="auto"`` if X is made
-        of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a network,
-        and 0 otherwise. Only with ``train="estimate"``.
+        and less if they often disagree: see docs/how/default.md. None means 10 with ``method="auto"`` if X is
+        made of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a
+        network, and 0 otherwise. Only with ``train="estimate"``.
     tol, max_iter : float and int, optional
         When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
         Only with ``train="estimate"``.
