@@ -137,10 +137,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         The cluster of each row: ``predict(X)``.
     objective_ : float
         The final objective. Compare it between runs of the same loss and `lam`.
-    objective_history_ : (n_iter_ + 1,) array
-        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
-        (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
-        trained without averages.
+    objective_history_ : (T + 1,) array
+        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each of the
+        `n_iter_` epochs. It need not fall in every round: labels come from averaged predictions, but the model
+        is trained without averages.
     coef_ : (K, d) array
     intercept_ : (K,) array
         The linear model, for rows as you give them.
