@@ -1,6 +1,6 @@
 """Check a built site: every link within it leads somewhere, and no page loads anything from elsewhere.
 
-Run ``python docs/check_site.py build/site``. It prints what is wrong, and ends with exit code 1 if anything is.
+Run ``python docs/check_site.py build/site``. It prints what is wrong, and then ends with exit code 1.
 """
 
 from __future__ import annotations

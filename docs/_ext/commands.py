@@ -12,8 +12,9 @@ from sphinx.application import Sphinx
 
 INTRODUCTION = """\
 # Command reference
-Every command with its options, as `consilience COMMAND --help` prints them. [The command line](../command-line.md)
-explains what they do and shows what they print; [In operation](../operations.md) is about runs that nobody watches.
+Every command with its options, as `consilience COMMAND --help` prints them.
+[The command line](../command-line.md) explains what they do and shows what they print.
+[In operation](../operations.md) is about runs that nobody watches.
 
 """
 
@@ -59,7 +60,7 @@ def described(text: str) -> Iterator[str]:
 
 
 def label(names: str) -> str:
-    """Return the names of an option, the long one first: anchors are made of it. Arguments lose their type."""
+    """Return the names of an option, the long one first for its anchor; of an argument, the name."""
     if not names.startswith("-"):
         return names.split()[0]
     short, _, long = names.partition(", ")
