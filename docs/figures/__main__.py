@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.figures import label_space, overview, simplex, transport
+from docs.figures import label_space, overview, ranks, simplex, transport
 
 FOLDER = Path(__file__).parent
 FIGURES: dict[str, Callable[[], str]] = {
     "overview.svg": overview.draw,
     "label-space.svg": label_space.draw,
+    "ranks.svg": ranks.draw,
     "plans.svg": transport.draw_plans,
     "convergence.svg": transport.draw_convergence,
     "simplex.svg": simplex.draw,
