@@ -65,23 +65,48 @@ difference = float(np.abs(probabilities - unified.predict_proba(X[test])).max())
 print(f"{accuracy:.0%} of {len(label)} new rows right; off by {difference:.0e} at most from the model in memory")
 
 # %%
-# **In the browser.** Put ``unified.onnx`` beside this page, and the folder ``dist`` of the npm package onnxruntime-web. Serve the
-# folder with ``python -m http.server``, and open the page. It takes the pixels from wherever you have them, and nothing is sent
-# to a server.
+# **In the browser.** This page has a grid of 8 x 8 squares. Paint a digit with the mouse, and the model reads it on the
+# visitor's own machine: nothing is sent to a server.
+
+PAGE = """<!doctype html>
+<meta charset="utf-8">
+<title>Paint a digit</title>
+<script src="dist/ort.wasm.min.js"></script>
+<style>td { width: 2em; height: 2em; border: 1px solid gray; background: white }</style>
+<table></table>
+<p>This looks like a <output>...</output></p>
+<script>
+  const pixels = new Float32Array(64);
+  const opened = ort.InferenceSession.create("unified.onnx");
+
+  async function read() {
+    const session = await opened;
+    const rows = new ort.Tensor("float32", pixels, [1, 64]);
+    const { label, probabilities } = await session.run({ X: rows });
+    document.querySelector("output").value = label.data[0];
+    return Array.from(probabilities.data);
+  }
+
+  const table = document.querySelector("table");
+  for (let i = 0; i < 64; i++) {
+    if (i % 8 === 0) table.insertRow();
+    const cell = table.rows[table.rows.length - 1].insertCell();
+    cell.onpointerover = cell.onpointerdown = (event) => {
+      if (!event.buttons) return;  // the mouse only passes by
+      pixels[i] = 1;
+      cell.style.background = "black";
+      read();
+    };
+  }
+</script>
+"""
+written = (folder / "index.html").write_text(PAGE, encoding="utf8")
+
+# %%
+# Copy the folder ``dist`` of the npm package onnxruntime-web beside it, run ``python -m http.server`` there, and open the
+# address that it prints.
 #
-# .. code-block:: html
-#
-#     <script src="dist/ort.min.js"></script>
-#     <script>
-#       async function read(pixels) {  // 64 numbers from 0 to 1
-#         const session = await ort.InferenceSession.create("unified.onnx");
-#         const rows = new ort.Tensor("float32", Float32Array.from(pixels), [1, 64]);
-#         const { label, probabilities } = await session.run({ X: rows });
-#         return { digit: Number(label.data[0]), probabilities: Array.from(probabilities.data) };
-#       }
-#     </script>
-#
-# These are the probabilities that the page gets for six new rows. The highest bar is the answer; a ring marks the truth.
+# These are the probabilities of six new rows. The highest bar is the answer; a ring marks the truth.
 
 fig, axes = plt.subplots(2, 6, figsize=(9, 3.4), layout="constrained", height_ratios=[3, 2])
 for (image, bars), row in zip(axes.T, range(6), strict=True):
