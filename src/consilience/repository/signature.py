@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from consilience._tables import as_rows, is_numeric, is_table
+from consilience._tables import is_numeric, is_table
 from consilience._words import counted, shorten
 from consilience.repository.entry import ModelEntry
+from consilience.repository.numbers import plain_rows
 from consilience.teachers._base import Input
 
 
@@ -23,14 +24,17 @@ def misfit(entry: ModelEntry, X: Any) -> str:
     """
     if entry.inputs is None:
         return ""
-    X = as_rows(X)
+    X = plain_rows(X)
     if is_table(X):
         return _table_misfit(entry, X)
     if _texts(X):
         return "" if _takes_texts(entry) else f"takes {shown_inputs(entry)}, and X holds texts"
     shape, kind = getattr(X, "shape", None), getattr(getattr(X, "dtype", None), "kind", "")
     if shape is None:
-        values = np.asarray(X)
+        try:
+            values = np.asarray(X)
+        except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows; a tensor's gradient
+            return f"takes {shown_inputs(entry)}, and X cannot be read as an array"
         shape, kind = values.shape, values.dtype.kind
     shape = tuple(int(size) for size in shape)
     if entry.column_kinds:  # an input per column: arrays are taken by position
