@@ -2,10 +2,11 @@
 Teachers that share no class
 ============================
 
-Three teams read digits. One knows 0 to 3, one 4 to 6, one 7 to 9. No class is known to two teams, so nothing says how
-the confidence of one team compares with another's, and the paper's equations leave that open. The default method
-compares the *ranks* of the rows instead. You should see two confusion matrices: with the paper's method, whole classes
-are lost to another team's; with the default most of them come back.
+Three teams read digits. One knows 0 to 3, one 4 to 6, one 7 to 9. No class is known to two teams,
+so nothing says how the confidence of one team compares with another's, and the paper's equations
+leave that open. The default method compares the *ranks* of the rows instead. You should see two
+confusion matrices: with the paper's method, whole classes are lost to another team's; with the
+default most of them come back.
 """
 
 import textwrap
@@ -43,7 +44,8 @@ teams = {
 }
 
 # %%
-# Both methods warn that nothing connects the label sets. The warning says what each of them does about it.
+# Both methods warn that nothing connects the label sets. The warning says what each of them does
+# about it.
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always", DisconnectedWarning)
@@ -52,8 +54,8 @@ with warnings.catch_warnings(record=True) as caught:
 print("\n".join(textwrap.wrap(str(caught[0].message), 100)))
 
 # %%
-# The lines separate the teams. What is off the diagonal but inside a square, a team itself got wrong. What is outside
-# of the squares went to a team that does not know the digit.
+# The lines separate the teams. What is off the diagonal but inside a square, a team itself got
+# wrong. What is outside of the squares went to a team that does not know the digit.
 
 found = {"mf-lf: as in the paper": paper, "auto: compares ranks": default}
 accuracy = {name: model.score(X[test], y[test]) for name, model in found.items()}

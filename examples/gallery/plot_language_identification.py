@@ -2,9 +2,10 @@
 Three language identifiers become one
 =====================================
 
-Three small programs tell languages apart by the letters of a text. Each knows three or four languages of six. You have a pile of
-sentences and nobody who says which language they are in. You should see one identifier of all six languages, made
-from texts without labels, and how it gets surer as texts get longer.
+Three small programs tell languages apart by the letters of a text. Each knows three or four
+languages of six. You have a pile of sentences and nobody who says which language they are in. You
+should see one identifier of all six languages, made from texts without labels, and how it gets
+surer as texts get longer.
 """
 
 import matplotlib.pyplot as plt
@@ -17,40 +18,53 @@ plt.style.use("tableau-colorblind10")
 random = np.random.default_rng(0)
 
 # %%
-# The sentences are made of parts: who, does what, where. Every who goes with every verb and every place.
+# The sentences are made of parts: who, does what, where. Every who goes with every verb and every
+# place.
 
 PARTS = {
     "Dutch": (
-        "de oude leraar|mijn kleine zus|de buurman van hiernaast|een jonge vrouw|onze beste vriend|de hond van de bakker",
-        "leest een lange brief|drinkt een kopje thee|schrijft over de reis|wacht al een uur|zoekt een goed boek|ziet een schip",
+        "de oude leraar|mijn kleine zus|de buurman van hiernaast|"
+        "een jonge vrouw|onze beste vriend|de hond van de bakker",
+        "leest een lange brief|drinkt een kopje thee|schrijft over de reis|"
+        "wacht al een uur|zoekt een goed boek|ziet een schip",
         "in de tuin|bij het raam|achter de kerk|voor het huis|op het strand|tussen de bomen",
     ),
     "English": (
         "the old teacher|my little sister|the man next door|a young woman|our best friend|the baker's dog",
-        "reads a long letter|drinks a cup of tea|writes about the journey|has waited for an hour|looks for a good book|sees a ship",
+        "reads a long letter|drinks a cup of tea|writes about the journey|"
+        "has waited for an hour|looks for a good book|sees a ship",
         "in the garden|at the window|behind the church|in front of the house|on the beach|between the trees",
     ),
     "French": (
-        "le vieux professeur|ma petite soeur|le voisin d'à côté|une jeune femme|notre meilleur ami|le chien du boulanger",
-        "lit une longue lettre|boit une tasse de thé|écrit sur le voyage|attend depuis une heure|cherche un bon livre|voit un bateau",
+        "le vieux professeur|ma petite soeur|le voisin d'à côté|"
+        "une jeune femme|notre meilleur ami|le chien du boulanger",
+        "lit une longue lettre|boit une tasse de thé|écrit sur le voyage|"
+        "attend depuis une heure|cherche un bon livre|voit un bateau",
         "dans le jardin|près de la fenêtre|derrière l'église|devant la maison|sur la plage|entre les arbres",
     ),
     "German": (
-        "der alte Lehrer|meine kleine Schwester|der Nachbar von nebenan|eine junge Frau|unser bester Freund|der Hund des Bäckers",
-        "liest einen langen Brief|trinkt eine Tasse Tee|schreibt über die Reise|wartet seit einer Stunde|sucht ein gutes Buch|sieht ein Schiff",
+        "der alte Lehrer|meine kleine Schwester|der Nachbar von nebenan|"
+        "eine junge Frau|unser bester Freund|der Hund des Bäckers",
+        "liest einen langen Brief|trinkt eine Tasse Tee|schreibt über die Reise|"
+        "wartet seit einer Stunde|sucht ein gutes Buch|sieht ein Schiff",
         "im Garten|am Fenster|hinter der Kirche|vor dem Haus|am Strand|zwischen den Bäumen",
     ),
     "Italian": (
-        "il vecchio maestro|la mia sorellina|il vicino di casa|una giovane donna|il nostro migliore amico|il cane del fornaio",
-        "legge una lunga lettera|beve una tazza di tè|scrive del viaggio|aspetta da un'ora|cerca un buon libro|vede una nave",
+        "il vecchio maestro|la mia sorellina|il vicino di casa|"
+        "una giovane donna|il nostro migliore amico|il cane del fornaio",
+        "legge una lunga lettera|beve una tazza di tè|scrive del viaggio|"
+        "aspetta da un'ora|cerca un buon libro|vede una nave",
         "nel giardino|vicino alla finestra|dietro la chiesa|davanti alla casa|sulla spiaggia|tra gli alberi",
     ),
     "Spanish": (
-        "el viejo maestro|mi hermana pequeña|el vecino de al lado|una mujer joven|nuestro mejor amigo|el perro del panadero",
-        "lee una carta larga|bebe una taza de té|escribe sobre el viaje|espera desde hace una hora|busca un buen libro|ve un barco",
-        "en el jardín|junto a la ventana|detrás de la iglesia|delante de la casa|en la playa|entre los árboles",
+        "el viejo maestro|mi hermana pequeña|el vecino de al lado|"
+        "una mujer joven|nuestro mejor amigo|el perro del panadero",
+        "lee una carta larga|bebe una taza de té|escribe sobre el viaje|"
+        "espera desde hace una hora|busca un buen libro|ve un barco",
+        "en el jardín|junto a la ventana|detrás de la iglesia|"
+        "delante de la casa|en la playa|entre los árboles",
     ),
-}  # fmt: skip
+}
 LANGUAGES = list(PARTS)
 
 
@@ -62,7 +76,8 @@ def sentences(n: int, use: slice) -> tuple[list[str], np.ndarray]:
 
 
 # %%
-# Each identifier was trained on its own languages. Half of the words in the texts below are new to it.
+# Each identifier was trained on its own languages. Half of the words in the texts below are new to
+# it.
 
 KNOWN = {
     "north": ["Dutch", "English", "German"],
@@ -78,9 +93,8 @@ for name, known in KNOWN.items():
     )
 
 # %%
-# Unify them. For texts the student is an ``NgramClassifier``, too. It learns from pieces of the sentences as well, since
-# texts to come may be short.
-
+# Unify them. For texts the student is an ``NgramClassifier``, too. It learns from pieces of the
+# sentences as well, since texts to come may be short.
 
 
 def cut(text: str, length: int) -> str:
@@ -130,5 +144,5 @@ right.set_title("Proverbs that nobody trained on")
 plt.show()
 
 # %%
-# Read on: :doc:`/text` has the student's options and its file. ``examples/language_identification`` does this with seven
-# published programs and 302 languages.
+# Read on: :doc:`/text` has the student's options and its file. ``examples/language_identification``
+# does this with seven published programs and 302 languages.

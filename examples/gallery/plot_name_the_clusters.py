@@ -2,9 +2,10 @@
 Cluster, and name the clusters with 1 % of the labels
 =====================================================
 
-You have many rows and time to label one in a hundred. :class:`consilience.CollisionClustering` clusters all rows and lets
-the few labels say which cluster is which. You should see a map of the digits in which most clusters carry the right
-name, though nearly all rows came without one, and a classifier that is better than one trained on the labelled rows alone.
+You have many rows and time to label one in a hundred. :class:`consilience.CollisionClustering`
+clusters all rows and lets the few labels say which cluster is which. You should see a map of the
+digits in which most clusters carry the right name, though nearly all rows came without one, and a
+classifier that is better than one trained on the labelled rows alone.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,18 @@ from sklearn.manifold import TSNE
 from consilience import CollisionClustering
 
 # nine colours that colour-blind people can tell apart, and grey
-COLOURS = ["#CC6677", "#332288", "#DDCC77", "#117733", "#88CCEE", "#882255", "#44AA99", "#999933", "#AA4499", "#BBBBBB"]
+COLOURS = [
+    "#CC6677",
+    "#332288",
+    "#DDCC77",
+    "#117733",
+    "#88CCEE",
+    "#882255",
+    "#44AA99",
+    "#999933",
+    "#AA4499",
+    "#BBBBBB",
+]
 random = np.random.default_rng(0)
 X, truth = load_digits(return_X_y=True)
 X = X / 16
@@ -46,15 +58,23 @@ for name, value in accuracy.items():
     print(f"{name}: {value:.0%} of the rows without a label are right")
 
 # %%
-# Each point is a row, placed by t-SNE. The colour is the cluster that it ended in, a ring marks a labelled row, and
-# crosses are rows with a wrong name.
+# Each point is a row, placed by t-SNE. The colour is the cluster that it ended in, a ring marks a
+# labelled row, and crosses are rows with a wrong name.
 
 place = TSNE(init="pca", perplexity=30, random_state=0).fit_transform(X)
 wrong = clusters.labels_ != truth
 fig, axis = plt.subplots(figsize=(7, 5.6), layout="constrained")
 axis.scatter(*place[~wrong].T, c=clusters.labels_[~wrong], cmap=ListedColormap(COLOURS), s=8)
 axis.scatter(*place[wrong].T, c="black", marker="x", s=14, linewidths=0.8, label="wrong name")
-axis.scatter(*place[chosen].T, facecolors="none", edgecolors="black", s=110, linewidths=1.6, zorder=5, label="labelled row")
+axis.scatter(
+    *place[chosen].T,
+    facecolors="none",
+    edgecolors="black",
+    s=110,
+    linewidths=1.6,
+    zorder=5,
+    label="labelled row",
+)
 for digit in range(10):
     middle = np.median(place[clusters.labels_ == digit], axis=0)
     axis.text(*middle, digit, fontsize=20, weight="bold", ha="center", va="center",

@@ -2,10 +2,11 @@
 More rows than memory
 =====================
 
-The rows that teachers score and the student learns from need not fit in memory. Give the folder they lie in, and a budget:
-``Unifier(..., memory="16MB")``. Rows are then read block by block, what teachers said lies in temporary files, and the student
-learns by passes over the rows. You should see that memory grows with the number of rows if they are in an array, that
-it hardly grows if they are in a folder, and that both ways lead to the same model.
+The rows that teachers score and the student learns from need not fit in memory. Give the folder
+they lie in, and a budget: ``Unifier(..., memory="16MB")``. Rows are then read block by block, what
+teachers said lies in temporary files, and the student learns by passes over the rows. You should
+see that memory grows with the number of rows if they are in an array, that it hardly grows if they
+are in a folder, and that both ways lead to the same model.
 """
 
 import tempfile
@@ -40,12 +41,11 @@ teachers = [LogisticRegression(max_iter=500).fit(X[rows], y[rows]) for rows in (
 # Write the rows to files of 20,000, here ``.npy``. Your files may also be ``.parquet`` or ``.csv``.
 
 
-def write(n_files: int) -> Path:
-    """Make a folder of unlabelled rows."""
-    folder = Path(tempfile.mkdtemp())
+def write(folder: str, n_files: int) -> Path:
+    """Put unlabelled rows into a folder."""
     for part in range(n_files):
-        np.save(folder / f"part{part:02}.npy", draw(20_000)[0])
-    return folder
+        np.save(f"{folder}/part{part:02}.npy", draw(20_000)[0])
+    return Path(folder)
 
 
 # %%
@@ -76,16 +76,18 @@ def peak(work, folder: Path) -> tuple[Unifier, float]:
     return model, most / 1e6
 
 
-at_once(write(1))  # the first call compiles
+with tempfile.TemporaryDirectory() as name:
+    at_once(write(name, 1))  # the first call compiles, which is not what we measure
 n_files = [2, 5, 10]
 peaks = {at_once: [], by_blocks: []}
 for count in n_files:
-    folder = write(count)
     models = {}
-    for work in peaks:
-        models[work], most = peak(work, folder)
-        peaks[work].append(most)
-        print(f"{20_000 * count:,} rows, {work.__name__}: {most:.0f} MB")
+    with tempfile.TemporaryDirectory() as name:
+        folder = write(name, count)
+        for work in peaks:
+            models[work], most = peak(work, folder)
+            peaks[work].append(most)
+            print(f"{20_000 * count:,} rows, {work.__name__}: {most:.0f} MB")
 X_test, y_test = draw(5000)
 said = [model.predict(X_test) for model in models.values()]
 agreement = float(np.mean(said[0] == said[1]))
@@ -107,5 +109,6 @@ axis.legend(loc="upper left")
 plt.show()
 
 # %%
-# The budget is for rows and scores; the student's own arrays and a random sample of rows come on top, whatever the number of
-# rows. Read on: :doc:`/large-data` says what streams and what does not, and how a run that was stopped goes on.
+# The budget is for rows and scores; the student's own arrays and a random sample of rows come on
+# top, whatever the number of rows. Read on: :doc:`/large-data` says what streams and what does not,
+# and how a run that was stopped goes on.

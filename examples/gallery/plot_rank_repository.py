@@ -2,11 +2,12 @@
 Which of these models will help me?
 ===================================
 
-You keep other people's models in a folder. A new task comes, with a few labels and classes that hardly any model knows.
-Training a student with each model would tell which one helps, but takes long.
-:class:`consilience.Repository` compares all models by what they once said about some reference rows, runs only the best few, and
-ranks these. You should see that the models it picks are among those that make the best students, that useless models
-come last, and that most models never ran.
+You keep other people's models in a folder. A new task comes, with a few labels and classes that
+hardly any model knows. Training a student with each model would tell which one helps, but takes
+long. :class:`consilience.Repository` compares all models by what they once said about some
+reference rows, runs only the best few, and ranks these. You should see that the models it picks are
+among those that make the best students, that useless models come last, and that most models never
+ran.
 """
 
 import tempfile
@@ -33,9 +34,9 @@ X, y = (X[order] / 16).astype(np.float32), y[order]
 theirs, reference, mine = np.arange(700), np.arange(700, 900), np.arange(900, len(y))
 
 # %%
-# Fill the repository. Some models know the digits from 5 to 9 well, some know other digits, some learnt from few rows,
-# and some from labels that were drawn at random. They are saved as ONNX files with cards; the reference rows have no
-# labels.
+# Fill the repository. Some models know the digits from 5 to 9 well, some know other digits, some
+# learnt from few rows, and some from labels that were drawn at random. They are saved as ONNX files
+# with cards; the reference rows have no labels.
 
 models = Repository(tempfile.mkdtemp() + "/models")
 models.set_reference(X[reference])
@@ -60,7 +61,8 @@ for task, (digits, n_rows) in TASKS.items():
 print(f"{len(models)} models")
 
 # %%
-# My task: the digits from 5 to 9, under names of my own, with eight labels each. Search it. Only four models run.
+# My task: the digits from 5 to 9, under names of my own, with eight labels each. Search it. Only
+# four models run.
 
 mine = mine[y[mine] >= 5]
 names = np.array([f"shelf {digit}" for digit in y])
@@ -90,17 +92,24 @@ correlation = spearmanr(scores, accuracy).statistic
 print(f"rank correlation of score and accuracy over {len(scores)} models: {correlation:.2f}")
 
 # %%
-# Each mark is a model. The colour says what it knows, the shape what kind it is. A ring marks those that the search ran.
+# Each mark is a model. The colour says what it knows, the shape what kind it is. A ring marks those
+# that the search ran.
 
 fig, axis = plt.subplots(figsize=(9, 4.6), layout="constrained")
 axis.axhline(100 * baseline, color="grey", linestyle=":", label="no teacher: labels only")
 for name, score in found.matches.items():
     kind, knows = name.split(" - ")
     axis.scatter(
-        score, 100 * truth[name], s=80, marker="os^"[list(KINDS).index(kind)], color=f"C{list(TASKS).index(knows)}"
+        score,
+        100 * truth[name],
+        s=80,
+        marker="os^"[list(KINDS).index(kind)],
+        color=f"C{list(TASKS).index(knows)}",
     )
 ran = np.isin(list(found.matches), [row.name for row in found.ranking])
-axis.scatter(scores[ran], 100 * accuracy[ran], s=260, facecolors="none", edgecolors="black", label="run and ranked")
+axis.scatter(
+    scores[ran], 100 * accuracy[ran], s=260, facecolors="none", edgecolors="black", label="run and ranked"
+)
 for place, knows in enumerate(TASKS):
     axis.scatter([], [], s=80, color=f"C{place}", marker="D", label=knows)
 for marker, kind in zip("os^", KINDS, strict=True):

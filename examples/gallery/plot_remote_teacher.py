@@ -2,10 +2,11 @@
 A teacher that never leaves its site
 ====================================
 
-A laboratory has a good model of two kinds of wine and may not give it away. It can answer questions over the network. Your own
-model knows another kind. You should see that the remote model is a teacher like any other: rows go out,
-probabilities come back, and the unified model knows all three wines. In this example the server runs on your machine, on
-a free port, for as long as the example does.
+A laboratory has a good model of two kinds of wine and may not give it away. It can answer questions
+over the network. Your own model knows another kind. You should see that the remote model is a
+teacher like any other: rows go out, probabilities come back, and the unified model knows all three
+wines. In this example the server runs on your machine, on a free port, for as long as the example
+does.
 """
 
 import tempfile
@@ -28,8 +29,8 @@ X, y = X[order], np.array(["barolo", "grignolino", "barbera"])[codes[order]]
 laboratory, home, unlabelled = slice(0, 50), slice(50, 100), slice(100, None)
 
 # %%
-# At the laboratory: train, save, serve. ``consilience serve model.onnx`` does the same on the command line, and Triton, KServe
-# or MLServer do it for real traffic.
+# At the laboratory: train, save, serve. ``consilience serve model.onnx`` does the same on the
+# command line, and Triton, KServe or MLServer do it for real traffic.
 
 rows = np.isin(y[laboratory], ["barolo", "grignolino"])
 secret = SoftLabelClassifier(make_pipeline(StandardScaler(), LogisticRegression()))
@@ -47,7 +48,8 @@ own = make_pipeline(StandardScaler(), LogisticRegression()).fit(X[home][rows], y
 unified = Unifier({"laboratory": remote, "own": own}, "logistic", random_state=0).fit(X[unlabelled])
 
 # %%
-# What each of them says about the wines that you have, which nobody had labelled. Wrong answers have a cross.
+# What each of them says about the wines that you have, which nobody had labelled. Wrong answers
+# have a cross.
 
 logits = remote.predict_logits(X[unlabelled])
 server.shutdown()
@@ -77,4 +79,5 @@ fig.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
 plt.show()
 
 # %%
-# Read on: :doc:`/remote` has tokens, time-outs, what happens when a server fails, and the command line.
+# Read on: :doc:`/remote` has tokens, time-outs, what happens when a server fails, and the command
+# line.

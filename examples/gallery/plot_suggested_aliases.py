@@ -2,10 +2,11 @@
 Which classes are the same?
 ===========================
 
-Two teams read digits. One names them in English, the other in German, and neither has a dictionary. To a unifier "three" and
-"drei" are two classes. Teachers that mean the same class are sure of the same rows, whatever they call it, so
-:func:`consilience.suggest_aliases` finds such pairs from unlabelled rows. You should see the pairs that it suggests, how
-surely, and that with these aliases the unified model has a class for each digit instead of two for some.
+Two teams read digits. One names them in English, the other in German, and neither has a dictionary.
+To a unifier "three" and "drei" are two classes. Teachers that mean the same class are sure of the
+same rows, whatever they call it, so :func:`consilience.suggest_aliases` finds such pairs from
+unlabelled rows. You should see the pairs that it suggests, how surely, and that with these aliases
+the unified model has a class for each digit instead of two for some.
 """
 
 import warnings
@@ -22,8 +23,8 @@ from consilience import ConsilienceWarning, Unifier, suggest_aliases
 X, y = load_digits(return_X_y=True)
 order = np.random.default_rng(0).permutation(len(y))
 X, y = X[order] / 16, y[order]
-ENGLISH = np.array("zero one two three four five six seven eight nine".split())
-GERMAN = np.array("null eins zwei drei vier fünf sechs sieben acht neun".split())
+ENGLISH = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+GERMAN = np.array(["null", "eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"])
 
 # %%
 # The English team knows 0 to 7, the German one 2 to 9. They share six digits and no name.
@@ -38,13 +39,12 @@ found = suggest_aliases(teams, X[rest])
 print(found)
 
 # %%
-# Why it works: take the ten rows of which the German team is surest for each of its words, and look at which English word the other
-# team gives them. A digit that the English team does not know gets some other word, but then with less certainty.
+# Why it works: take the ten rows of which the German team is surest for each of its words, and look
+# at which English word the other team gives them. A digit that the English team does not know gets
+# some other word, but then with less certainty.
 
 english, german = ENGLISH[:8].tolist(), GERMAN[2:].tolist()  # in the order of the digits
-of = {
-    name: pd.DataFrame(team.predict_proba(X[rest]), columns=team.classes_) for name, team in teams.items()
-}
+of = {name: pd.DataFrame(team.predict_proba(X[rest]), columns=team.classes_) for name, team in teams.items()}
 together = [of["uk"].loc[of["de"][word].nlargest(10).index, english].mean() for word in german]
 
 fig, axis = plt.subplots(figsize=(6.4, 5), layout="constrained")
@@ -52,7 +52,9 @@ image = axis.imshow(100 * np.array(together), cmap="cividis", vmin=0, vmax=100)
 for pair in found.same_class:
     (row,) = np.flatnonzero(np.isin(german, [pair.alias, pair.name]))
     (column,) = np.flatnonzero(np.isin(english, [pair.alias, pair.name]))
-    axis.add_patch(plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=3))
+    axis.add_patch(
+        plt.Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor="#D55E00", linewidth=3)
+    )
 axis.set_xticks(range(len(english)), english, rotation=45)
 axis.set_yticks(range(len(german)), german)
 axis.set_xlabel("what the English team says (mean probability)")
@@ -62,7 +64,8 @@ fig.colorbar(image, ax=axis, label="%", shrink=0.8)
 plt.show()
 
 # %%
-# Nothing is applied by itself. Each suggestion comes with three rows to look at before you believe it.
+# Nothing is applied by itself. Each suggestion comes with three rows to look at before you believe
+# it.
 
 fig, axes = plt.subplots(3, len(found.same_class), figsize=(9, 4.4), layout="constrained", squeeze=False)
 for column, pair in zip(axes.T, found.same_class, strict=True):
@@ -83,4 +86,5 @@ print(len(without.classes_), "classes:", *without.classes_)
 print(len(unified.classes_), "classes:", *unified.classes_)
 
 # %%
-# Read on: :doc:`/aliases` says how pairs are found, how often that is right, and how to do it on the command line.
+# Read on: :doc:`/aliases` says how pairs are found, how often that is right, and how to do it on
+# the command line.

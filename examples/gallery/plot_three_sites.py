@@ -2,10 +2,10 @@
 Three clinics' pipelines become one
 ===================================
 
-Three clinics have trained a scikit-learn pipeline each, on tables with numbers, words, dates and gaps. Each clinic knows
-only some of the diagnoses, and no patient's record may leave its clinic. You have the three pipelines and a table of
-patients *without* diagnoses. You should see one model that knows all five diagnoses, and that is right on more
-patients than any of the three.
+Three clinics have trained a scikit-learn pipeline each, on tables with numbers, words, dates and
+gaps. Each clinic knows only some of the diagnoses, and no patient's record may leave its clinic.
+You have the three pipelines and a table of patients *without* diagnoses. You should see one model
+that knows all five diagnoses, and that is right on more patients than any of the three.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,8 @@ plt.style.use("tableau-colorblind10")
 random = np.random.default_rng(0)
 
 # %%
-# The patients are made up. A column alone does not tell the diagnosis, and one temperature in ten is missing.
+# The patients are made up. A column alone does not tell the diagnosis, and one temperature in ten
+# is missing.
 
 DIAGNOSES = np.array(["allergy", "asthma", "bronchitis", "cold", "flu"])
 
@@ -74,8 +75,8 @@ clinics = {
 }
 
 # %%
-# Unify them. The table has no diagnoses, and its columns are given as they are: ``encoding_`` says what the student
-# made of them.
+# Unify them. The table has no diagnoses, and its columns are given as they are: ``encoding_`` says
+# what the student made of them.
 
 unlabelled, _ = patients(1500)
 unified = Unifier(clinics, random_state=0).fit(unlabelled)
@@ -83,7 +84,8 @@ for column, done in unified.encoding_.items():
     print(f"{column}: {done}")
 
 # %%
-# How many patients with each diagnosis does each model recognise? The clinics cannot name what they never saw.
+# How many patients with each diagnosis does each model recognise? The clinics cannot name what they
+# never saw.
 
 test, truth = patients(2000)
 models = {**clinics, "unified": unified}
@@ -118,4 +120,5 @@ right.set_title("All patients (%)")
 plt.show()
 
 # %%
-# Read on: :doc:`/tables` says how columns are encoded and saved, and :doc:`/unify` how the models are combined.
+# Read on: :doc:`/tables` says how columns are encoded and saved, and :doc:`/unify` how the models
+# are combined.

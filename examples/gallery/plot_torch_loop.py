@@ -2,11 +2,11 @@
 Our loss in your own torch loop
 ===============================
 
-You train with torch and want to keep your own loop: your optimiser, your batches, your schedule. Two networks of other
-people know four of six classes each. :class:`consilience.nn.CEBPLoss` takes your student's logits and the logits of
-all teachers side by side, and has the plain ``(input, target)`` call of any torch loss. You should see that the student learns a
-map of all six classes, though no teacher has one, and that the usual way to distil from several teachers does not
-get there.
+You train with torch and want to keep your own loop: your optimiser, your batches, your schedule.
+Two networks of other people know four of six classes each. :class:`consilience.nn.CEBPLoss` takes
+your student's logits and the logits of all teachers side by side, and has the plain ``(input,
+target)`` call of any torch loss. You should see that the student learns a map of all six classes,
+though no teacher has one, and that the usual way to distil from several teachers stays behind.
 """
 
 import matplotlib.pyplot as plt
@@ -57,8 +57,9 @@ for name, classes in known.items():
         optimizer.step()
 
 # %%
-# The loop. ``LabelSpace`` knows which column of which teacher is which class. The naive student learns from the
-# teachers' probabilities, with zeros where a teacher does not know the class, and their mean.
+# The loop. ``LabelSpace`` knows which column of which teacher is which class. The naive student
+# learns from the mean of the teachers' probabilities, with zeros where a teacher does not know the
+# class.
 
 space = LabelSpace(known.values())
 X_unlabelled, _ = spiral(3000)
@@ -93,12 +94,18 @@ print(f"ours {ours_accuracy[-1]:.0%}, naive {naive_accuracy[-1]:.0%} of {len(y_t
 
 colours = ListedColormap(["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"])
 grid = torch.cartesian_prod(torch.linspace(-1.2, 1.2, 200), torch.linspace(-1.2, 1.2, 200))
-seen = {"teacher A": (teachers["teacher A"], 0), "teacher B": (teachers["teacher B"], 2), "student": (ours, 0)}
+seen = {
+    "teacher A": (teachers["teacher A"], 0),
+    "teacher B": (teachers["teacher B"], 2),
+    "student": (ours, 0),
+}
 fig, axes = plt.subplots(1, 3, figsize=(9, 3.4), layout="constrained")
 for axis, (name, (net, first)) in zip(axes, seen.items(), strict=True):
     with torch.no_grad():
         answer = net(grid).argmax(dim=1).reshape(200, 200).T.numpy() + first
-    axis.imshow(answer, cmap=colours, vmin=0, vmax=5, alpha=0.45, extent=(-1.2, 1.2, -1.2, 1.2), origin="lower")
+    axis.imshow(
+        answer, cmap=colours, vmin=0, vmax=5, alpha=0.45, extent=(-1.2, 1.2, -1.2, 1.2), origin="lower"
+    )
     axis.scatter(*X_test[:600].T.numpy(), c=y_test[:600].numpy(), cmap=colours, vmin=0, vmax=5, s=5)
     axis.set_title(f"{name}: {len(np.unique(answer))} classes")
     axis.set_xticks([])
@@ -107,7 +114,8 @@ fig.suptitle("Regions: what the network says. Points: the truth")
 plt.show()
 
 # %%
-# The same student with the naive targets stays behind: each teacher pulls the other's classes down.
+# With the naive targets the same student never settles: where a teacher does not know the class, it
+# votes for another one, and its vote counts as much.
 
 fig, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 epochs = np.arange(1, 31)

@@ -2,10 +2,11 @@
 From one label set to another: a transport plan
 ===============================================
 
-A teacher knows six digits by words. You have five classes of your own, of which it knows only some. What is its opinion
-worth to you? Optimal transport carries its probabilities over to your classes: moving probability from one of its classes to one of yours costs
-their distance in the teacher's own embedding. You should see where each of its classes goes: to the same
-digit if you have it, and to digits that look alike if you do not.
+A teacher knows six digits by words. You have five classes of your own, of which it knows only some.
+What is its opinion worth to you? Optimal transport carries its probabilities over to your classes:
+moving probability from one of its classes to one of yours costs their distance in the teacher's own
+embedding. You should see where each of its classes goes: to the same digit if you have it, and to
+digits that look alike if you do not.
 """
 
 import matplotlib.pyplot as plt
@@ -33,7 +34,8 @@ cost = cost_matrix(teacher, X[mine], y)  # (6, 5)
 classes = np.unique(y)
 
 # %%
-# What the teacher says about my rows, on average, is one side. The shares of my classes are the other.
+# What the teacher says about my rows, on average, is one side. The shares of my classes are the
+# other.
 
 logits = teacher.predict_logits(X[mine])
 proba = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -78,8 +80,8 @@ right.set_title("Plan: the teacher's classes, and what becomes of them")
 plt.show()
 
 # %%
-# With a large ``epsilon`` the costs hardly count, and every class goes everywhere. The default is half the standard deviation of the
-# costs.
+# With a large ``epsilon`` the costs hardly count, and every class goes everywhere. The default is
+# half the standard deviation of the costs.
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 for axis, factor in zip(axes, (0.2, 1, 5), strict=True):
@@ -89,4 +91,5 @@ for axis, factor in zip(axes, (0.2, 1, 5), strict=True):
 plt.show()
 
 # %%
-# Read on: :doc:`/transport` has the equations and a torch loss, :doc:`/centres` says where costs come from.
+# Read on: :doc:`/transport` has the equations and a torch loss, :doc:`/centres` says where costs
+# come from.
