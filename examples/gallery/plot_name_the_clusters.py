@@ -61,7 +61,7 @@ for name, value in accuracy.items():
 # Each point is a row, placed by t-SNE. The colour is the cluster that it ended in, a ring marks
 # a labelled row, and crosses are rows with a wrong name.
 
-place = TSNE(init="pca", perplexity=30, random_state=0).fit_transform(X)
+place = TSNE(init="pca", max_iter=500, random_state=0).fit_transform(X)
 wrong = clusters.labels_ != truth
 fig, axis = plt.subplots(figsize=(7, 5.6), layout="constrained")
 axis.scatter(*place[~wrong].T, c=clusters.labels_[~wrong], cmap=ListedColormap(COLOURS), s=8)
