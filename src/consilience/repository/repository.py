@@ -129,7 +129,7 @@ class Repository:
         preprocess : mapping, optional
             How rows are prepared, as JSON values.
         example : rows, optional
-            A few rows, to export a fitted model; by default the reference rows.
+            A few rows, to export a fitted model; by default those given as `reference`.
         reference : rows, optional
             Reference rows to keep: see `set_reference`.
         """
