@@ -93,6 +93,7 @@ def as_teacher(
     fingerprint: str | None = None,
     n_jobs: int = 1,
     remote: RemoteOptions | None = None,
+    half: bool | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -152,6 +153,9 @@ def as_teacher(
         function must be importable.
     remote : RemoteOptions, optional
         For an address: the variable of its token, time-outs, limits.
+    half : bool, optional
+        For a model folder: whether the network runs in half precision. By default it does on a GPU, if its
+        weights were saved so.
 
     Returns
     -------
@@ -187,6 +191,7 @@ def as_teacher(
         fingerprint,
         check_count("n_jobs", n_jobs),
         remote,
+        half,
     )
     make = _maker(obj, name)
     if remote is not None and (make is not remote_teacher or not isinstance(remote, RemoteOptions)):
@@ -196,6 +201,10 @@ def as_teacher(
             name or type(obj).__name__,
             "has no device; {argument} is for torch, ONNX and model folders. Drop it.",
             argument="device",
+        )
+    if half is not None and (make is not folder_teacher or not isinstance(half, bool)):
+        raise InvalidInputError(
+            "{argument} must be True or False, for a model folder.", argument="half", value=half
         )
     if n_jobs > 1 and make is not callable_teacher:
         raise TeacherError(

@@ -187,6 +187,7 @@ class Options:
     fingerprint: str | None = None
     n_jobs: int = 1
     remote: RemoteOptions | None = None
+    half: bool | None = None
 
 
 class Adapter(Teacher):
