@@ -20,6 +20,8 @@ from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
+from consilience.teachers._folder_sentence_head import save_sentence_head
+from consilience.teachers._folder_sentences import encode_sentences
 from consilience.teachers._folders import folder_teacher, hub_advice
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, check_floor, check_label_smoothing
@@ -42,9 +44,11 @@ __all__ = [
     "Teacher",
     "TeacherLike",
     "as_teacher",
+    "encode_sentences",
     "is_source",
     "join_classes",
     "rename_classes",
+    "save_sentence_head",
     "split_classes",
 ]
 

@@ -33,7 +33,7 @@ class Tokens:
     tokenizer : tokenizers.Tokenizer
         Without padding; it cuts long texts off.
     pad : int or None
-        The number of the token that fills up short texts. None: texts of different lengths stay apart.
+        The number of the token that fills up short texts. None: one text at a time.
     left : bool
         Whether short texts are filled up on the left.
     types : bool
@@ -58,10 +58,8 @@ class Tokens:
         start = 0
         while start < len(order):
             longest = max(int(lengths[order[start]]), 1)
-            size = max(1, min(batch_size, MAX_TOKENS // longest))
+            size = 1 if self.pad is None else max(1, min(batch_size, MAX_TOKENS // longest))
             rows = order[start : start + size]
-            if self.pad is None:
-                rows = rows[lengths[rows] == lengths[rows[0]]]
             yield rows, self._padded([found[row] for row in rows], longest)
             start += len(rows)
 

@@ -149,7 +149,7 @@ class TextCheckpoint(CheckpointTeacher):
 
     def _load(self, torch: Any) -> tuple[HeadedModel, Tokens]:
         config, model = self._network(torch)
-        return model, read_tokens(self._folder, _settings(config))
+        return model, read_tokens(self._folder, token_numbers(config))
 
     @property
     def _model(self) -> HeadedModel:
@@ -367,7 +367,7 @@ def _processor_of(folder: Folder) -> Mapping[str, Any]:
     return settings
 
 
-def _settings(config: Any) -> Mapping[str, Any]:
+def token_numbers(config: Any) -> Mapping[str, Any]:
     """Return the numbers of a configuration object that tokens depend on, with the library's defaults."""
     keys = ("pad_token_id", "max_position_embeddings", "type_vocab_size")
     return {key: getattr(config, key, None) for key in keys}
