@@ -18,7 +18,7 @@ from consilience._words import shorten
 from consilience.exceptions import ScoringError, TeacherError
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._files import centres_of, open_source
+from consilience.teachers._files import centres_of, open_source, with_preprocess
 from consilience.teachers._onnx_columns import Columns
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._outputs import Output, choose_output
@@ -44,6 +44,7 @@ FEWEST_ROWS = 64
 class RemoteTeacher(Adapter):
     """A model on a server of the Open Inference Protocol."""
 
+    _takes_arrays = True
     _address: Address
     _channel: Channel
     _metadata: Metadata
@@ -282,6 +283,7 @@ def endpoint_teacher(
 ) -> Teacher:
     """Make a teacher of an endpoint file (TOML), with the classes on the card next to it, if there is one."""
     source, shown, options, card = open_source(path, name, options)
+    options = with_preprocess(options, card)
     url, asked = read_endpoint(source, shown)
     if options.remote is not None:
         raise TeacherError(

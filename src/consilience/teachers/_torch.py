@@ -27,6 +27,7 @@ class TorchTeacher(Adapter):
     another layer, or give a function.
     """
 
+    _takes_arrays = True
     _module: Any
     _batch_size: int
     _device: str | None
