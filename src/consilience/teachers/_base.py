@@ -283,9 +283,8 @@ class Adapter(Teacher):
             if self._takes_arrays and differ_in_size(X):
                 raise TeacherError(
                     self.name,
-                    "takes an array, and X has images of several sizes. Say how it wants them with "
-                    "{remedy}=ImagePreprocess(size=...), or on its card.",
-                    remedy="preprocess",
+                    "takes an array, and X has images of several sizes. Say how it wants them: under "
+                    '"preprocess" on its card, or with preprocess=ImagePreprocess(size=...).',
                 )
             yield X, rows
             return
