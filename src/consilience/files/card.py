@@ -20,7 +20,7 @@ import numpy as np
 from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
 from consilience.files.atomic import replacing
-from consilience.files.preprocess import ImagePreprocess
+from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import class_list
 
@@ -119,9 +119,8 @@ class Card:
             raise InvalidInputError(
                 "{argument} must be the name of a layer.", argument="embed", value=self.embed
             )
-        prepared: Any = self.preprocess
-        if prepared is not None and not isinstance(prepared, ImagePreprocess):  # as a file has it
-            object.__setattr__(self, "preprocess", ImagePreprocess.from_dict(prepared))
+        if self.preprocess is not None:
+            object.__setattr__(self, "preprocess", as_preprocess(self.preprocess))
         if self.feature_names is not None:
             object.__setattr__(self, "feature_names", _check_feature_names(self.feature_names))
         if self.centres is not None:

@@ -222,6 +222,11 @@ class ImagePreprocess:
         return found.transpose(2, 0, 1) if self.layout == "chw" else found
 
 
+def as_preprocess(given: Any) -> ImagePreprocess:
+    """Return an `ImagePreprocess`, or that of a mapping such as a card has."""
+    return given if isinstance(given, ImagePreprocess) else ImagePreprocess.from_dict(given)
+
+
 def _from_pixels(images: Any, image: Any, mode: str) -> Any:
     """Return a path or an array of pixels as a PIL image in a mode."""
     if isinstance(image, os.PathLike):

@@ -15,7 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._tables import is_table
 from consilience._words import shorten
-from consilience.exceptions import ScoringError, TeacherError
+from consilience.exceptions import InvalidInputError, ScoringError, TeacherError
+from consilience.files.preprocess import ImagePreprocess
+from consilience.files.strict_json import parse_json
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
 from consilience.teachers._files import centres_of, open_source, with_preprocess
@@ -269,6 +271,8 @@ def remote_teacher(
             remedy="classes",
         )
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
+    if options.preprocess is None:
+        options = replace(options, preprocess=_named_preprocess(metadata, shown))
     kind: Output = options.output
     if kind == "auto" and output is not None and "logit" in output.lower():
         kind = "logits"
@@ -337,6 +341,17 @@ def _named_classes(metadata: Metadata, output: str | None) -> list[Any] | None:
         if isinstance(given, list) and given:
             return given
     return None
+
+
+def _named_preprocess(metadata: Metadata, name: str) -> ImagePreprocess | None:
+    """Return how images are prepared, if the parameters of the input say so (as JSON)."""
+    given = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
+    if not isinstance(given, str):
+        return None
+    try:
+        return ImagePreprocess.from_dict(parse_json(given))
+    except (InvalidInputError, ValueError, RecursionError) as error:
+        raise TeacherError(name, f"has a server whose metadata cannot be used: {error}") from None
 
 
 def _classification(teacher: RemoteTeacher) -> list[Any] | None:
