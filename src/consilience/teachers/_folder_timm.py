@@ -85,9 +85,14 @@ def timm_teacher(folder: Folder, classes: ArrayLike | None, options: Options) ->
     check_config(folder, config)
     about = config.get("pretrained_cfg")
     about = about if isinstance(about, dict) else config  # older folders have no part of its own
+    arguments = _arguments(folder, config.get("model_args", {}))
+    if "img_size" in arguments:  # what the network was made for, whatever the weights came from
+        side = arguments["img_size"]
+        channels = arguments.get("in_chans", 3)
+        about = {**about, "input_size": [channels, *(side if isinstance(side, tuple) else (side, side))]}
     files = (CONFIG, *folder.weight_files())
     signed = folder.signature(files)
-    network = _network(folder, config, about, files[1:])
+    network = _network(folder, config, about, arguments, files[1:])
     own = folder.card.classes if folder.card is not None else _labels(config, about)
     if own is None and classes is None:
         raise TeacherError(
@@ -117,7 +122,11 @@ def timm_teacher(folder: Folder, classes: ArrayLike | None, options: Options) ->
 
 
 def _network(
-    folder: Folder, config: Mapping[str, Any], about: Mapping[str, Any], weights: tuple[str, ...]
+    folder: Folder,
+    config: Mapping[str, Any],
+    about: Mapping[str, Any],
+    arguments: Mapping[str, Any],
+    weights: tuple[str, ...],
 ) -> Any:
     """Return the network with its weights."""
     timm = _import_timm(folder)
@@ -137,9 +146,10 @@ def _network(
     count = config.get("num_classes", about.get("num_classes"))
     if type(count) is not int or not 1 <= count <= 10**6:
         raise TeacherError(folder.name, f"has no number of classes: num_classes is missing in {CONFIG}.")
-    arguments = _arguments(folder, config.get("model_args", {}))
     state = _weights(folder, weights)
     known = {"num_classes": count, "input_size": _input_size(folder, about), "state_dict": state}
+    if isinstance(about.get("fixed_input_size"), bool):  # transformers are then made for that size
+        known["fixed_input_size"] = about["fixed_input_size"]
     try:
         made = timm.create_model(
             architecture, pretrained=True, pretrained_cfg=known, num_classes=count, **arguments
@@ -170,16 +180,19 @@ def _arguments(folder: Folder, given: Any) -> dict[str, Any]:
     """Return the arguments of the network, or raise where one is not in the table."""
     if not isinstance(given, dict):
         raise TeacherError(folder.name, f"has model_args in {CONFIG} that are no JSON object.")
-    unknown = [name for name in given if name not in _ARGUMENTS]
-    plain = [name for name, value in given.items() if not _is_plain(value)]
-    if unknown or plain:
+    unknown = [name for name, value in given.items() if name not in _ARGUMENTS or not _is_plain(value)]
+    if unknown:
         raise TeacherError(
             folder.name,
-            f"sets {shorten([*unknown, *plain], 3)} under model_args in {CONFIG}, which is not on the list "
-            "of arguments that a folder may set. If you trust it, make the network with timm.create_model and "
-            "give that, or export it to ONNX.",
+            f"sets {shorten(unknown, 3)} under model_args in {CONFIG}, which is not on the list "
+            "of arguments that a folder may set. If you trust it, make the network with timm.create_model "
+            "and give that, or export it to ONNX.",
         )
-    return {name: value for name, value in given.items() if name not in _LEFT_OUT}
+    return {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in given.items()
+        if name not in _LEFT_OUT and value is not None
+    }
 
 
 def _is_plain(value: Any) -> bool:
