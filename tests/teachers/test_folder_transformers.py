@@ -138,8 +138,10 @@ def test_images_of_all_kinds(vit: tuple[Path, Any, Any], tmp_path: Path) -> None
     for i, picture in enumerate(pictures):
         picture.save(tmp_path / f"{i}.png")
     paths = [tmp_path / f"{i}.png" for i in range(3)]
-    for rows in (list(X), pictures, paths, [str(path) for path in paths], np.array([str(p) for p in paths])):
+    for rows in (list(X), pictures, paths):
         np.testing.assert_allclose(teacher.predict_logits(rows), expected, atol=1e-6)
+    with pytest.raises(InvalidInputError, match=r"a text in row 1, .*Give paths as pathlib.Path"):
+        teacher.predict_logits([paths[0], str(paths[1])])
     grey = X[..., 0]
     np.testing.assert_allclose(
         teacher.predict_logits(grey), teacher.predict_logits(np.repeat(grey[..., None], 3, axis=3)), atol=1e-6
@@ -154,10 +156,11 @@ def test_images_of_all_kinds(vit: tuple[Path, Any, Any], tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (np.zeros((2, 8, 8, 3)), r"X has float64 of shape \(8, 8, 3\) in row 0; expected images"),
-        (np.zeros((2, 3, 8, 8), np.uint8), r"Move the channels to the end"),
+        (np.zeros((2, 8, 8, 3)), "X has float64 in row 0; the pixels of an image are uint8"),
+        (np.zeros((2, 3, 8, 8), np.uint8), "Move the channels to the end"),
         ([np.zeros((8, 8, 3), np.uint8), np.zeros((8, 8, 5), np.uint8)], "in row 1"),
-        (["/nowhere/cat.png"], "The image in row 0 cannot be read"),
+        ([Path("/nowhere/cat.png")], "cat.png cannot be read"),
+        ("cat.png", "X is a single text"),
     ],
 )
 def test_rows_that_are_no_images(vit: tuple[Path, Any, Any], rows: Any, message: str) -> None:
@@ -168,7 +171,7 @@ def test_rows_that_are_no_images(vit: tuple[Path, Any, Any], rows: Any, message:
 def test_images_of_more_than_eight_bits(vit: tuple[Path, Any, Any], tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     deep = image.fromarray(np.full((8, 8), 40000, np.uint16))
-    with pytest.raises(InvalidInputError, match=r"row 0 has more than 8 bits a pixel"):
+    with pytest.raises(InvalidInputError, match="more than 8 bits a pixel"):
         as_teacher(vit[0]).predict_logits([deep])
 
 

@@ -16,6 +16,7 @@ from consilience._tables import as_rows
 from consilience._validation import check_count
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
+from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.record import date_now, jsonable
 from consilience.labels import class_list
 from consilience.rank.rank import rank_teachers
@@ -23,7 +24,7 @@ from consilience.repository import reference as references
 from consilience.repository.check import check_repository
 from consilience.repository.cover import cover_classes
 from consilience.repository.description import Description, describe
-from consilience.repository.entry import ModelEntry, check_mapping, check_metrics, check_text
+from consilience.repository.entry import ModelEntry, check_metrics, check_text
 from consilience.repository.index import Index, entries
 from consilience.repository.layout import LocalLayout, name_taken
 from consilience.repository.listing import Listing, RepositoryCheck
@@ -103,7 +104,7 @@ class Repository:
         source: str = "",
         description: str = "",
         metrics: Mapping[str, float] | None = None,
-        preprocess: Mapping[str, Any] | None = None,
+        preprocess: ImagePreprocess | Mapping[str, Any] | None = None,
         example: Any = None,
         reference: Any = None,
     ) -> ModelEntry:
@@ -122,8 +123,9 @@ class Repository:
             For the card. The source must be no path of this machine.
         metrics : mapping, optional
             How good it is: ``{"accuracy": 0.93}``.
-        preprocess : mapping, optional
-            How rows are prepared, as JSON values.
+        preprocess : ImagePreprocess or mapping, optional
+            How images are prepared for the model, which whoever opens it then does; by default as its own
+            card says.
         example : rows, optional
             A few rows, to export a fitted model; by default the reference rows.
         reference : rows, optional
@@ -133,7 +135,7 @@ class Repository:
         for key, value in texts.items():
             check_text(key, value)
         measured = check_metrics({} if metrics is None else jsonable(metrics))
-        prepared = check_mapping("preprocess", {} if preprocess is None else jsonable(preprocess))
+        prepared = None if preprocess is None else as_preprocess(preprocess)
         name = check_name(_name_of(model) if name is None else name)
         folder = folder_of(name)
         if folder in self._layout.stamps():
@@ -141,6 +143,8 @@ class Repository:
         example = reference if example is None else example
         with self._layout.staging() as stage:
             teacher, card = stage_model(model, classes, folder, stage, example)
+            if prepared is None and card is not None:
+                prepared = card.preprocess
             entry = ModelEntry(
                 name=name,
                 classes=tuple(class_list(teacher.classes)),
@@ -150,7 +154,7 @@ class Repository:
                 feature_names=feature_names_of(teacher, card),
                 column_kinds=column_kinds_of(teacher),
                 metrics=measured,
-                preprocess=prepared,
+                preprocess={} if prepared is None else prepared.to_dict(),
                 added=date_now(),
                 **texts,
             )

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.preprocess import ImagePreprocess
 from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
@@ -39,6 +40,7 @@ from consilience.teachers._torch import torch_teacher
 from consilience.teachers._wrapped import relabel
 
 __all__ = [
+    "ImagePreprocess",
     "Observed",
     "RemoteOptions",
     "Teacher",
@@ -80,6 +82,16 @@ _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
 )
 
 
+_TAKE_IMAGES = (
+    torch_teacher,
+    onnx_teacher,
+    folder_teacher,
+    remote_teacher,
+    endpoint_teacher,
+    callable_teacher,
+    relabel,
+    _around,
+)
 _WITHOUT_COSTS = (torch_teacher, onnx_teacher, folder_teacher, sklearn_teacher, remote_teacher)
 
 
@@ -97,6 +109,7 @@ def as_teacher(
     fingerprint: str | None = None,
     n_jobs: int = 1,
     remote: RemoteOptions | None = None,
+    preprocess: ImagePreprocess | None = None,
     half: bool | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
@@ -157,6 +170,10 @@ def as_teacher(
         function must be importable.
     remote : RemoteOptions, optional
         For an address: the variable of its token, time-outs, limits.
+    preprocess : ImagePreprocess, optional
+        How images are prepared for this model (docs/images.md); by default as its card says. X is then a
+        folder of images, paths, PIL images or arrays of pixels, of any sizes. For torch, ONNX, addresses and
+        functions, which get prepared images (n, ...); so does a function `embed`.
     half : bool, optional
         For a model folder: whether the network runs in half precision. By default it does on a GPU, if its
         weights were saved so.
@@ -195,6 +212,7 @@ def as_teacher(
         fingerprint,
         check_count("n_jobs", n_jobs),
         remote,
+        preprocess,
         half,
     )
     make = _maker(obj, name)
@@ -206,6 +224,7 @@ def as_teacher(
             "has no device; {argument} is for torch, ONNX and model folders. Drop it.",
             argument="device",
         )
+    _check_preprocess(preprocess, make, name or type(obj).__name__)
     if half is not None and (make is not folder_teacher or not isinstance(half, bool)):
         raise InvalidInputError(
             "{argument} must be True or False, for a model folder.", argument="half", value=half
@@ -231,6 +250,24 @@ def as_teacher(
     if isinstance(obj, str | os.PathLike) and make is not remote_teacher:
         teacher.file = Path(obj).absolute()
     return teacher
+
+
+def _check_preprocess(preprocess: Any, make: Maker, name: str) -> None:
+    if preprocess is None:
+        return
+    if not isinstance(preprocess, ImagePreprocess):
+        raise InvalidInputError(
+            "{argument} must be an ImagePreprocess of consilience.teachers.",
+            argument="preprocess",
+            value=preprocess,
+        )
+    if make not in _TAKE_IMAGES:
+        raise TeacherError(
+            name,
+            "takes no images; {argument} is for torch, ONNX, addresses and functions. Drop it, or give a "
+            "function that prepares images and asks the model.",
+            argument="preprocess",
+        )
 
 
 def is_source(obj: Any) -> bool:

@@ -15,11 +15,11 @@ from consilience._validation import n_rows
 from consilience._words import shorten, visible
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.ngram_model import as_texts
+from consilience.files.preprocess import as_colour_images
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._files import centres_of
 from consilience.teachers._folder_files import CONFIG, Folder, Signature, check_config
 from consilience.teachers._folder_head import HeadedModel
-from consilience.teachers._folder_images import as_images
 from consilience.teachers._folder_library import PURPOSE, load_config, load_image_processor, load_model
 from consilience.teachers._folder_tokens import Tokens, read_tokens, tokenizer_files, tokenizer_settings
 from consilience.teachers._networks import check_device
@@ -184,7 +184,7 @@ class ImageCheckpoint(CheckpointTeacher):
         start = 0
         size = 1  # the first image shows how large all are
         while start < n_rows(X):
-            part = as_images(X[start : start + size], start)
+            part = as_colour_images(X[start : start + size], start)
             pixels = np.asarray(self.loaded()[1](part, return_tensors="np")["pixel_values"])
             yield np.arange(start, start + len(pixels)), {"pixel_values": pixels}
             start += len(pixels)
@@ -192,8 +192,8 @@ class ImageCheckpoint(CheckpointTeacher):
 
     @property
     def inputs(self) -> tuple[Input, ...]:
-        """Colour images of any size."""
-        return (Input("X", "uint8", (None, None, None, 3)),)
+        """Images of any size."""
+        return (Input("X", "image", (None,)),)
 
 
 def transformers_teacher(folder: Folder, classes: ArrayLike | None, options: Options) -> Teacher:
