@@ -227,6 +227,34 @@ def as_preprocess(given: Any) -> ImagePreprocess:
     return given if isinstance(given, ImagePreprocess) else ImagePreprocess.from_dict(given)
 
 
+def as_colour_images(X: Any, start: int = 0) -> list[NDArray[np.uint8]]:
+    """Return rows as colour images (height, width, 3) of their own sizes, for models that prepare them.
+
+    Parameters
+    ----------
+    X : sequence of images, or array
+        As `ImagePreprocess` takes them.
+    start : int
+        The number of the first row, for messages.
+
+    Examples
+    --------
+    >>> images = as_colour_images([np.zeros((4, 5), np.uint8), np.zeros((2, 2, 4), np.uint8)])
+    >>> [image.shape for image in images]
+    [(4, 5, 3), (2, 2, 3)]
+    """
+    images = require("PIL.Image", extra="images", purpose=PURPOSE)
+    _check_pixels(X)
+    found = []
+    for row, image in enumerate(X):
+        try:
+            pixels = pixels_of(image, "RGB") if is_pil_image(image) else _from_pixels(images, image, "RGB")
+        except InvalidInputError as error:
+            raise error.changed(row=start + row) if "{row}" in error.message else error from error.__cause__
+        found.append(np.asarray(pixels))
+    return found
+
+
 def _from_pixels(images: Any, image: Any, mode: str) -> Any:
     """Return a path or an array of pixels as a PIL image in a mode."""
     if isinstance(image, os.PathLike):

@@ -23,7 +23,7 @@ def misfit(entry: ModelEntry, X: Any) -> str:
         n rows in memory.
     """
     X = as_rows(X)
-    if entry.preprocess:
+    if entry.preprocess or _takes(entry, "image"):
         return "" if _images(X) else "takes images, and X holds other rows"
     if entry.inputs is None:
         return ""
@@ -32,7 +32,7 @@ def misfit(entry: ModelEntry, X: Any) -> str:
     if is_table(X):
         return _table_misfit(entry, X)
     if _texts(X):
-        return "" if _takes_texts(entry) else f"takes {shown_inputs(entry)}, and X holds texts"
+        return "" if _takes(entry, "text") else f"takes {shown_inputs(entry)}, and X holds texts"
     shape, kind = getattr(X, "shape", None), getattr(getattr(X, "dtype", None), "kind", "")
     if shape is None:
         values = np.asarray(X)
@@ -54,7 +54,7 @@ def shown_inputs(entry: ModelEntry) -> str:
     >>> shown_inputs(ModelEntry("a", ("x",), "a.onnx", {}, (Input("X", "float32", (None, 64)),)))
     'float32 (n, 64)'
     """
-    if entry.preprocess:
+    if entry.preprocess or _takes(entry, "image"):
         return "images"
     if entry.inputs is None:
         return "unknown"
@@ -110,5 +110,5 @@ def _texts(X: Any) -> bool:
     )
 
 
-def _takes_texts(entry: ModelEntry) -> bool:
-    return entry.inputs is not None and len(entry.inputs) == 1 and entry.inputs[0].dtype == "text"
+def _takes(entry: ModelEntry, dtype: str) -> bool:
+    return entry.inputs is not None and len(entry.inputs) == 1 and entry.inputs[0].dtype == dtype

@@ -21,6 +21,8 @@ from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
+from consilience.teachers._folder_sentence_head import save_sentence_head
+from consilience.teachers._folder_sentences import encode_sentences
 from consilience.teachers._folders import folder_teacher, hub_advice
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, check_floor, check_label_smoothing
@@ -45,9 +47,11 @@ __all__ = [
     "Teacher",
     "TeacherLike",
     "as_teacher",
+    "encode_sentences",
     "is_source",
     "join_classes",
     "rename_classes",
+    "save_sentence_head",
     "split_classes",
 ]
 
@@ -115,6 +119,7 @@ def as_teacher(
     n_jobs: int = 1,
     remote: RemoteOptions | None = None,
     preprocess: ImagePreprocess | None = None,
+    half: bool | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -180,6 +185,9 @@ def as_teacher(
         How images are prepared for this model (docs/images.md); by default as its card says. X is then a
         folder of images, paths, PIL images or arrays of pixels, of any sizes. For torch, ONNX, addresses and
         functions, which get prepared images (n, ...); so does a function `embed`.
+    half : bool, optional
+        For a model folder: whether the network runs in half precision. By default it does on a GPU, if its
+        weights were saved so.
 
     Returns
     -------
@@ -216,6 +224,7 @@ def as_teacher(
         check_count("n_jobs", n_jobs),
         remote,
         preprocess,
+        half,
     )
     make = _maker(obj, name)
     if remote is not None and (make is not remote_teacher or not isinstance(remote, RemoteOptions)):
@@ -227,6 +236,10 @@ def as_teacher(
             argument="device",
         )
     _check_preprocess(preprocess, make, name or type(obj).__name__)
+    if half is not None and (make is not folder_teacher or not isinstance(half, bool)):
+        raise InvalidInputError(
+            "{argument} must be True or False, for a model folder.", argument="half", value=half
+        )
     if n_jobs > 1 and make is not callable_teacher:
         raise TeacherError(
             name or type(obj).__name__,

@@ -69,7 +69,7 @@ class Input:
     ----------
     name : str
     dtype : str
-        Such as ``"float32"``; ``"text"`` for texts.
+        Such as ``"float32"``; ``"text"`` for texts, ``"image"`` for images of any size.
     shape : tuple of int or None
         None where any length will do, such as that of a batch.
     """
@@ -200,6 +200,7 @@ class Options:
     n_jobs: int = 1
     remote: RemoteOptions | None = None
     preprocess: ImagePreprocess | None = None
+    half: bool | None = None
 
 
 class Adapter(Teacher):

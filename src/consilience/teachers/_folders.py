@@ -67,6 +67,10 @@ def folder_teacher(
             "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
             argument="preprocess",
         )
+    if options.half is not None and kind == "timm":
+        raise TeacherError(
+            shown, "runs as its weights were saved; drop {argument}.", argument="half", value=options.half
+        )
     return _MAKERS[kind](folder, classes, options)
 
 
