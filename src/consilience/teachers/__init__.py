@@ -35,6 +35,7 @@ from consilience.teachers._precomputed import (
 from consilience.teachers._remote import endpoint_teacher, remote_teacher
 from consilience.teachers._remote_options import RemoteOptions, is_address
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
+from consilience.teachers._skops import skops_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
 from consilience.teachers._wrapped import relabel
@@ -61,6 +62,7 @@ _FILES: dict[str, Maker] = {
     ".npy": npy_teacher,
     ".npz": text_or_outputs,
     ".parquet": parquet_teacher,
+    ".skops": skops_teacher,
     ".toml": endpoint_teacher,
 }
 
@@ -92,7 +94,14 @@ _TAKE_IMAGES = (
     relabel,
     _around,
 )
-_WITHOUT_COSTS = (torch_teacher, onnx_teacher, folder_teacher, sklearn_teacher, remote_teacher)
+_WITHOUT_COSTS = (
+    torch_teacher,
+    onnx_teacher,
+    folder_teacher,
+    sklearn_teacher,
+    skops_teacher,
+    remote_teacher,
+)
 
 
 def as_teacher(
@@ -124,6 +133,8 @@ def as_teacher(
         - a path to an ``.onnx`` file. Files that it refers to are checked first;
         - a path to a model folder (docs/model-folders.md): a sequence or image classifier of transformers, an
           encoder of sentence-transformers with a linear head, or a network of timm;
+        - a path to a ``.skops`` file with a fitted scikit-learn classifier, of types on our own list alone
+          (docs/files.md);
         - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
           path to a ``.toml`` file with one;
         - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
