@@ -20,6 +20,7 @@ from pathlib import Path
 
 from consilience.exceptions import InvalidInputError, UnsafeFileError, WriteError
 from consilience.files.atomic import replacing
+from consilience.files.storage import local_path
 from consilience.repository.names import is_folder
 
 OWN = "_repository"
@@ -46,7 +47,7 @@ class LocalLayout:
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        self.root = Path(root)
+        self.root = local_path(root)
         self.shown = os.fspath(root)
         if self.root.exists() and not self.root.is_dir():
             raise InvalidInputError(f"The repository {self.shown!r} is a file; give a folder.")

@@ -15,7 +15,7 @@ import numpy as np
 
 from consilience._images import differ_in_size
 from consilience._optional import require
-from consilience._tables import as_rows, is_table
+from consilience._tables import is_table
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, read_npz
@@ -25,12 +25,14 @@ from consilience.files.strict_json import parse_json
 from consilience.repository.description import Description
 from consilience.repository.entry import ModelEntry
 from consilience.repository.layout import LocalLayout
+from consilience.repository.numbers import plain_rows
 
 FILE = "reference.json"
 MOST_DESCRIPTION = 64 * 2**20
 """Bytes that the description of one model may take."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MODEL, _ROWS = "model_sha256", "rows_sha256"
+_WANTED = "Reference rows must be numbers (n, ...), texts, or a table."
 _TEXTS = ("utf8", "borders")
 
 
@@ -68,12 +70,15 @@ def kind_of_rows(X: Any) -> str:
         return "texts"
     if differ_in_size(X):
         raise InvalidInputError("Reference rows that are images must have one size. Resize them first.")
-    values = X if hasattr(X, "shape") else np.asarray(X)
-    kind = getattr(values.dtype, "kind", "")
-    if kind in "OU" and values.ndim == 1 and all(isinstance(row, str) for row in values.tolist()):
+    try:
+        values = X if hasattr(X, "shape") else np.asarray(X)
+    except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows
+        raise InvalidInputError(_WANTED) from None
+    shape, kind = values.shape, getattr(getattr(values, "dtype", None), "kind", "")
+    if len(shape) == 1 and shape[0] and all(isinstance(row, str) for row in np.asarray(values).tolist()):
         return "texts"
-    if hasattr(X, "tocsr") or kind not in "biuf" or len(values.shape) < 2:
-        raise InvalidInputError("Reference rows must be numbers (n, ...), texts, or a table.")
+    if hasattr(X, "tocsr") or kind not in ("b", "i", "u", "f") or len(shape) < 2:
+        raise InvalidInputError(_WANTED)
     return f"numbers {tuple(int(size) for size in values.shape[1:])}"
 
 
@@ -91,12 +96,18 @@ def read_references(layout: LocalLayout) -> list[Reference]:
         return []
 
 
-def write_reference(layout: LocalLayout, X: Any) -> Reference:
-    """Keep reference rows; they take the place of an earlier set of their kind."""
-    X = as_rows(X)
+def check_reference(X: Any) -> tuple[Any, str, str]:
+    """Return reference rows, their kind and their checksum, or raise."""
+    X = plain_rows(X)
     kind, sha256 = kind_of_rows(X), rows_sha256(X)
     if sha256 is None or n_rows(X) == 0:
         raise InvalidInputError("Reference rows must be numbers, texts or a table, and at least one row.")
+    return X, kind, sha256
+
+
+def write_reference(layout: LocalLayout, X: Any) -> Reference:
+    """Keep reference rows; they take the place of an earlier set of their kind."""
+    X, kind, sha256 = check_reference(X)
     known = read_references(layout)
     file = f"{sha256}.{'parquet' if is_table(X) else 'npz'}"
     made = Reference(sha256, kind, file, n_rows(X))

@@ -12,12 +12,12 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
-from consilience._tables import as_rows
-from consilience._validation import check_count
+from consilience._validation import check_choice, check_count, check_number
 from consilience._words import counted, shorten
-from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.record import date_now, jsonable
+from consilience.files.storage import local_path
 from consilience.labels import class_list
 from consilience.rank.rank import rank_teachers
 from consilience.repository import reference as references
@@ -29,6 +29,7 @@ from consilience.repository.index import Index, entries
 from consilience.repository.layout import LocalLayout, name_taken
 from consilience.repository.listing import Listing, RepositoryCheck
 from consilience.repository.names import check_name, folder_of
+from consilience.repository.numbers import plain_rows
 from consilience.repository.saving import column_kinds_of, feature_names_of, finish_card, stage_model
 from consilience.repository.search import SearchResult
 from consilience.repository.shortlist import shortlist
@@ -131,11 +132,14 @@ class Repository:
         reference : rows, optional
             Reference rows to keep: see `set_reference`.
         """
+        if reference is not None:
+            references.check_reference(reference)  # now, while nothing is added yet
         texts = {"task": task, "licence": licence, "source": source, "description": description}
         for key, value in texts.items():
             check_text(key, value)
         measured = check_metrics({} if metrics is None else jsonable(metrics))
         prepared = None if preprocess is None else as_preprocess(preprocess)
+        classes = None if classes is None else class_list(classes)
         name = check_name(_name_of(model) if name is None else name)
         folder = folder_of(name)
         if folder in self._layout.stamps():
@@ -189,8 +193,11 @@ class Repository:
         like : rows, optional
             Models that take such rows.
         """
-        known = self._index.read()
         wanted = None if classes is None else set(class_list(classes))
+        for key, value in {"task": task, "licence": licence}.items():
+            if value is not None:
+                check_text(key, value)
+        known = self._index.read()
         found = [
             one
             for one in entries(known.values())
@@ -208,7 +215,7 @@ class Repository:
         if found is None:
             names = [one.name for one in entries(known.values())]
             listing = f"it has {shorten(names)}" if names else "it is empty"
-            raise InvalidInputError(f"The repository has no model {name!r}; {listing}.")
+            raise InvalidInputError(f"The repository has no model {shown(name)}; {listing}.")
         if found.entry is None:
             raise InvalidInputError(f"The model {name!r} cannot be used: {found.problem}")
         return found.entry
@@ -274,10 +281,11 @@ class Repository:
     ) -> Sequence[str]:
         """Return the names of the models that `cover` opens."""
         wanted = class_list(classes)
-        costs = {one.name: _cost(one, cost) for one in self.list(like=like)}
-        models = {one.name: one for one in self.list(like=like) if costs[one.name] is not None}
-        known = {name: frozenset(one.classes) for name, one in models.items()}
-        return cover_classes(known, wanted, {name: costs[name] or 0.0 for name in known}, connected=connected)
+        check_choice("connected", connected, (True, False))
+        models = self.list(like=like).models
+        costs = _costs(models, cost)
+        known = {one.name: frozenset(one.classes) for one in models if one.name in costs}
+        return cover_classes(known, wanted, costs, connected=connected)
 
     def set_reference(self, X: Any) -> None:
         """Keep unlabelled rows that every fitting model is asked about once; see `search`.
@@ -395,7 +403,7 @@ class Repository:
 
     def _descriptions(self, fitting: Sequence[ModelEntry], X: Any) -> tuple[dict[str, Description], Any]:
         """Return descriptions over the reference rows that are like X, by name, and these rows."""
-        kind = references.kind_of_rows(as_rows(X))
+        kind = references.kind_of_rows(plain_rows(X))
         same = [one for one in references.read_references(self._layout) if one.kind == kind]
         if not same:
             return {}, None
@@ -428,18 +436,43 @@ def _file_in(stage: Path, teacher: Teacher, folder: str) -> str:
 def _name_of(model: Any) -> str:
     """Return the name that a model has by itself."""
     if isinstance(model, str | os.PathLike):
-        path = Path(model)
+        path = local_path(model)
         return path.name if path.is_dir() else path.stem
     inner = getattr(model, "teacher_", model)
     own = getattr(inner, "name", None)
     return own if isinstance(own, str) else type(model).__name__
 
 
-def _cost(entry: ModelEntry, cost: Cost) -> float | None:
-    """Return what a model costs, at least 0; None where it does not say."""
-    if cost == "size":
-        return float(entry.n_bytes)
-    value = entry.metrics.get(cost) if isinstance(cost, str) else float(cost(entry))
-    if value is not None and not 0 <= value < float("inf"):
-        raise InvalidInputError(f"The cost of {entry.name!r} is {value}; a cost is at least 0.")
-    return value
+def _costs(models: Sequence[ModelEntry], cost: Cost) -> dict[str, float]:
+    """Return what each model costs, at least 0; models whose card lacks that metric are left out."""
+    if not isinstance(cost, str) and not callable(cost):
+        raise InvalidInputError(
+            '{argument} must be "size", the name of a metric, or a function.', argument="cost", value=cost
+        )
+    if isinstance(cost, str) and cost != "size":
+        found = {one.name: one.metrics[cost] for one in models if cost in one.metrics}
+        if models and not found:
+            names = sorted({name for one in models for name in one.metrics})
+            check_choice("cost", cost, ["size", *names])
+    else:
+        found = {one.name: float(one.n_bytes) if cost == "size" else _asked(cost, one) for one in models}
+    return {name: _at_least_zero(name, value) for name, value in found.items()}
+
+
+def _at_least_zero(name: str, value: Any) -> float:
+    try:
+        return check_number("cost", value, at_least=0)
+    except InvalidInputError:
+        raise InvalidInputError(
+            f"The cost of {name!r} is {shown(value)}; a cost is at least 0, and finite."
+        ) from None
+
+
+def _asked(cost: Any, entry: ModelEntry) -> Any:
+    """Return what a function of the user says that a model costs."""
+    try:
+        return cost(entry)
+    except Exception as error:  # whatever a foreign function raises
+        raise InvalidInputError(
+            f"cost failed on the model {entry.name!r}: {type(error).__name__}: {shown(str(error))}"
+        ) from error

@@ -17,14 +17,16 @@ from numpy.typing import ArrayLike
 
 from consilience._optional import is_instance_of
 from consilience._tables import column_names, is_numeric, is_table, kind_of
-from consilience._validation import take_rows
+from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card, write_card
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
 from consilience.files.preprocess import ImagePreprocess
+from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile
 from consilience.repository.names import is_inside
+from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 
@@ -136,7 +138,7 @@ def _source_of(model: Any) -> Path | None:
             raise InvalidInputError(
                 f"{os.fspath(model)!r} is an address, and a repository holds files. Fetch the model first."
             )
-        return Path(model)
+        return local_path(model)
     file = getattr(getattr(model, "teacher_", model), "file", None)
     return file if isinstance(file, Path) else None
 
@@ -229,10 +231,11 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
             f"To export a {kind}, some rows are needed: give {{remedy}} a few rows as the model takes them.",
             remedy="example",
         )
-    example = take_rows(example, slice(0, 256))
+    example = _first_rows(example)
     names = classes if classes is not None else getattr(model, "classes_", None)
     if names is None:
         raise InvalidInputError(f"A {kind} does not name its classes. Give {{remedy}}.", remedy="classes")
+    as_teacher(model, names).predict_logits(example)  # what fails here fails in words of ours
     graph = _module_graph(model, example) if module else sklearn_to_onnx(model, example)
     if not module and not is_table(example):
         graph = with_input_type(graph, example)
@@ -247,6 +250,22 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
         ),
         file,
     )
+
+
+def _first_rows(example: Any) -> Any:
+    """Return the rows that an export looks at, or raise where there are none."""
+    rows = plain_rows(example)
+    try:
+        found = take_rows(rows, slice(0, 256)) if n_rows(rows) else None
+    except (TypeError, KeyError):
+        found = None
+    if found is None:
+        raise InvalidInputError(
+            "{argument} must be a few rows: an array, a data frame or a list.",
+            argument="example",
+            value=example,
+        )
+    return found
 
 
 def _module_graph(module: Any, example: Any) -> Any:

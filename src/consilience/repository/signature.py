@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 
 from consilience._images import differ_in_size, holds_images
-from consilience._tables import as_rows, is_numeric, is_table
+from consilience._tables import is_numeric, is_table
 from consilience._words import counted, shorten
 from consilience.repository.entry import ModelEntry
+from consilience.repository.numbers import plain_rows
 from consilience.teachers._base import Input
 
 
@@ -22,7 +23,7 @@ def misfit(entry: ModelEntry, X: Any) -> str:
     X : array, sparse matrix, data frame or list
         n rows in memory.
     """
-    X = as_rows(X)
+    X = plain_rows(X)
     if entry.preprocess or _takes(entry, "image"):
         return "" if _images(X) else "takes images, and X holds other rows"
     if entry.inputs is None:
@@ -35,7 +36,10 @@ def misfit(entry: ModelEntry, X: Any) -> str:
         return "" if _takes(entry, "text") else f"takes {shown_inputs(entry)}, and X holds texts"
     shape, kind = getattr(X, "shape", None), getattr(getattr(X, "dtype", None), "kind", "")
     if shape is None:
-        values = np.asarray(X)
+        try:
+            values = np.asarray(X)
+        except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows; a tensor's gradient
+            return f"takes {shown_inputs(entry)}, and X cannot be read as an array"
         shape, kind = values.shape, values.dtype.kind
     shape = tuple(int(size) for size in shape)
     if entry.column_kinds:  # an input per column: arrays are taken by position
