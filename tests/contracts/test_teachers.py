@@ -26,6 +26,7 @@ from consilience import SoftLabelClassifier
 from consilience.exceptions import TeacherError
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import (
+    ImagePreprocess,
     Teacher,
     TeacherLike,
     as_teacher,
@@ -307,6 +308,24 @@ def sentence_folder_case(tmp_path: Path) -> Case:
     return Case(as_teacher(path), X, model.predict_proba(encode_sentences(path, X)), "intents", 1e-5)
 
 
+def prepared_case(tmp_path: Path) -> Case:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    prepare = ImagePreprocess(6, resize_to=8, mean=0.5, std=0.25)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(108, 3))
+    X = images(N)
+    teacher = as_teacher(module, CLASSES, batch_size=7, preprocess=prepare)
+    return Case(teacher, X, torch_proba(module, prepare(X)), "Sequential", 1e-5)
+
+
+def skops_case(tmp_path: Path) -> Case:
+    skops = pytest.importorskip("skops.io")
+    X, y = data()
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1)).fit(X, y)
+    skops.dump(model, tmp_path / "shelved.skops")
+    return Case(as_teacher(tmp_path / "shelved.skops"), X, model.predict_proba(X), "shelved")
+
+
 def label_case(tmp_path: Path) -> Case:
     X, y = data()
     proba = np.where(y[:, None] == np.array(CLASSES), 0.7 + 0.1, 0.1)
@@ -340,6 +359,8 @@ CASES: list[Callable[[Path], Case]] = [
     text_folder_case,
     image_folder_case,
     sentence_folder_case,
+    prepared_case,
+    skops_case,
     label_case,
 ]
 
@@ -430,6 +451,8 @@ WIDTHS = {
     "text_folder": 16,
     "image_folder": 16,
     "sentence_folder": 16,
+    "prepared": 108,
+    "skops": 4,
 }
 ANONYMOUS = {
     "callable",

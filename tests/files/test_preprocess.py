@@ -148,3 +148,32 @@ def test_it_survives_a_card() -> None:
 def test_a_card_that_says_something_else_is_refused(given: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         ImagePreprocess.from_dict(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "prepare"),
+    [
+        (
+            "ViTImageProcessorPil",
+            {"size": {"height": 32, "width": 24}},
+            ImagePreprocess((32, 24), "squash", mean=0.5, std=0.5),
+        ),
+        (
+            "CLIPImageProcessorPil",
+            {
+                "size": {"shortest_edge": 40},
+                "crop_size": {"height": 32, "width": 32},
+                "image_mean": [0.5, 0.4, 0.3],
+                "image_std": [0.2, 0.3, 0.4],
+            },
+            ImagePreprocess(
+                32, resize_to=40, interpolation="bicubic", mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
+            ),
+        ),
+    ],
+)
+def test_as_processors_of_transformers_do_it(name: str, options: dict[str, Any], prepare: Any) -> None:
+    transformers = pytest.importorskip("transformers")
+    processor = getattr(transformers, name)(**options)
+    expected = np.stack([processor(image, return_tensors="np")["pixel_values"][0] for image in IMAGES])
+    np.testing.assert_allclose(prepare(IMAGES), expected, atol=1e-6)
