@@ -234,10 +234,10 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
 
     return (
         f"Seeds {seeds[0]} to {seeds[-1]}, commit {', '.join(commits)}: `{'`, `'.join(commands)}`\n\n"
-        "**Trained teachers.** They learnt 40 to 100 rows of each class, and the rows are of known classes.\n\n"
+        "**Trained teachers.** They learnt 40 to 100 rows of each class. All rows are of known classes.\n\n"
         f"{table(trained)}\n\n"
-        "**Hard trials.** Half of them have teachers that share no class. Teachers learnt 6 to 150 rows of each "
-        "class, a third of them at most 12, and up to 70 % of the rows are of no class that anyone knows.\n\n"
+        "**Hard trials.** Half of them have teachers that share no class. Teachers learnt 6 to 150 rows of "
+        "each class, a third of them at most 12. Up to 70 % of the rows are of no known class.\n\n"
         f"{table(hard)}\n\n{_warnings(hard)}"
     )
 

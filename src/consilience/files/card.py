@@ -27,6 +27,8 @@ CardOutput = Literal["logits", "probabilities", "labels"]
 
 VERSION = 1
 MAX_BYTES = 16 * 2**20
+FOLDER_CARD = "model.card.json"
+"""The card in a model folder."""
 
 _KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed", "feature_names")
 
@@ -246,6 +248,25 @@ def find_card(model_path: str | os.PathLike[str]) -> Card | None:
             f"{Path(model_path).name}. Remove the card, or write it again for this file."
         )
     return card
+
+
+def find_folder_card(folder: str | os.PathLike[str]) -> Card | None:
+    """Return the card of a model folder, or None where there is none.
+
+    It lies next to the folder (``birds.card.json`` next to ``birds/``) or else in it (``model.card.json``).
+    A card for a folder has no sha256, which belongs to one file.
+    """
+    inside = Path(folder).absolute()
+    for path in (inside.with_name(f"{inside.name}.card.json"), inside / FOLDER_CARD):
+        if os.path.lexists(path):
+            card = read_card(path)
+            if card.sha256 is not None:
+                raise InvalidInputError(
+                    f"{path.name} gives a sha256, which belongs to one file and not to the folder "
+                    f"{inside.name!r}. Remove it from the card."
+                )
+            return card
+    return None
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -476,6 +476,12 @@ def as_torch_student(
 
     A student with a random state keeps it; any other gets `random_state`. Raise if its device is not there:
     teachers may take hours before the student is trained.
+
+    Examples
+    --------
+    >>> student = as_torch_student(lambda n_features, n_classes: nn.Linear(n_features, n_classes), 0)
+    >>> type(student).__name__, student.random_state
+    ('TorchStudent', 0)
     """
     if isinstance(source, TorchStudent):
         own: TorchStudent = clone(source)

@@ -154,7 +154,7 @@ def rank_teachers(
         How "transport" scores. ``"distance"`` is eq. (24) as printed, the mean of S_eps(p_T, p_S). It
         depends on the scale and the entropy of a teacher's outputs as much as on the task.
         ``"likelihood"`` (ours) asks how probable the student's predictions p_S are under the transported
-        label of the teacher. It ranks far better, see docs/rank.md. ``"cost"`` is the plain <T, M>.
+        label of the teacher. It ranks far better, see docs/how/ranking.md. ``"cost"`` is the plain <T, M>.
     temperature : float
         Of the softmax of both sides; the paper's is 3.
     epsilon : float or "auto"

@@ -64,6 +64,12 @@ class ModelEntry:
         How rows were prepared.
     added : str
         When, in UTC.
+
+    Examples
+    --------
+    >>> model = ModelEntry("pets", ("cat", "dog"), "model.onnx", {"model.onnx": ModelFile("0" * 64, 1200)})
+    >>> model.kind, model.n_bytes
+    ('onnx', 1200)
     """
 
     name: str

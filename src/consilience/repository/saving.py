@@ -19,7 +19,7 @@ from consilience._tables import column_names, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
-from consilience.files.card import Card, CardOutput, card_path, find_card, write_card
+from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card, write_card
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile
@@ -159,7 +159,7 @@ def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
             place = target / path
             place.parent.mkdir(parents=True, exist_ok=True)
             _copy(source / path, place)
-        return target, None
+        return target, find_folder_card(source)
     ending = source.suffix.lower()
     if not source.exists():
         raise InvalidInputError(f"The model {os.fspath(source)!r} does not exist.")

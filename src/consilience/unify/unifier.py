@@ -100,9 +100,9 @@ class Unifier(Inspection, StudentClassifier):
         knows a small part of the classes.
     n_neighbors : int, optional
         Average the soft labels over this many nearest rows of X, 0 for none. Neighbours weigh up to one half,
-        and less if they often disagree: see docs/unify.md. None means 10 with ``method="auto"`` if X is made
-        of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a network,
-        and 0 otherwise. Only with ``train="estimate"``.
+        and less if they often disagree: see docs/how/default.md. None means 10 with ``method="auto"`` if X is
+        made of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a
+        network, and 0 otherwise. Only with ``train="estimate"``.
     tol, max_iter : float and int, optional
         When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
         Only with ``train="estimate"``.
@@ -123,7 +123,7 @@ class Unifier(Inspection, StudentClassifier):
         would take more, X is read block by block: see docs/large-data.md.
     cache : path or ScoreStore, optional
         A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no teacher
-        again, and a fit that was stopped continues where it was; see docs/centres.md.
+        again, and a fit that was stopped continues where it was; see docs/cache.md.
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     batch_size : int
