@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience._images import differ_in_size
 from consilience._optional import require
 from consilience._tables import is_table
 from consilience._validation import n_rows
@@ -67,6 +68,8 @@ def kind_of_rows(X: Any) -> str:
         return f"table of {', '.join(sorted(str(name) for name in X.columns))}"
     if isinstance(X, list | tuple) and X and all(isinstance(row, str) for row in X):
         return "texts"
+    if differ_in_size(X):
+        raise InvalidInputError("Reference rows that are images must have one size. Resize them first.")
     try:
         values = X if hasattr(X, "shape") else np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows

@@ -15,6 +15,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown
+from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.record import date_now, jsonable
 from consilience.files.storage import is_url, local_path
 from consilience.labels import class_list
@@ -24,7 +25,7 @@ from consilience.repository.bucket import BucketLayout
 from consilience.repository.check import check_repository
 from consilience.repository.cover import cover_classes
 from consilience.repository.description import Description, describe
-from consilience.repository.entry import ModelEntry, check_mapping, check_metrics, check_text
+from consilience.repository.entry import ModelEntry, check_metrics, check_text
 from consilience.repository.folder import LocalLayout
 from consilience.repository.index import Index, Known, entries
 from consilience.repository.layout import Layout, Stage, name_taken
@@ -107,7 +108,7 @@ class Repository:
         source: str = "",
         description: str = "",
         metrics: Mapping[str, float] | None = None,
-        preprocess: Mapping[str, Any] | None = None,
+        preprocess: ImagePreprocess | Mapping[str, Any] | None = None,
         example: Any = None,
         reference: Any = None,
     ) -> ModelEntry:
@@ -126,10 +127,11 @@ class Repository:
             For the card. The source must be no path of this machine.
         metrics : mapping, optional
             How good it is: ``{"accuracy": 0.93}``.
-        preprocess : mapping, optional
-            How rows are prepared, as JSON values.
+        preprocess : ImagePreprocess or mapping, optional
+            How images are prepared for the model, which whoever opens it then does; by default as its own
+            card says.
         example : rows, optional
-            A few rows, to export a fitted model; by default the reference rows.
+            A few rows, to export a fitted model; by default those given as `reference`.
         reference : rows, optional
             Reference rows to keep: see `set_reference`.
         """
@@ -139,7 +141,7 @@ class Repository:
         for key, value in texts.items():
             check_text(key, value)
         measured = check_metrics({} if metrics is None else jsonable(metrics))
-        prepared = check_mapping("preprocess", {} if preprocess is None else jsonable(preprocess))
+        prepared = None if preprocess is None else as_preprocess(preprocess)
         classes = None if classes is None else class_list(classes)
         name = check_name(_name_of(model) if name is None else name)
         folder = folder_of(name)
@@ -148,6 +150,8 @@ class Repository:
         example = reference if example is None else example
         with self._layout.staging() as stage:
             teacher, card = stage_model(model, classes, folder, stage.files, example)
+            if prepared is None and card is not None:
+                prepared = card.preprocess
             entry = ModelEntry(
                 name=name,
                 classes=tuple(class_list(teacher.classes)),
@@ -157,7 +161,7 @@ class Repository:
                 feature_names=feature_names_of(teacher, card),
                 column_kinds=column_kinds_of(teacher),
                 metrics=measured,
-                preprocess=prepared,
+                preprocess={} if prepared is None else prepared.to_dict(),
                 added=date_now(),
                 **texts,
             )

@@ -21,6 +21,7 @@ from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileEr
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card, write_card
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile
 from consilience.repository.folder import sha256_of
@@ -113,6 +114,7 @@ def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teac
             details=details,
             centres=base.centres if base.classes == entry.classes else None,
             feature_names=entry.feature_names,
+            preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
         ),
     )
     return entry

@@ -16,10 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._tables import is_table
 from consilience._words import shorten
-from consilience.exceptions import ScoringError, TeacherError
+from consilience.exceptions import InvalidInputError, ScoringError, TeacherError
+from consilience.files.preprocess import ImagePreprocess
+from consilience.files.strict_json import parse_json
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._files import centres_of, open_source
+from consilience.teachers._files import centres_of, open_source, with_preprocess
 from consilience.teachers._onnx_columns import Columns
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._outputs import Output, choose_output
@@ -46,6 +48,7 @@ FEWEST_ROWS = 64
 class RemoteTeacher(Adapter):
     """A model on a server of the Open Inference Protocol."""
 
+    _takes_arrays = True
     _address: Address
     _channel: Channel
     _metadata: Metadata
@@ -270,6 +273,8 @@ def remote_teacher(
             remedy="classes",
         )
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
+    if options.preprocess is None:
+        options = replace(options, preprocess=_named_preprocess(metadata, shown))
     kind: Output = options.output
     if kind == "auto" and output is not None and "logit" in output.lower():
         kind = "logits"
@@ -284,6 +289,7 @@ def endpoint_teacher(
 ) -> Teacher:
     """Make a teacher of an endpoint file (TOML), with the classes on the card next to it, if there is one."""
     source, shown, options, card = open_source(path, name, options)
+    options = with_preprocess(options, card)
     url, asked = read_endpoint(source, shown)
     if options.remote is not None:
         raise TeacherError(
@@ -337,6 +343,17 @@ def _named_classes(metadata: Metadata, output: str | None) -> list[Any] | None:
         if isinstance(given, list) and given:
             return given
     return None
+
+
+def _named_preprocess(metadata: Metadata, name: str) -> ImagePreprocess | None:
+    """Return how images are prepared, if the parameters of the input say so (as JSON)."""
+    given = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
+    if not isinstance(given, str):
+        return None
+    try:
+        return ImagePreprocess.from_dict(parse_json(given))
+    except (InvalidInputError, ValueError, RecursionError) as error:
+        raise TeacherError(name, f"has a server whose metadata cannot be used: {error}") from None
 
 
 def _classification(teacher: RemoteTeacher) -> list[Any] | None:
