@@ -71,7 +71,7 @@ def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path
     card = Card("digits", names, "probabilities", file_sha256(onnx_file), "Four digits.", {"note": 1})
     write_card(card_path(onnx_file), card)
     repository = Repository(tmp_path / "new")
-    entry = repository.add(onnx_file, source="a shelf", preprocess={"scale": 1 / 16})
+    entry = repository.add(onnx_file, source="a shelf")
     assert (entry.name, entry.classes) == ("file", names)
     kept = read_card(repository.folder / "file" / "file.card.json")
     assert (kept.details["note"], kept.description, kept.output) == (1, "Four digits.", "probabilities")
@@ -239,6 +239,7 @@ def test_a_card_cannot_lead_outside(repository: Repository, tmp_path: Path) -> N
         ("text.pkl", {"metrics": {"a": "b"}}, "metrics="),
         ("text.pkl", {"source": "/root/x"}, "no path of this machine"),
         ("text.pkl", {"preprocess": [1]}, "preprocess="),
+        ("text.pkl", {"preprocess": {"scale": 2}}, r'must name the size, such as {"size": 224,'),
     ],
 )
 def test_what_cannot_be_added_leaves_nothing(
