@@ -282,7 +282,13 @@ def _check_preprocess(preprocess: Any, make: Maker, name: str) -> None:
 
 
 def is_source(obj: Any) -> bool:
-    """Tell whether an object is of a kind that `as_teacher` takes."""
+    """Tell whether an object is of a kind that `as_teacher` takes.
+
+    Examples
+    --------
+    >>> is_source("model.onnx"), is_source([[0.9, 0.1]]), is_source(None)
+    (True, True, False)
+    """
     return isinstance(obj, str | os.PathLike) or any(test(obj) for test, _ in _OBJECTS)
 
 

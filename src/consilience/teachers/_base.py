@@ -51,6 +51,16 @@ class TeacherLike(Protocol):
         For messages and reports.
     classes : (k,) sequence of str or int
         The class of each column.
+
+    Examples
+    --------
+    >>> class Thermometer:
+    ...     name, classes = "thermometer", ["cold", "warm"]
+    ...     def predict_logits(self, X):
+    ...         return [[0.0, row[0] - 20] for row in X]
+    >>> from consilience import as_teacher
+    >>> as_teacher(Thermometer()).predict_logits([[15], [30]]).tolist()
+    [[0.0, -5.0], [0.0, 10.0]]
     """
 
     name: str
@@ -100,6 +110,13 @@ class Teacher(ABC):
         The mean embedding of each class in the teacher's own data.
     file : Path or None
         The file that it was made of.
+
+    Examples
+    --------
+    >>> from consilience import Teacher, as_teacher
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"], name="pets")
+    >>> isinstance(teacher, Teacher), teacher.name, teacher.classes.tolist()
+    (True, 'pets', ['cat', 'dog'])
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ from consilience.teachers._remote_tensors import (
     read_metadata,
 )
 
+_LARGEST_ROW = 2**24  # numbers, in a row that is made up to learn the names of classes
 FEWEST_ROWS = 64
 """A batch is not split into requests of fewer rows."""
 
@@ -193,7 +195,7 @@ class RemoteTeacher(Adapter):
         except Refusal as refusal:
             raise TeacherError(self.name, str(refusal)) from None
         except ProtocolError as error:
-            raise TeacherError(self.name, f"has a server that {error}.") from None
+            raise TeacherError(self.name, f"has a server that {self._channel.masked(str(error))}.") from None
 
     @property
     def inputs(self) -> tuple[Input, ...] | None:
@@ -357,9 +359,10 @@ def _named_preprocess(metadata: Metadata, name: str) -> ImagePreprocess | None:
 def _classification(teacher: RemoteTeacher) -> list[Any] | None:
     """Return the names of the classes by Triton's extension: each cell is "score:place:name"."""
     width = next((item.shape[-1] for item in teacher._metadata.outputs if item.name == teacher._output), -1)
-    if width < 1 or not teacher._metadata.inputs:
+    inputs = teacher._metadata.inputs
+    if width < 1 or not inputs or any(_row_size(item) > _LARGEST_ROW for item in inputs):
         return None
-    feed = [(item.name, item.datatype, _made_up(item)) for item in teacher._metadata.inputs]
+    feed = [(item.name, item.datatype, _made_up(item)) for item in inputs]
     wanted = {"name": teacher._output, "parameters": {"classification": width}}
     body, headers = encode({"outputs": [wanted]}, "inputs", feed, binary=False)
     (answer,) = teacher._channel.ask([Call(f"{teacher._address.url}/infer", body, headers)])
@@ -370,6 +373,11 @@ def _classification(teacher: RemoteTeacher) -> list[Any] | None:
         if len(parts) == 3 and parts[1].isdecimal():
             names[int(parts[1])] = parts[2]
     return [names[i] for i in range(width)] if sorted(names) == list(range(width)) else None
+
+
+def _row_size(item: Tensor) -> int:
+    """Return the numbers in one row of an input, with the shortest lengths that it allows."""
+    return math.prod(max(length, 1) for length in item.shape[1:])
 
 
 def _made_up(item: Tensor) -> NDArray[Any]:
