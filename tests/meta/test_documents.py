@@ -80,7 +80,7 @@ def test_the_torch_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="the commands are those of a POSIX shell")
-@pytest.mark.parametrize("name", ["operations", "remote"])
+@pytest.mark.parametrize("name", ["images", "operations", "remote"])
 def test_the_commands_of_the_pages_do_what_they_say(tmp_path: Path, name: str) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf8")
     command = tmp_path / "bin" / "consilience"

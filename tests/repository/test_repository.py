@@ -71,7 +71,7 @@ def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path
     card = Card("digits", names, "probabilities", file_sha256(onnx_file), "Four digits.", {"note": 1})
     write_card(card_path(onnx_file), card)
     repository = Repository(tmp_path / "new")
-    entry = repository.add(onnx_file, source="a shelf")
+    entry = repository.add(onnx_file, source="a shelf", preprocess={"size": 8, "colour": "grey"})
     assert (entry.name, entry.classes) == ("file", names)
     kept = read_card(repository.folder / "file" / "file.card.json")
     assert (kept.details["note"], kept.description, kept.output) == (1, "Four digits.", "probabilities")
