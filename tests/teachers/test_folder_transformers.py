@@ -79,6 +79,19 @@ def test_the_library_reads_the_same_tokens(bert: tuple[Path, Any, Any]) -> None:
     np.testing.assert_allclose(as_teacher(path).predict_logits(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["xlnet", "convbert"])
+def test_filling_up_does_not_change_the_answer(kind: str, tmp_path: Path) -> None:
+    path, module, tokens = text_folder(tmp_path / kind, kind)
+    texts = [text for text in TEXTS if text]
+    with torch.no_grad():
+        for value in module.parameters():  # larger weights, so that other tokens give other answers
+            value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)), alpha=0.3)
+    save(path, module)
+    alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
+    assert np.ptp(alone, axis=0).max() > 0.01
+    np.testing.assert_allclose(as_teacher(path).predict_logits(texts), alone, atol=1e-4)
+
+
 def test_a_network_without_a_padding_token_reads_one_text_at_a_time(tmp_path: Path) -> None:
     path, module, tokens = text_folder(tmp_path / "gpt2", "gpt2", pad_token_id=None)
     texts = ["the cat", "a dog", "the mat on the mat"]
@@ -248,6 +261,7 @@ def test_nothing_is_asked_of_the_network(copied: Path, monkeypatch: pytest.Monke
         attn_implementation="org/kernel",
         _attn_implementation="org/kernel",
         transformers_weights="../other.safetensors",
+        return_dict=False,
     )
     change_json(copied / "tokenizer_config.json", name_or_path="org/other", vocab_file="/etc/hostname")
     assert np.isfinite(as_teacher(copied).predict_logits(TEXTS)).all()
