@@ -26,7 +26,7 @@ from tests.teachers.model_folders import (
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.card import Card, write_card
 from consilience.teachers import as_teacher
-from consilience.teachers._folder_tokens import MAX_TOKENS
+from consilience.teachers._folder_tokens import CPU_TOKENS
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -103,7 +103,7 @@ def test_a_network_without_a_padding_token_reads_one_text_at_a_time(tmp_path: Pa
 def test_batches_by_length_keep_the_order(
     bert: tuple[Path, Any, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.teachers._folder_tokens.MAX_TOKENS", 2 * LONGEST)
+    monkeypatch.setattr("consilience.teachers._folder_tokens.CPU_TOKENS", 2 * LONGEST)
     path, module, tokens = bert
     texts = [TEXTS[i % 5] + " cat" * (i % 3) for i in range(17)]
     alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
@@ -115,9 +115,9 @@ def test_batches_are_small_and_hardly_padded(bert: tuple[Path, Any, Any]) -> Non
     tokens = as_teacher(bert[0]).loaded()[1]
     texts = ["cat " * (1 + i % 20) for i in range(3000)]
     largest = [batch["input_ids"].size for _, batch in tokens.batches(texts, 10**6)]
-    assert MAX_TOKENS / 2 < max(largest) <= MAX_TOKENS
-    batches = [batch for _, batch in tokens.batches(texts, 64)]
-    assert max(len(batch["input_ids"]) for batch in batches) == 64
+    assert CPU_TOKENS / 2 < max(largest) <= CPU_TOKENS
+    batches = [batch for _, batch in tokens.batches(texts, 32)]
+    assert max(len(batch["input_ids"]) for batch in batches) == 32
     read = sum(batch["attention_mask"].sum() for batch in batches)
     assert read > 0.9 * sum(batch["input_ids"].size for batch in batches)
 

@@ -100,7 +100,7 @@ class Encoder:
         lower, prompt = self.settings.lower, self.settings.prompt
         prepared = [prompt + (text.lower() if lower else text) for text in texts]
         found: NDArray[np.float32] | None = None
-        for rows, batch in self.tokens.batches(prepared, batch_size):
+        for rows, batch in self.tokens.batches(prepared, batch_size, self.device):
             part = self._run({key: self.torch.as_tensor(value) for key, value in batch.items()})
             found = np.empty((len(texts), part.shape[1]), np.float32) if found is None else found
             found[rows] = part

@@ -158,7 +158,7 @@ class TextCheckpoint(CheckpointTeacher):
 
     def _batches(self, X: Any) -> Batches:
         tokens: Tokens = self.loaded()[1]
-        return tokens.batches(as_texts(X), self._batch_size)
+        return tokens.batches(as_texts(X), self._batch_size, self._device)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
