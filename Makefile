@@ -1,8 +1,10 @@
-# One command builds the site into build/site, without network: `make docs`.
+# One command builds the site into build/site and checks its links, without network: `make docs`.
 .PHONY: docs docs-clean
 
 docs:
-	python -m sphinx -b html -W --keep-going -j auto docs build/site
+	rm -rf build/site
+	python -m sphinx -b html -d build/doctrees -W --keep-going -j auto docs build/site
+	python docs/check_site.py build/site
 
 docs-clean:
-	rm -rf build/site docs/gallery docs/api/names docs/cli
+	rm -rf build/site build/doctrees docs/gallery docs/api/names docs/cli

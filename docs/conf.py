@@ -22,16 +22,19 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_parser",
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
+    "commands",
     "mathml",
+    "names",
     "repository_links",
 ]
-exclude_patterns = ["_ext", "**/README.rst"]
+exclude_patterns = ["_ext"]
+templates_path = ["_templates"]
+nitpicky = True
 
 # pages in Markdown
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath", "attrs_inline"]
@@ -41,6 +44,30 @@ myst_heading_anchors = 4  # [text](page.md#a-heading), as code hosts do
 autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc states the types
 numpydoc_show_class_members = False
+numpydoc_xref_param_type = True
+numpydoc_xref_ignore = "all"  # types are prose: only the names below, and those numpydoc knows, become links
+numpydoc_xref_aliases = {
+    "bool": ":class:`python:bool`",
+    "array": ":class:`array <numpy.ndarray>`",
+    "arrays": ":class:`arrays <numpy.ndarray>`",
+    "mapping": ":class:`mapping <collections.abc.Mapping>`",
+    "sequence": ":class:`sequence <collections.abc.Sequence>`",
+    "tensor": ":class:`tensor <torch.Tensor>`",
+    "torch.nn.Module": ":class:`torch.nn.Module`",
+    "torch.Generator": ":class:`torch.Generator`",
+    "Path": ":class:`~pathlib.Path`",
+    "Teacher": ":class:`Teacher <consilience.Teacher>`",
+    "LabelSpace": ":class:`LabelSpace <consilience.LabelSpace>`",
+    "RemoteOptions": ":class:`RemoteOptions <consilience.teachers.RemoteOptions>`",
+    "Ranking": ":class:`Ranking <consilience.rank.Ranking>`",
+    "ScoreStore": ":class:`ScoreStore <consilience.teachers.scoring.store.ScoreStore>`",
+    "TorchStudent": ":class:`TorchStudent <consilience.nn.TorchStudent>`",
+    "iterable": "iterable",
+    "generator": "generator",
+    "array-like": "array-like",
+    "scalar": "scalar",
+}
+default_role = "name"
 add_module_names = False
 
 # the gallery
@@ -54,7 +81,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "min_reported_time": 10,
-    "plot_gallery": True,
+    "write_computation_times": False,  # its page loads scripts from elsewhere
     "backreferences_dir": None,
 }
 

@@ -1,7 +1,7 @@
 """Lead links to files outside `docs/` to their place in the site.
 
-On a code host, ``[Contributing](../CONTRIBUTING.md)`` opens the file. In the site it is the page that includes it.
-A link within an included file starts at that file's folder, so it is written anew for the page that includes it.
+On a code host, ``[Contributing](../CONTRIBUTING.md)`` opens the file. In the site it opens the page that
+includes it. A link within an included file starts at that file's folder, so it is written anew for the page.
 """
 
 from __future__ import annotations
