@@ -85,8 +85,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
         A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`. A
         network returns logits (n, K); it is copied, never changed. It is trained with Adam on batches, a pass
-        over the rows in each round (`docs/cluster.md`). Give a TorchStudent for another optimiser, learning
-        rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
+        over the rows in each round (`docs/how/clustering.md`). Give a TorchStudent for another optimiser,
+        learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     n_neighbors : int
         Nearest neighbours of each row to average predictions over; 0 for none. At most as many are used as a
         cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
@@ -156,8 +156,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     -----
     Above 8,192 rows, starts are trained on a random sample of that size, and the best continues on all rows
     for at most ten rounds; `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
-    found among the rows of nearby cells, which misses a few (docs/cluster.md says how many). Memory grows
-    with n (d + K + n_neighbors). Time grows with n^1.5 d for the neighbours, and with n K (d + K) per round.
+    found among the rows of nearby cells, which misses a few (docs/how/clustering.md says how many). Memory
+    grows with n (d + K + n_neighbors). Time grows with n^1.5 d for the neighbours, and with n K (d + K) per
+    round.
 
     Examples
     --------
