@@ -77,6 +77,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "within_subsection_order": "gallery_order.GalleryOrder",
     "show_memory": False,
+    "parallel": True,  # as many examples at once as -j says
     "show_signature": False,
     "download_all_examples": False,
     "remove_config_comments": True,
