@@ -207,6 +207,11 @@ def encode_sentences(
     Returns
     -------
     (n, d) float32 array
+
+    Examples
+    --------
+    >>> encode_sentences("all-MiniLM-L6-v2", ["a cat", "a dog"]).shape  # doctest: +SKIP
+    (2, 384)
     """
     rows, size = as_texts(texts), check_count("batch_size", batch_size)
     opened = open_encoder(folder)
