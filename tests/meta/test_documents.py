@@ -67,18 +67,6 @@ def test_the_ten_lines_of_the_readme_run(
     assert float(capsys.readouterr().out.split()[-1]) > 0.77  # 0.81 to 0.85 over seeds
 
 
-def test_the_torch_examples_run(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("skorch")
-    code = "\n".join(blocks((ROOT / "docs" / "torch.md").read_text(encoding="utf8"), "python"))
-    checks = (
-        "assert np.allclose(proba.sum(axis=1), 1, atol=1e-5)\n"
-        "assert unified.predict(['blue blue', 'green']).tolist() == ['blue', 'green']\n"
-    )
-    exec(code + checks, {"__name__": "__main__"})  # noqa: S102 - our own page
-    assert "valid_loss" in capsys.readouterr().out  # PrintLog
-
-
 @pytest.mark.skipif(os.name != "posix", reason="the commands are those of a POSIX shell")
 @pytest.mark.parametrize("name", ["operations", "remote"])
 def test_the_commands_of_the_pages_do_what_they_say(tmp_path: Path, name: str) -> None:
@@ -103,17 +91,6 @@ def test_the_commands_of_the_pages_do_what_they_say(tmp_path: Path, name: str) -
         )  # fmt: skip
         assert done.returncode == 0, f"{code}\n{done.stdout}"
         assert doctest.OutputChecker().check_output(expected, done.stdout, doctest.ELLIPSIS), done.stdout
-
-
-@pytest.mark.parametrize(
-    "page",
-    [page for page in sorted(ROOT.glob("docs/**/*.md")) if ">>> " in page.read_text(encoding="utf8")],
-    ids=lambda page: page.stem,
-)
-def test_examples_in_the_documents_give_what_they_say(page: Path) -> None:
-    outcome = doctest.testfile(str(page), module_relative=False, encoding="utf8")
-    assert outcome.attempted > 0
-    assert outcome.failed == 0
 
 
 def test_figures_come_from_result_files() -> None:
