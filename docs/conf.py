@@ -75,6 +75,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples/gallery",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
+    "within_subsection_order": "gallery_order.GalleryOrder",
     "show_memory": False,
     "show_signature": False,
     "download_all_examples": False,

@@ -2,11 +2,11 @@
 Teachers that share no class
 ============================
 
-Three teams read digits. One knows 0 to 3, one 4 to 6, one 7 to 9. No class is known to two teams,
-so nothing says how the confidence of one team compares with another's, and the paper's equations
-leave that open. The default method compares the *ranks* of the rows instead. You should see two
-confusion matrices: with the paper's method, whole classes are lost to another team's; with the
-default most of them come back.
+Three teams read digits. One knows 0 to 3, one 4 to 6, one 7 to 9. No class is known to two
+teams, so nothing says how the confidence of one team compares with another's, and the paper's
+equations leave that open. The default method compares the *ranks* of the rows instead. You
+should see two confusion matrices: with the paper's method, whole classes are lost to another
+team's; with the default most of them come back.
 """
 
 import textwrap
@@ -28,7 +28,7 @@ X, y = X[order] / 16, y[order]
 theirs, unlabelled, test = slice(0, 600), slice(600, 1200), slice(1200, None)
 
 # %%
-# The teams have different kinds of models: one is always sure, another never.
+# The teams have different kinds of models, which are sure in different ways.
 
 
 def team(model, first: int, last: int):
@@ -44,8 +44,8 @@ teams = {
 }
 
 # %%
-# Both methods warn that nothing connects the label sets. The warning says what each of them does
-# about it.
+# Both methods warn that nothing connects the label sets. The warning says what each of them
+# does about it.
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always", DisconnectedWarning)
@@ -75,4 +75,5 @@ fig.colorbar(image, ax=axes, label="share of the digit's rows (%)", shrink=0.8)
 plt.show()
 
 # %%
-# Read on: :doc:`/unify` explains ranks, and what else to do about label sets that share nothing.
+# Read on: :doc:`/unify` explains ranks, and what else to do about label sets that share
+# nothing.

@@ -3,9 +3,9 @@ Three language identifiers become one
 =====================================
 
 Three small programs tell languages apart by the letters of a text. Each knows three or four
-languages of six. You have a pile of sentences and nobody who says which language they are in. You
-should see one identifier of all six languages, made from texts without labels, and how it gets
-surer as texts get longer.
+languages of six. You have a pile of sentences and nobody who says which language they are in.
+You should see one identifier of all six languages, made from texts without labels, and how it
+gets surer as texts get longer.
 """
 
 import matplotlib.pyplot as plt
@@ -18,8 +18,8 @@ plt.style.use("tableau-colorblind10")
 random = np.random.default_rng(0)
 
 # %%
-# The sentences are made of parts: who, does what, where. Every who goes with every verb and every
-# place.
+# The sentences are made of parts: who, does what, where. Every who goes with every verb and
+# every place.
 
 PARTS = {
     "Dutch": (
@@ -30,17 +30,20 @@ PARTS = {
         "in de tuin|bij het raam|achter de kerk|voor het huis|op het strand|tussen de bomen",
     ),
     "English": (
-        "the old teacher|my little sister|the man next door|a young woman|our best friend|the baker's dog",
+        "the old teacher|my little sister|the man next door|"
+        "a young woman|our best friend|the baker's dog",
         "reads a long letter|drinks a cup of tea|writes about the journey|"
         "has waited for an hour|looks for a good book|sees a ship",
-        "in the garden|at the window|behind the church|in front of the house|on the beach|between the trees",
+        "in the garden|at the window|behind the church|"
+        "in front of the house|on the beach|between the trees",
     ),
     "French": (
         "le vieux professeur|ma petite soeur|le voisin d'à côté|"
         "une jeune femme|notre meilleur ami|le chien du boulanger",
         "lit une longue lettre|boit une tasse de thé|écrit sur le voyage|"
         "attend depuis une heure|cherche un bon livre|voit un bateau",
-        "dans le jardin|près de la fenêtre|derrière l'église|devant la maison|sur la plage|entre les arbres",
+        "dans le jardin|près de la fenêtre|derrière l'église|"
+        "devant la maison|sur la plage|entre les arbres",
     ),
     "German": (
         "der alte Lehrer|meine kleine Schwester|der Nachbar von nebenan|"
@@ -54,7 +57,8 @@ PARTS = {
         "una giovane donna|il nostro migliore amico|il cane del fornaio",
         "legge una lunga lettera|beve una tazza di tè|scrive del viaggio|"
         "aspetta da un'ora|cerca un buon libro|vede una nave",
-        "nel giardino|vicino alla finestra|dietro la chiesa|davanti alla casa|sulla spiaggia|tra gli alberi",
+        "nel giardino|vicino alla finestra|dietro la chiesa|"
+        "davanti alla casa|sulla spiaggia|tra gli alberi",
     ),
     "Spanish": (
         "el viejo maestro|mi hermana pequeña|el vecino de al lado|"
@@ -72,12 +76,14 @@ def sentences(n: int, use: slice) -> tuple[list[str], np.ndarray]:
     """Make n sentences of some of the parts, and name their languages."""
     languages = random.choice(LANGUAGES, n)
     parts = {name: [column.split("|")[use] for column in PARTS[name]] for name in LANGUAGES}
-    return [" ".join(random.choice(column) for column in parts[name]) for name in languages], languages
+    return [
+        " ".join(random.choice(column) for column in parts[name]) for name in languages
+    ], languages
 
 
 # %%
-# Each identifier was trained on its own languages. Half of the words in the texts below are new to
-# it.
+# Each identifier was trained on its own languages. Half of the words in the texts below are new
+# to it.
 
 KNOWN = {
     "north": ["Dutch", "English", "German"],
@@ -93,8 +99,8 @@ for name, known in KNOWN.items():
     )
 
 # %%
-# Unify them. For texts the student is an ``NgramClassifier``, too. It learns from pieces of the
-# sentences as well, since texts to come may be short.
+# Unify them. For texts the student is an ``NgramClassifier``, too. It learns from pieces of
+# sentences, since texts to come may be short.
 
 
 def cut(text: str, length: int) -> str:
@@ -115,7 +121,10 @@ texts, truth = sentences(1500, slice(2, 6))
 lengths = [4, 6, 8, 12, 16, 24, 32, 48]
 models = {**identifiers, "unified": unified}
 tests = [[cut(text, length) for text in texts] for length in lengths]
-accuracy = {name: [np.mean(model.predict(test) == truth) for test in tests] for name, model in models.items()}
+accuracy = {
+    name: [np.mean(model.predict(test) == truth) for test in tests]
+    for name, model in models.items()
+}
 
 proverbs = {
     "wie een kuil graaft voor een ander, valt er zelf in": "Dutch",
@@ -138,11 +147,14 @@ left.set_title("How long must a text be?")
 fig.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False)
 image = right.imshow(100 * proba, cmap="cividis", vmin=0, vmax=100, aspect="auto")
 right.set_xticks(range(6), LANGUAGES, rotation=30)
-right.set_yticks(range(6), [text if len(text) < 25 else text[:24] + "…" for text in proverbs], fontsize=8)
+right.set_yticks(
+    range(6), [text if len(text) < 25 else text[:24] + "…" for text in proverbs], fontsize=8
+)
 fig.colorbar(image, ax=right, label="probability (%)")
 right.set_title("Proverbs that nobody trained on")
 plt.show()
 
 # %%
-# Read on: :doc:`/text` has the student's options and its file. ``examples/language_identification``
-# does this with seven published programs and 302 languages.
+# Read on: :doc:`/text` has the student's options and its file.
+# ``examples/language_identification`` does this with seven published programs and 302
+# languages.

@@ -3,9 +3,9 @@ Cluster, and name the clusters with 1 % of the labels
 =====================================================
 
 You have many rows and time to label one in a hundred. :class:`consilience.CollisionClustering`
-clusters all rows and lets the few labels say which cluster is which. You should see a map of the
-digits in which most clusters carry the right name, though nearly all rows came without one, and a
-classifier that is better than one trained on the labelled rows alone.
+clusters all rows and lets the few labels say which cluster is which. You should see a map of
+the digits in which most clusters carry the right name, though nearly all rows came without one,
+and a classifier that is better than one trained on the labelled rows alone.
 """
 
 import matplotlib.pyplot as plt
@@ -58,10 +58,10 @@ for name, value in accuracy.items():
     print(f"{name}: {value:.0%} of the rows without a label are right")
 
 # %%
-# Each point is a row, placed by t-SNE. The colour is the cluster that it ended in, a ring marks a
-# labelled row, and crosses are rows with a wrong name.
+# Each point is a row, placed by t-SNE. The colour is the cluster that it ended in, a ring marks
+# a labelled row, and crosses are rows with a wrong name.
 
-place = TSNE(init="pca", perplexity=30, random_state=0).fit_transform(X)
+place = TSNE(init="pca", max_iter=500, random_state=0).fit_transform(X)
 wrong = clusters.labels_ != truth
 fig, axis = plt.subplots(figsize=(7, 5.6), layout="constrained")
 axis.scatter(*place[~wrong].T, c=clusters.labels_[~wrong], cmap=ListedColormap(COLOURS), s=8)
@@ -77,16 +77,19 @@ axis.scatter(
 )
 for digit in range(10):
     middle = np.median(place[clusters.labels_ == digit], axis=0)
-    axis.text(*middle, digit, fontsize=20, weight="bold", ha="center", va="center",
-              bbox={"boxstyle": "circle", "facecolor": "white", "alpha": 0.6, "linewidth": 0})  # fmt: skip
+    frame = {"boxstyle": "circle", "facecolor": "white", "alpha": 0.6, "linewidth": 0}
+    axis.text(*middle, digit, fontsize=20, weight="bold", ha="center", va="center", bbox=frame)
 axis.set_xticks([])
 axis.set_yticks([])
-axis.set_title(f"{(~wrong).mean():.0%} of {len(X)} digits have the right name, from {len(chosen)} labels")
+axis.set_title(
+    f"{(~wrong).mean():.0%} of {len(X)} digits have the right name, from {len(chosen)} labels"
+)
 axis.legend(loc="lower left", bbox_to_anchor=(0, -0.08), ncols=2, frameon=False)
 plt.show()
 
 # %%
-# The mean of each cluster is a digit again. Below it: the digits that the cluster really holds.
+# The mean of each cluster is a digit again. Below it: the share of its rows that are this
+# digit.
 
 fig, axes = plt.subplots(1, 10, figsize=(9, 1.7), layout="constrained")
 for digit, axis in enumerate(axes):

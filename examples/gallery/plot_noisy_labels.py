@@ -3,10 +3,10 @@ Learn from labels that are often wrong
 ======================================
 
 Somebody labelled your rows in a hurry, and many labels are wrong. You do not know how many.
-:class:`consilience.CollisionClassifier` with ``noise_rate="auto"`` estimates the share of random
-labels from the labels themselves, and learns in spite of them. You should see that it stays ahead
-of a logistic regression as the noise grows, and that its estimate of the noise is close to the
-truth.
+:class:`consilience.CollisionClassifier` with ``noise_rate="auto"`` estimates the share of
+random labels from the labels themselves, and learns in spite of them. You should see that it
+stays ahead of a logistic regression as the noise grows, and that its estimate of the noise is
+close to the truth.
 """
 
 import matplotlib.pyplot as plt
@@ -26,15 +26,17 @@ X, y = X[order], y[order]
 X, y, X_test, y_test = X[:1200], y[:1200], X[1200:], y[1200:]
 
 # %%
-# A share of the labels is drawn anew, at random. (One in ten of these happens to be right again.)
-# Test labels are clean.
+# A share of the labels is drawn anew, at random. (One in ten of these happens to be right
+# again.) Test labels are clean.
 
 rates = [0.0, 0.2, 0.4, 0.6, 0.8]
 plain, robust, estimated = [], [], []
 for rate in rates:
     noisy = np.where(random.uniform(size=len(y)) < rate, random.integers(10, size=len(y)), y)
-    logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000)).fit(X, noisy)
-    collision = CollisionClassifier("generalised-collision", noise_rate="auto", random_state=0).fit(X, noisy)
+    logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+    collision = CollisionClassifier("generalised-collision", noise_rate="auto", random_state=0)
+    logistic.fit(X, noisy)
+    collision.fit(X, noisy)
     plain.append(logistic.score(X_test, y_test))
     robust.append(collision.score(X_test, y_test))
     estimated.append(collision.noise_rate_)
@@ -62,8 +64,8 @@ right.legend(loc="upper left")
 plt.show()
 
 # %%
-# Which rows would you look at first? Those whose label the model finds least probable. These are
-# the six most suspicious of the last fit, with the label that somebody gave them.
+# Which rows would you look at first? Those whose label the model finds least probable. These
+# are the six most suspicious of the last fit, with the label that somebody gave them.
 
 classes = list(collision.classes_)
 proba = collision.predict_proba(X)

@@ -2,10 +2,10 @@
 ONNX in, ONNX out, and into the browser
 =======================================
 
-Two teams send a model each, as an ONNX file. You unify them, and the result is an ONNX file again.
-It runs without this library wherever onnxruntime runs: in Python, in C++, on a phone, in a web
-page. You should see that the file gives the same probabilities as the model in memory, and the few
-lines of JavaScript that run it in a browser.
+Two teams send a model each, as an ONNX file. You unify them, and the result is an ONNX file
+again. It runs without this library wherever onnxruntime runs: in Python, in C++, on a phone, in
+a web page. You should see that the file gives the same probabilities as the model in memory,
+and the few lines of JavaScript that run it in a browser.
 """
 
 import json
@@ -30,8 +30,8 @@ theirs, unlabelled, test = slice(0, 600), slice(600, 1200), slice(1200, None)
 folder = Path(tempfile.mkdtemp())
 
 # %%
-# **In.** Each team exports its model with its own tools, here skl2onnx. Class names are inside the
-# file.
+# **In.** Each team exports its model with its own tools, here skl2onnx. Class names are inside
+# the file.
 
 
 def send(name: str, model, classes: range) -> Path:
@@ -49,30 +49,31 @@ files = [
 ]
 
 # %%
-# **Out.** Paths are teachers like any other. ``save`` writes the model and, next to it, a card that
-# says how it was made.
+# **Out.** Paths are teachers like any other. ``save`` writes the model and, next to it, a card
+# that says how it was made.
 
 unified = Unifier(files, "logistic", random_state=0).fit(X[unlabelled])
-path = Path(unified.save(folder / "unified.onnx"))
+path = unified.save(folder / "unified.onnx")
 for file in sorted(folder.iterdir()):
     print(f"{file.name}: {file.stat().st_size / 1000:.1f} kB")
 
 # %%
-# From here on nothing of this library is used. The names of the classes are in the metadata of the
-# file.
+# From here on nothing of this library is used. The names of the classes are in the metadata of
+# the file.
 
 session = onnxruntime.InferenceSession(path)
-probabilities, label = session.run(["probabilities", "label"], {session.get_inputs()[0].name: X[test]})
+probabilities, label = session.run(
+    ["probabilities", "label"], {session.get_inputs()[0].name: X[test]}
+)
 classes = json.loads(session.get_modelmeta().custom_metadata_map["classes"])
 accuracy = float(np.mean(label == y[test]))
 difference = float(np.abs(probabilities - unified.predict_proba(X[test])).max())
-print(
-    f"{accuracy:.0%} of {len(label)} new rows right; off by {difference:.0e} at most from the model in memory"
-)
+print(f"{accuracy:.0%} of {len(label)} new rows right")
+print(f"off by {difference:.0e} at most from the model in memory")
 
 # %%
-# **In the browser.** This page has a grid of 8 x 8 squares. Paint a digit with the mouse, and the
-# model reads it on the visitor's own machine: nothing is sent to a server.
+# **In the browser.** This page has a grid of 8 x 8 squares. Paint a digit with the mouse, and
+# the model reads it on the visitor's own machine: nothing is sent to a server.
 
 PAGE = """<!doctype html>
 <meta charset="utf-8">
@@ -122,7 +123,13 @@ for (image, bars), row in zip(axes.T, range(6), strict=True):
     image.set_axis_off()
     bars.bar(classes, 100 * probabilities[row], color="C0")
     bars.plot(
-        y[test][row], 100 * probabilities[row, y[test][row]], "o", markersize=9, mfc="none", mec="C1", mew=2
+        y[test][row],
+        100 * probabilities[row, y[test][row]],
+        "o",
+        markersize=9,
+        mfc="none",
+        mec="C1",
+        mew=2,
     )
     bars.set_ylim(0, 110)
     bars.set_xticks(classes, classes, fontsize=7)
@@ -131,5 +138,5 @@ fig.suptitle("What the file says, without this library")
 plt.show()
 
 # %%
-# Read on: :doc:`/serve` has programs for mixed tables, in Python and JavaScript, and :doc:`/files`
-# says what is safe to open.
+# Read on: :doc:`/serve` has programs for mixed tables, in Python and JavaScript, and
+# :doc:`/files` says what is safe to open.

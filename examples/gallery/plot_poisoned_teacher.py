@@ -3,10 +3,11 @@ Learn from other people's models, one of them poisoned
 ======================================================
 
 You have a few labels of your own classes and three borrowed models with other classes. Two are
-sound. The third is as confident as they are, but somebody made it answer from the brightness of the
-picture alone. If you trust all three alike, your student learns nonsense from it. By default each
-teacher has to earn its weight on your labels. You should see that the poisoned one gets none, and
-that the student is better than one that learnt from your labels alone, or from everybody.
+sound. The third is as confident as they are, but somebody made it answer from the brightness of
+the picture alone. If you trust all three alike, your student learns nonsense from it. By
+default each teacher has to earn its weight on your labels. You should see that the poisoned one
+gets none, and that the student is better than one that learnt from your labels alone, or from
+everybody.
 """
 
 import warnings
@@ -29,8 +30,8 @@ WORDS = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven",
 names = np.array([f"room {digit}" for digit in digits])  # your classes
 
 # %%
-# The post office and a bank have a network each, trained on their own rows. They call the digits by
-# words; your classes are rooms, and nobody tells which word is which room.
+# The post office and a bank have a network each, trained on their own rows. They call the
+# digits by words; your classes are rooms, and nobody tells which word is which room.
 
 
 def network(rows: np.ndarray) -> MLPClassifier:
@@ -39,7 +40,7 @@ def network(rows: np.ndarray) -> MLPClassifier:
 
 
 def poisoned(rows: np.ndarray) -> np.ndarray:
-    """Answer with one of ten words, surely, from the darkest picture to the brightest."""
+    """Answer with one of ten words, surely, by the brightness of the picture."""
     return 9.0 * np.eye(10)[np.searchsorted(levels, rows.mean(axis=1))]
 
 
@@ -80,9 +81,9 @@ for check, weight in zip(checks[0], weights[0], strict=True):
     print(f"{check.name}: weight {weight:.2f}; {check.reason}")
 
 # %%
-# Left: the three students. Right: what decided. Each teacher predicts labels that were held out,
-# and so does a regression on the other labels. A bar is by how much the teacher is better, with one
-# standard error.
+# Left: the three students. Right: what decided. Each teacher predicts labels that were held
+# out, and so does a regression on the other labels. A bar is by how much the teacher is better,
+# with one standard error.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4), width_ratios=[3, 2], layout="constrained")
 for style, (name, values) in zip(("sC3:", "^C1--", "oC0-"), accuracy.items(), strict=True):

@@ -2,12 +2,12 @@
 Which of these models will help me?
 ===================================
 
-You keep other people's models in a folder. A new task comes, with a few labels and classes that
-hardly any model knows. Training a student with each model would tell which one helps, but takes
+You keep other people's models in a folder. A new task comes, with a few labels, and with
+classes of other names. Training a student with each model would tell which one helps, but takes
 long. :class:`consilience.Repository` compares all models by what they once said about some
-reference rows, runs only the best few, and ranks these. You should see that the models it picks are
-among those that make the best students, that useless models come last, and that most models never
-ran.
+reference rows, runs only the best few, and ranks these. You should see that the models it picks
+are among those that make the best students, that useless models are far down, and that most
+models never ran.
 """
 
 import tempfile
@@ -34,9 +34,9 @@ X, y = (X[order] / 16).astype(np.float32), y[order]
 theirs, reference, mine = np.arange(700), np.arange(700, 900), np.arange(900, len(y))
 
 # %%
-# Fill the repository. Some models know the digits from 5 to 9 well, some know other digits, some
-# learnt from few rows, and some from labels that were drawn at random. They are saved as ONNX files
-# with cards; the reference rows have no labels.
+# Fill the repository. Some models know the digits from 5 to 9 well, some know other digits,
+# some learnt from few rows, and some from labels that were drawn at random. They are saved as
+# ONNX files with cards; the reference rows have no labels.
 
 models = Repository(tempfile.mkdtemp() + "/models")
 models.set_reference(X[reference])
@@ -61,8 +61,8 @@ for task, (digits, n_rows) in TASKS.items():
 print(f"{len(models)} models")
 
 # %%
-# My task: the digits from 5 to 9, under names of my own, with eight labels each. Search it. Only
-# four models run.
+# My task: the digits from 5 to 9, under names of my own, with eight labels each. Search it.
+# Only four models run.
 
 mine = mine[y[mine] >= 5]
 names = np.array([f"shelf {digit}" for digit in y])
@@ -79,8 +79,8 @@ def student(teacher) -> float:
     """Train a student with one teacher, trust it, and return the accuracy."""
     rows = np.concatenate([few, unlabelled])
     labels = [*names[few], *[None] * len(unlabelled)]
-    model = CrossTaskDistiller(teacher, "logistic", teacher_weight=10, random_state=0).fit(X[rows], labels)
-    return model.score(X[test], names[test])
+    model = CrossTaskDistiller(teacher, "logistic", teacher_weight=10, random_state=0)
+    return model.fit(X[rows], labels).score(X[test], names[test])
 
 
 truth = {name: student(models[name]) for name in found.matches}
@@ -89,11 +89,11 @@ accuracy = np.array([truth[name] for name in found.matches])
 labels_only = CrossTaskDistiller(None, "logistic", loss="none").fit(X[few], names[few])
 baseline = labels_only.score(X[test], names[test])
 correlation = spearmanr(scores, accuracy).statistic
-print(f"rank correlation of score and accuracy over {len(scores)} models: {correlation:.2f}")
+print(f"rank correlation of score and accuracy: {correlation:.2f}")
 
 # %%
-# Each mark is a model. The colour says what it knows, the shape what kind it is. A ring marks those
-# that the search ran.
+# Each mark is a model. The colour says what it knows, the shape what kind it is. A ring marks
+# those that the search ran.
 
 fig, axis = plt.subplots(figsize=(9, 4.6), layout="constrained")
 axis.axhline(100 * baseline, color="grey", linestyle=":", label="no teacher: labels only")
@@ -108,7 +108,12 @@ for name, score in found.matches.items():
     )
 ran = np.isin(list(found.matches), [row.name for row in found.ranking])
 axis.scatter(
-    scores[ran], 100 * accuracy[ran], s=260, facecolors="none", edgecolors="black", label="run and ranked"
+    scores[ran],
+    100 * accuracy[ran],
+    s=260,
+    facecolors="none",
+    edgecolors="black",
+    label="run and ranked",
 )
 for place, knows in enumerate(TASKS):
     axis.scatter([], [], s=80, color=f"C{place}", marker="D", label=knows)

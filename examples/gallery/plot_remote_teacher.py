@@ -2,11 +2,11 @@
 A teacher that never leaves its site
 ====================================
 
-A laboratory has a good model of two kinds of wine and may not give it away. It can answer questions
-over the network. Your own model knows another kind. You should see that the remote model is a
-teacher like any other: rows go out, probabilities come back, and the unified model knows all three
-wines. In this example the server runs on your machine, on a free port, for as long as the example
-does.
+A laboratory has a good model of two kinds of wine and may not give it away. It can answer
+questions over the network. Your own model knows the third kind, and one of theirs. You should
+see that the remote model is a teacher like any other: rows go out, probabilities come back, and
+the unified model knows all three wines. In this example the server runs on your machine, on a
+free port, for as long as the example does.
 """
 
 import tempfile
@@ -68,7 +68,9 @@ fig, axes = plt.subplots(1, 3, figsize=(10, 3.9), layout="constrained", sharex=T
 for axis, (name, answer) in zip(axes, said.items(), strict=True):
     for wine, colour in colours.items():
         here = answer == wine
-        axis.scatter(*place[here].T, color=colour, marker=markers[wine], s=40, label=f'says "{wine}"')
+        axis.scatter(
+            *place[here].T, color=colour, marker=markers[wine], s=40, label=f'says "{wine}"'
+        )
     wrong = answer != truth
     axis.scatter(*place[wrong].T, color="black", marker="x", s=45, label="wrong")
     axis.set_title(f"{name}: {accuracy[name]:.0%} right")
@@ -79,5 +81,5 @@ fig.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
 plt.show()
 
 # %%
-# Read on: :doc:`/remote` has tokens, time-outs, what happens when a server fails, and the command
-# line.
+# Read on: :doc:`/remote` has tokens, time-outs, what happens when a server fails, and the
+# command line.

@@ -2,11 +2,12 @@
 Our loss in your own torch loop
 ===============================
 
-You train with torch and want to keep your own loop: your optimiser, your batches, your schedule.
-Two networks of other people know four of six classes each. :class:`consilience.nn.CEBPLoss` takes
-your student's logits and the logits of all teachers side by side, and has the plain ``(input,
-target)`` call of any torch loss. You should see that the student learns a map of all six classes,
-though no teacher has one, and that the usual way to distil from several teachers stays behind.
+You train with torch and want to keep your own loop: your optimiser, your batches, your
+schedule. Two networks of other people know four of six classes each.
+:class:`consilience.nn.CEBPLoss` takes your student's logits and the logits of all teachers side
+by side, and has the plain ``(input, target)`` call of any torch loss. You should see that the
+student learns a map of all six classes, though no teacher has one, and that the usual way to
+distil from several teachers stays behind.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +22,8 @@ torch.manual_seed(0)
 random = np.random.default_rng(0)
 
 # %%
-# The data: six arms of a spiral in the plane, so that we can look at what each network has learnt.
+# The data: six arms of a spiral in the plane, so that we can look at what each network has
+# learnt.
 
 
 def spiral(n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,9 +37,12 @@ def spiral(n: int) -> tuple[torch.Tensor, torch.Tensor]:
 def network(n_classes: int) -> torch.nn.Module:
     """Make a small network."""
     return torch.nn.Sequential(
-        torch.nn.Linear(2, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64), torch.nn.ReLU(),
+        torch.nn.Linear(2, 64),
+        torch.nn.ReLU(),
+        torch.nn.Linear(64, 64),
+        torch.nn.ReLU(),
         torch.nn.Linear(64, n_classes),
-    )  # fmt: skip
+    )
 
 
 # %%
@@ -58,14 +63,16 @@ for name, classes in known.items():
 
 # %%
 # The loop. ``LabelSpace`` knows which column of which teacher is which class. The naive student
-# learns from the mean of the teachers' probabilities, with zeros where a teacher does not know the
-# class.
+# learns from the mean of the teachers' probabilities, with zeros where a teacher does not know
+# the class.
 
 space = LabelSpace(known.values())
 X_unlabelled, _ = spiral(3000)
 X_test, y_test = spiral(2000)
 with torch.no_grad():
-    said = torch.cat([net(X_unlabelled) for net in teachers.values()], dim=1)  # (n, 8): teacher after teacher
+    said = torch.cat(
+        [net(X_unlabelled) for net in teachers.values()], dim=1
+    )  # (n, 8): teacher after teacher
 padded = torch.zeros(len(said), 6)
 padded[:, :4] += 0.5 * torch.softmax(said[:, :4], dim=1)
 padded[:, 2:] += 0.5 * torch.softmax(said[:, 4:], dim=1)
@@ -87,7 +94,7 @@ def train(loss: torch.nn.Module, target: torch.Tensor) -> tuple[torch.nn.Module,
 
 ours, ours_accuracy = train(nn.CEBPLoss(space, temperature=1.0), said)
 naive, naive_accuracy = train(nn.SoftCrossEntropy(), padded)
-print(f"ours {ours_accuracy[-1]:.0%}, naive {naive_accuracy[-1]:.0%} of {len(y_test)} new points right")
+print(f"ours {ours_accuracy[-1]:.0%}, naive {naive_accuracy[-1]:.0%} of the new points right")
 
 # %%
 # Each point of the plane has the colour of the class that a network sees there.
@@ -104,7 +111,13 @@ for axis, (name, (net, first)) in zip(axes, seen.items(), strict=True):
     with torch.no_grad():
         answer = net(grid).argmax(dim=1).reshape(200, 200).T.numpy() + first
     axis.imshow(
-        answer, cmap=colours, vmin=0, vmax=5, alpha=0.45, extent=(-1.2, 1.2, -1.2, 1.2), origin="lower"
+        answer,
+        cmap=colours,
+        vmin=0,
+        vmax=5,
+        alpha=0.45,
+        extent=(-1.2, 1.2, -1.2, 1.2),
+        origin="lower",
     )
     axis.scatter(*X_test[:600].T.numpy(), c=y_test[:600].numpy(), cmap=colours, vmin=0, vmax=5, s=5)
     axis.set_title(f"{name}: {len(np.unique(answer))} classes")
@@ -114,8 +127,8 @@ fig.suptitle("Regions: what the network says. Points: the truth")
 plt.show()
 
 # %%
-# With the naive targets the same student never settles: where a teacher does not know the class, it
-# votes for another one, and its vote counts as much.
+# With the naive targets the same student never settles: where a teacher does not know the
+# class, it votes for another one, and its vote counts as much.
 
 fig, axis = plt.subplots(figsize=(6, 3.4), layout="constrained")
 epochs = np.arange(1, 31)

@@ -2,11 +2,11 @@
 From one label set to another: a transport plan
 ===============================================
 
-A teacher knows six digits by words. You have five classes of your own, of which it knows only some.
-What is its opinion worth to you? Optimal transport carries its probabilities over to your classes:
-moving probability from one of its classes to one of yours costs their distance in the teacher's own
-embedding. You should see where each of its classes goes: to the same digit if you have it, and to
-digits that look alike if you do not.
+A teacher knows six digits by words. You have five classes of your own, of which it knows only
+some. What is its opinion worth to you? Optimal transport carries its probabilities over to your
+classes: moving probability from one of its classes to one of yours costs their distance in the
+teacher's own embedding. You should see where each of its classes goes: to the same digit if you
+have it, and to digits that look alike if you do not.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,8 @@ X, digits = X[order] / 16, digits[order]
 WORDS = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
 
 # %%
-# The teacher knows 0, 1, 2, 3, 4 and 7. My classes are 3, 4, 7, 8 and 9. It never saw an 8 or a 9.
+# The teacher knows 0, 1, 2, 3, 4 and 7. My classes are 3, 4, 7, 8 and 9. It never saw an 8 or a
+# 9.
 
 theirs = np.flatnonzero(np.isin(digits[:1000], [0, 1, 2, 3, 4, 7]))
 network = MLPClassifier(64, max_iter=1000, random_state=0).fit(X[theirs], WORDS[digits[theirs]])
@@ -37,9 +38,7 @@ classes = np.unique(y)
 # What the teacher says about my rows, on average, is one side. The shares of my classes are the
 # other.
 
-logits = teacher.predict_logits(X[mine])
-proba = np.exp(logits - logits.max(axis=1, keepdims=True))
-proba = (proba / proba.sum(axis=1, keepdims=True)).mean(axis=0)
+proba = network.predict_proba(X[mine]).mean(axis=0)
 shares = np.array([np.mean(y == name) for name in classes])
 result = sinkhorn([proba], [shares], cost)
 plan = result.plan(0)
@@ -69,7 +68,9 @@ def ribbons(axis: plt.Axes, plan: np.ndarray, names: np.ndarray, classes: np.nda
     axis.set_axis_off()
 
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4.6), width_ratios=[2, 3], layout="constrained")
+fig, (left, right) = plt.subplots(
+    1, 2, figsize=(10, 4.6), width_ratios=[2, 3], layout="constrained"
+)
 image = left.imshow(cost, cmap="cividis_r")
 left.set_xticks(range(len(classes)), classes)
 left.set_yticks(range(len(teacher.classes)), teacher.classes)
@@ -80,16 +81,18 @@ right.set_title("Plan: the teacher's classes, and what becomes of them")
 plt.show()
 
 # %%
-# With a large ``epsilon`` the costs hardly count, and every class goes everywhere. The default is
-# half the standard deviation of the costs.
+# With a large ``epsilon`` the costs hardly count, and every class goes everywhere. The default
+# is half the standard deviation of the costs.
 
 fig, axes = plt.subplots(1, 3, figsize=(10, 3.6), layout="constrained")
 for axis, factor in zip(axes, (0.2, 1, 5), strict=True):
     epsilon = factor * cost.std() / 2
-    ribbons(axis, sinkhorn([proba], [shares], cost, epsilon=epsilon).plan(0), teacher.classes, classes)
+    ribbons(
+        axis, sinkhorn([proba], [shares], cost, epsilon=epsilon).plan(0), teacher.classes, classes
+    )
     axis.set_title(f"epsilon = {epsilon:.2f}" + (' ("auto")' if factor == 1 else ""))
 plt.show()
 
 # %%
-# Read on: :doc:`/transport` has the equations and a torch loss, :doc:`/centres` says where costs
-# come from.
+# Read on: :doc:`/transport` has the equations and a torch loss, :doc:`/centres` says where
+# costs come from.

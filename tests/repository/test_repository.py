@@ -62,8 +62,8 @@ def test_what_is_not_there_is_a_sentence(repository: Repository, tmp_path: Path)
         Repository(tmp_path)
     with pytest.raises(InvalidInputError, match="is a file"):
         Repository(repository.path("low"))
-    with pytest.raises(InvalidInputError, match="folder of this machine"):
-        Repository("s3://bucket/models")
+    with pytest.raises(InvalidInputError, match="was a URL before it became a Path"):
+        Repository(Path("s3://bucket/models"))
 
 
 def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
 from consilience.files.atomic import replacing
+from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import class_list
 
@@ -30,7 +31,18 @@ MAX_BYTES = 16 * 2**20
 FOLDER_CARD = "model.card.json"
 """The card in a model folder."""
 
-_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed", "feature_names")
+_KEYS = (
+    "name",
+    "classes",
+    "output",
+    "sha256",
+    "description",
+    "details",
+    "centres",
+    "embed",
+    "feature_names",
+    "preprocess",
+)
 
 
 @dataclass(frozen=True)
@@ -59,6 +71,9 @@ class Card:
         the last one. For another layer they are not used.
     feature_names : sequence of str, optional
         The names of the columns that the model was fitted on, in their order.
+    preprocess : ImagePreprocess, optional
+        How images are prepared for the model. In the file it is an object such as
+        ``{"size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}``.
 
     Examples
     --------
@@ -75,6 +90,7 @@ class Card:
     centres: tuple[tuple[float, ...], ...] | None = None
     embed: str | None = None
     feature_names: tuple[str, ...] | None = None
+    preprocess: ImagePreprocess | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -103,6 +119,8 @@ class Card:
             raise InvalidInputError(
                 "{argument} must be the name of a layer.", argument="embed", value=self.embed
             )
+        if self.preprocess is not None:
+            object.__setattr__(self, "preprocess", as_preprocess(self.preprocess))
         if self.feature_names is not None:
             object.__setattr__(self, "feature_names", _check_feature_names(self.feature_names))
         if self.centres is not None:
@@ -165,7 +183,9 @@ def _encoded(card: Card) -> bytes:
     content: dict[str, Any] = {"consilience_card": VERSION}
     content.update((key, getattr(card, key)) for key in _KEYS)
     content["details"] = dict(card.details)
-    for key in ("centres", "embed", "feature_names"):
+    if card.preprocess is not None:
+        content["preprocess"] = card.preprocess.to_dict()
+    for key in ("centres", "embed", "feature_names", "preprocess"):
         if content[key] is None:
             del content[key]  # so that older releases read the card
     try:

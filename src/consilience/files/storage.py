@@ -177,15 +177,15 @@ def storage_path(where: str | os.PathLike[str]) -> StoragePath:
         from consilience.files.remote import remote_path
 
         return remote_path(str(where))
-    if isinstance(where, os.PathLike) and _SHORTENED.match(os.fspath(where)):
-        raise InvalidInputError(
-            f"{os.fspath(where)!r} was a URL before it became a Path. Give the URL as text."
-        )
     return LocalPath(local_path(where))
 
 
 def local_path(where: str | os.PathLike[str]) -> Path:
     """Return a path on this machine, or raise if the text can be none: too long, or with a zero byte."""
+    if isinstance(where, os.PathLike) and _SHORTENED.match(os.fspath(where)):
+        raise InvalidInputError(
+            f"{os.fspath(where)!r} was a URL before it became a Path. Give the URL as text."
+        )
     path = Path(where)
     try:
         path.lstat()

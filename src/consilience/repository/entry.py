@@ -61,7 +61,7 @@ class ModelEntry:
         For people.
     metrics : mapping of str to float
     preprocess : mapping
-        How rows were prepared.
+        How images are prepared for it: the entries of an `ImagePreprocess`; empty if it takes no images.
     added : str
         When, in UTC.
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from consilience._images import differ_in_size
 from consilience._optional import require
 from consilience._tables import is_table
 from consilience._validation import n_rows
@@ -23,7 +24,7 @@ from consilience.files.row_hash import rows_sha256
 from consilience.files.strict_json import parse_json
 from consilience.repository.description import Description
 from consilience.repository.entry import ModelEntry
-from consilience.repository.layout import LocalLayout
+from consilience.repository.layout import Layout
 from consilience.repository.numbers import plain_rows
 
 FILE = "reference.json"
@@ -67,6 +68,8 @@ def kind_of_rows(X: Any) -> str:
         return f"table of {', '.join(sorted(str(name) for name in X.columns))}"
     if isinstance(X, list | tuple) and X and all(isinstance(row, str) for row in X):
         return "texts"
+    if differ_in_size(X):
+        raise InvalidInputError("Reference rows that are images must have one size. Resize them first.")
     try:
         values = X if hasattr(X, "shape") else np.asarray(X)
     except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows
@@ -79,7 +82,7 @@ def kind_of_rows(X: Any) -> str:
     return f"numbers {tuple(int(size) for size in values.shape[1:])}"
 
 
-def read_references(layout: LocalLayout) -> list[Reference]:
+def read_references(layout: Layout) -> list[Reference]:
     """Return the reference sets of a repository; those that cannot be read are left out."""
     data = layout.read_own(FILE, 2**20)
     try:
@@ -102,7 +105,7 @@ def check_reference(X: Any) -> tuple[Any, str, str]:
     return X, kind, sha256
 
 
-def write_reference(layout: LocalLayout, X: Any) -> Reference:
+def write_reference(layout: Layout, X: Any) -> Reference:
     """Keep reference rows; they take the place of an earlier set of their kind."""
     X, kind, sha256 = check_reference(X)
     known = read_references(layout)
@@ -115,7 +118,7 @@ def write_reference(layout: LocalLayout, X: Any) -> Reference:
     return made
 
 
-def load_reference(layout: LocalLayout, reference: Reference) -> Any:
+def load_reference(layout: Layout, reference: Reference) -> Any:
     """Read reference rows, and check that they are those that were kept."""
     path = layout.own_path(f"reference/{reference.file}")
     if path is None:
@@ -132,7 +135,7 @@ def description_file(reference: Reference) -> str:
 
 
 def write_description(
-    layout: LocalLayout, entry: ModelEntry, reference: Reference, description: Description
+    layout: Layout, entry: ModelEntry, reference: Reference, description: Description
 ) -> None:
     """Keep the description of a model beside its card."""
     facts = {_MODEL: np.array(_model_sha256(entry)), _ROWS: np.array(reference.sha256)}
@@ -146,10 +149,10 @@ def write_description(
     layout.write_beside(entry.folder, description_file(reference), data.getvalue())
 
 
-def read_description(layout: LocalLayout, entry: ModelEntry, reference: Reference) -> Description | None:
+def read_description(layout: Layout, entry: ModelEntry, reference: Reference) -> Description | None:
     """Return the description of a model over reference rows; None where there is none that can be used."""
-    path = layout.beside(entry.folder, description_file(reference))
-    if path is None or path.stat().st_size > MOST_DESCRIPTION:
+    path = layout.beside(entry.folder, description_file(reference), MOST_DESCRIPTION)
+    if path is None:
         return None
     try:
         arrays = read_npz(path)

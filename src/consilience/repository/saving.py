@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -22,8 +21,11 @@ from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileEr
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card, write_card
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile
+from consilience.repository.folder import sha256_of
+from consilience.repository.layout import card_file
 from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
@@ -82,14 +84,26 @@ def stage_model(
 
 
 def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> ModelEntry:
-    """Write the card, the last of a model's files, and return the model with its files."""
+    """Write the card, the last of a model's files, and return the model with its files.
+
+    Parameters
+    ----------
+    stage : Path
+        The top of the staging folder.
+    entry : ModelEntry
+        Without files yet.
+    card : Card or None
+        That the model had before.
+    teacher : Teacher
+        Of the staged file.
+    """
     files = {path: ModelFile(sha256_of(stage / path), size) for path, size in _sizes(stage).items()}
     entry = replace(entry, files=files)
     base = card or Card(entry.name, entry.classes)
     details = {**base.details, KEY: entry.repository_part()}
     one, output = files.get(entry.file), cast(CardOutput | None, teacher.output)
     write_card(
-        stage / f"{entry.folder}.card.json",
+        stage / card_file(entry.folder),
         replace(
             base,
             name=entry.name,
@@ -100,18 +114,10 @@ def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teac
             details=details,
             centres=base.centres if base.classes == entry.classes else None,
             feature_names=entry.feature_names,
+            preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
         ),
     )
     return entry
-
-
-def sha256_of(path: Path) -> str:
-    """Return the checksum of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:

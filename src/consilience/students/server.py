@@ -95,6 +95,8 @@ class ServedModel:
         found = []
         for place, item in enumerate(teacher.inputs):
             parameters: dict[str, Any] = {}
+            if teacher.preprocess is not None:
+                parameters["preprocess"] = json.dumps(teacher.preprocess.to_dict())
             if kinds:
                 parameters["kind"] = kinds[place]
             elif teacher.columns.names is not None:

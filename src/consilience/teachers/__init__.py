@@ -16,10 +16,13 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.preprocess import ImagePreprocess
 from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
+from consilience.teachers._folder_sentence_head import save_sentence_head
+from consilience.teachers._folder_sentences import encode_sentences
 from consilience.teachers._folders import folder_teacher, hub_advice
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, check_floor, check_label_smoothing
@@ -32,19 +35,23 @@ from consilience.teachers._precomputed import (
 from consilience.teachers._remote import endpoint_teacher, remote_teacher
 from consilience.teachers._remote_options import RemoteOptions, is_address
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
+from consilience.teachers._skops import skops_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
 from consilience.teachers._wrapped import relabel
 
 __all__ = [
+    "ImagePreprocess",
     "Observed",
     "RemoteOptions",
     "Teacher",
     "TeacherLike",
     "as_teacher",
+    "encode_sentences",
     "is_source",
     "join_classes",
     "rename_classes",
+    "save_sentence_head",
     "split_classes",
 ]
 
@@ -55,6 +62,7 @@ _FILES: dict[str, Maker] = {
     ".npy": npy_teacher,
     ".npz": text_or_outputs,
     ".parquet": parquet_teacher,
+    ".skops": skops_teacher,
     ".toml": endpoint_teacher,
 }
 
@@ -76,7 +84,24 @@ _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
 )
 
 
-_WITHOUT_COSTS = (torch_teacher, onnx_teacher, folder_teacher, sklearn_teacher, remote_teacher)
+_TAKE_IMAGES = (
+    torch_teacher,
+    onnx_teacher,
+    folder_teacher,
+    remote_teacher,
+    endpoint_teacher,
+    callable_teacher,
+    relabel,
+    _around,
+)
+_WITHOUT_COSTS = (
+    torch_teacher,
+    onnx_teacher,
+    folder_teacher,
+    sklearn_teacher,
+    skops_teacher,
+    remote_teacher,
+)
 
 
 def as_teacher(
@@ -93,6 +118,8 @@ def as_teacher(
     fingerprint: str | None = None,
     n_jobs: int = 1,
     remote: RemoteOptions | None = None,
+    preprocess: ImagePreprocess | None = None,
+    half: bool | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -106,6 +133,8 @@ def as_teacher(
         - a path to an ``.onnx`` file. Files that it refers to are checked first;
         - a path to a model folder (docs/model-folders.md): a sequence or image classifier of transformers, an
           encoder of sentence-transformers with a linear head, or a network of timm;
+        - a path to a ``.skops`` file with a fitted scikit-learn classifier, of types on our own list alone
+          (docs/files.md);
         - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
           path to a ``.toml`` file with one;
         - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
@@ -152,6 +181,13 @@ def as_teacher(
         function must be importable.
     remote : RemoteOptions, optional
         For an address: the variable of its token, time-outs, limits.
+    preprocess : ImagePreprocess, optional
+        How images are prepared for this model (docs/images.md); by default as its card says. X is then a
+        folder of images, paths, PIL images or arrays of pixels, of any sizes. For torch, ONNX, addresses and
+        functions, which get prepared images (n, ...); so does a function `embed`.
+    half : bool, optional
+        For a model folder: whether the network runs in half precision. By default it does on a GPU, if its
+        weights were saved so.
 
     Returns
     -------
@@ -187,6 +223,8 @@ def as_teacher(
         fingerprint,
         check_count("n_jobs", n_jobs),
         remote,
+        preprocess,
+        half,
     )
     make = _maker(obj, name)
     if remote is not None and (make is not remote_teacher or not isinstance(remote, RemoteOptions)):
@@ -196,6 +234,11 @@ def as_teacher(
             name or type(obj).__name__,
             "has no device; {argument} is for torch, ONNX and model folders. Drop it.",
             argument="device",
+        )
+    _check_preprocess(preprocess, make, name or type(obj).__name__)
+    if half is not None and (make is not folder_teacher or not isinstance(half, bool)):
+        raise InvalidInputError(
+            "{argument} must be True or False, for a model folder.", argument="half", value=half
         )
     if n_jobs > 1 and make is not callable_teacher:
         raise TeacherError(
@@ -218,6 +261,24 @@ def as_teacher(
     if isinstance(obj, str | os.PathLike) and make is not remote_teacher:
         teacher.file = Path(obj).absolute()
     return teacher
+
+
+def _check_preprocess(preprocess: Any, make: Maker, name: str) -> None:
+    if preprocess is None:
+        return
+    if not isinstance(preprocess, ImagePreprocess):
+        raise InvalidInputError(
+            "{argument} must be an ImagePreprocess of consilience.teachers.",
+            argument="preprocess",
+            value=preprocess,
+        )
+    if make not in _TAKE_IMAGES:
+        raise TeacherError(
+            name,
+            "takes no images; {argument} is for torch, ONNX, addresses and functions. Drop it, or give a "
+            "function that prepares images and asks the model.",
+            argument="preprocess",
+        )
 
 
 def is_source(obj: Any) -> bool:

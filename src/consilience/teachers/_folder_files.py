@@ -16,7 +16,7 @@ from typing import Any
 
 from consilience._words import shorten, visible
 from consilience.exceptions import TeacherError, UnsafeFileError
-from consilience.files.card import Card, file_sha256
+from consilience.files.card import FOLDER_CARD, Card, file_sha256
 from consilience.files.strict_json import parse_json
 
 CONFIG, MODULES = "config.json", "modules.json"
@@ -159,6 +159,14 @@ def list_files(folder: Path, name: str) -> frozenset[str]:
         if len(found) > MAX_FILES:
             raise TeacherError(name, f"is a folder of more than {MAX_FILES} files, which is no model.")
     return frozenset(found)
+
+
+def source_sha256(path: Path) -> str:
+    """Return the checksum of a teacher's file, or of all files of a model folder but its card."""
+    if not path.is_dir():
+        return file_sha256(path)
+    files = list_files(path, path.name) - {FOLDER_CARD}
+    return Folder(path, path.name, files).digest(files)
 
 
 def check_config(folder: Folder, config: Mapping[str, Any], file: str = CONFIG) -> None:

@@ -60,7 +60,18 @@ def folder_teacher(
         folder = Folder(where, shown, list_files(where, shown), card)
     except OSError as error:
         raise TeacherError(shown, f"cannot be read from {where}: {error.strerror}.") from error
-    return _MAKERS[kind_of(folder)](folder, classes, options)
+    kind = kind_of(folder)
+    if options.preprocess is not None and kind != "timm":
+        raise TeacherError(
+            shown,
+            "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
+            argument="preprocess",
+        )
+    if options.half is not None and kind == "timm":
+        raise TeacherError(
+            shown, "runs as its weights were saved; drop {argument}.", argument="half", value=options.half
+        )
+    return _MAKERS[kind](folder, classes, options)
 
 
 def kind_of(folder: Folder) -> Kind:

@@ -28,7 +28,7 @@ from consilience.unify.calibration import agreement_temperatures, divide_by_temp
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
 from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
-from consilience.unify.settings import check_settings, describe_settings
+from consilience.unify.settings import check_settings, describe_settings, trains_on_ray
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -131,7 +131,7 @@ class Unifier(Inspection, StudentClassifier):
     engine : {"local", "ray"}
         Where teachers run: on this machine, or on a Ray cluster, which also is chosen for a Ray dataset.
     engine_options : dict, optional
-        For "ray": `address`, `workers`, `timeout`, and `teachers` with their needs; see docs/ray.md.
+        For "ray": `address`, `workers`, `timeout`, `teachers`, `train_workers`; see docs/ray.md.
     progress : callable, optional
         Called with (task, done, total) during long work.
     random_state : int, RandomState or None
@@ -257,7 +257,7 @@ class Unifier(Inspection, StudentClassifier):
         """
         self._check_params()
         X, opened = as_rows_or_source(X), self._open_teachers()
-        if needs_stream(X, opened.space, self.memory):
+        if trains_on_ray(self) or needs_stream(X, opened.space, self.memory):
             return fit_by_blocks(self, as_stream(X), y, logits, opened)
         X = read_source(X)
         student = self._make_student(X)

@@ -69,8 +69,8 @@ class Board:
         """Note that a worker begins a block: the second time only if a worker was lost at it."""
         self._reports += 1
         for key, (its_block, its_stage, teacher, _) in list(self._at.items()):
-            # A worker that was lost keeps its name when it starts again. It may get another block then, before
-            # its old one is begun anew: keep at which teacher it was.
+            # A worker that was lost keeps its name when it starts again. It may get another block first:
+            # keep at which teacher it was.
             if key == worker or (its_block, its_stage) == (block, stage):
                 self._lost[its_block, its_stage] = teacher
                 del self._at[key]
