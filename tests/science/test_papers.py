@@ -34,7 +34,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_killed_run_continues_and_renders(run: Run, tmp_path: Path) -> None:
     results = tmp_path / "unify.jsonl"
-    options = ("--data", "digits", "--epochs", "2", "--results", str(results))
+    options = ("--data", "digits", "--epochs", "2", "--results", str(tmp_path))
     run("unify", *options, "--trials", "1")
     whole = results.read_text(encoding="utf-8")
     results.write_text(whole + whole[: len(whole) // 2], encoding="utf-8")  # killed while writing
@@ -53,7 +53,7 @@ def test_a_killed_run_continues_and_renders(run: Run, tmp_path: Path) -> None:
 
 def test_noise_brings_teachers_down_to_the_wanted_accuracy(run: Run, tmp_path: Path) -> None:
     results = tmp_path / "unify.jsonl"
-    options = ("--data", "digits", "--epochs", "1", "--trials", "1", "--results", str(results))
+    options = ("--data", "digits", "--epochs", "1", "--trials", "1", "--results", str(tmp_path))
     run("unify", *options, "--sensitivity", "accuracy")
     trials = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     wanted = [trial["setting"]["accuracy"] for trial in trials]
@@ -66,7 +66,7 @@ def test_noise_brings_teachers_down_to_the_wanted_accuracy(run: Run, tmp_path: P
 
 def test_calibration_makes_up_for_spoilt_scales(run: Run, tmp_path: Path) -> None:
     results = tmp_path / "calibration.jsonl"
-    run("calibration", "--data", "digits", "--trials", "3", "--seed", "4", "--results", str(results))
+    run("calibration", "--data", "digits", "--trials", "3", "--seed", "4", "--results", str(tmp_path))
     trials = [json.loads(line)["accuracy"] for line in results.read_text(encoding="utf-8").splitlines()]
     spoilt = "logits times 1, 3, 1/3"
     for method in ("ce", "mf-lf"):
