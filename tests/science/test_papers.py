@@ -45,7 +45,7 @@ def test_a_killed_run_continues_and_renders(run: Run, tmp_path: Path) -> None:
     assert (first["seed"], second["seed"]) == (0, 1)
     assert len(first["accuracy"]) == 17
     assert {"commit", "command", "versions", "date"} <= first.keys()
-    table = run("render", "--results", str(results))
+    table = run("render", "--results", str(tmp_path))
     assert "random (2 trials)" in table
     assert ".5310" in table  # SD on LSUN with VGG16, published
     assert "**" in table
@@ -60,7 +60,7 @@ def test_noise_brings_teachers_down_to_the_wanted_accuracy(run: Run, tmp_path: P
     reached = [trial["teacher_accuracy"] for trial in trials]  # on test rows: near, not equal
     assert wanted == [0.4, 0.5, 0.6, 0.7, 0.8]
     assert all(abs(a - b) < 0.15 for a, b in zip(wanted, reached, strict=True)), reached
-    table = run("render", "--results", str(results)).split("Sensitivity to accuracy")[1]
+    table = run("render", "--results", str(tmp_path)).split("Sensitivity to accuracy")[1]
     assert table.splitlines()[2].count("(1 trials)") == len(wanted)
 
 
