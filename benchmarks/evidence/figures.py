@@ -78,7 +78,9 @@ def nice_ticks(low: float, high: float) -> list[float]:
     >>> nice_ticks(52.3, 71.0)
     [50.0, 55.0, 60.0, 65.0, 70.0, 75.0]
     """
-    reach = (high - low) or 1.0
+    if low == high:  # a flat curve still needs room
+        low, high = low - 0.5, high + 0.5
+    reach = high - low
     step = 10.0 ** math.floor(math.log10(reach))
     for factor in (0.2, 0.5, 1.0, 2.0):
         if reach / (step * factor) <= 6:

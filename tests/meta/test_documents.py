@@ -24,7 +24,7 @@ def blocks(text: str, language: str = "") -> list[str]:
 
 
 def test_links_in_the_documents_lead_somewhere() -> None:
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]:
         for link in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf8")):
             if "://" not in link:
                 assert (page.parent / link).exists(), f"{page.name}: {link}"
