@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.evidence.claims import Check, Claim, Values, above
 from benchmarks.evidence.figures import Curve, draw
+from benchmarks.evidence.trials import arrays, fewest, point
 from benchmarks.papers import records
 from benchmarks.papers.render import OLD_LOSSES
 
@@ -50,16 +49,18 @@ def figures(folder: Path) -> dict[str, str]:
     """Return the curves of Fig. 2 and of Table 5, by file name."""
     drawn = {}
     for data, by_rate in noise(list(records.read(folder / "noisy.jsonl"))).items():
-        curves = [Curve(loss, [_point(rate, by_rate[rate][loss]) for rate in by_rate]) for loss in NOISY]
-        heading = f"{TITLES[data]}, {_fewest(by_rate)} trials: training on wrong labels"
+        curves = [Curve(loss, [point(rate, 100 * by_rate[rate][loss]) for rate in by_rate]) for loss in NOISY]
+        heading = f"{TITLES[data]}, {fewest(by_rate)} trials: training on wrong labels"
         drawn[f"cce-noise-{data}.svg"] = draw(
             heading, "share of labels replaced by random ones", "test accuracy in per cent", curves
         )
     for (data, _), by_ratio in scores(list(records.read(folder / "cluster.jsonl")), "labels").items():
         names = ("+ collision", *(f"+ {loss}" for loss in DEEP_RIVALS), "only seeds")
         percent = {100 * ratio: own for ratio, own in by_ratio.items()}
-        curves = [Curve(name, [_point(ratio, percent[ratio][name]) for ratio in percent]) for name in names]
-        heading = f"{TITLES[data]}, {_fewest(by_ratio)} trials: a few labels"
+        curves = [
+            Curve(name, [point(ratio, 100 * percent[ratio][name]) for ratio in percent]) for name in names
+        ]
+        heading = f"{TITLES[data]}, {fewest(by_ratio)} trials: a few labels"
         drawn[f"cce-labels-{data}.svg"] = draw(
             heading, "rows with a label, in per cent", "accuracy on the others, in per cent", curves, log=True
         )
@@ -89,20 +90,7 @@ def scores(trials: Trials, table: str, metric: str = "accuracy") -> Groups:
 
 
 def _sorted(by_value: Mapping[float, Mapping[int, Mapping[str, float]]]) -> dict[float, dict[str, Values]]:
-    found = {}
-    for value in sorted(by_value):
-        by_seed = by_value[value]
-        names = next(iter(by_seed.values()))
-        found[value] = {name: np.array([by_seed[seed][name] for seed in sorted(by_seed)]) for name in names}
-    return found
-
-
-def _point(x: float, values: Values) -> tuple[float, float, float]:
-    return float(x), 100 * float(values.mean()), 100 * float(values.std() / np.sqrt(len(values)))
-
-
-def _fewest(by_value: Mapping[Any, Mapping[str, Values]]) -> int:
-    return min(len(values) for own in by_value.values() for values in own.values())
+    return {value: arrays(by_value[value]) for value in sorted(by_value)}
 
 
 def _robust(trials: Trials) -> Claim:
@@ -113,7 +101,7 @@ def _robust(trials: Trials) -> Claim:
             ours, theirs = (100 * own[loss].mean() for loss in ("collision", "cross-entropy"))
             words.append(f"{rate:g}: {ours:.1f} against {theirs:.1f}")
             met[f"at {rate:g}"] = above(own["collision"], own["cross-entropy"])
-        checks.append(Check(TITLES[data], _fewest(by_rate), "; ".join(words), met))
+        checks.append(Check(TITLES[data], fewest(by_rate), "; ".join(words), met))
     return Claim(
         "The collision loss is robust to wrong labels",
         "Fig. 2",
@@ -211,7 +199,7 @@ def _label_checks(trials: Trials, rivals: Sequence[str]) -> list[Check]:
             words.append(f"{100 * ratio:g} %: {figures}")
             for name in rivals:
                 met[f"{name} at {100 * ratio:g} %"] = above(own["+ collision"], own[name])
-        checks.append(Check(TITLES[data], _fewest(by_ratio), "; ".join(words), met))
+        checks.append(Check(TITLES[data], fewest(by_ratio), "; ".join(words), met))
     return checks
 
 

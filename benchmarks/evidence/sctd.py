@@ -11,6 +11,7 @@ import numpy as np
 
 from benchmarks.evidence.claims import Check, Claim, Values, above
 from benchmarks.evidence.figures import Curve, draw
+from benchmarks.evidence.trials import arrays, fewest, point
 from benchmarks.papers import records
 from benchmarks.papers.distil import COSTS, METHODS
 from benchmarks.papers.render_assess import TITLES as ASSESS_TITLES
@@ -54,18 +55,18 @@ def figures(folder: Path) -> dict[str, str]:
         curves = []
         for name in (*RIVALS, "sinkhorn"):
             gains = {g: 100 * (own[name] - own["none"]) for g, own in by_overlap.items()}
-            curves.append(Curve(name, [_point(g, gains[g]) for g in sorted(gains)]))
-        heading = f"{TITLES[data]}, {_fewest(by_overlap)} trials: what a teacher adds"
+            curves.append(Curve(name, [point(g, gains[g]) for g in sorted(gains)]))
+        heading = f"{TITLES[data]}, {fewest(by_overlap)} trials: what a teacher adds"
         drawn[f"sctd-windows-{data}.svg"] = draw(
             heading, "classes shared by teacher and student, in per cent", "points gained over labels", curves
         )
     for data, nmi in by_setting(trials, "nmi", "nmi").items():
         curves = [
-            Curve(f"{name} network", [_point(g, nmi[g][name]) for g in sorted(nmi)])
+            Curve(f"{name} network", [point(g, nmi[g][name]) for g in sorted(nmi)])
             for name in ("teacher", "random")
         ]
         drawn[f"sctd-nmi-{data}.svg"] = draw(
-            f"{TITLES[data]}, {_fewest(nmi)} trials: do centres know superclasses?",
+            f"{TITLES[data]}, {fewest(nmi)} trials: do centres know superclasses?",
             "classes shared by teacher and student, in per cent",
             "NMI",
             curves,
@@ -81,7 +82,7 @@ def by_setting(trials: Trials, experiment: str, what: str) -> dict[str, dict[int
             setting = trial["setting"]
             groups[setting["data"]][setting["overlap"]][trial["seed"]] = trial[what]
     return {
-        data: {g: _arrays(by_seed) for g, by_seed in sorted(by_overlap.items(), reverse=True)}
+        data: {g: arrays(by_seed) for g, by_seed in sorted(by_overlap.items(), reverse=True)}
         for data, by_overlap in groups.items()
     }
 
@@ -89,19 +90,6 @@ def by_setting(trials: Trials, experiment: str, what: str) -> dict[str, dict[int
 def windows(trials: Trials) -> dict[str, dict[int, dict[str, Values]]]:
     """Return the accuracies of the sliding windows."""
     return by_setting(trials, "windows", "accuracy")
-
-
-def _arrays(by_seed: Mapping[int, Mapping[str, float]]) -> dict[str, Values]:
-    names = next(iter(by_seed.values()))
-    return {name: np.array([by_seed[seed][name] for seed in sorted(by_seed)]) for name in names}
-
-
-def _point(x: float, values: Values) -> tuple[float, float, float]:
-    return float(x), float(values.mean()), float(values.std() / np.sqrt(len(values)))
-
-
-def _fewest(by_overlap: Mapping[int, Mapping[str, Values]]) -> int:
-    return min(len(values) for own in by_overlap.values() for values in own.values())
 
 
 def _own(trials: Trials, experiment: str) -> Trials:
@@ -144,7 +132,7 @@ def _gains(trials: Trials, published: Mapping[str, Any]) -> Claim:
     for data, by_overlap in windows(trials).items():
         gains = {g: 100 * (own["sinkhorn"] - own["none"]).mean() for g, own in by_overlap.items()}
         met = {f"g = {g} %": above(own["sinkhorn"], own["none"]) for g, own in by_overlap.items()}
-        checks.append(Check(TITLES[data], _fewest(by_overlap), f"{_signed(gains.values())} points", met))
+        checks.append(Check(TITLES[data], fewest(by_overlap), f"{_signed(gains.values())} points", met))
     shown = "; ".join(
         f"{TITLES[data]} {_signed(map(float, table['gains']['sinkhorn'].values()))} points"
         for data, table in published["windows"].items()
@@ -170,7 +158,7 @@ def _best_method(trials: Trials, published: Mapping[str, Any]) -> Claim:
             leads.append(100 * (own["sinkhorn"] - own[best]).mean())
             met[f"g = {g} %"] = leads[-1] > 0
         words = f"{_signed(leads)} points against the best other method"
-        checks.append(Check(TITLES[data], _fewest(by_overlap), words, met))
+        checks.append(Check(TITLES[data], fewest(by_overlap), words, met))
     wins, total = 0, 0
     for table in published["windows"].values():
         for g, gain in table["gains"]["sinkhorn"].items():
@@ -238,7 +226,7 @@ def _superclasses(trials: Trials, published: Mapping[str, Any]) -> Claim:
         met = {f"g = {g} %": above(own["teacher"], own["random"]) for g, own in by_overlap.items()}
         means = {name: [own[name].mean() for own in by_overlap.values()] for name in ("teacher", "random")}
         words = "; ".join(f"{name} {min(v):.2f} to {max(v):.2f}" for name, v in means.items())
-        checks.append(Check(TITLES[data], _fewest(by_overlap), words, met))
+        checks.append(Check(TITLES[data], fewest(by_overlap), words, met))
     shown = {name: [float(v) for v in table.values()] for name, table in published["nmi"].items()}
     return Claim(
         "The teacher's embedding knows which classes are alike",
@@ -258,7 +246,7 @@ def _costs(trials: Trials, published: Mapping[str, Any]) -> Claim:
         for g, own in by_overlap.items():
             words = ", ".join(f"{kind} {100 * own[kind].mean():.1f}" for kind in COSTS)
             met = {kind: above(own["embedding"], own[kind]) for kind in COSTS if kind != "embedding"}
-            checks.append(Check(f"{TITLES[data]}, g = {g} %", _fewest(by_overlap), words, met))
+            checks.append(Check(f"{TITLES[data]}, g = {g} %", fewest(by_overlap), words, met))
     return Claim(
         "The cost matrix should come from the teacher's embedding",
         "Table 8",

@@ -12,6 +12,7 @@ from scipy.stats import wilcoxon
 
 from benchmarks.evidence.claims import ALPHA, Check, Claim, Values, above
 from benchmarks.evidence.figures import Curve, draw
+from benchmarks.evidence.trials import point
 from benchmarks.papers import records
 from benchmarks.papers.render import BENCHMARK, Column, make_column
 from benchmarks.papers.unify import SENSITIVITIES
@@ -102,11 +103,7 @@ def figures(folder: Path) -> dict[str, str]:
 
 def _points(columns: Mapping[float, Column], name: str) -> list[tuple[float, float, float]]:
     """Return mean and standard error of a method, in per cent, at each value."""
-    points = []
-    for value, column in columns.items():
-        values = 100 * column.accuracy[name]
-        points.append((value, float(values.mean()), float(values.std() / np.sqrt(len(values)))))
-    return points
+    return [point(value, 100 * column.accuracy[name]) for value, column in columns.items()]
 
 
 def _fewest(columns: Mapping[float, Column]) -> int:

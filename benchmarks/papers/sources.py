@@ -91,11 +91,11 @@ def _digits(folder: Path) -> Source:
 def _generated(folder: Path) -> Source:
     """Draw Gaussian classes in groups, so that experiments about similar classes need no file.
 
-    Only the groups' centres are far apart. Half of the columns are noise.
+    Classes of a group are nearer to each other. Half of the columns are noise.
     """
     random = np.random.RandomState(0)
     groups = np.repeat(np.arange(GROUPS), GROUP_SIZE)
-    centres = 1.4 * random.randn(GROUPS, GENERATED_COLUMNS // 2)[groups]
+    centres = 0.6 * random.randn(GROUPS, GENERATED_COLUMNS // 2)[groups]
     centres += 0.6 * random.randn(*centres.shape)
 
     def draw(per_class: int) -> tuple[Floats, NDArray[np.intp]]:
