@@ -260,13 +260,14 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"demo": demo_table},
     "docs/command-line.md": {"demo-output": demo_output},
     "examples/language_identification/README.md": {"languages": languages_table},
-    "docs/aliases.md": {"aliases": aliases_table},
-    "docs/unify.md": {"default": default_tables, "calibration": calibration_tables},
+    "docs/how/aliases.md": {"aliases": aliases_table},
+    "docs/how/default.md": {"default": default_tables},
+    "docs/how/off-set.md": {"calibration": calibration_tables},
     "docs/evaluate.md": {"compare": compare_table},
-    "docs/collision.md": {"noise-rate": noise_rate_tables},
-    "docs/cluster.md": {"cluster-starts": cluster_starts_table},
+    "docs/how/collision.md": {"noise-rate": noise_rate_tables},
+    "docs/how/clustering.md": {"cluster-starts": cluster_starts_table},
     "docs/centres.md": {"ncm": ncm_table, "shift": shift_table},
-    "docs/rank.md": {
+    "docs/how/ranking.md": {
         "assess": assess_table,
         "forms": forms_table,
         "gap": gap_table,
@@ -275,7 +276,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/large-data.md": {"scale": scale_tables},
     "docs/repository-search.md": {"search": repository_tables},
-    "docs/distil.md": {"harm": harm_table},
+    "docs/how/distillation.md": {"harm": harm_table},
     "docs/benchmarks.md": {"speed": speed_table, "self-label": self_label_table},
 }
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,3 +61,25 @@ def ray_cluster() -> Iterator[Any]:
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A browser without a window."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    program = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
+    service = shutil.which("chromedriver")
+    if not (program and service):
+        pytest.skip("no browser: install chromium and chromium-driver to test pages in one")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    flags = (
+        "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
+        "--disable-sync --disable-dev-shm-usage --no-first-run"
+    )
+    for flag in [*flags.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(service))
+    yield driver
+    driver.quit()

@@ -61,6 +61,7 @@ SETTINGS = {
     "small": "connected, 300 transfer rows",
     "hard": "connected, teachers name a class only",
     "tail": "connected, class shares in the transfer set from 1 to 1/20",
+    "trained": "connected, teachers of 40 to 100 rows a class, no row of an unknown class",
 }
 PAPER: dict[str, dict[str, Any]] = {
     f"{method}{'-bs' if balance else ''}": {"method": method, "balance": balance}
@@ -164,6 +165,8 @@ def make_task(
     test, transfer, train = np.split(order, [min(len(y) // 4, 6000), min(len(y) // 4, 6000) + _rest(len(y))])
     sizes = SIZES[data]
     rows_per_class = sizes.training_rows[random.randint(len(sizes.training_rows))]
+    if setting == "trained":
+        rows_per_class = (40, 100)
     draw = _disjoint if setting == "disjoint" else _connected
     lists, own_rows = draw(y[train], sizes, rows_per_class, random)
     known = np.unique(np.concatenate(lists))
@@ -239,6 +242,8 @@ def _transfer_rows(
 ) -> NDArray[np.intp]:
     """Draw the transfer set: 0, 30 or 70 % of its rows are of no known class, as far as there are any."""
     most, share = 300 if setting == "small" else TRANSFER_ROWS, (0.0, 0.3, 0.7)[random.randint(3)]
+    if setting == "trained":
+        share = 0.0
     is_known = np.isin(y[rows], known)
     own, foreign = rows[is_known], rows[~is_known]
     if setting == "tail":

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._images import differ_in_size, joined_images
 from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError
 
@@ -21,7 +22,8 @@ class DatasetRows:
     Parameters
     ----------
     dataset : torch.utils.data.Dataset
-        It has a length. Its items are tensors, arrays, lists of numbers or texts, all of one shape.
+        It has a length. Its items are tensors, arrays or lists of numbers, all of one shape; or texts, or
+        images (PIL, or arrays of uint8).
     places : (n,) array of int, optional
         Which items; by default all of them.
     """
@@ -49,12 +51,14 @@ class DatasetRows:
         return (len(self), *self._row_shape)
 
     def read(self) -> Any:
-        """Return the rows: a tensor (n, ...) if items are tensors, an array, or a list of texts."""
+        """Return the rows: a tensor (n, ...) if items are tensors, an array, or a list of texts or images."""
         places = self._places.tolist()
         together = getattr(self._dataset, "__getitems__", None)
         rows = [first_part(item) for item in together(places)] if together else [self._row(i) for i in places]
         if any(isinstance(row, str | bytes) for row in rows):
             return rows
+        if differ_in_size(rows):
+            return joined_images(rows)
         tensors = bool(rows) and all(is_instance_of(row, "torch", "Tensor") for row in rows)
         try:
             return sys.modules["torch"].stack(rows) if tensors else _stacked(rows)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._dataset_rows import DatasetRows, is_dataset
+from consilience._images import is_pil_image, joined_images
 from consilience._optional import installed, require
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
@@ -45,13 +46,17 @@ def is_table(X: Any) -> bool:
 
 
 def as_rows(X: Any) -> Any:
-    """Return an Arrow table as a frame of pandas, a torch dataset as its rows, and all else as it is."""
+    """Return rows in a form that we know: those of an Arrow table as a frame of pandas, of a torch dataset as
+    `DatasetRows`, of a list of PIL images as pixels, and all else as it is.
+    """
     if is_dataset(X):
         return DatasetRows(X)
     if hasattr(X, "column_names") and hasattr(X, "schema") and not is_table(X):
         pyarrow = require("pyarrow", extra="tables", purpose="An Arrow table")
         require("pandas", extra="tables", purpose="An Arrow table")
         return pyarrow.table(X).to_pandas()
+    if isinstance(X, list | tuple) and X and all(map(is_pil_image, X)):
+        return joined_images(X)
     return X
 
 

@@ -134,6 +134,15 @@ class ConsilienceError(Exception):
         The row that is wrong, counted from 0.
     teacher : str or None
         The teacher that failed.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> try:
+    ...     as_teacher("model.pkl")
+    ... except ConsilienceError as error:
+    ...     print(type(error).__name__, error.teacher)
+    TeacherError model
     """
 
     argument: str | None = None
@@ -152,11 +161,25 @@ class InvalidInputError(_Worded, ConsilienceError, ValueError):
 
 
 class InvalidTypeError(InvalidInputError, TypeError):
-    """Rows of a type that no model can learn from."""
+    """Rows of a type that no model can learn from.
+
+    Examples
+    --------
+    >>> print(InvalidTypeError("Rows hold a {argument}; give numbers.", argument="dict"))
+    Rows hold a dict=; give numbers.
+    """
 
 
 class LabelSpaceError(InvalidInputError):
-    """The class lists do not make a label space, or a label is none of its classes."""
+    """The class lists do not make a label space, or a label is none of its classes.
+
+    Examples
+    --------
+    >>> from consilience import LabelSpace
+    >>> LabelSpace([["cat", "cat"]])
+    Traceback (most recent call last):
+    consilience.exceptions.LabelSpaceError: class_lists[0] names cat more than once.
+    """
 
 
 class TeacherError(InvalidInputError):
@@ -172,6 +195,12 @@ class TeacherError(InvalidInputError):
         Which of several teachers it is, such as ``"3 of 5"``; empty where there is one teacher.
     **data
         The data of the slots: `argument`, `value`, `remedy` and `row`, as in `InvalidInputError`.
+
+    Examples
+    --------
+    >>> error = TeacherError("pets", "has 3 columns for 2 classes.")
+    >>> print(error.at(1, 5))
+    Teacher 'pets' (2 of 5) has 3 columns for 2 classes.
     """
 
     def __init__(self, name: str, problem: str, position: str = "", **data: Any) -> None:
@@ -201,48 +230,131 @@ class TeacherError(InvalidInputError):
 
 
 class UnsafeFileError(InvalidInputError):
-    """A file asks for something outside its folder, or for code to be run."""
+    """A file asks for something outside its folder, or for code to be run.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise UnsafeFileError("model.onnx has its weights in '../weights', outside its folder.")
+    ... except ValueError as error:  # it is one
+    ...     print(error)
+    model.onnx has its weights in '../weights', outside its folder.
+    """
 
 
 class MissingDependencyError(ConsilienceError, ImportError):
-    """An optional dependency is needed and not installed."""
+    """An optional dependency is needed and not installed.
+
+    Examples
+    --------
+    >>> issubclass(MissingDependencyError, ImportError)
+    True
+    """
 
 
 class ScoringError(ConsilienceError, RuntimeError):
-    """Workers of a cluster died, hang or cannot be reached. What they scored before is in the store."""
+    """Workers of a cluster died, hang or cannot be reached. What they scored before is in the store.
+
+    Examples
+    --------
+    >>> issubclass(ScoringError, RuntimeError)
+    True
+    """
 
 
 class StorageError(ConsilienceError, OSError):
-    """Storage behind a URL cannot be reached, read or written."""
+    """Storage behind a URL cannot be reached, read or written.
+
+    Examples
+    --------
+    >>> issubclass(StorageError, OSError)
+    True
+    """
 
 
 class WriteError(ConsilienceError, OSError):
-    """A file cannot be written: the disk is full, or its folder may not be changed."""
+    """A file cannot be written: the disk is full, or its folder may not be changed.
+
+    Examples
+    --------
+    >>> print(WriteError(28, "No space left on device", "unified.onnx"))
+    unified.onnx cannot be written: No space left on device. What was there is unchanged.
+    """
 
     def __str__(self) -> str:
         return f"{self.filename} cannot be written: {self.strerror}. What was there is unchanged."
 
 
 class ConsilienceWarning(_Worded, UserWarning):
-    """Base of every warning that consilience gives."""
+    """Base of every warning that consilience gives.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", ConsilienceWarning)  # within this block they are errors
+    """
 
 
 class ConvergenceWarning(ConsilienceWarning):
-    """A solver stopped before it reached its tolerance."""
+    """A solver stopped before it reached its tolerance.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from consilience import sinkhorn
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = sinkhorn([[0.9, 0.1]], [[0.2, 0.8]], [[0, 1], [1, 0]], epsilon=0.01, max_iter=1)
+    >>> print(str(caught[0].message)[:32])
+    Sinkhorn stopped at max_iter=1 w
+    """
 
 
 class DisconnectedWarning(ConsilienceWarning):
-    """The teachers do not determine how mass splits between groups of classes."""
+    """The teachers do not determine how mass splits between groups of classes.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from consilience import LabelSpace, estimate_soft_labels
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     _ = estimate_soft_labels([[1.0, 0, 2, 0]], LabelSpace([["a", "b"], ["c", "d"]]), "mf-lf")
+    >>> caught[0].category.__name__
+    'DisconnectedWarning'
+    """
 
 
 class CoverageWarning(ConsilienceWarning):
-    """Rows or classes about which no teacher says anything."""
+    """Rows or classes about which no teacher says anything.
+
+    Examples
+    --------
+    >>> print(CoverageWarning("No teacher answers row {row}.", row=7))
+    No teacher answers row 7.
+    """
 
 
 class AliasWarning(ConsilienceWarning):
-    """Names of classes that do not fit what the teachers say about rows, or aliases that fit no class."""
+    """Names of classes that do not fit what the teachers say about rows, or aliases that fit no class.
+
+    Examples
+    --------
+    >>> print(AliasWarning("{argument} names a class that no teacher has.", argument="aliases"))
+    aliases= names a class that no teacher has.
+    """
 
 
+_NOT_FITTED = """An estimator is used before `fit`.
+
+    Examples
+    --------
+    >>> from consilience import Unifier
+    >>> Unifier([]).predict([[1.0]])
+    Traceback (most recent call last):
+    consilience.exceptions.NotFittedError: This Unifier is not fitted yet; call fit first.
+    """
 if TYPE_CHECKING:
 
     class NotFittedError(ConsilienceError, _SklearnNotFittedError):  # type: ignore[misc]
@@ -255,5 +367,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from sklearn.exceptions import NotFittedError as Theirs
 
-    body = {"__module__": __name__, "__doc__": "An estimator is used before `fit`."}
+    body = {"__module__": __name__, "__doc__": _NOT_FITTED}
     return globals().setdefault(name, type(name, (ConsilienceError, Theirs), body))

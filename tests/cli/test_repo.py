@@ -79,6 +79,18 @@ def test_cover_names_files(folder: Path) -> None:
     assert "No model knows owl" in result.stderr
 
 
+def test_a_url_is_a_repository(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    url = (tmp_path / "shared").as_uri()
+    shown("add", url, "early.onnx")
+    assert [one["name"] for one in shown("list", url)["models"]] == ["early"]
+    path = Path(shown("show", url, "early")["path"])
+    assert path.read_bytes() == (folder / "early.onnx").read_bytes()
+    assert path.is_relative_to(tmp_path / "user")
+    assert shown("verify", url)["passed"]
+
+
 def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
     assert run("verify", "models").exit_code == 0
     (folder / "models" / "late" / "late.onnx").write_bytes(b"x")
@@ -101,7 +113,7 @@ def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
         ),
         (["add", "models", "early.onnx", "--name", "a/b"], "--name 'a/b' must begin"),
         (["search", "models", "--data", "X.npy", "--labels", "y.npy"], "has a description yet"),
-        (["cover", "models", "setosa", "--cost", "euros"], "No model knows setosa"),
+        (["cover", "models", "setosa", "--cost", "euros"], "--cost 'euros' is unknown"),
     ],
 )
 def test_bad_input_is_one_sentence(words: list[str], sentence: str, folder: Path) -> None:

@@ -20,11 +20,20 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
+from tests.teachers.model_folders import image_folder, images, sentence_folder, text_folder
 
 from consilience import SoftLabelClassifier
 from consilience.exceptions import TeacherError
 from consilience.students.server import ModelServer, ServedModel
-from consilience.teachers import Teacher, TeacherLike, as_teacher, join_classes
+from consilience.teachers import (
+    ImagePreprocess,
+    Teacher,
+    TeacherLike,
+    as_teacher,
+    encode_sentences,
+    join_classes,
+    save_sentence_head,
+)
 from consilience.text.ngrams import NgramClassifier
 
 CLASSES = ["ant", "bee", "cow"]
@@ -271,6 +280,52 @@ def text_case(tmp_path: Path) -> Case:
     return Case(as_teacher(model.save(tmp_path / "words.npz")), X, model.predict_proba(X), "words", 5e-3)
 
 
+def text_folder_case(tmp_path: Path) -> Case:
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    path, module, tokens = text_folder(tmp_path / "bert")
+    X = np.array(["the cat sat on a mat " * (1 + i % 3) + "dog " * (i % 5) for i in range(N)])
+    with torch.no_grad():
+        logits = module(**tokens(X.tolist(), padding=True, truncation=True, return_tensors="pt")).logits
+    return Case(as_teacher(path), X, softmax(logits.numpy(), axis=1), "bert", 1e-5)
+
+
+def image_folder_case(tmp_path: Path) -> Case:
+    torch, _ = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    path, module, processor = image_folder(tmp_path / "vit")
+    X = images(N)
+    with torch.no_grad():
+        logits = module(**processor(list(X), return_tensors="pt")).logits
+    return Case(as_teacher(path), X, softmax(logits.numpy(), axis=1), "vit", 1e-5)
+
+
+def sentence_folder_case(tmp_path: Path) -> Case:
+    pytest.importorskip("torch"), pytest.importorskip("transformers")
+    path = sentence_folder(tmp_path / "intents")
+    _, y = data()
+    X = np.array([f"{'the cat ' * (i % 4)}{'a dog ' * (y[i] == 'bee')}{i % 7}" for i in range(N)])
+    model = LogisticRegression().fit(encode_sentences(path, X), y)
+    save_sentence_head(path, model)
+    return Case(as_teacher(path), X, model.predict_proba(encode_sentences(path, X)), "intents", 1e-5)
+
+
+def prepared_case(tmp_path: Path) -> Case:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    prepare = ImagePreprocess(6, resize_to=8, mean=0.5, std=0.25)
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(108, 3))
+    X = images(N)
+    teacher = as_teacher(module, CLASSES, batch_size=7, preprocess=prepare)
+    return Case(teacher, X, torch_proba(module, prepare(X)), "Sequential", 1e-5)
+
+
+def skops_case(tmp_path: Path) -> Case:
+    skops = pytest.importorskip("skops.io")
+    X, y = data()
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1)).fit(X, y)
+    skops.dump(model, tmp_path / "shelved.skops")
+    return Case(as_teacher(tmp_path / "shelved.skops"), X, model.predict_proba(X), "shelved")
+
+
 def label_case(tmp_path: Path) -> Case:
     X, y = data()
     proba = np.where(y[:, None] == np.array(CLASSES), 0.7 + 0.1, 0.1)
@@ -301,6 +356,11 @@ CASES: list[Callable[[Path], Case]] = [
     npz_features_case,
     parquet_case,
     text_case,
+    text_folder_case,
+    image_folder_case,
+    sentence_folder_case,
+    prepared_case,
+    skops_case,
     label_case,
 ]
 
@@ -388,6 +448,11 @@ WIDTHS = {
     "onnx_torch": 4,
     "onnx_fixed_batch": 4,
     "text": 4,
+    "text_folder": 16,
+    "image_folder": 16,
+    "sentence_folder": 16,
+    "prepared": 108,
+    "skops": 4,
 }
 ANONYMOUS = {
     "callable",

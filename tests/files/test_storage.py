@@ -68,6 +68,12 @@ def test_folders(folder: LocalPath) -> None:
     assert (folder / "file").is_root() is False
 
 
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "cat" * 100_000])
+def test_text_that_can_be_no_path(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="cannot be a path"):
+        storage_path(text)
+
+
 def test_using_a_file_shows(folder: LocalPath) -> None:
     os.utime(folder.path / "file", (0, 0))
     assert (folder / "file").entry().used == 0

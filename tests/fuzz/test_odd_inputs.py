@@ -219,6 +219,18 @@ def add_to_repository(**arguments: Any) -> Any:
         return len(Repository(folder).add(**arguments).classes)
 
 
+def set_reference(**arguments: Any) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        Repository(folder).set_reference(**arguments)
+
+
+def remove_from_repository(name: Any) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        models = Repository(folder)
+        models.add(SAVED, name="gone")
+        models.remove(name)
+
+
 CALLS: dict[str, Call] = {
     "LabelSpace": (
         LabelSpace,
@@ -256,11 +268,23 @@ CALLS: dict[str, Call] = {
             "classes": None,
             "name": "model",
             "task": "",
+            "licence": "",
             "source": "",
+            "description": "",
             "metrics": {"accuracy": 0.5},
             "preprocess": None,
             "example": X,
+            "reference": None,
         },
+    ),
+    "Repository.set_reference": (set_reference, {"X": X}),
+    "Repository.show": (lambda name: MODELS.show(name).n_bytes, {"name": "unified"}),
+    "Repository.remove": (remove_from_repository, {"name": "gone"}),
+    "Repository.path": (lambda name: MODELS.path(name).name, {"name": "unified"}),
+    "Repository as a mapping": (lambda name: name in MODELS and MODELS[name].name, {"name": "unified"}),
+    "Repository.select": (
+        lambda **a: len(MODELS.select(**a)),
+        {"classes": [0], "task": None, "licence": None, "like": None},
     ),
     "Repository.list": (
         lambda **a: len(MODELS.list(**a)),
@@ -268,11 +292,20 @@ CALLS: dict[str, Call] = {
     ),
     "Repository.cover": (
         lambda **a: len(MODELS.cover(**a)),
-        {"classes": [0, 2], "cost": "size", "connected": True},
+        {"classes": [0, 2], "cost": "size", "connected": True, "like": X},
     ),
     "Repository.search": (
         lambda **a: MODELS.search(**a).n_run,
-        {"X": X, "y": Y, "top": 1, "method": "auto", "metric": "transport", "random_state": 0},
+        {
+            "X": X,
+            "y": Y,
+            "top": 1,
+            "method": "auto",
+            "metric": "transport",
+            "cache": None,
+            "memory": None,
+            "random_state": 0,
+        },
     ),
     "estimate_soft_labels": (
         estimate_soft_labels,
@@ -487,7 +520,10 @@ def test_valid_calls_have_an_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "argument", "odd"), [(n, *pair) for n in CALLS for pair in drawn(n)])
-def test_an_odd_argument_has_an_answer_or_an_error_of_ours(name: str, argument: str, odd: str) -> None:
+def test_an_odd_argument_has_an_answer_or_an_error_of_ours(
+    name: str, argument: str, odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # an odd text may be the name of a folder to make
     call, arguments = CALLS[name]
     value = odd_values()[odd]
     with warnings.catch_warnings():

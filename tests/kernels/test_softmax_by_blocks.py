@@ -54,6 +54,17 @@ def test_a_good_start_saves_passes() -> None:
     assert close.n_iter < far.n_iter
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_does_not_keep_it_from_a_small_tolerance(seed: int) -> None:
+    """Single precision stalls above this; passes in double precision go on from there."""
+    X, labels = problem(2000, 6, 4, seed)
+    found = fit_softmax_by_blocks(
+        lambda: [(X, labels)], np.zeros((7, 4)), weight_decay=1e-3, tol=1e-7, max_iter=100
+    )
+    assert found.converged
+    assert found.gradient <= 1e-7
+
+
 def test_too_few_passes_are_told() -> None:
     X, labels = problem(500, 6, 4)
     found = fit_softmax_by_blocks(

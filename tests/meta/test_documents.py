@@ -57,17 +57,12 @@ def test_both_commands_of_the_readme_install_with_the_constraints() -> None:
         )
 
 
-def test_the_readmes_examples_run(
+def test_the_ten_lines_of_the_readme_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unify, distil, collision = blocks(README, "python")
-    code = (
-        f"{collision}\nassert (named.predict(X) == y).mean() > 0.8 and robust.score(X, y) > 0.8\n"
-        f"{distil}\nassert student.score(X[test], y[test]) > labels_only.score(X[test], y[test]) + 0.02\n"
-        f"{unify}"
-    )
+    (lines,) = blocks(README, "python")
     monkeypatch.chdir(tmp_path)
-    exec(code, {"__name__": "__main__"})  # noqa: S102 - our own page
+    exec(lines, {"__name__": "__main__"})  # noqa: S102 - our own page
     assert (tmp_path / "unified.onnx").exists()
     assert float(capsys.readouterr().out.split()[-1]) > 0.77  # 0.81 to 0.85 over seeds
 
@@ -112,7 +107,7 @@ def test_the_commands_of_the_pages_do_what_they_say(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in sorted(ROOT.glob("docs/*.md")) if ">>> " in page.read_text(encoding="utf8")],
+    [page for page in sorted(ROOT.glob("docs/**/*.md")) if ">>> " in page.read_text(encoding="utf8")],
     ids=lambda page: page.stem,
 )
 def test_examples_in_the_documents_give_what_they_say(page: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,28 +10,18 @@ import numpy as np
 import pytest
 
 pytest.importorskip("jinja2")
-webdriver = pytest.importorskip("selenium.webdriver")
+pytest.importorskip("selenium")
 
-from selenium.webdriver.chrome.service import Service  # noqa: E402
-from selenium.webdriver.common.by import By  # noqa: E402
-from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 
-from consilience import Unifier, as_teacher  # noqa: E402
+from consilience import Unifier, as_teacher
 
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chromium-browser")
-DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(
-    not (BROWSER and DRIVER), reason="no browser: install chromium and chromium-driver to test reports in one"
-)
 EVIL = "<script>document.title = 'taken'</script>"
-FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update "
-    "--disable-sync --disable-dev-shm-usage --no-first-run"
-)
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a model of twelve classes from two teachers, with names that are hard to show."""
     rng = np.random.default_rng(0)
     names = [
@@ -54,18 +42,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         warnings.simplefilter("ignore")
         unified = Unifier(teachers, "logistic", random_state=0).fit(X)
         return unified.report(path, X, truth, labels_only=False)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = BROWSER
-    for flag in [*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-    yield driver
-    driver.quit()
 
 
 def open_page(browser: Any, page: Path, width: int = 1280, scheme: str = "light") -> None:

@@ -76,7 +76,7 @@ def test_a_repository_that_may_only_be_read_is_listed(
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("consilience.repository.layout.LocalLayout.write_own", refuse)
+    monkeypatch.setattr("consilience.repository.folder.LocalLayout.write_own", refuse)
     assert len(Repository(repository.folder)) == 3
 
 

@@ -62,8 +62,8 @@ def test_what_is_not_there_is_a_sentence(repository: Repository, tmp_path: Path)
         Repository(tmp_path)
     with pytest.raises(InvalidInputError, match="is a file"):
         Repository(repository.path("low"))
-    with pytest.raises(InvalidInputError, match="folder of this machine"):
-        Repository("s3://bucket/models")
+    with pytest.raises(InvalidInputError, match="was a URL before it became a Path"):
+        Repository(Path("s3://bucket/models"))
 
 
 def test_a_file_is_added_with_what_its_card_says(onnx_file: Path, tmp_path: Path) -> None:
@@ -257,6 +257,22 @@ def test_a_fitted_model_needs_rows_to_be_exported(fitted: Any, tmp_path: Path) -
         Repository(tmp_path / "new").add(object())
 
 
+def test_bad_reference_rows_stop_an_add_before_it_begins(onnx_file: Path, tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "new")
+    with pytest.raises(InvalidInputError, match="Reference rows must be"):
+        repository.add(onnx_file, reference=[[1.0], [1.0, 2.0]])
+    assert len(repository) == 0
+
+
+def test_tensors_are_rows(repository: Repository, digits: Any) -> None:
+    torch = pytest.importorskip("torch")
+    X, y = torch.tensor(digits[0][:200]).requires_grad_(True), digits[1][:200]
+    assert len(repository.list(like=X)) == 3
+    repository.set_reference(X[:50])
+    assert len(repository.describe().done) == 3
+    assert repository.search(digits[0][:200], y, top=1).n_run == 1
+
+
 def test_select_and_cover_give_teachers_for_a_unifier(repository: Repository, digits: Any) -> None:
     X, y = digits
     assert list(repository.select([0, 9])) == ["high", "low"]
@@ -267,8 +283,12 @@ def test_select_and_cover_give_teachers_for_a_unifier(repository: Repository, di
     assert list(repository.cover([0, 9], connected=False)) == ["high", "low"]
     assert repository.cover_names([3], cost="ms") == ["low"]
     assert repository.cover_names([3], cost=lambda one: -len(one.name) + 10) == ["middle"]
-    with pytest.raises(LabelSpaceError, match="No model knows 3"):
+    with pytest.raises(InvalidInputError, match="cost='euros' is unknown; use 'size', 'accuracy' or 'ms'"):
         repository.cover([3], cost="euros")  # no card has it
+    with pytest.raises(InvalidInputError, match="cost failed on the model 'high': ZeroDivisionError"):
+        repository.cover([3], cost=lambda one: 1 / 0)
+    with pytest.raises(LabelSpaceError, match="No model knows 33"):
+        repository.cover([33])
     with pytest.raises(InvalidInputError, match="a cost is at least 0"):
         repository.cover([3], cost=lambda one: -1.0)
     assert Unifier(covered, "logistic").fit(X[:600]).score(X[600:], y[600:]) > 0.7

@@ -11,7 +11,7 @@ import pytest
 
 from consilience import CrossTaskDistiller, Repository, Unifier
 from consilience.exceptions import ConsilienceWarning, InvalidInputError
-from consilience.repository.layout import LocalLayout
+from consilience.repository.folder import LocalLayout
 from consilience.repository.reference import load_reference, read_references, write_reference
 from consilience.teachers.given import HasScoredTeachers
 

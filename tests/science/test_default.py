@@ -1,4 +1,4 @@
-"""What the default of `Unifier` gains over the paper's methods on digits; docs/unify.md has more data."""
+"""What the default of `Unifier` gains over the paper's methods on digits; docs/how/default.md has more."""
 
 from __future__ import annotations
 

@@ -63,6 +63,25 @@ def test_tables_of_csv_and_in_memory(tmp_path: Path) -> None:
         check_source(found, FRAME, sent=False)
 
 
+@pytest.mark.parametrize("kind", ["parquet", "csv", "in memory", "missing column"])
+def test_a_column_has_one_type_in_all_blocks(kind: str, tmp_path: Path) -> None:
+    whole = pa.table({"i": [*range(20)], "b": [True, False] * 10, "x": [0.5] * 20, "t": ["a"] * 20})
+    gaps = pa.table({"i": [3, None], "b": [None, True], "x": [None, 1.5], "t": [None, "b"]})
+    if kind == "in memory":
+        dataset = ds.dataset(pa.concat_tables([whole, gaps]))
+    else:
+        last = gaps.select(["x", "t"]) if kind == "missing column" else gaps
+        for name, table in (("0", whole), ("1", last)):
+            ds.write_dataset(table, tmp_path / name, format="csv" if kind == "csv" else "parquet")
+        dataset = ds.dataset(tmp_path, format="csv" if kind == "csv" else "parquet")
+    found = as_source(dataset)
+    assert found is not None
+    want = dataset.to_table().to_pandas()
+    for block in found.blocks():
+        pd.testing.assert_series_equal(block.X.dtypes, want.dtypes)
+    pd.testing.assert_frame_equal(found.read_all(), want)
+
+
 def test_what_has_no_rows_or_a_filter_is_refused(tmp_path: Path) -> None:
     dataset = ds.dataset(pa.Table.from_pandas(FRAME))
     with pytest.raises(InvalidInputError, match=r"with a filter, .* Write what it leaves .*write_dataset"):

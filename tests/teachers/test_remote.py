@@ -19,6 +19,7 @@ from tests.teachers.remote_server import CLASSES, Server, proba_of, serving
 from consilience.exceptions import InvalidInputError, ScoringError, TeacherError
 from consilience.files.card import Card, write_card
 from consilience.teachers import RemoteOptions, as_teacher
+from consilience.teachers import _remote as remote
 from consilience.teachers import _remote_http as http
 from consilience.teachers.scoring.engine import observe
 from consilience.teachers.scoring.files import write_scores
@@ -199,6 +200,12 @@ LIES: dict[str, tuple[Any, str]] = {
     "ragged lists": (output(data=[[0.1, 0.2], [0.3]]), "lists of different lengths"),
     "infinity": (output(data=[1e999] * 6), "gave inf in row 0|is not JSON"),
     "another output": (output(name="other"), "gave the outputs other and not 'probabilities'"),
+    "65 dimensions": (output(shape=[2, 3] + [1] * 63), "without a known datatype and a shape"),
+    "parameters that are no object": (output(parameters=[1], data=None), "'probabilities' without data"),
+    "binary size that is no number": (
+        {key: value for key, value in output(parameters={"binary_data_size": "6"}).items() if key != "data"},
+        "shorter than it says",
+    ),
     "no probabilities": (output(data=[0.9, 0.9, 0.9] * 2), "sum to 2.7"),
 }
 
@@ -225,6 +232,8 @@ class TestLies:
         "a list": (b"[]", "a JSON list instead of an object"),
         "deep": (b"[" * 100_000, "no valid JSON"),
         "an error under 200": (b'{"error": "out of memory"}', "answered with an error: out of memory"),
+        "an escape": (rb'{"error": "\u001b[2J"}', r"error: \\x1b\[2J"),
+        "the host": (b'{"error": "I am 127.0.0.1:80, 127.0.0.1."}', r"error: I am \*\*\*:80, \*\*\*\."),
         "nothing": (b"{}", "gave no outputs"),
     }
 
@@ -292,6 +301,31 @@ class TestLies:
             teacher.predict_logits(X[:2])
         assert zoo.infers == 1
 
+    @pytest.mark.parametrize("place", ["another host", "file:///etc/passwd", "ftp://127.0.0.1/x"])
+    def test_nobody_else_is_asked(self, url: str, zoo: Server, place: str) -> None:
+        other = Server()
+        with serving(other) as elsewhere:
+            teacher = as_teacher(url, remote=QUICK)
+            location = f"{elsewhere}/infer" if place == "another host" else place
+            for status in (301, 302, 303, 307, 308):
+                told = {"Location": location}
+                zoo.fault = lambda handler, _, status=status, told=told: (
+                    handler.send(status, b"", told) or True
+                )
+                with pytest.raises(TeacherError, match="points elsewhere") as caught:
+                    teacher.predict_logits(X[:2])
+                assert location not in str(caught.value)
+                with pytest.raises(TeacherError, match="points elsewhere"):
+                    as_teacher(url, remote=QUICK)
+        assert other.headers == []
+
+    def test_a_huge_row_is_not_made_up(self, url: str, zoo: Server) -> None:
+        del zoo.model["outputs"][1]["parameters"]
+        zoo.extensions = ["classification"]
+        zoo.model["inputs"][0]["shape"] = [-1, 10**12]
+        with pytest.raises(TeacherError, match="does not name its classes"):
+            as_teacher(url, remote=QUICK)
+
     def test_another_version_in_an_answer(self, url: str, zoo: Server) -> None:
         teacher = as_teacher(url)
         check(teacher)
@@ -343,6 +377,48 @@ class TestFaults:
         zoo.fault = lambda handler, request: handler.send(503, {"error": "full"}) or True
         with pytest.raises(ScoringError, match=r"answers 503 \(.*full.*\) \(asked 3 times\). With a cache"):
             teacher.predict_logits(X[:5])
+
+    def test_waits_grow_and_differ(self, url: str, zoo: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        teacher, waits = as_teacher(url, remote=RemoteOptions(retries=6, in_flight=1)), []
+        sleep = asyncio.sleep
+
+        async def noted(seconds: float) -> None:
+            waits.append(seconds)
+            await sleep(0)
+
+        monkeypatch.setattr(http, "FIRST_WAIT", 1.0)
+        monkeypatch.setattr(http.asyncio, "sleep", noted)
+        zoo.fault = lambda handler, request: handler.send(503, b"") or True
+        with pytest.raises(ScoringError, match="asked 7 times"):
+            teacher.predict_logits(X[:5])
+        waits = [wait for wait in waits if wait > 0]
+        assert len(waits) == 6
+        for attempt, wait in enumerate(waits):
+            assert min(2**attempt / 2, http.LONGEST_WAIT) <= wait <= min(2**attempt, http.LONGEST_WAIT)
+        shares = {round(wait / 2**attempt, 9) for attempt, wait in enumerate(waits[:5])}
+        assert len(shares) > 1  # so that clients who failed together do not come back together
+
+    def test_a_request_is_made_up_only_when_it_can_be_sent(
+        self, url: str, zoo: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        teacher = as_teacher(url, batch_size=10, remote=RemoteOptions(in_flight=2))
+        made, ahead = [0], []
+        encode = remote.encode
+
+        def counting(*given: Any, **options: Any) -> Any:
+            made[0] += 1
+            return encode(*given, **options)
+
+        def slow(handler: Any, request: Any) -> bool:
+            ahead.append(made[0] - zoo.infers)
+            time.sleep(0.01)
+            return False
+
+        zoo.fault = slow
+        monkeypatch.setattr(remote, "encode", counting)
+        check(teacher)
+        assert made[0] == 30
+        assert max(ahead) <= 1  # the other one in flight
 
     def test_retry_after_is_obeyed(self, url: str, zoo: Server) -> None:
         teacher, times = as_teacher(url), []
@@ -490,6 +566,20 @@ class TestSecrets:
                 content = file.read_bytes()
                 assert self.TOKEN.encode() not in content
                 assert b"127.0.0.1" not in content
+
+    @pytest.mark.parametrize("place", ["classes", "version", "error", "output"])
+    def test_a_server_that_repeats_the_token_is_refused(self, url: str, zoo: Server, place: str) -> None:
+        options = RemoteOptions(token_env="CONSILIENCE_ZOO", retries=0)  # noqa: S106
+        if place == "classes":
+            zoo.model["outputs"][1]["parameters"]["classes"] = ["a", "b", f"Bearer {self.TOKEN}"]
+        elif place == "version":
+            zoo.version = self.TOKEN
+        else:
+            told = {"error": self.TOKEN} if place == "error" else {"outputs": [output(name=self.TOKEN)]}
+            zoo.fault = lambda handler, request: request is not None and (handler.send(200, told) or True)
+        with pytest.raises(TeacherError, match="repeats the token in its answer") as caught:
+            as_teacher(url, remote=options).predict_logits(X[:2])
+        assert self.TOKEN not in str(caught.value)
 
     def test_lines_of_others_are_still_logged(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
         import httpx

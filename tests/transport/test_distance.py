@@ -213,7 +213,7 @@ def test_gradients_by_logits_of_sharp_rows_are_as_good_as_the_residual():
     slopes = [
         b * (beta - (b * beta).sum(axis=1, keepdims=True)) for beta in (rough.beta, exact.beta)
     ]  # eq. (15)
-    assert np.abs(rough.beta - exact.beta).max() > 1e-5  # as docs/transport.md says
+    assert np.abs(rough.beta - exact.beta).max() > 1e-5  # as docs/how/sinkhorn.md says
     np.testing.assert_allclose(slopes[0], slopes[1], atol=1e-6)
 
 

@@ -345,10 +345,12 @@ def text(path: Path | None) -> str | None:
 
 
 def kind(file: Path) -> str:
-    """Return the ending of a teacher's file; "server" for an address."""
+    """Return the ending of a teacher's file; "server" for an address, "folder" for a model folder."""
     from consilience.teachers._remote_options import is_address
 
-    return "server" if is_address(file) else file.suffix.lower().removeprefix(".")
+    if is_address(file):
+        return "server"
+    return "folder" if file.is_dir() else file.suffix.lower().removeprefix(".")
 
 
 def shown(file: Path) -> str:
@@ -383,12 +385,18 @@ def first_rows(X: Any) -> Any:
 
 
 def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:
-    """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique."""
+    """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique.
+
+    A model folder has no stem: a dot in its name begins no ending.
+    """
     from consilience.files import readers
     from consilience.teachers import as_teacher
     from consilience.teachers._remote_options import address_name, is_address
 
-    stems = [address_name(file) if is_address(file) else file.stem for file in files]
+    stems = [
+        address_name(file) if is_address(file) else file.absolute().name if file.is_dir() else file.stem
+        for file in files
+    ]
     names = [
         stem if stems.count(stem) == 1 or is_address(file) else f"{file.parent.name}/{stem}"
         for file, stem in zip(files, stems, strict=True)

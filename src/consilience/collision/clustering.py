@@ -85,8 +85,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     model : "linear", torch.nn.Module, factory of one, or TorchStudent
         A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`. A
         network returns logits (n, K); it is copied, never changed. It is trained with Adam on batches, a pass
-        over the rows in each round (`docs/cluster.md`). Give a TorchStudent for another optimiser, learning
-        rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
+        over the rows in each round (`docs/how/clustering.md`). Give a TorchStudent for another optimiser,
+        learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     n_neighbors : int
         Nearest neighbours of each row to average predictions over; 0 for none. At most as many are used as a
         cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
@@ -137,10 +137,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         The cluster of each row: ``predict(X)``.
     objective_ : float
         The final objective. Compare it between runs of the same loss and `lam`.
-    objective_history_ : (n_iter_ + 1,) array
-        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each epoch,
-        (n_iter_,). It need not fall in every round: labels come from averaged predictions, but the model is
-        trained without averages.
+    objective_history_ : (T + 1,) array
+        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each of the
+        `n_iter_` epochs. It need not fall in every round: labels come from averaged predictions, but the
+        model is trained without averages.
     coef_ : (K, d) array
     intercept_ : (K,) array
         The linear model, for rows as you give them.
@@ -156,8 +156,9 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     -----
     Above 8,192 rows, starts are trained on a random sample of that size, and the best continues on all rows
     for at most ten rounds; `n_iter_` and `objective_history_` are those of these rounds. Neighbours are then
-    found among the rows of nearby cells, which misses a few (docs/cluster.md says how many). Memory grows
-    with n (d + K + n_neighbors). Time grows with n^1.5 d for the neighbours, and with n K (d + K) per round.
+    found among the rows of nearby cells, which misses a few (docs/how/clustering.md says how many). Memory
+    grows with n (d + K + n_neighbors). Time grows with n^1.5 d for the neighbours, and with n K (d + K) per
+    round.
 
     Examples
     --------

@@ -58,6 +58,13 @@ class TeacherCheck:
         Held-out rows that the teacher answered. 0 if they were too few to check anything: then it is dropped.
     failure : str
         The error of a teacher that failed.
+
+    Examples
+    --------
+    >>> check = TeacherCheck("pets", 0.9, gain=0.4, error=0.1, added=3.0, accuracy=0.8,
+    ...     labels_only_accuracy=0.7, n_rows=30)
+    >>> check.used, check.knows_more
+    (True, True)
     """
 
     name: str

@@ -200,6 +200,14 @@ class NpzFile:
                 except ValueError as error:
                     raise ValueError(f"its member {entry.filename!r} is no array: {error}") from error
 
+    def read_bytes(self, name: str, most: int) -> bytes:
+        """Read a member that is no array, of at most so many bytes."""
+        with _reading(self.path):
+            entry = self._entries[name]
+            if entry.file_size > most:
+                raise ValueError(f"its member {name!r} has more than {size_text(most)}")
+            return self._zip.read(entry)
+
     def read_rows(self, name: str, rows: Iterable[int]) -> NDArray[Any]:
         """Read some rows of one array that is not compressed. No CRC is checked: the caller must do so."""
         with _reading(self.path):

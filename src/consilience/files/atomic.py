@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from consilience.exceptions import WriteError
+from consilience.exceptions import ConsilienceError, WriteError
 
 
 @contextmanager
@@ -36,6 +36,8 @@ def replacing(target: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
         if durable:
             _sync_folder(target.parent)
+    except ConsilienceError:  # of what gave the content
+        raise
     except OSError as error:
         raise WriteError(error.errno, error.strerror or str(error), str(target)) from error
     finally:

@@ -20,6 +20,7 @@ import numpy as np
 from consilience._validation import check_choice
 from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
 from consilience.files.atomic import replacing
+from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.strict_json import RepeatedKeyError, parse_json
 from consilience.labels import class_list
 
@@ -27,8 +28,21 @@ CardOutput = Literal["logits", "probabilities", "labels"]
 
 VERSION = 1
 MAX_BYTES = 16 * 2**20
+FOLDER_CARD = "model.card.json"
+"""The card in a model folder."""
 
-_KEYS = ("name", "classes", "output", "sha256", "description", "details", "centres", "embed", "feature_names")
+_KEYS = (
+    "name",
+    "classes",
+    "output",
+    "sha256",
+    "description",
+    "details",
+    "centres",
+    "embed",
+    "feature_names",
+    "preprocess",
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,9 @@ class Card:
         the last one. For another layer they are not used.
     feature_names : sequence of str, optional
         The names of the columns that the model was fitted on, in their order.
+    preprocess : ImagePreprocess, optional
+        How images are prepared for the model. In the file it is an object such as
+        ``{"size": 224, "mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}``.
 
     Examples
     --------
@@ -73,6 +90,7 @@ class Card:
     centres: tuple[tuple[float, ...], ...] | None = None
     embed: str | None = None
     feature_names: tuple[str, ...] | None = None
+    preprocess: ImagePreprocess | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
@@ -101,6 +119,8 @@ class Card:
             raise InvalidInputError(
                 "{argument} must be the name of a layer.", argument="embed", value=self.embed
             )
+        if self.preprocess is not None:
+            object.__setattr__(self, "preprocess", as_preprocess(self.preprocess))
         if self.feature_names is not None:
             object.__setattr__(self, "feature_names", _check_feature_names(self.feature_names))
         if self.centres is not None:
@@ -163,7 +183,9 @@ def _encoded(card: Card) -> bytes:
     content: dict[str, Any] = {"consilience_card": VERSION}
     content.update((key, getattr(card, key)) for key in _KEYS)
     content["details"] = dict(card.details)
-    for key in ("centres", "embed", "feature_names"):
+    if card.preprocess is not None:
+        content["preprocess"] = card.preprocess.to_dict()
+    for key in ("centres", "embed", "feature_names", "preprocess"):
         if content[key] is None:
             del content[key]  # so that older releases read the card
     try:
@@ -246,6 +268,25 @@ def find_card(model_path: str | os.PathLike[str]) -> Card | None:
             f"{Path(model_path).name}. Remove the card, or write it again for this file."
         )
     return card
+
+
+def find_folder_card(folder: str | os.PathLike[str]) -> Card | None:
+    """Return the card of a model folder, or None where there is none.
+
+    It lies next to the folder (``birds.card.json`` next to ``birds/``) or else in it (``model.card.json``).
+    A card for a folder has no sha256, which belongs to one file.
+    """
+    inside = Path(folder).absolute()
+    for path in (inside.with_name(f"{inside.name}.card.json"), inside / FOLDER_CARD):
+        if os.path.lexists(path):
+            card = read_card(path)
+            if card.sha256 is not None:
+                raise InvalidInputError(
+                    f"{path.name} gives a sha256, which belongs to one file and not to the folder "
+                    f"{inside.name!r}. Remove it from the card."
+                )
+            return card
+    return None
 
 
 def _read_bytes(path: Path) -> bytes:

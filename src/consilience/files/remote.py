@@ -15,6 +15,7 @@ import re
 import secrets
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,9 @@ _LISTING_SHARE = 20  # a listing is believed this many times as long as it took
 _AT_ONCE = 2**26  # bytes that are sent from memory
 _RANGE = 2**18  # bytes that are fetched at the least, where parts of a file are read
 _MOST_TEXT = 200  # characters of a message of others
+_BLOCK = 2**22  # bytes of a file that are in memory at a time
+_DEEPEST = 20  # folders in folders
+_TAGS = ("ETag", "etag", "md5Hash", "generation", "content_md5", "ino")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 # what may be in messages of others: addresses with signatures, and keys
 _SECRET = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S+|\b[A-Za-z0-9/+_-]{20,}={0,2}")
@@ -48,6 +52,24 @@ _REMEDIES = (
     ("connect|gaierror|resolve|unreachable|network", "Check the network and the address, and try again."),
     ("notimplemented|readonly|read-only", "This storage cannot be written. Give another one."),
 )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a listing says of a regular file.
+
+    Attributes
+    ----------
+    size : int
+    used : float
+        Seconds since 1970: when it was written; 0 if nobody knows.
+    stamp : tuple of int
+        Changes when the file does, as far as the storage says.
+    """
+
+    size: int
+    used: float
+    stamp: tuple[int, ...]
 
 
 @dataclass
@@ -179,6 +201,32 @@ class RemotePath(StoragePath):
         self._at.listings[self.path] = _Listing(set(named), until)
         return sorted(named.items())
 
+    def tree(self) -> dict[str, Found]:
+        """Return every regular file below a folder, by its path from there; a bucket lists all at once."""
+        if self.can_rename:
+            return dict(self._walk("", 0))
+        with _told(self.url, "listed"):
+            try:
+                found = self._at.system.find(self.path, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+        base = self.path.strip("/") + "/"
+        below = ((str(name).lstrip("/"), info) for name, info in found.items() if _is_regular(info))
+        return {name.removeprefix(base): _found(info) for name, info in below if name.startswith(base)}
+
+    def _walk(self, above: str, depth: int) -> Iterator[tuple[str, Found]]:
+        """Yield the files below a folder, without those behind links."""
+        for name, info in self._listed():
+            if _is_regular(info):
+                yield above + name, _found(info)
+            elif _is_real_folder(info) and depth < _DEEPEST:
+                yield from (self / name)._walk(f"{above}{name}/", depth + 1)
+
+    def found(self) -> Found | None:
+        """Return what is known of a regular file; None if there is none."""
+        info = self._info()
+        return _found(info) if info is not None and _is_regular(info) else None
+
     def _info(self) -> dict[str, Any] | None:
         with _told(self.url, "read"):
             try:
@@ -235,15 +283,46 @@ class RemotePath(StoragePath):
         with _told(self.url, "read"):
             return bytes(self._at.system.cat_file(self.path, start=start, end=stop))
 
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the content of a file in pieces, so that a large one need not fit in memory."""
+        if self.can_rename and self.found() is None:  # where files may be links or pipes
+            raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
+        with _told(self.url, "read"), self._at.system.open(self.path, "rb", block_size=_BLOCK) as file:
+            while block := file.read(_BLOCK):
+                yield block
+
+    def create(self, data: bytes) -> bool:
+        """Write a file that is not there yet; False if there is one.
+
+        Where the storage can write on that condition, and fsspec knows how, only one of several writers gets
+        True. Elsewhere two that write at the same moment may both get it.
+        """
+        with _told(self.url, "written"):
+            try:
+                with self._at.system.open(self.path, "xb") as file:
+                    file.write(data)
+            except FileExistsError:
+                return False
+            except (NotImplementedError, ValueError):  # no such mode
+                if self.is_file():
+                    return False
+                self._at.system.pipe_file(self.path, data)
+        self._note(there=True)
+        return self.fetch() == data
+
+    def upload(self, content: Path) -> None:
+        """Put a file of this machine there, whole or not at all."""
+        with _told(self.url, "written"):
+            self._send(content)
+        self._note(there=True)
+
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[BinaryIO]:
         with tempfile.TemporaryDirectory(prefix="consilience-") as folder:
             content = Path(folder) / "content"
             with content.open("xb") as file:
                 yield file
-            with _told(self.url, "written"):
-                self._send(content)
-        self._note(there=True)
+            self.upload(content)
 
     def _send(self, content: Path) -> None:
         """Put a file of this machine there."""
@@ -371,6 +450,12 @@ def _is_regular(info: dict[str, Any]) -> bool:
 
 def _is_real_folder(info: dict[str, Any]) -> bool:
     return info.get("type") == "directory" and not info.get("islink")
+
+
+def _found(info: dict[str, Any]) -> Found:
+    size, used = int(info.get("size") or 0), _time(info)
+    tag = next((str(info[key]) for key in _TAGS if info.get(key)), "")
+    return Found(size, used, (int(used * 1e6), size, zlib.crc32(tag.encode())))
 
 
 def _entry(path: RemotePath, info: dict[str, Any]) -> Entry:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Self
 
-from consilience.exceptions import InvalidInputError
+from consilience.exceptions import InvalidInputError, shown
 from consilience.files.atomic import replacing
 
 # never follow a link, and never wait for the other end of a pipe (not on Windows)
@@ -177,11 +177,24 @@ def storage_path(where: str | os.PathLike[str]) -> StoragePath:
         from consilience.files.remote import remote_path
 
         return remote_path(str(where))
+    return LocalPath(local_path(where))
+
+
+def local_path(where: str | os.PathLike[str]) -> Path:
+    """Return a path on this machine, or raise if the text can be none: too long, or with a zero byte."""
     if isinstance(where, os.PathLike) and _SHORTENED.match(os.fspath(where)):
         raise InvalidInputError(
             f"{os.fspath(where)!r} was a URL before it became a Path. Give the URL as text."
         )
-    return LocalPath(Path(where))
+    path = Path(where)
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        pass
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidInputError(f"{shown(os.fspath(where))} cannot be a path: {reason}.") from None
+    return path
 
 
 def check_name(name: str) -> str:

@@ -226,7 +226,7 @@ class ParquetFile(RowFile):
             self.n_rows = about.num_rows
             self.names = readers.without_index(schema.names)
             sizes = [about.row_group(i).num_rows for i in range(about.num_row_groups)]
-            self.gaps = _with_gaps(about) & set(self.names)
+            self.gaps = columns_with_gaps(about) & set(self.names)
         self.kinds = {name: _arrow_kind(schema.field(name).type) for name in self.names}
         self.width = len(self.names)
         self._groups = list(accumulate(sizes, initial=0))  # where each group of rows begins
@@ -242,11 +242,7 @@ class ParquetFile(RowFile):
         table = self._cursor[2].read(stop - start)
         self._cursor = None if stop == self.n_rows else (stop, names, self._cursor[2])
         kept = {name: table.column(name) for name in keep}
-        frame = table.select(chosen).to_pandas(ignore_metadata=True)
-        for name in self.gaps.intersection(chosen):  # as pandas reads a column with a missing value
-            if frame[name].dtype.kind in "iub":
-                frame[name] = frame[name].astype(object if frame[name].dtype.kind == "b" else np.float64)
-        return Rows(frame, kept)
+        return Rows(as_frame(table.select(chosen), self.gaps), kept)
 
     def _reader(self, start: int, names: list[str]) -> ArrowCursor:
         """Return a reader from some row on: parts in order decode each group of rows once."""
@@ -266,7 +262,16 @@ class ParquetFile(RowFile):
         return {**self.__dict__, "_cursor": None}
 
 
-def _with_gaps(about: Any) -> set[str]:
+def as_frame(table: Any, gaps: set[str]) -> Any:
+    """Return some rows of Arrow as pandas would read all of them: `gaps` are columns with missing values."""
+    frame = table.to_pandas(ignore_metadata=True)
+    for name in gaps.intersection(frame.columns):
+        if frame[name].dtype.kind in "iub":
+            frame[name] = frame[name].astype(object if frame[name].dtype.kind == "b" else np.float64)
+    return frame
+
+
+def columns_with_gaps(about: Any) -> set[str]:
     """Return the columns of which the metadata of a parquet file count missing values."""
     found = set()
     for group in map(about.row_group, range(about.num_row_groups)):
@@ -419,6 +424,8 @@ __all__ = [
     "RowFile",
     "Rows",
     "TextLines",
+    "as_frame",
+    "columns_with_gaps",
     "open_rows",
     "read_batches",
     "read_texts_or_rows",

@@ -4,7 +4,7 @@ The loss is convex and a sum over rows, so sums over blocks give the exact value
 is a pass over the rows. A start near the solution, such as the fit to a sample, and coordinates in which the
 curvature is about the same in every direction (`Coordinates`) keep the passes few.
 
-Passes use float32 products. Where rounding hides the slope before the tolerance is reached, float64 ones go on.
+Passes use float32 products. Where rounding hides the slope above the tolerance, float64 ones go on.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def fit_softmax_by_blocks(
             jac=True,
             method="L-BFGS-B",
             callback=stop,
-            options={"maxiter": left, "gtol": 0.0, "ftol": 0.0, "maxfun": left, "maxcor": 20},
+            options={"maxiter": left, "gtol": 0.0, "ftol": 0.0, "maxfun": left, "maxcor": 20, "maxls": 5},
         )
         U = result.x
         slope = at.largest(result.jac.reshape(start.shape), tol)
@@ -125,7 +125,7 @@ def _moments(blocks: Blocks, W: Floats) -> _Sums:
 def _pass(
     blocks: Blocks, sums: _Sums, W: Floats, weight_decay: float, precision: type
 ) -> tuple[float, Floats]:
-    """Return the loss at weights W (d + 1, K) of centred rows, and its gradient, by products of a precision."""
+    """Return the loss at weights W (d + 1, K) of centred rows and its gradient; products have a precision."""
     plain = W.copy()
     plain[-1] -= sums.mean @ W[:-1]
     value, by_weight, by_bias = 0.0, np.zeros((len(W) - 1, W.shape[1])), np.zeros(W.shape[1])

@@ -44,11 +44,11 @@ class Checkpoint(Callback):
     last = True  # see StudentNet.initialize_callbacks
 
     def __init__(self, folder: StoragePath, identity: Mapping[str, Any], data: ShuffledBatches) -> None:
-        self.folder, self.identity, self.data = folder, identity, data
+        self.folder, self.identity, self.data, self.interval = folder, identity, data, INTERVAL
+        folder.make_root()
 
     def on_train_begin(self, net: Any, **_: Any) -> None:
         """Go on where an earlier run of the same training ended."""
-        self.folder.make_root()
         self._written = time.monotonic()
         found = self._read()
         if found is None:
@@ -62,15 +62,11 @@ class Checkpoint(Callback):
 
     def on_epoch_end(self, net: Any, **_: Any) -> None:
         """Write a checkpoint if the last one is old."""
-        if time.monotonic() - self._written >= INTERVAL:
+        if time.monotonic() - self._written >= self.interval:
             about, arrays = _state(net)
             about["identity"] = self.identity
             arrays["about"] = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-            try:
-                with (self.folder / FILE).writing(durable=True) as file:
-                    np.savez(file, **arrays)  # type: ignore[arg-type]
-            except StorageError as error:  # a bucket that does not answer is no reason to stop
-                warnings.warn(f"No checkpoint: {error}", ConsilienceWarning, stacklevel=2)
+            self._write(arrays)
             self._written = time.monotonic()
 
     def finish(self) -> None:
@@ -79,12 +75,23 @@ class Checkpoint(Callback):
 
     def _read(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]] | None:
         try:
-            with (self.folder / FILE).reading() as opened, np.load(opened, allow_pickle=False) as file:
+            with self._opened() as opened, np.load(opened, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             about = json.loads(arrays.pop("about").tobytes())
         except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
         return (about, arrays) if about.get("identity") == json.loads(json.dumps(self.identity)) else None
+
+    def _opened(self) -> Any:
+        """Open the last checkpoint, as a context; raise OSError if there is none."""
+        return (self.folder / FILE).reading()
+
+    def _write(self, arrays: dict[str, NDArray[Any]]) -> None:
+        try:
+            with (self.folder / FILE).writing(durable=True) as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+        except StorageError as error:  # a bucket that does not answer is no reason to stop
+            warnings.warn(f"No checkpoint: {error}", ConsilienceWarning, stacklevel=2)
 
 
 def identity_of(student: Any, plan: Any, seed: int, criterion: Any, key: str) -> dict[str, Any]:
@@ -94,6 +101,7 @@ def identity_of(student: Any, plan: Any, seed: int, criterion: Any, key: str) ->
     return {
         "key": key,
         "seed": seed,
+        "workers": plan.workers,
         "student": {name: getattr(student, name) for name in names},
         "module": repr(student.module),
         "optimizer": repr(student.optimizer),
@@ -107,13 +115,13 @@ def _state(net: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return numbers and names of a training as JSON values, and its arrays by name."""
     arrays = {"random": torch.get_rng_state().numpy()}
     for part, values in (("module", net.module_.state_dict()), ("criterion", net.criterion_.state_dict())):
-        arrays.update({f"{part}/{name}": _array(value) for name, value in values.items()})
+        arrays.update({f"{part}/{name}": plain_array(value) for name, value in values.items()})
     optimizer = net.optimizer_.state_dict()
     scalars: dict[str, Any] = {}
     for place, state in optimizer["state"].items():
         for name, value in state.items():
             if isinstance(value, Tensor):
-                arrays[f"optimizer/{place}/{name}"] = _array(value)
+                arrays[f"optimizer/{place}/{name}"] = plain_array(value)
             else:
                 scalars[f"{place}/{name}"] = value
     about: dict[str, Any] = {"history": history_of(net), "scalars": scalars}
@@ -126,14 +134,14 @@ def _state(net: Any) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if stopping is not None:
         about["stopping"] = [stopping.misses_, float(stopping.dynamic_threshold_), stopping.best_epoch_]
         for name, value in (stopping.best_model_weights_ or {}).items():
-            arrays[f"best/{name}"] = _array(value)
+            arrays[f"best/{name}"] = plain_array(value)
     return about, arrays
 
 
 def _restore(net: Any, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
     """Put a net into the state that `_state` returned."""
-    net.module_.load_state_dict(_tensors(arrays, "module/", net.module_.state_dict()))
-    net.criterion_.load_state_dict(_tensors(arrays, "criterion/", net.criterion_.state_dict()))
+    net.module_.load_state_dict(tensors_like(arrays, "module/", net.module_.state_dict()))
+    net.criterion_.load_state_dict(tensors_like(arrays, "criterion/", net.criterion_.state_dict()))
     optimizer = net.optimizer_.state_dict()
     state: dict[int, dict[str, Any]] = {}
     for name, value in arrays.items():
@@ -159,20 +167,20 @@ def _restore(net: Any, about: dict[str, Any], arrays: dict[str, NDArray[Any]]) -
     if stopping is not None:
         stopping.misses_, stopping.dynamic_threshold_, stopping.best_epoch_ = about["stopping"]
         if any(name.startswith("best/") for name in arrays):
-            stopping.best_model_weights_ = _tensors(arrays, "best/", net.module_.state_dict())
+            stopping.best_model_weights_ = tensors_like(arrays, "best/", net.module_.state_dict())
 
 
 def _early_stopping(net: Any) -> Any:
     return next((found for _, found in net.callbacks_ if isinstance(found, EarlyStopping)), None)
 
 
-def _array(value: Tensor) -> NDArray[Any]:
+def plain_array(value: Tensor) -> NDArray[Any]:
     """Return a tensor as an array; numpy does not know bfloat16."""
     plain = value.detach().cpu().contiguous()
     return np.array(plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy())
 
 
-def _tensors(arrays: dict[str, NDArray[Any]], part: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def tensors_like(arrays: dict[str, NDArray[Any]], part: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the arrays of a part as tensors of the types and on the devices of others."""
     return {
         name: torch.from_numpy(arrays[part + name]).to(value.device, value.dtype)

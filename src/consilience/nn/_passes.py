@@ -17,11 +17,13 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from consilience.exceptions import InvalidInputError
 from consilience.nn._rows import Preprocess, as_is, prepared
 from consilience.nn._training import EPOCHS, Plan, Rows
+from consilience.sources.rearranged import in_random_order
 from consilience.sources.targets import (
     BUFFER_SHARE,
     SAMPLED,
     Epochs,
     HeldOut,
+    Share,
     TargetRows,
     check_block,
     look_at,
@@ -210,7 +212,9 @@ class ForgetBatches(Callback):
             net.history[-2]["batches"].clear()
 
 
-def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int) -> Plan:
+def plan_passes(
+    student: TorchStudent, rows: TargetRows, memory: int, seed: int, place: int = 0, workers: int = 1
+) -> Plan:
     """Hold rows out, and plan the training of a student on all others.
 
     Parameters
@@ -220,9 +224,14 @@ def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int)
     memory : int
         Bytes; a quarter of it is for the buffer in which rows are shuffled.
     seed : int
+    place, workers : int
+        Which of how many processes that train together this is. All of them hold out the same rows and take
+        the same number of steps, each on its part of the batch. The buffer is shared out, too.
     """
     if rows.n_rows == 0:
         raise InvalidInputError("X has no rows to train on.")
+    if workers == 1:  # several have shares of their own, from all over the rows
+        rows = in_random_order(rows, BUFFER_SHARE * memory, seed)
     scaled = student.standardize or (student.module is None and student.standardize is None)
     most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
     look = look_at(
@@ -238,7 +247,8 @@ def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int)
         for block in sorted(look.held_out.blocks):  # find the block, to tell which row it is
             block_tensor(rows, rows.read(block)[0], block, student.preprocess)
         raise
-    blocks = BlockTensors(rows, student.preprocess, some, look.held_out, weighted)
+    share = rows if workers == 1 else Share(rows, place, workers)
+    blocks = BlockTensors(share, student.preprocess, some, look.held_out, weighted)
     n_train = rows.n_rows - look.n_held_out
     epochs = Epochs.of(n_train, student.max_iter or EPOCHS, limited=student.max_iter is None)
     split = None
@@ -247,17 +257,18 @@ def plan_passes(student: TorchStudent, rows: TargetRows, memory: int, seed: int)
         goals = weighted_targets(targets, weights, weighted)
         split = predefined_split(Rows(prepared(X, student.preprocess).to(some.dtype), goals))
     row_bytes = some.dtype.itemsize * math.prod(some.shape[1:]) + 4 * rows.n_columns
-    capacity = min(n_train, max(2 * student.batch_size, int(BUFFER_SHARE * memory / row_bytes)))
+    n_share = min(n_train, share.n_rows)
+    capacity = min(n_share, max(2 * student.batch_size, int(BUFFER_SHARE * memory / workers / row_bytes)))
     data = ShuffledBatches(
         blocks,
-        epochs,
-        batch_size=student.batch_size,
+        epochs._replace(n_rows=max(1, n_train // workers)),
+        batch_size=math.ceil(student.batch_size / workers),
         capacity=capacity,
-        seed=seed,
+        seed=seed if workers == 1 else seed + place,
         num_workers=student.num_workers,
     )
     iterator = {"batch_size": None, "shuffle": False, "collate_fn": as_is}
-    return Plan(some, data, split, epochs.total, iterator, 0, [ForgetBatches()])
+    return Plan(some, data, split, epochs.total, iterator, 0, [ForgetBatches()], workers)
 
 
 def weighted_targets(targets: Any, weights: Any, weighted: bool) -> Tensor:

@@ -51,6 +51,7 @@ class Plan(NamedTuple):
     iterator: dict[str, Any]  # options of the loader of batches to train on
     num_workers: int  # processes that read the held-out rows
     callbacks: list[Any]
+    workers: int = 1  # processes that train together
 
 
 class StudentNet(NeuralNet):
@@ -76,10 +77,15 @@ class StudentNet(NeuralNet):
         """Set up the callbacks, and move early stopping to the end, before checkpoints, which have its state.
 
         It stops skorch by an exception: callbacks after it, such as one that prints, would miss an epoch.
+        Those with ``late = True`` come just before it, when all losses are known.
         """
         super().initialize_callbacks()
         self.callbacks_.sort(
-            key=lambda named: (getattr(named[1], "last", False), isinstance(named[1], EarlyStopping))
+            key=lambda named: (
+                getattr(named[1], "last", False),
+                isinstance(named[1], EarlyStopping),
+                getattr(named[1], "late", False),
+            )
         )
         return self
 

@@ -111,6 +111,12 @@ class FitNetLoss(nn.Module):
         Columns of the teacher's embedding.
     n_features : int, optional
         Columns of the student's features. If they are not known yet, call `prepare` later.
+
+    Examples
+    --------
+    >>> loss = FitNetLoss(n_embedding=4, n_features=3)
+    >>> loss(torch.zeros(5, 3), torch.zeros(5, 4)).shape
+    torch.Size([])
     """
 
     hint: nn.Linear | None

@@ -275,9 +275,16 @@ class TorchStudent(BaseEstimator):
 
     @contextmanager
     def _trained(
-        self, plan: Any, seed: int, *, n_classes: int, criterion: nn.Module, progress: Progress
+        self,
+        plan: Any,
+        seed: int,
+        *,
+        n_classes: int,
+        criterion: nn.Module,
+        progress: Progress,
+        wrap: Callable[[nn.Module], nn.Module] = as_is,
     ) -> Iterator[Any]:
-        """Make a net, and keep its module when the block ends without an error."""
+        """Make a net of the module, wrapped for training; keep it when the block ends without an error."""
         from consilience.nn._training import history_of
 
         check_count("n_classes", n_classes)
@@ -288,11 +295,15 @@ class TorchStudent(BaseEstimator):
             check_output(module, rows, n_classes)
             work = multiplications_per_row(module, rows[:2], self.device)
             with attached(criterion, module, rows[:2]), torch_threads_for(work * self.batch_size):
-                net = self._make_net(module, criterion, plan, progress, labelled)
+                net = self._make_net(wrap(module), criterion, plan, progress, labelled)
                 yield net
-        self.module_ = module.eval()
-        self.history_ = history_of(net)
-        self.n_iter_ = len(self.history_)
+        self._keep(module, history_of(net), rows, work)
+
+    def _keep(
+        self, module: nn.Module, history: list[dict[str, Any]], rows: Tensor | LazyRows, work: float
+    ) -> None:
+        """Keep a trained module."""
+        self.module_, self.history_, self.n_iter_ = module.eval(), history, len(history)
         self._shape, self._dtype, self._work = tuple(rows.shape[1:]), rows.dtype, work
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
@@ -476,6 +487,12 @@ def as_torch_student(
 
     A student with a random state keeps it; any other gets `random_state`. Raise if its device is not there:
     teachers may take hours before the student is trained.
+
+    Examples
+    --------
+    >>> student = as_torch_student(lambda n_features, n_classes: nn.Linear(n_features, n_classes), 0)
+    >>> type(student).__name__, student.random_state
+    ('TorchStudent', 0)
     """
     if isinstance(source, TorchStudent):
         own: TorchStudent = clone(source)

@@ -105,6 +105,16 @@ class Case:
         The options of `rank_teachers`.
     student_logits : (n, K) array or None
         p_S of Approximation I, which is the same for all teachers.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher, rank_teachers
+    >>> def confidence(case):
+    ...     return case.proba.max(axis=1)  # a number per row
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]] * 10, ["wolf", "lion"], name="wild")
+    >>> found = rank_teachers([teacher], range(20), ["dog", "cat"] * 10, metric=confidence)
+    >>> round(found[0].score, 2)
+    0.85
     """
 
     teacher: Teacher

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from consilience.rank.metrics import (
     METRICS,
     SCORES,
     Case,
-    Metric,
     OwnMetric,
     Settings,
     as_metric,
@@ -39,12 +38,12 @@ from consilience.rank.metrics import (
     takes_teachers,
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
+from consilience.rank.task import Task, read_task_rows, widest
 from consilience.sources import as_rows_or_source
-from consilience.students.labelled import read_labelled_rows
 from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
-from consilience.teachers.scoring.engine import Observed, observe
+from consilience.teachers.scoring.engine import Observed
 from consilience.teachers.scoring.engines import check_engine
 from consilience.teachers.scoring.ray_options import RayOptions, read_options
 from consilience.teachers.scoring.ray_tasks import map_on_ray
@@ -65,35 +64,6 @@ APPROXIMATIONS = {
     "I": "student",
     "exact": "exact",
 }
-
-
-@dataclass(frozen=True, eq=False)
-class Task:
-    """What all teachers are scored on, and how."""
-
-    X: Any
-    y: NDArray[Any]
-    codes: NDArray[np.intp]
-    n_classes: int
-    metrics: dict[str, Metric]  # by name; the first ranks
-    settings: Settings
-    student_logits: Floats | None  # of Approximation I
-    store: ScoreStore | None
-    batch_size: int
-    all_rows: Any  # X with the rows that have no label
-    labelled: NDArray[np.bool_]  # which of these have one
-    places: NDArray[np.intp] | None  # where they are among all rows, if not all of these fit in memory
-
-    def observed(self, teacher: Teacher) -> Observed:
-        """Return what a teacher says of the labelled rows."""
-        if self.places is not None:
-            teacher = teacher.part(self.places) or teacher
-        if self.labelled.all() or getattr(teacher, "batched", True):
-            return observe(teacher, self.X, batch_size=self.batch_size, store=self.store)
-        # precomputed outputs belong to all rows
-        seen = observe(teacher, self.all_rows, batch_size=self.batch_size, store=self.store)
-        features = None if seen.embeddings is None else seen.embeddings[self.labelled]
-        return Observed(seen.logits[self.labelled], features)
 
 
 def rank_teachers(
@@ -154,7 +124,7 @@ def rank_teachers(
         How "transport" scores. ``"distance"`` is eq. (24) as printed, the mean of S_eps(p_T, p_S). It
         depends on the scale and the entropy of a teacher's outputs as much as on the task.
         ``"likelihood"`` (ours) asks how probable the student's predictions p_S are under the transported
-        label of the teacher. It ranks far better, see docs/rank.md. ``"cost"`` is the plain <T, M>.
+        label of the teacher. It ranks far better, see docs/how/ranking.md. ``"cost"`` is the plain <T, M>.
     temperature : float
         Of the softmax of both sides; the paper's is 3.
     epsilon : float or "auto"
@@ -178,8 +148,10 @@ def rank_teachers(
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     memory : float or str, optional
-        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Of rows
-        in files that would take more, a random sample is read, with a warning.
+        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Rows in
+        files that would take more are read block by block, and what teachers say of them is in memory. If
+        not even that fits, or if the metric needs the rows themselves (your own, or with a student), a random
+        sample is used, with a warning.
     batch_size : int
         Rows per call of a teacher.
     engine : {"local", "ray"}
@@ -223,10 +195,14 @@ def rank_teachers(
     check_number("confidence", confidence, above=0, below=1)
     check_engine(engine, engine_options)
     options = read_options(engine_options)
-    X, found, places = read_labelled_rows(as_rows_or_source(X), y, memory, seed=settings.seed)
+    given = given_teachers(teachers)
+    # metrics of ours look at outputs alone, unless a student is trained
+    alone = settings.approximation == "fictitious" and not any(callable(one) for one in chosen)
+    width = widest(given, options if engine == "ray" else None) if alone else None
+    X, found, places = read_task_rows(as_rows_or_source(X), y, memory, seed=settings.seed, width=width)
     classes, all_codes = found
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
-    labels, given, once = classes[codes], given_teachers(teachers), None
+    labels, once = classes[codes], None
     if settings.approximation == "student" and "transport" in names:
         once = fitted_logits(_student_without_teacher(settings.student), rows_left, labels, classes)
     task = Task(

@@ -46,6 +46,12 @@ class RankedTeacher:
         The score of every metric requested. NaN if a metric could not be computed.
     partial : bool
         Whether the score covers fewer classes than the others, because the teacher abstains on the rest.
+
+    Examples
+    --------
+    >>> row = RankedTeacher(None, "pets", 0.8, (0.7, 0.9), 0.6, 0.1)
+    >>> row.name, row.score, row.error is None
+    ('pets', 0.8, True)
     """
 
     teacher: Teacher | None
@@ -76,6 +82,16 @@ class Ranking:
         Classes of y.
     confidence : float
         The confidence of the intervals.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher, rank_teachers
+    >>> y = ["cat", "dog"] * 20
+    >>> unsure = as_teacher([[0.6, 0.4], [0.5, 0.5]] * 20, ["wolf", "lion"], name="unsure")
+    >>> sure = as_teacher([[0.1, 0.9], [0.9, 0.1]] * 20, ["wolf", "lion"], name="sure")
+    >>> ranking = rank_teachers([unsure, sure], range(40), y, metric="leep")
+    >>> ranking.best.name, [row.name for row in ranking]
+    ('sure', ['sure', 'unsure'])
     """
 
     rows: tuple[RankedTeacher, ...]

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 from consilience._progress import Progress
 from consilience.repository.index import Known
-from consilience.repository.layout import LocalLayout, card_file
+from consilience.repository.layout import DESCRIPTION, Layout, card_copy, card_file
 from consilience.repository.listing import Finding, RepositoryCheck
-from consilience.repository.saving import sha256_of
-
-_DESCRIPTION = re.compile(r"description-[0-9a-f]{32}\.npz")
 
 
-def check_repository(layout: LocalLayout, known: Mapping[str, Known], progress: Progress) -> RepositoryCheck:
+def check_repository(layout: Layout, known: Mapping[str, Known], progress: Progress) -> RepositoryCheck:
     """Compare every file with its card; see `Repository.verify`."""
     findings: list[Finding] = []
     n_files = 0
@@ -30,7 +26,7 @@ def check_repository(layout: LocalLayout, known: Mapping[str, Known], progress: 
     return RepositoryCheck(len(known), n_files, tuple(findings))
 
 
-def _of_model(layout: LocalLayout, folder: str, one: Known) -> Iterator[Finding]:
+def _of_model(layout: Layout, folder: str, one: Known) -> Iterator[Finding]:
     entry = one.entry
     if entry is None:
         return
@@ -38,9 +34,12 @@ def _of_model(layout: LocalLayout, folder: str, one: Known) -> Iterator[Finding]
     for path, about in entry.files.items():
         if path not in sizes:
             yield Finding(folder, path, "missing", f"{folder}: {path} is missing, or no regular file.")
-        elif sizes[path] != about.n_bytes or sha256_of(layout.path(folder) / path) != about.sha256:
+        elif sizes[path] != about.n_bytes or layout.sha256(folder, path) != about.sha256:
             yield Finding(folder, path, "damaged", f"{folder}: {path} is not the file that was added.")
+    cards = {card_file(folder), card_copy(entry) or ""}
+    for path in cards & set(sizes) - {card_file(folder)}:
+        if layout.sha256(folder, path) != layout.sha256(folder, card_file(folder)):
+            yield Finding(folder, path, "damaged", f"{folder}: {path} is another card than the model's.")
     for path in [*sizes, *others]:
-        ours = path in entry.files or path == card_file(folder) or _DESCRIPTION.fullmatch(path)
-        if not ours:
+        if path not in entry.files and path not in cards and not DESCRIPTION.fullmatch(path):
             yield Finding(folder, path, "extra", f"{folder}: {path} was not added with the model.")

@@ -61,9 +61,15 @@ class ModelEntry:
         For people.
     metrics : mapping of str to float
     preprocess : mapping
-        How rows were prepared.
+        How images are prepared for it: the entries of an `ImagePreprocess`; empty if it takes no images.
     added : str
         When, in UTC.
+
+    Examples
+    --------
+    >>> model = ModelEntry("pets", ("cat", "dog"), "model.onnx", {"model.onnx": ModelFile("0" * 64, 1200)})
+    >>> model.kind, model.n_bytes
+    ('onnx', 1200)
     """
 
     name: str

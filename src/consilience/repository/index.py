@@ -9,17 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.card import MAX_BYTES, parse_card
 from consilience.repository.entry import ModelEntry, entry_of_card, read_entry
-from consilience.repository.layout import Stamp, card_file
+from consilience.repository.layout import Layout, Stamp, card_file
 
 FILE = "index.jsonl"
 VERSION = 1
 MOST_BYTES = 2**30
 _MOST_APPENDED = 64  # lines; more changes than this write the index anew
+_SHARE_WRITTEN = 20  # where nothing can be appended, one change in so many models does
 
 
 @dataclass(frozen=True)
@@ -40,35 +41,16 @@ class Known:
     problem: str = ""
 
 
-class Folders(Protocol):
-    """What the index asks of a layout."""
-
-    def stamps(self) -> dict[str, Stamp]:
-        """Return a stamp of each card, by folder."""
-
-    def read_card(self, folder: str, most: int) -> bytes:
-        """Return the content of a card."""
-
-    def read_own(self, name: str, most: int) -> bytes | None:
-        """Return a file of the repository's own."""
-
-    def write_own(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Write a file of the repository's own."""
-
-    def append_own(self, name: str, data: bytes) -> bool:
-        """Add to a file of the repository's own."""
-
-
 class Index:
     """What the cards of a repository say, read again where they changed.
 
     Parameters
     ----------
-    layout : Folders
+    layout : Layout
         Where the repository lies.
     """
 
-    def __init__(self, layout: Folders) -> None:
+    def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self._known: dict[str, Known] = {}
         self._lines = 0  # of the file
@@ -122,10 +104,12 @@ class Index:
     def _write(self, changed: Mapping[str, Known]) -> None:
         """Add lines to the file, or write it anew if much has changed or old lines are many."""
         many = len(changed) > _MOST_APPENDED or self._lines > 2 * len(self._known) + _MOST_APPENDED
+        if not self._layout.appends:  # others read a few cards sooner than we send thousands of lines
+            many |= _SHARE_WRITTEN * len(changed) >= len(self._known)
         try:
             if many or self._lines == 0:
                 self._write_all()
-            elif changed:
+            elif changed and self._layout.appends:
                 # a line of its own even if another process was killed in the middle of one
                 if self._layout.append_own(FILE, b"\n" + _lines(changed)):
                     self._lines += len(changed) + 1

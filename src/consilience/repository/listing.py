@@ -25,6 +25,13 @@ class Listing:
     models : tuple of ModelEntry
     problems : mapping of str to str
         Folders whose card cannot be used, and why.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from consilience import Repository
+    >>> Repository(tempfile.mkdtemp()).list().names
+    []
     """
 
     models: tuple[ModelEntry, ...]
@@ -127,6 +134,14 @@ class RepositoryCheck:
         How many were checked.
     findings : tuple of Finding
         What is wrong; empty if all is well.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from consilience import Repository
+    >>> check = Repository(tempfile.mkdtemp()).verify()
+    >>> check.passed, check.n_models
+    (True, 0)
     """
 
     n_models: int

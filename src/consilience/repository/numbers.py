@@ -11,7 +11,7 @@ from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 
-__all__ = ["comparable_rows"]
+__all__ = ["comparable_rows", "plain_rows"]
 
 TEXT_COLUMNS = 1024  # of hashed n-grams
 MOST_COLUMNS = 200_000
@@ -46,9 +46,18 @@ def comparable_rows(reference: Any, X: Any) -> tuple[Floats, Floats]:
     return rows[0] / spread, rows[1] / spread
 
 
+def plain_rows(X: Any) -> Any:
+    """Return rows as `as_rows` gives them, and a tensor as an array."""
+    rows = as_rows(X)
+    if not hasattr(rows, "detach"):
+        return rows
+    rows = rows.detach().cpu()
+    return (rows.float() if "bfloat16" in str(rows.dtype) else rows).numpy()  # numpy has no bfloat16
+
+
 def _numbers(X: Any, what: str) -> Floats:
     """Return rows as an array (n, d) of floats, or raise."""
-    X = as_rows(X)
+    X = plain_rows(X)
     count = n_rows(X)
     if count == 0:
         raise InvalidInputError(f"{what} has no rows; give some.")
@@ -61,7 +70,7 @@ def _numbers(X: Any, what: str) -> Floats:
         if array.dtype.kind in "US" or (array.dtype.kind == "O" and array.ndim == 1):
             return _hashed([str(text) for text in array.ravel()])
         flat = array.reshape(count, -1).astype(np.float64)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
         raise InvalidInputError(
             f"{what} cannot be read as numbers ({error}); a search compares arrays, images, tables of "
             "numbers or texts. Encode columns of words first."

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from consilience._images import differ_in_size
 from consilience._optional import require
-from consilience._tables import as_rows, is_table
+from consilience._tables import is_table
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, read_npz
@@ -23,13 +24,15 @@ from consilience.files.row_hash import rows_sha256
 from consilience.files.strict_json import parse_json
 from consilience.repository.description import Description
 from consilience.repository.entry import ModelEntry
-from consilience.repository.layout import LocalLayout
+from consilience.repository.layout import Layout
+from consilience.repository.numbers import plain_rows
 
 FILE = "reference.json"
 MOST_DESCRIPTION = 64 * 2**20
 """Bytes that the description of one model may take."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MODEL, _ROWS = "model_sha256", "rows_sha256"
+_WANTED = "Reference rows must be numbers (n, ...), texts, or a table."
 _TEXTS = ("utf8", "borders")
 
 
@@ -65,16 +68,21 @@ def kind_of_rows(X: Any) -> str:
         return f"table of {', '.join(sorted(str(name) for name in X.columns))}"
     if isinstance(X, list | tuple) and X and all(isinstance(row, str) for row in X):
         return "texts"
-    values = X if hasattr(X, "shape") else np.asarray(X)
-    kind = getattr(values.dtype, "kind", "")
-    if kind in "OU" and values.ndim == 1 and all(isinstance(row, str) for row in values.tolist()):
+    if differ_in_size(X):
+        raise InvalidInputError("Reference rows that are images must have one size. Resize them first.")
+    try:
+        values = X if hasattr(X, "shape") else np.asarray(X)
+    except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows
+        raise InvalidInputError(_WANTED) from None
+    shape, kind = values.shape, getattr(getattr(values, "dtype", None), "kind", "")
+    if len(shape) == 1 and shape[0] and all(isinstance(row, str) for row in np.asarray(values).tolist()):
         return "texts"
-    if hasattr(X, "tocsr") or kind not in "biuf" or len(values.shape) < 2:
-        raise InvalidInputError("Reference rows must be numbers (n, ...), texts, or a table.")
+    if hasattr(X, "tocsr") or kind not in ("b", "i", "u", "f") or len(shape) < 2:
+        raise InvalidInputError(_WANTED)
     return f"numbers {tuple(int(size) for size in values.shape[1:])}"
 
 
-def read_references(layout: LocalLayout) -> list[Reference]:
+def read_references(layout: Layout) -> list[Reference]:
     """Return the reference sets of a repository; those that cannot be read are left out."""
     data = layout.read_own(FILE, 2**20)
     try:
@@ -88,12 +96,18 @@ def read_references(layout: LocalLayout) -> list[Reference]:
         return []
 
 
-def write_reference(layout: LocalLayout, X: Any) -> Reference:
-    """Keep reference rows; they take the place of an earlier set of their kind."""
-    X = as_rows(X)
+def check_reference(X: Any) -> tuple[Any, str, str]:
+    """Return reference rows, their kind and their checksum, or raise."""
+    X = plain_rows(X)
     kind, sha256 = kind_of_rows(X), rows_sha256(X)
     if sha256 is None or n_rows(X) == 0:
         raise InvalidInputError("Reference rows must be numbers, texts or a table, and at least one row.")
+    return X, kind, sha256
+
+
+def write_reference(layout: Layout, X: Any) -> Reference:
+    """Keep reference rows; they take the place of an earlier set of their kind."""
+    X, kind, sha256 = check_reference(X)
     known = read_references(layout)
     file = f"{sha256}.{'parquet' if is_table(X) else 'npz'}"
     made = Reference(sha256, kind, file, n_rows(X))
@@ -104,7 +118,7 @@ def write_reference(layout: LocalLayout, X: Any) -> Reference:
     return made
 
 
-def load_reference(layout: LocalLayout, reference: Reference) -> Any:
+def load_reference(layout: Layout, reference: Reference) -> Any:
     """Read reference rows, and check that they are those that were kept."""
     path = layout.own_path(f"reference/{reference.file}")
     if path is None:
@@ -121,7 +135,7 @@ def description_file(reference: Reference) -> str:
 
 
 def write_description(
-    layout: LocalLayout, entry: ModelEntry, reference: Reference, description: Description
+    layout: Layout, entry: ModelEntry, reference: Reference, description: Description
 ) -> None:
     """Keep the description of a model beside its card."""
     facts = {_MODEL: np.array(_model_sha256(entry)), _ROWS: np.array(reference.sha256)}
@@ -135,10 +149,10 @@ def write_description(
     layout.write_beside(entry.folder, description_file(reference), data.getvalue())
 
 
-def read_description(layout: LocalLayout, entry: ModelEntry, reference: Reference) -> Description | None:
+def read_description(layout: Layout, entry: ModelEntry, reference: Reference) -> Description | None:
     """Return the description of a model over reference rows; None where there is none that can be used."""
-    path = layout.beside(entry.folder, description_file(reference))
-    if path is None or path.stat().st_size > MOST_DESCRIPTION:
+    path = layout.beside(entry.folder, description_file(reference), MOST_DESCRIPTION)
+    if path is None:
         return None
     try:
         arrays = read_npz(path)

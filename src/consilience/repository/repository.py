@@ -12,22 +12,26 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from consilience._progress import Progress, silent
-from consilience._tables import as_rows
-from consilience._validation import check_count
+from consilience._validation import check_choice, check_count, check_number
 from consilience._words import counted, shorten
-from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown
+from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.record import date_now, jsonable
+from consilience.files.storage import is_url, local_path
 from consilience.labels import class_list
 from consilience.rank.rank import rank_teachers
 from consilience.repository import reference as references
+from consilience.repository.bucket import BucketLayout
 from consilience.repository.check import check_repository
 from consilience.repository.cover import cover_classes
 from consilience.repository.description import Description, describe
-from consilience.repository.entry import ModelEntry, check_mapping, check_metrics, check_text
-from consilience.repository.index import Index, entries
-from consilience.repository.layout import LocalLayout, name_taken
+from consilience.repository.entry import ModelEntry, check_metrics, check_text
+from consilience.repository.folder import LocalLayout
+from consilience.repository.index import Index, Known, entries
+from consilience.repository.layout import Layout, Stage, name_taken
 from consilience.repository.listing import Listing, RepositoryCheck
 from consilience.repository.names import check_name, folder_of
+from consilience.repository.numbers import plain_rows
 from consilience.repository.saving import column_kinds_of, feature_names_of, finish_card, stage_model
 from consilience.repository.search import SearchResult
 from consilience.repository.shortlist import shortlist
@@ -67,7 +71,11 @@ class Repository:
     Parameters
     ----------
     folder : path
-        Made when the first model is added. An existing folder must be empty or a repository.
+        Made when the first model is added. An existing folder must be empty or a repository. A URL such as
+        ``"s3://bucket/models"`` is reached through fsspec.
+    copies : path, optional
+        The folder of this machine to which models behind a URL are copied before they are opened; by default
+        one in the cache of your user.
 
     Examples
     --------
@@ -76,20 +84,17 @@ class Repository:
     0 models
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, folder: str | os.PathLike[str], *, copies: str | os.PathLike[str] | None = None
+    ) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             raise InvalidInputError("{argument} must be a folder.", argument="folder", value=folder)
-        if "://" in os.fspath(folder):
-            raise InvalidInputError(
-                "A repository is a folder of this machine for now; copy the bucket to a folder first, for "
-                "instance with the tool of its provider."
-            )
-        self._layout = LocalLayout(folder)
+        self._layout: Layout = BucketLayout(str(folder), copies) if is_url(folder) else LocalLayout(folder)
         self._index = Index(self._layout)
 
     @property
-    def folder(self) -> Path:
-        """The folder that the models lie in."""
+    def folder(self) -> Any:
+        """The folder that the models lie in: a Path, or the text of a URL."""
         return self._layout.root
 
     def add(
@@ -103,7 +108,7 @@ class Repository:
         source: str = "",
         description: str = "",
         metrics: Mapping[str, float] | None = None,
-        preprocess: Mapping[str, Any] | None = None,
+        preprocess: ImagePreprocess | Mapping[str, Any] | None = None,
         example: Any = None,
         reference: Any = None,
     ) -> ModelEntry:
@@ -122,25 +127,31 @@ class Repository:
             For the card. The source must be no path of this machine.
         metrics : mapping, optional
             How good it is: ``{"accuracy": 0.93}``.
-        preprocess : mapping, optional
-            How rows are prepared, as JSON values.
+        preprocess : ImagePreprocess or mapping, optional
+            How images are prepared for the model, which whoever opens it then does; by default as its own
+            card says.
         example : rows, optional
-            A few rows, to export a fitted model; by default the reference rows.
+            A few rows, to export a fitted model; by default those given as `reference`.
         reference : rows, optional
             Reference rows to keep: see `set_reference`.
         """
+        if reference is not None:
+            references.check_reference(reference)  # now, while nothing is added yet
         texts = {"task": task, "licence": licence, "source": source, "description": description}
         for key, value in texts.items():
             check_text(key, value)
         measured = check_metrics({} if metrics is None else jsonable(metrics))
-        prepared = check_mapping("preprocess", {} if preprocess is None else jsonable(preprocess))
+        prepared = None if preprocess is None else as_preprocess(preprocess)
+        classes = None if classes is None else class_list(classes)
         name = check_name(_name_of(model) if name is None else name)
         folder = folder_of(name)
         if folder in self._layout.stamps():
             raise name_taken(folder)
         example = reference if example is None else example
         with self._layout.staging() as stage:
-            teacher, card = stage_model(model, classes, folder, stage, example)
+            teacher, card = stage_model(model, classes, folder, stage.files, example)
+            if prepared is None and card is not None:
+                prepared = card.preprocess
             entry = ModelEntry(
                 name=name,
                 classes=tuple(class_list(teacher.classes)),
@@ -150,12 +161,12 @@ class Repository:
                 feature_names=feature_names_of(teacher, card),
                 column_kinds=column_kinds_of(teacher),
                 metrics=measured,
-                preprocess=prepared,
+                preprocess={} if prepared is None else prepared.to_dict(),
                 added=date_now(),
                 **texts,
             )
             teacher.release()
-            entry = finish_card(stage, entry, card, teacher)
+            entry = finish_card(stage.top, entry, card, teacher)
             self._layout.publish(stage, folder)
         if reference is not None:
             self.set_reference(reference)
@@ -163,8 +174,9 @@ class Repository:
         return entry
 
     def remove(self, name: str) -> None:
-        """Remove a model and everything that is kept of it."""
-        self._layout.remove(self.show(name).folder)
+        """Remove a model and everything that is kept of it, or what is there under a card that is damaged."""
+        found = self._known(name)
+        self._layout.remove(folder_of(name), [] if found.entry is None else [*found.entry.files])
 
     def list(
         self,
@@ -185,8 +197,11 @@ class Repository:
         like : rows, optional
             Models that take such rows.
         """
-        known = self._index.read()
         wanted = None if classes is None else set(class_list(classes))
+        for key, value in {"task": task, "licence": licence}.items():
+            if value is not None:
+                check_text(key, value)
+        known = self._index.read()
         found = [
             one
             for one in entries(known.values())
@@ -199,20 +214,23 @@ class Repository:
 
     def show(self, name: str) -> ModelEntry:
         """Return what is known of one model."""
+        found = self._known(name)
+        if found.entry is None:
+            raise InvalidInputError(f"The model {name!r} cannot be used: {found.problem}")
+        return found.entry
+
+    def _known(self, name: object) -> Known:
         known = self._index.read()
         found = known.get(folder_of(name)) if isinstance(name, str) else None
         if found is None:
             names = [one.name for one in entries(known.values())]
             listing = f"it has {shorten(names)}" if names else "it is empty"
-            raise InvalidInputError(f"The repository has no model {name!r}; {listing}.")
-        if found.entry is None:
-            raise InvalidInputError(f"The model {name!r} cannot be used: {found.problem}")
-        return found.entry
+            raise InvalidInputError(f"The repository has no model {shown(name)}; {listing}.")
+        return found
 
     def path(self, name: str) -> Path:
-        """Return the file or folder of a model, as ``--teacher`` takes it."""
-        entry = self.show(name)
-        return self._layout.local_files(entry.folder, [*entry.files]) / entry.file
+        """Return the file or folder of a model, as ``--teacher`` takes it; from a URL, a copy of it."""
+        return self._layout.model_path(self.show(name))
 
     def verify(self, *, progress: Progress = silent) -> RepositoryCheck:
         """Compare every file with the checksum on its card; say which are damaged, missing or extra.
@@ -224,8 +242,10 @@ class Repository:
         progress : callable
             Called with ("checking", models done, models in all).
         """
-        self._layout.sweep()
-        return check_repository(self._layout, self._index.rebuild(), progress)
+        known = self._index.rebuild()
+        used = {name: None if one.entry is None else [*one.entry.files] for name, one in known.items()}
+        self._layout.sweep(used)
+        return check_repository(self._layout, known, progress)
 
     def select(
         self,
@@ -270,10 +290,11 @@ class Repository:
     ) -> Sequence[str]:
         """Return the names of the models that `cover` opens."""
         wanted = class_list(classes)
-        costs = {one.name: _cost(one, cost) for one in self.list(like=like)}
-        models = {one.name: one for one in self.list(like=like) if costs[one.name] is not None}
-        known = {name: frozenset(one.classes) for name, one in models.items()}
-        return cover_classes(known, wanted, {name: costs[name] or 0.0 for name in known}, connected=connected)
+        check_choice("connected", connected, (True, False))
+        models = self.list(like=like).models
+        costs = _costs(models, cost)
+        known = {one.name: frozenset(one.classes) for one in models if one.name in costs}
+        return cover_classes(known, wanted, costs, connected=connected)
 
     def set_reference(self, X: Any) -> None:
         """Keep unlabelled rows that every fitting model is asked about once; see `search`.
@@ -391,7 +412,7 @@ class Repository:
 
     def _descriptions(self, fitting: Sequence[ModelEntry], X: Any) -> tuple[dict[str, Description], Any]:
         """Return descriptions over the reference rows that are like X, by name, and these rows."""
-        kind = references.kind_of_rows(as_rows(X))
+        kind = references.kind_of_rows(plain_rows(X))
         same = [one for one in references.read_references(self._layout) if one.kind == kind]
         if not same:
             return {}, None
@@ -416,26 +437,52 @@ class Repository:
         return f"Repository({self._layout.shown!r}: {counted(len(self), 'model')})"
 
 
-def _file_in(stage: Path, teacher: Teacher, folder: str) -> str:
+def _file_in(stage: Stage, teacher: Teacher, folder: str) -> str:
     """Return where the file of a staged model is, inside its folder."""
-    return folder if teacher.file is None else teacher.file.relative_to(stage.absolute()).as_posix()
+    file = stage.files / folder if teacher.file is None else teacher.file
+    return file.absolute().relative_to(stage.top.absolute()).as_posix()
 
 
 def _name_of(model: Any) -> str:
     """Return the name that a model has by itself."""
     if isinstance(model, str | os.PathLike):
-        path = Path(model)
+        path = local_path(model)
         return path.name if path.is_dir() else path.stem
     inner = getattr(model, "teacher_", model)
     own = getattr(inner, "name", None)
     return own if isinstance(own, str) else type(model).__name__
 
 
-def _cost(entry: ModelEntry, cost: Cost) -> float | None:
-    """Return what a model costs, at least 0; None where it does not say."""
-    if cost == "size":
-        return float(entry.n_bytes)
-    value = entry.metrics.get(cost) if isinstance(cost, str) else float(cost(entry))
-    if value is not None and not 0 <= value < float("inf"):
-        raise InvalidInputError(f"The cost of {entry.name!r} is {value}; a cost is at least 0.")
-    return value
+def _costs(models: Sequence[ModelEntry], cost: Cost) -> dict[str, float]:
+    """Return what each model costs, at least 0; models whose card lacks that metric are left out."""
+    if not isinstance(cost, str) and not callable(cost):
+        raise InvalidInputError(
+            '{argument} must be "size", the name of a metric, or a function.', argument="cost", value=cost
+        )
+    if isinstance(cost, str) and cost != "size":
+        found = {one.name: one.metrics[cost] for one in models if cost in one.metrics}
+        if models and not found:
+            names = sorted({name for one in models for name in one.metrics})
+            check_choice("cost", cost, ["size", *names])
+    else:
+        found = {one.name: float(one.n_bytes) if cost == "size" else _asked(cost, one) for one in models}
+    return {name: _at_least_zero(name, value) for name, value in found.items()}
+
+
+def _at_least_zero(name: str, value: Any) -> float:
+    try:
+        return check_number("cost", value, at_least=0)
+    except InvalidInputError:
+        raise InvalidInputError(
+            f"The cost of {name!r} is {shown(value)}; a cost is at least 0, and finite."
+        ) from None
+
+
+def _asked(cost: Any, entry: ModelEntry) -> Any:
+    """Return what a function of the user says that a model costs."""
+    try:
+        return cost(entry)
+    except Exception as error:  # whatever a foreign function raises
+        raise InvalidInputError(
+            f"cost failed on the model {entry.name!r}: {type(error).__name__}: {shown(str(error))}"
+        ) from error

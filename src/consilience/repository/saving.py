@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,13 +16,18 @@ from numpy.typing import ArrayLike
 
 from consilience._optional import is_instance_of
 from consilience._tables import column_names, is_numeric, is_table, kind_of
-from consilience._validation import take_rows
+from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
-from consilience.files.card import Card, CardOutput, card_path, find_card, write_card
+from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card, write_card
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.files.preprocess import ImagePreprocess
+from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile
+from consilience.repository.folder import sha256_of
+from consilience.repository.layout import card_file
 from consilience.repository.names import is_inside
+from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 
@@ -80,14 +84,26 @@ def stage_model(
 
 
 def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> ModelEntry:
-    """Write the card, the last of a model's files, and return the model with its files."""
+    """Write the card, the last of a model's files, and return the model with its files.
+
+    Parameters
+    ----------
+    stage : Path
+        The top of the staging folder.
+    entry : ModelEntry
+        Without files yet.
+    card : Card or None
+        That the model had before.
+    teacher : Teacher
+        Of the staged file.
+    """
     files = {path: ModelFile(sha256_of(stage / path), size) for path, size in _sizes(stage).items()}
     entry = replace(entry, files=files)
     base = card or Card(entry.name, entry.classes)
     details = {**base.details, KEY: entry.repository_part()}
     one, output = files.get(entry.file), cast(CardOutput | None, teacher.output)
     write_card(
-        stage / f"{entry.folder}.card.json",
+        stage / card_file(entry.folder),
         replace(
             base,
             name=entry.name,
@@ -98,18 +114,10 @@ def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teac
             details=details,
             centres=base.centres if base.classes == entry.classes else None,
             feature_names=entry.feature_names,
+            preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
         ),
     )
     return entry
-
-
-def sha256_of(path: Path) -> str:
-    """Return the checksum of a file, read in pieces."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(_CHUNK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:
@@ -134,7 +142,7 @@ def _source_of(model: Any) -> Path | None:
             raise InvalidInputError(
                 f"{os.fspath(model)!r} is an address, and a repository holds files. Fetch the model first."
             )
-        return Path(model)
+        return local_path(model)
     file = getattr(getattr(model, "teacher_", model), "file", None)
     return file if isinstance(file, Path) else None
 
@@ -153,7 +161,7 @@ def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
             place = target / path
             place.parent.mkdir(parents=True, exist_ok=True)
             _copy(source / path, place)
-        return target, None
+        return target, find_folder_card(source)
     ending = source.suffix.lower()
     if not source.exists():
         raise InvalidInputError(f"The model {os.fspath(source)!r} does not exist.")
@@ -227,10 +235,11 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
             f"To export a {kind}, some rows are needed: give {{remedy}} a few rows as the model takes them.",
             remedy="example",
         )
-    example = take_rows(example, slice(0, 256))
+    example = _first_rows(example)
     names = classes if classes is not None else getattr(model, "classes_", None)
     if names is None:
         raise InvalidInputError(f"A {kind} does not name its classes. Give {{remedy}}.", remedy="classes")
+    as_teacher(model, names).predict_logits(example)  # what fails here fails in words of ours
     graph = _module_graph(model, example) if module else sklearn_to_onnx(model, example)
     if not module and not is_table(example):
         graph = with_input_type(graph, example)
@@ -245,6 +254,22 @@ def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> 
         ),
         file,
     )
+
+
+def _first_rows(example: Any) -> Any:
+    """Return the rows that an export looks at, or raise where there are none."""
+    rows = plain_rows(example)
+    try:
+        found = take_rows(rows, slice(0, 256)) if n_rows(rows) else None
+    except (TypeError, KeyError):
+        found = None
+    if found is None:
+        raise InvalidInputError(
+            "{argument} must be a few rows: an array, a data frame or a list.",
+            argument="example",
+            value=example,
+        )
+    return found
 
 
 def _module_graph(module: Any, example: Any) -> Any:

@@ -29,6 +29,15 @@ class SearchResult:
         Models that cannot take these rows, and why.
     undescribed : tuple of str
         Models that fit but have no description yet, so they were not looked at; see `Repository.describe`.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher, rank_teachers
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]] * 10, ["wolf", "lion"], name="wild")
+    >>> ranking = rank_teachers([teacher], range(20), ["dog", "cat"] * 10, metric="leep")
+    >>> found = SearchResult(ranking, {"wild": 0.7, "cars": 0.1}, 2, {}, ())
+    >>> found.best.name, found.n_run, found.n_models
+    ('wild', 1, 2)
     """
 
     ranking: Ranking

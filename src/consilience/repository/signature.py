@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from consilience._tables import as_rows, is_numeric, is_table
+from consilience._images import differ_in_size, holds_images
+from consilience._tables import is_numeric, is_table
 from consilience._words import counted, shorten
 from consilience.repository.entry import ModelEntry
+from consilience.repository.numbers import plain_rows
 from consilience.teachers._base import Input
 
 
@@ -21,16 +23,23 @@ def misfit(entry: ModelEntry, X: Any) -> str:
     X : array, sparse matrix, data frame or list
         n rows in memory.
     """
+    X = plain_rows(X)
+    if entry.preprocess or _takes(entry, "image"):
+        return "" if _images(X) else "takes images, and X holds other rows"
     if entry.inputs is None:
         return ""
-    X = as_rows(X)
+    if differ_in_size(X):
+        return f"takes {shown_inputs(entry)}, and X has images of several sizes"
     if is_table(X):
         return _table_misfit(entry, X)
     if _texts(X):
-        return "" if _takes_texts(entry) else f"takes {shown_inputs(entry)}, and X holds texts"
+        return "" if _takes(entry, "text") else f"takes {shown_inputs(entry)}, and X holds texts"
     shape, kind = getattr(X, "shape", None), getattr(getattr(X, "dtype", None), "kind", "")
     if shape is None:
-        values = np.asarray(X)
+        try:
+            values = np.asarray(X)
+        except (ValueError, TypeError, RuntimeError, OverflowError):  # ragged rows; a tensor's gradient
+            return f"takes {shown_inputs(entry)}, and X cannot be read as an array"
         shape, kind = values.shape, values.dtype.kind
     shape = tuple(int(size) for size in shape)
     if entry.column_kinds:  # an input per column: arrays are taken by position
@@ -49,6 +58,8 @@ def shown_inputs(entry: ModelEntry) -> str:
     >>> shown_inputs(ModelEntry("a", ("x",), "a.onnx", {}, (Input("X", "float32", (None, 64)),)))
     'float32 (n, 64)'
     """
+    if entry.preprocess or _takes(entry, "image"):
+        return "images"
     if entry.inputs is None:
         return "unknown"
     if len(entry.inputs) > 1:
@@ -90,6 +101,10 @@ def _table_misfit(entry: ModelEntry, X: Any) -> str:
     return _array_misfit(inputs[0], tuple(X.shape), "f")
 
 
+def _images(X: Any) -> bool:
+    return holds_images(X) or (getattr(X, "dtype", None) == np.uint8 and len(X.shape) in (3, 4))
+
+
 def _texts(X: Any) -> bool:
     if isinstance(X, list | tuple):
         return bool(X) and all(isinstance(row, str) for row in X)
@@ -99,5 +114,5 @@ def _texts(X: Any) -> bool:
     )
 
 
-def _takes_texts(entry: ModelEntry) -> bool:
-    return entry.inputs is not None and len(entry.inputs) == 1 and entry.inputs[0].dtype == "text"
+def _takes(entry: ModelEntry, dtype: str) -> bool:
+    return entry.inputs is not None and len(entry.inputs) == 1 and entry.inputs[0].dtype == dtype

@@ -10,7 +10,7 @@ import numpy as np
 
 from consilience._optional import is_instance_of, require
 from consilience.exceptions import InvalidInputError
-from consilience.files.streams import ArrowCursor
+from consilience.files.streams import ArrowCursor, as_frame, columns_with_gaps
 from consilience.sources.source import BLOCK_ROWS, Source, block_rows, cut
 
 
@@ -32,7 +32,9 @@ class ArrowSource(Source):
             )
         self._schema = dataset.schema
         self._fragments: list[Any] = []
+        self._gaps: set[str] = set()
         for fragment in dataset.get_fragments():
+            self._gaps |= _gaps(fragment, self._schema)
             split = hasattr(fragment, "split_by_row_group")
             self._fragments += fragment.split_by_row_group() if split else [fragment]
         counts = [_count(fragment) for fragment in self._fragments]
@@ -60,7 +62,7 @@ class ArrowSource(Source):
                 "The files of the Arrow dataset have changed. Run again when nobody writes to them."
             )
         self._cursor = (number, start + count, reader)
-        return table.to_pandas(ignore_metadata=True)
+        return as_frame(table, self._gaps)
 
     @property
     def stretches(self) -> Sequence[range]:
@@ -70,6 +72,23 @@ class ArrowSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_cursor": None}
+
+
+def _gaps(fragment: Any, schema: Any) -> set[str]:
+    """Return columns of whole numbers and booleans that miss a value in a file: pandas needs another type.
+
+    Parquet files say so themselves. Of others, these columns are read once.
+    """
+    dataset = require("pyarrow.dataset", extra="tables", purpose="An Arrow dataset")
+    names = [field.name for field in schema if str(field.type).startswith(("int", "uint", "bool"))]
+    given = {*fragment.physical_schema.names, *dataset.get_partition_keys(fragment.partition_expression)}
+    found = {name for name in names if name not in given}
+    if hasattr(fragment, "metadata"):
+        return found | columns_with_gaps(fragment.metadata) & {*names}
+    if names:
+        for batch in fragment.to_batches(schema=schema, columns=names, batch_size=BLOCK_ROWS):
+            found |= {name for name in names if batch.column(name).null_count}
+    return found
 
 
 def _count(fragment: Any) -> int:
@@ -93,12 +112,13 @@ class HuggingFaceSource(Source):
         few = self._dataset[: min(64, len(dataset))]
         strings = [str(kind) in ("string", "large_string") for kind in few.schema.types]
         self._texts = strings == [True]
+        self._gaps = {name for name in few.schema.names if dataset.data.column(name).null_count}
         self.borders = cut([len(dataset)], block_rows(few.nbytes, len(few)))
 
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
         table = self._dataset[self.rows_of(block)]
-        return table.column(0).to_pylist() if self._texts else table.to_pandas(ignore_metadata=True)
+        return table.column(0).to_pylist() if self._texts else as_frame(table, self._gaps)
 
 
 def as_arrow_source(X: Any) -> Source | None:

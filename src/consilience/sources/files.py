@@ -19,9 +19,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.readers import reading
 from consilience.files.streams import ENDINGS, CsvFile, ParquetFile, RowFile, open_rows
 from consilience.sources.images import IMAGES, ImageSource
-from consilience.sources.source import Source, block_rows, bytes_of, cut
-
-_LOOKED_AT = 64  # rows that show how large a row is
+from consilience.sources.source import LOOKED_AT, Source, block_rows, bytes_of, cut
 
 
 class FileSource(Source):
@@ -52,7 +50,7 @@ class FileSource(Source):
             table.gaps = set().union(*(other.gaps for other in tables))
         counts = [file.n_rows for file in self._files]
         with reading(first.path, option):
-            few = first.part(0, min(_LOOKED_AT, first.n_rows)).X
+            few = first.part(0, min(LOOKED_AT, first.n_rows)).X
         self.borders = cut(counts, block_rows(bytes_of(few), len(few)))
         self._starts = np.cumsum([0, *counts])
 

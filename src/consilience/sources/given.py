@@ -32,6 +32,14 @@ def as_source(X: Any, option: str = "X") -> Source | None:
         A path names a file, a folder of files, or several by a pattern such as ``"rows/*.parquet"``.
     option : str
         What named it, for messages.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> np.save(f"{folder}/rows.npy", np.zeros((1000, 4), dtype=np.float32))
+    >>> len(as_source(f"{folder}/rows.npy"))
+    1000
     """
     if isinstance(X, Source):
         return X

@@ -21,7 +21,8 @@ BLOCK_BYTES = 2**26
 """A block is cut to about this size where rows are large."""
 SAMPLED_BLOCKS = 32
 """Blocks from which random rows are drawn."""
-_LOOKED_AT = 64  # rows that show how large a row is
+LOOKED_AT = 64
+"""Rows that show how large a row is."""
 
 
 class Block(NamedTuple):
@@ -78,7 +79,7 @@ class Source(ABC):
     @cached_property
     def head(self) -> Any:
         """The first few rows: they show of what kind the rows are."""
-        return take_rows(self.read(0), slice(0, _LOOKED_AT)) if len(self) else []
+        return take_rows(self.read(0), slice(0, LOOKED_AT)) if len(self) else []
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -138,7 +139,7 @@ class ArraySource(Source):
 
     def __init__(self, X: Any) -> None:
         self._X = X
-        few = _values(take_rows(X, slice(0, min(_LOOKED_AT, n_rows(X)))))
+        few = _values(take_rows(X, slice(0, min(LOOKED_AT, n_rows(X)))))
         self.borders = cut([n_rows(X)], block_rows(bytes_of(few), n_rows(few)))
 
     def read(self, block: int) -> Any:

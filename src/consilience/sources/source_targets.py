@@ -66,6 +66,27 @@ class SourceTargets(TargetRows):
         rows = self._as_seen(self._source.take(places))
         return rows, np.concatenate(targets).astype(np.float32), weights
 
+    def rows_in(self, block: int) -> int:
+        """Return how many rows of a block are used."""
+        return int(self._used[self._source.rows_of(block)].sum())
+
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets of the rows of a block that are used."""
+        rows = self._source.rows_of(block)
+        return np.asarray(self._targets(rows), dtype=np.float32)[self._used[rows]]
+
+    def sent(self, send: Callable[[Source], Source]) -> SourceTargets:
+        """Return the same with rows, targets and weights where `send` puts the blocks of a source."""
+        source, weights = self._source, self._weights
+        return SourceTargets(
+            send(source),
+            self._used,
+            Slices(send(_Columns(source, self._targets))),
+            self._as_seen,
+            self.n_columns,
+            None if weights is None else Slices(send(_Columns(source, weights))),
+        )
+
     def row_number(self, block: int, row: int) -> int:
         """Return the position in the source of a row of a block."""
         rows = self._source.rows_of(block)
@@ -78,3 +99,27 @@ class SourceTargets(TargetRows):
             X, targets = take_rows(X, kept), targets[kept]
             weights = None if weights is None else weights[kept]
         return self._as_seen(X), targets, weights
+
+
+class _Columns(Source):
+    """Targets or weights of the rows of a source, in the same blocks."""
+
+    local = True
+
+    def __init__(self, rows: Source, values: Callable[[slice], Floats]) -> None:
+        self.borders, self._values = rows.borders, values
+
+    def read(self, block: int) -> Any:
+        """Return what belongs to the rows of one block."""
+        return np.asarray(self._values(self.rows_of(block)), dtype=np.float32)
+
+
+class Slices:
+    """The rows of a source by slices, which need not be blocks."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __call__(self, rows: slice) -> Any:
+        """Return some rows that follow each other."""
+        return self._source.take(np.arange(rows.start, rows.stop))

@@ -27,6 +27,7 @@ MIN_ROWS_TO_SPLIT = 20
 BUFFER_SHARE = 0.25
 """The share of the memory in which rows are shuffled."""
 _LOOKED_AT = 256  # blocks from which rows are held out and sampled
+_PARTS_OF_A_SHARE = 8  # with fewer stretches for each process, single blocks are dealt out
 
 Weights = NDArray[np.float32] | None
 Part = tuple[Any, NDArray[np.float32], Weights]
@@ -94,6 +95,14 @@ class TargetRows(ABC):
         """Return the number, for messages, of a row in a block; None if it is not known."""
         return None
 
+    def rows_in(self, block: int) -> int:
+        """Return how many rows of a block take part."""
+        return len(self.read(block)[1])
+
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets (b, k) of a block, without its rows where that is possible."""
+        return self.read(block)[1]
+
     @property
     def row_bytes(self) -> float:
         """About how much memory a row and its targets take."""
@@ -140,9 +149,59 @@ class ArrayTargets(TargetRows):
         """Return the position of a row."""
         return block * self._size + row
 
+    def rows_in(self, block: int) -> int:
+        """Return how many rows a block has."""
+        return min(self._size, self.n_rows - block * self._size)
+
+    def targets_of(self, block: int) -> NDArray[np.float32]:
+        """Return the targets of a block."""
+        return self._targets[block * self._size : (block + 1) * self._size]
+
     def _take(self, rows: Any) -> Part:
         weights = None if self._weights is None else self._weights[rows]
         return take_rows(self._X, rows), self._targets[rows], weights
+
+
+class Share(TargetRows):
+    """The blocks of rows that one of several processes learns from.
+
+    Whole stretches are dealt out, the largest first, each to whoever has the fewest rows; single blocks if
+    there are too few stretches for that to be fair.
+
+    Parameters
+    ----------
+    rows : TargetRows
+        All of them; every process has the same.
+    place, count : int
+        Which share of how many.
+    """
+
+    def __init__(self, rows: TargetRows, place: int, count: int) -> None:
+        self._rows, self.n_columns = rows, rows.n_columns
+        parts = list(rows.stretches)
+        if len(parts) < _PARTS_OF_A_SHARE * count:
+            parts = [range(block, block + 1) for stretch in parts for block in stretch]
+        sizes = [sum(map(rows.rows_in, stretch)) for stretch in parts]
+        given, mine = [0] * count, []
+        for i in sorted(range(len(parts)), key=lambda i: -sizes[i]):
+            to = given.index(min(given))
+            given[to] += sizes[i]
+            if to == place:
+                mine.append(i)
+        self.stretches, self.n_rows = [parts[i] for i in sorted(mine)], given[place]
+        self.n_bytes = round(rows.n_bytes * self.n_rows / max(1, rows.n_rows))
+
+    def read(self, block: int) -> Part:
+        """Return a block, by its number among all."""
+        return self._rows.read(block)
+
+    def sample(self, count: int, seed: int) -> Part:
+        """Return some random rows of all shares."""
+        return self._rows.sample(count, seed)
+
+    def row_number(self, block: int, row: int) -> int | None:
+        """Return the number, for messages, of a row in a block."""
+        return self._rows.row_number(block, row)
 
 
 class HeldOut(NamedTuple):

@@ -29,6 +29,7 @@ from consilience.files.export import (
     with_input_type,
     write_model,
 )
+from consilience.files.preprocess import ImagePreprocess
 from consilience.files.record import KEY
 from consilience.kernels.expansion import sharpen
 from consilience.sources import as_source
@@ -39,6 +40,8 @@ from consilience.teachers import Teacher
 
 PREPROCESSED = "What preprocess= of the student returned, such as token ids. The function is not in the file."
 """What a saved model says of its input if a function makes it."""
+PREPARED = "Images, prepared as its card says."
+"""What a saved model says of its input if an `ImagePreprocess` makes it, which the card has."""
 
 
 class Origin(NamedTuple):
@@ -96,7 +99,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead. `consilience.load` reads
         either back. The card says how the model was made: see docs/serve.md. A function ``preprocess`` of a
         `consilience.nn.TorchStudent` is not saved: the model takes what that function returns, and its card
-        says so.
+        says so. An `ImagePreprocess` is on the card, so the saved model takes images.
 
         Parameters
         ----------
@@ -114,7 +117,8 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         details: dict[str, Any] = dict(origin.about)
         if hasattr(self, "teachers_"):
             details["teachers"] = [teacher.name for teacher in self.teachers_]
-        if self._preprocessed:
+        prepared = self._image_preprocess
+        if self._preprocessed and prepared is None:
             details["input"] = PREPROCESSED
         teachers = getattr(self, "teachers_", None)
         details[KEY] = describe_model(self._fit_record, self.student_, teachers, measured)
@@ -135,6 +139,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             description=origin.description,
             details=details,
             feature_names=None if names is None else tuple(names),
+            preprocess=prepared,
         )
         with carded(target, card):
             write_model(model, target)
@@ -147,7 +152,8 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         names, kinds = self._names_in(), self._column_kinds()
         metadata = {"producer": "consilience", **origin.about}
         if self._preprocessed:
-            metadata["input"], example = PREPROCESSED, self.student_.prepare(example)
+            metadata["input"] = PREPROCESSED if self._image_preprocess is None else PREPARED
+            example = self.student_.prepare(example)
         if names is not None:
             metadata["feature_names"] = json.dumps(names)
         if kinds is not None:
@@ -172,6 +178,12 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def _preprocessed(self) -> bool:
         """Whether a function of the user's turns rows into what the student's network takes."""
         return getattr(self.student_, "preprocess", None) is not None
+
+    @property
+    def _image_preprocess(self) -> ImagePreprocess | None:
+        """How the student prepares images, if a card can say so."""
+        found = getattr(self.student_, "preprocess", None)
+        return found if isinstance(found, ImagePreprocess) else None
 
     def _names_in(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)

@@ -9,10 +9,12 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from consilience._images import differ_in_size
 from consilience._optional import installed, is_instance_of
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, take_rows
 from consilience.exceptions import InvalidInputError
+from consilience.files.preprocess import ImagePreprocess
 from consilience.students.estimator import Loss
 from consilience.students.expansion import ExpansionStudent
 from consilience.students.logistic import LogisticStudent, logistic
@@ -88,7 +90,9 @@ def make_student(
         )
     from consilience.nn import as_torch_student
 
-    made = as_torch_student(None if isinstance(student, str) else student, random_state)
+    if isinstance(student, str):
+        student = _image_student() if differ_in_size(X) else None
+    made = as_torch_student(student, random_state)
     if made.preprocess is None and holds_texts(X):
         raise InvalidInputError(
             "The student is a network, which learns from numbers, and X holds texts. Give "
@@ -96,6 +100,13 @@ def make_student(
             remedy="preprocess",
         )
     return made
+
+
+def _image_student() -> Any:
+    """Return the network that learns from images of several sizes, if the user names no other."""
+    from consilience.nn import VGG4, TorchStudent
+
+    return TorchStudent(VGG4, preprocess=ImagePreprocess(32, mean=0.5, std=0.25))
 
 
 def named_student(name: str) -> Any:

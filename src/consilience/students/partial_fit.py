@@ -18,6 +18,7 @@ from consilience._validation import as_random_state, check_choice, check_number,
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.expansion import resample, targets, thin
+from consilience.sources.rearranged import in_random_order
 from consilience.sources.targets import (
     BUFFER_SHARE,
     SAMPLED,
@@ -92,6 +93,7 @@ def fit_by_partial_fit(
     random = as_random_state(student.random_state)
     estimator = student._seeded_clone(random)
     seed = int(random.randint(2**31 - 1))
+    rows = in_random_order(rows, BUFFER_SHARE * memory / 2, seed)  # a window is copied once
     most = max(2, int(BUFFER_SHARE * memory / rows.row_bytes / 2))
     look = look_at(rows, seed, fraction=HELD_OUT, n_sample=min(SAMPLED, most))
     run = _Run(student, estimator, look, class_weights)

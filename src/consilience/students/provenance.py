@@ -8,11 +8,12 @@ from typing import Any
 from consilience._validation import n_rows
 from consilience._version import __version__
 from consilience._words import counted
-from consilience.files.card import file_sha256
+from consilience.exceptions import InvalidInputError
 from consilience.files.record import date_now, figures, jsonable, settings_of
 from consilience.files.row_hash import rows_sha256
 from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
+from consilience.teachers._folder_files import source_sha256
 
 MOST_NAMES = 100_000
 """With more classes of all teachers together, a card has only their numbers: the size of cards is limited."""
@@ -73,7 +74,7 @@ def describe_teacher(teacher: Teacher, *, names: bool = True) -> dict[str, Any]:
         about["served"] = teacher.served
     if teacher.file is not None:
         try:
-            return {**about, "file": teacher.file.name, "sha256": file_sha256(teacher.file)}
-        except OSError:  # gone since
+            return {**about, "file": teacher.file.name, "sha256": source_sha256(teacher.file)}
+        except (OSError, InvalidInputError):  # gone since, or changed
             return {**about, "file": teacher.file.name, "sha256": None}
     return {**about, "fingerprint": teacher.fingerprint}

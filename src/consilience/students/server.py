@@ -58,6 +58,16 @@ class ServedModel:
     version : str
         The beginning of the file's checksum: another model is another version.
     inputs, outputs : tuple of Tensor
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from consilience import SoftLabelClassifier
+    >>> path = tempfile.mkdtemp() + "/model.onnx"
+    >>> X, y = np.array([[0.0], [1.0], [2.0], [3.0]]), ["low", "low", "high", "high"]
+    >>> _ = SoftLabelClassifier("logistic").fit(X, y).save(path)
+    >>> ServedModel(path).metadata()["name"]
+    'model'
     """
 
     def __init__(self, path: str | os.PathLike[str], name: str | None = None) -> None:
@@ -85,6 +95,8 @@ class ServedModel:
         found = []
         for place, item in enumerate(teacher.inputs):
             parameters: dict[str, Any] = {}
+            if teacher.preprocess is not None:
+                parameters["preprocess"] = json.dumps(teacher.preprocess.to_dict())
             if kinds:
                 parameters["kind"] = kinds[place]
             elif teacher.columns.names is not None:

@@ -21,6 +21,12 @@ class LearnsSoftLabels(Protocol):
     that `consilience.as_teacher` reads. Without it the student cannot be saved. And
     ``fit_by_passes(rows, *, class_weights, loss, progress, memory)`` learns from rows that are read block by
     block.
+
+    Examples
+    --------
+    >>> from consilience.text import NgramClassifier
+    >>> isinstance(NgramClassifier(), LearnsSoftLabels)
+    True
     """
 
     def fit_soft_labels(

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder
 
+from consilience._images import differ_in_size
 from consilience._tables import (
     Kind,
     as_frame,
@@ -101,6 +102,8 @@ def check_rows(given: Any, student: Any, X: Any) -> None:
 
     The parameters are those of `encodes`, and the rows.
     """
+    if differ_in_size(X):
+        _refuse_images(given, student)
     if isinstance(student, SoftLabelStudent):
         if is_table(X) and type(student.estimator).__name__ == "NgramClassifier":
             raise InvalidInputError(
@@ -126,6 +129,19 @@ def check_rows(given: Any, student: Any, X: Any) -> None:
         )
     if given not in ("boosting", "forest"):  # trees learn from missing values
         _check_finite(X)
+
+
+def _refuse_images(given: Any, student: Any) -> None:
+    """Raise where images of several sizes reach a student that cannot prepare them."""
+    own = isinstance(student, SoftLabelStudent) and type(student.estimator).__name__ != "NgramClassifier"
+    if own or (not isinstance(student, SoftLabelStudent) and not encodes(given, student)):
+        return  # a student of the user's, or one with a preprocess
+    learns = "numbers of one shape" if student.scores == "logits" else "a table or texts"
+    raise InvalidInputError(
+        f"X has images of several sizes, and the student learns from {learns}. Give a network that prepares "
+        "them itself: TorchStudent(module, preprocess=ImagePreprocess(size=...)). Or give embeddings of the "
+        "images as X."
+    )
 
 
 def _check_finite(X: Any) -> None:

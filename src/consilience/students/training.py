@@ -13,8 +13,9 @@ from consilience._validation import check_distributions
 from consilience.exceptions import InvalidInputError
 from consilience.files.storage import StoragePath
 from consilience.labels import class_list, read_labels
-from consilience.students.estimator import Loss
+from consilience.students.estimator import Loss, student_name
 from consilience.students.passes import TargetRows, fit_in_memory, how_it_streams
+from consilience.teachers.scoring.ray_options import RayOptions
 
 Floats = NDArray[np.float64]
 
@@ -102,20 +103,24 @@ def fit_student_by_passes(
     memory: int,
     checkpoint: StoragePath | None = None,
     key: str = "",
+    on_ray: RayOptions | None = None,
 ) -> None:
     """Fit a student of `make_student` to soft labels that are read block by block.
 
     The parameters are those of `fit_student`. `memory` is how many bytes the rows may take. A student that
     cannot learn by passes gets all rows at once; `check_student_streams` tells beforehand whether they fit.
-    A network writes checkpoints to the folder `checkpoint`; `key` names the rows and their soft labels.
+    A network writes checkpoints to the folder `checkpoint`; `key` names the rows and their soft labels. It
+    learns on Ray if `on_ray` has ``train_workers``.
     """
     if student.scores == "logits":
         from consilience.nn import CollisionCrossEntropy, SoftCrossEntropy
 
         make = CollisionCrossEntropy if loss == "collision" else SoftCrossEntropy
         weighted = rows.sample(1, 0)[2] is not None
-        student.fit_by_passes(
+        fit_network(
+            student,
             rows,
+            on_ray,
             n_classes=rows.n_columns,
             criterion=make(weight=class_weights, temperature=temperature, weighted=weighted),
             progress=progress or silent,
@@ -126,6 +131,34 @@ def fit_student_by_passes(
         return
     learn = how_it_streams(student) or fit_in_memory
     learn(student, rows, class_weights, progress=progress or silent, memory=memory)
+
+
+def fit_network(student: Any, rows: TargetRows, on_ray: RayOptions | None, **options: Any) -> None:
+    """Fit a torch student by passes over the rows: here, or with ``train_workers`` of Ray.
+
+    `options` are the others of `TorchStudent.fit_by_passes`.
+    """
+    if on_ray is None or on_ray.train_workers is None:
+        student.fit_by_passes(rows, **options)
+        return
+    from consilience.nn._ray_train import fit_on_ray
+    from consilience.sources.source_targets import SourceTargets
+
+    if not isinstance(rows, SourceTargets):
+        raise InvalidInputError("Only rows of a source are sent to Ray; give SourceTargets.")
+    fit_on_ray(student, rows, options=on_ray, **options)
+
+
+def check_trains_on_ray(student: Any, on_ray: RayOptions | None) -> None:
+    """Raise if ``train_workers`` are asked for, and the student is no network."""
+    if on_ray is not None and on_ray.train_workers is not None and student.scores != "logits":
+        raise InvalidInputError(
+            "engine_options has train_workers, and the student ({argument}) is no network: only networks "
+            "learn in several processes. Use {remedy}, or leave train_workers out.",
+            argument="student",
+            value=student_name(student),
+            remedy=("student", "torch"),
+        )
 
 
 def _is_table(y: Any) -> bool:

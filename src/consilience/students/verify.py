@@ -23,6 +23,7 @@ from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers._base import Input
+from consilience.teachers._folder_files import source_sha256
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._remote_options import address_name, is_address
@@ -83,7 +84,7 @@ def verify_model(
     path : path
         A file that `save` wrote.
     teachers : sequence of paths
-        Files, or addresses, that the model should have been made from.
+        Files, model folders or addresses that the model should have been made from.
     X : array, data frame or list, optional
         Rows that the model should have been fitted on.
 
@@ -94,7 +95,7 @@ def verify_model(
     """
     source = Path(path)
     for file in (source, *(Path(one) for one in teachers if not is_address(one))):
-        if not file.is_file():
+        if not file.is_file() and (file == source or not file.is_dir()):
             raise InvalidInputError(f"{file} does not exist, or is no file.")
     if source.suffix.lower() not in (".onnx", ".npz"):
         raise InvalidInputError(
@@ -245,7 +246,7 @@ def _check_served(address: Path, card: Card | None) -> str:
 
 def _check_teacher(file: Path, card: Card | None) -> str:
     known = _listed(card)
-    digest = file_sha256(file)
+    digest = source_sha256(file)
     for one in known:
         if one.get("sha256") == digest:
             return f"it is the teacher {one.get('name')}"

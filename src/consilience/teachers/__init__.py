@@ -16,10 +16,14 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.files.preprocess import ImagePreprocess
 from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
+from consilience.teachers._folder_sentence_head import save_sentence_head
+from consilience.teachers._folder_sentences import encode_sentences
+from consilience.teachers._folders import folder_teacher, hub_advice
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, check_floor, check_label_smoothing
 from consilience.teachers._precomputed import (
@@ -31,19 +35,23 @@ from consilience.teachers._precomputed import (
 from consilience.teachers._remote import endpoint_teacher, remote_teacher
 from consilience.teachers._remote_options import RemoteOptions, is_address
 from consilience.teachers._sklearn import is_estimator, sklearn_teacher
+from consilience.teachers._skops import skops_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
 from consilience.teachers._wrapped import relabel
 
 __all__ = [
+    "ImagePreprocess",
     "Observed",
     "RemoteOptions",
     "Teacher",
     "TeacherLike",
     "as_teacher",
+    "encode_sentences",
     "is_source",
     "join_classes",
     "rename_classes",
+    "save_sentence_head",
     "split_classes",
 ]
 
@@ -54,6 +62,7 @@ _FILES: dict[str, Maker] = {
     ".npy": npy_teacher,
     ".npz": text_or_outputs,
     ".parquet": parquet_teacher,
+    ".skops": skops_teacher,
     ".toml": endpoint_teacher,
 }
 
@@ -75,6 +84,26 @@ _OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
 )
 
 
+_TAKE_IMAGES = (
+    torch_teacher,
+    onnx_teacher,
+    folder_teacher,
+    remote_teacher,
+    endpoint_teacher,
+    callable_teacher,
+    relabel,
+    _around,
+)
+_WITHOUT_COSTS = (
+    torch_teacher,
+    onnx_teacher,
+    folder_teacher,
+    sklearn_teacher,
+    skops_teacher,
+    remote_teacher,
+)
+
+
 def as_teacher(
     obj: Any,
     classes: ArrayLike | None = None,
@@ -89,6 +118,8 @@ def as_teacher(
     fingerprint: str | None = None,
     n_jobs: int = 1,
     remote: RemoteOptions | None = None,
+    preprocess: ImagePreprocess | None = None,
+    half: bool | None = None,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -100,6 +131,10 @@ def as_teacher(
           classes as they are;
         - a `torch.nn.Module` that returns logits (n, k);
         - a path to an ``.onnx`` file. Files that it refers to are checked first;
+        - a path to a model folder (docs/model-folders.md): a sequence or image classifier of transformers, an
+          encoder of sentence-transformers with a linear head, or a network of timm;
+        - a path to a ``.skops`` file with a fitted scikit-learn classifier, of types on our own list alone
+          (docs/files.md);
         - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
           path to a ``.toml`` file with one;
         - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
@@ -130,7 +165,7 @@ def as_teacher(
     batch_size : int
         Rows per call of a torch or ONNX model, or per request to a server, at most.
     device : str, optional
-        Where a torch module runs (it is moved there); "cpu" or "cuda" for ONNX.
+        Where a torch module (which is moved there) or a model folder runs; "cpu" or "cuda" for ONNX.
     embed : str, callable or array, optional
         The features of a row. By default the input of the last layer, if there is one: a torch module's last
         linear layer with k outputs, the last Gemm or MatMul with k columns of an ONNX graph, a linear model,
@@ -146,6 +181,13 @@ def as_teacher(
         function must be importable.
     remote : RemoteOptions, optional
         For an address: the variable of its token, time-outs, limits.
+    preprocess : ImagePreprocess, optional
+        How images are prepared for this model (docs/images.md); by default as its card says. X is then a
+        folder of images, paths, PIL images or arrays of pixels, of any sizes. For torch, ONNX, addresses and
+        functions, which get prepared images (n, ...); so does a function `embed`.
+    half : bool, optional
+        For a model folder: whether the network runs in half precision. By default it does on a GPU, if its
+        weights were saved so.
 
     Returns
     -------
@@ -181,15 +223,22 @@ def as_teacher(
         fingerprint,
         check_count("n_jobs", n_jobs),
         remote,
+        preprocess,
+        half,
     )
     make = _maker(obj, name)
     if remote is not None and (make is not remote_teacher or not isinstance(remote, RemoteOptions)):
         raise InvalidInputError("{argument} must be RemoteOptions, for an address.", argument="remote")
-    if device is not None and make not in (torch_teacher, onnx_teacher):
+    if device is not None and make not in (torch_teacher, onnx_teacher, folder_teacher):
         raise TeacherError(
             name or type(obj).__name__,
-            "has no device; {argument} is for torch and ONNX. Drop it.",
+            "has no device; {argument} is for torch, ONNX and model folders. Drop it.",
             argument="device",
+        )
+    _check_preprocess(preprocess, make, name or type(obj).__name__)
+    if half is not None and (make is not folder_teacher or not isinstance(half, bool)):
+        raise InvalidInputError(
+            "{argument} must be True or False, for a model folder.", argument="half", value=half
         )
     if n_jobs > 1 and make is not callable_teacher:
         raise TeacherError(
@@ -197,7 +246,7 @@ def as_teacher(
             "is asked in one process; {argument} is for functions. Drop it.",
             argument="n_jobs",
         )
-    if output == "costs" and make in (torch_teacher, onnx_teacher, sklearn_teacher, remote_teacher):
+    if output == "costs" and make in _WITHOUT_COSTS:
         raise TeacherError(
             name or type(obj).__name__,
             "gives no costs; {argument} is for functions and arrays. Drop it, or give a function.",
@@ -214,8 +263,32 @@ def as_teacher(
     return teacher
 
 
+def _check_preprocess(preprocess: Any, make: Maker, name: str) -> None:
+    if preprocess is None:
+        return
+    if not isinstance(preprocess, ImagePreprocess):
+        raise InvalidInputError(
+            "{argument} must be an ImagePreprocess of consilience.teachers.",
+            argument="preprocess",
+            value=preprocess,
+        )
+    if make not in _TAKE_IMAGES:
+        raise TeacherError(
+            name,
+            "takes no images; {argument} is for torch, ONNX, addresses and functions. Drop it, or give a "
+            "function that prepares images and asks the model.",
+            argument="preprocess",
+        )
+
+
 def is_source(obj: Any) -> bool:
-    """Tell whether an object is of a kind that `as_teacher` takes."""
+    """Tell whether an object is of a kind that `as_teacher` takes.
+
+    Examples
+    --------
+    >>> is_source("model.onnx"), is_source([[0.9, 0.1]]), is_source(None)
+    (True, True, False)
+    """
     return isinstance(obj, str | os.PathLike) or any(test(obj) for test, _ in _OBJECTS)
 
 
@@ -223,13 +296,7 @@ def _maker(obj: Any, name: str | None) -> Maker:
     if is_address(obj):
         return remote_teacher
     if isinstance(obj, str | os.PathLike):
-        suffix = Path(obj).suffix.lower()
-        if suffix not in _FILES:
-            raise TeacherError(
-                name or Path(obj).stem or str(obj),
-                f"is given as {os.fspath(obj)!r}; a teacher's file ends in {', '.join(_FILES)}.",
-            )
-        return _FILES[suffix]
+        return _path_maker(obj, name)
     for test, make in _OBJECTS:
         if test(obj):
             return make
@@ -238,4 +305,18 @@ def _maker(obj: Any, name: str | None) -> Maker:
         name or kind,
         f"is a {kind}, which is no classifier. Give a fitted classifier, a torch module, a path, a function "
         "or an array; for a model that only has predict, give its predictions as an array.",
+    )
+
+
+def _path_maker(path: str | os.PathLike[str], name: str | None) -> Maker:
+    suffix = Path(path).suffix.lower()
+    if suffix in _FILES:
+        return _FILES[suffix]
+    if os.fspath(path) and Path(path).is_dir():
+        return folder_teacher
+    raise TeacherError(
+        name or Path(path).stem or str(path),
+        hub_advice(path)
+        or f"is given as {os.fspath(path)!r}; a teacher's file ends in {', '.join(_FILES)}, or it is a model "
+        "folder.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +17,28 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._dataset_rows import read_rows
+from consilience._images import differ_in_size
 from consilience._tables import as_rows
-from consilience._validation import n_rows
+from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceError, ConsilienceWarning, LabelSpaceError, TeacherError
+from consilience.exceptions import (
+    ConsilienceError,
+    ConsilienceWarning,
+    InvalidInputError,
+    LabelSpaceError,
+    TeacherError,
+)
+from consilience.files.preprocess import ImagePreprocess
 from consilience.files.row_hash import rows_sha256
 from consilience.labels import class_list
+from consilience.sources import join_rows
 from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, SUM_TOLERANCE, Output, ScoreReader
 from consilience.teachers._remote_options import RemoteOptions
 
 BATCH_SIZE = 1024
+PREPARED_BYTES = 2**26
+"""About the most memory that prepared images take at a time."""
 
 
 @runtime_checkable
@@ -39,6 +51,16 @@ class TeacherLike(Protocol):
         For messages and reports.
     classes : (k,) sequence of str or int
         The class of each column.
+
+    Examples
+    --------
+    >>> class Thermometer:
+    ...     name, classes = "thermometer", ["cold", "warm"]
+    ...     def predict_logits(self, X):
+    ...         return [[0.0, row[0] - 20] for row in X]
+    >>> from consilience import as_teacher
+    >>> as_teacher(Thermometer()).predict_logits([[15], [30]]).tolist()
+    [[0.0, -5.0], [0.0, 10.0]]
     """
 
     name: str
@@ -57,7 +79,7 @@ class Input:
     ----------
     name : str
     dtype : str
-        Such as ``"float32"``; ``"text"`` for texts.
+        Such as ``"float32"``; ``"text"`` for texts, ``"image"`` for images of any size.
     shape : tuple of int or None
         None where any length will do, such as that of a batch.
     """
@@ -88,6 +110,13 @@ class Teacher(ABC):
         The mean embedding of each class in the teacher's own data.
     file : Path or None
         The file that it was made of.
+
+    Examples
+    --------
+    >>> from consilience import Teacher, as_teacher
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"], name="pets")
+    >>> isinstance(teacher, Teacher), teacher.name, teacher.classes.tolist()
+    (True, 'pets', ['cat', 'dog'])
     """
 
     name: str
@@ -187,12 +216,16 @@ class Options:
     fingerprint: str | None = None
     n_jobs: int = 1
     remote: RemoteOptions | None = None
+    preprocess: ImagePreprocess | None = None
+    half: bool | None = None
 
 
 class Adapter(Teacher):
     """A teacher around a foreign model. Subclasses only fetch its raw scores and features."""
 
     _tolerance = SUM_TOLERANCE  # how far from one the sum of a row's probabilities may be
+    _takes_arrays = False  # whether it takes arrays, which images of different sizes do not make
+    preprocess: ImagePreprocess | None = None
 
     def __init__(
         self, name: str, classes: NDArray[Any], options: Options, *, output: Output | None = None
@@ -207,6 +240,7 @@ class Adapter(Teacher):
             )
         self.name, self.classes = name, classes
         self._embed, self._version = options.embed, options.fingerprint
+        self.preprocess = options.preprocess
         self._reader = ScoreReader(name, len(classes), given, options.floor, self._tolerance)
 
     @abstractmethod
@@ -247,7 +281,9 @@ class Adapter(Teacher):
             return None
         reading = f"{self._reader.output} {self._reader.floor!r}"
         layer = self._embed if isinstance(self._embed, str) else ""  # the given text stands for functions
-        facts = (type(self).__name__, content, reading, layer, str(len(self.classes)))
+        facts = [type(self).__name__, content, reading, layer, str(len(self.classes))]
+        if self.preprocess is not None:
+            facts.append(json.dumps(self.preprocess.to_dict(), sort_keys=True))
         return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
 
     def raw_scores(self, X: Any) -> Any:
@@ -257,7 +293,27 @@ class Adapter(Teacher):
         if rows == 0:  # scikit-learn and many others refuse an empty X
             return np.empty((0, len(self.classes)))
         with self._wording(X):
-            return self._scores(X, rows)
+            return join_rows([self._scores(part, count) for part, count in self._prepared_parts(X, rows)])
+
+    def _prepared_parts(self, X: Any, rows: int) -> Iterator[tuple[Any, int]]:
+        """Yield rows as the model takes them, and their number; images are prepared part by part."""
+        if self.preprocess is None:
+            if self._takes_arrays and differ_in_size(X):
+                raise TeacherError(
+                    self.name,
+                    "takes an array, and X has images of several sizes. Say how it wants them: under "
+                    '"preprocess" on its card, or with preprocess=ImagePreprocess(size=...).',
+                )
+            yield X, rows
+            return
+        size = max(1, PREPARED_BYTES // self.preprocess.row_bytes)
+        for start in range(0, rows, size):
+            part = take_rows(X, slice(start, start + size)) if rows > size else X
+            try:
+                prepared = self.preprocess(part)
+            except InvalidInputError as error:
+                raise error.moved(start) from error.__cause__
+            yield prepared, len(prepared)
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
@@ -278,7 +334,8 @@ class Adapter(Teacher):
             empty = np.empty((0, self._width())) if self._embeddable() else None
             return Observed(np.empty((0, len(self.classes))), empty)
         with self._wording(X):
-            raw, features = self._both(X, rows)
+            both = [self._both(part, count) for part, count in self._prepared_parts(X, rows)]
+        raw, features = join_rows([one for one, _ in both]), _joined([one for _, one in both])
         logits = self._reader.read(raw, rows)
         return Observed(logits, None if features is None else read_features(features, rows, self.name))
 
@@ -301,8 +358,13 @@ class Adapter(Teacher):
         if rows == 0:
             return np.empty((0, self._width()))
         with self._wording(X):
-            features = self._features(X, rows)
+            features = _joined([self._features(part, count) for part, count in self._prepared_parts(X, rows)])
         return None if features is None else read_features(features, rows, self.name)
+
+
+def _joined(features: list[Any]) -> Any:
+    """Return the features of several parts as one; None where a part has none."""
+    return None if any(part is None for part in features) else join_rows(features)
 
 
 class Aligned(Adapter):

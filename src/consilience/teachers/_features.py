@@ -23,6 +23,14 @@ class Observed:
         A row of NaN where the teacher abstains.
     embeddings : (n, d) float32 or float64 array, or None
         None where the teacher has no features. A row may be NaN where the teacher abstains.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher(lambda X: X[:, :2], ["a", "b"], output="logits", embed=lambda X: X)
+    >>> seen = teacher.observe(np.eye(3))
+    >>> seen.logits.shape, seen.embeddings.shape
+    ((3, 2), (3, 3))
     """
 
     logits: NDArray[np.float64]

@@ -39,6 +39,13 @@ def open_source(
     return source, shown, options, card
 
 
+def with_preprocess(options: Options, card: Card | None) -> Options:
+    """Return options with the preprocessing on the card, where the caller gave none."""
+    if options.preprocess is not None or card is None or card.preprocess is None:
+        return options
+    return replace(options, preprocess=card.preprocess)
+
+
 def centres_of(card: Card | None) -> NDArray[np.float64] | None:
     """Return the class centres (k, d) on a card, or None."""
     return None if card is None or card.centres is None else np.asarray(card.centres, dtype=np.float64)

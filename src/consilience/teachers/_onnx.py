@@ -29,7 +29,7 @@ from consilience.teachers._base import (
 )
 from consilience.teachers._features import pool
 from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._files import centres_of, open_source
+from consilience.teachers._files import centres_of, open_source, with_preprocess
 from consilience.teachers._onnx_columns import Columns, find_columns, find_inputs, is_ours
 from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
 from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
@@ -66,6 +66,7 @@ class OnnxTeacher(Adapter):
     has one more output.
     """
 
+    _takes_arrays = True
     _source: Path
     _signature: Signature
     _external: list[Path]
@@ -262,6 +263,7 @@ def onnx_teacher(
     ``classes``), its ZipMap, its label output or its classifier, in this order.
     """
     given, shown, options, card = open_source(path, name, options)
+    options = with_preprocess(options, card)
     device = (options.device or "cpu").lower()
     if device not in _PROVIDERS:
         raise TeacherError(

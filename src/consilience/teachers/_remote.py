@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,10 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._tables import is_table
 from consilience._words import shorten
-from consilience.exceptions import ScoringError, TeacherError
+from consilience.exceptions import InvalidInputError, ScoringError, TeacherError
+from consilience.files.preprocess import ImagePreprocess
+from consilience.files.strict_json import parse_json
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._files import centres_of, open_source
+from consilience.teachers._files import centres_of, open_source, with_preprocess
 from consilience.teachers._onnx_columns import Columns
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._outputs import Output, choose_output
@@ -37,6 +40,7 @@ from consilience.teachers._remote_tensors import (
     read_metadata,
 )
 
+_LARGEST_ROW = 2**24  # numbers, in a row that is made up to learn the names of classes
 FEWEST_ROWS = 64
 """A batch is not split into requests of fewer rows."""
 
@@ -44,6 +48,7 @@ FEWEST_ROWS = 64
 class RemoteTeacher(Adapter):
     """A model on a server of the Open Inference Protocol."""
 
+    _takes_arrays = True
     _address: Address
     _channel: Channel
     _metadata: Metadata
@@ -190,7 +195,7 @@ class RemoteTeacher(Adapter):
         except Refusal as refusal:
             raise TeacherError(self.name, str(refusal)) from None
         except ProtocolError as error:
-            raise TeacherError(self.name, f"has a server that {error}.") from None
+            raise TeacherError(self.name, f"has a server that {self._channel.masked(str(error))}.") from None
 
     @property
     def inputs(self) -> tuple[Input, ...] | None:
@@ -268,6 +273,8 @@ def remote_teacher(
             remedy="classes",
         )
     found = own_or_given(own if own is not None else [], classes, shown, binding=False)
+    if options.preprocess is None:
+        options = replace(options, preprocess=_named_preprocess(metadata, shown))
     kind: Output = options.output
     if kind == "auto" and output is not None and "logit" in output.lower():
         kind = "logits"
@@ -282,6 +289,7 @@ def endpoint_teacher(
 ) -> Teacher:
     """Make a teacher of an endpoint file (TOML), with the classes on the card next to it, if there is one."""
     source, shown, options, card = open_source(path, name, options)
+    options = with_preprocess(options, card)
     url, asked = read_endpoint(source, shown)
     if options.remote is not None:
         raise TeacherError(
@@ -337,12 +345,24 @@ def _named_classes(metadata: Metadata, output: str | None) -> list[Any] | None:
     return None
 
 
+def _named_preprocess(metadata: Metadata, name: str) -> ImagePreprocess | None:
+    """Return how images are prepared, if the parameters of the input say so (as JSON)."""
+    given = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
+    if not isinstance(given, str):
+        return None
+    try:
+        return ImagePreprocess.from_dict(parse_json(given))
+    except (InvalidInputError, ValueError, RecursionError) as error:
+        raise TeacherError(name, f"has a server whose metadata cannot be used: {error}") from None
+
+
 def _classification(teacher: RemoteTeacher) -> list[Any] | None:
     """Return the names of the classes by Triton's extension: each cell is "score:place:name"."""
     width = next((item.shape[-1] for item in teacher._metadata.outputs if item.name == teacher._output), -1)
-    if width < 1 or not teacher._metadata.inputs:
+    inputs = teacher._metadata.inputs
+    if width < 1 or not inputs or any(_row_size(item) > _LARGEST_ROW for item in inputs):
         return None
-    feed = [(item.name, item.datatype, _made_up(item)) for item in teacher._metadata.inputs]
+    feed = [(item.name, item.datatype, _made_up(item)) for item in inputs]
     wanted = {"name": teacher._output, "parameters": {"classification": width}}
     body, headers = encode({"outputs": [wanted]}, "inputs", feed, binary=False)
     (answer,) = teacher._channel.ask([Call(f"{teacher._address.url}/infer", body, headers)])
@@ -353,6 +373,11 @@ def _classification(teacher: RemoteTeacher) -> list[Any] | None:
         if len(parts) == 3 and parts[1].isdecimal():
             names[int(parts[1])] = parts[2]
     return [names[i] for i in range(width)] if sorted(names) == list(range(width)) else None
+
+
+def _row_size(item: Tensor) -> int:
+    """Return the numbers in one row of an input, with the shortest lengths that it allows."""
+    return math.prod(max(length, 1) for length in item.shape[1:])
 
 
 def _made_up(item: Tensor) -> NDArray[Any]:

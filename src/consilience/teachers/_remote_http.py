@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import ssl
 import time
 from collections.abc import Coroutine, Iterable, Iterator
@@ -14,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from consilience._optional import require
 from consilience._sizes import size_text
@@ -23,6 +25,7 @@ from consilience.teachers._remote_options import Address, RemoteOptions, read_to
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
 _LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy")
+_SHORTEST_TOKEN = 8  # a shorter one may be in an answer by chance
 _NEVER_LATER = (501, 505)  # of 5xx, those that say "I cannot do this at all"
 _ours: ContextVar[bool] = ContextVar("_ours", default=False)
 Result = TypeVar("Result")
@@ -84,6 +87,16 @@ class Channel:
         read_token(options, name)  # a variable that is not set is an error now, and not in an hour
         self._trust()
 
+    def masked(self, text: str) -> str:
+        """Return a server's words without the token and the host, which some servers repeat."""
+        token = read_token(self._options, self._name)
+        if token is not None:
+            text = text.replace(token, "***")
+        parts = urlsplit(self._address.url)
+        for host in (parts.netloc, parts.hostname or ""):
+            text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "***", text, flags=re.IGNORECASE)
+        return text
+
     def _trust(self) -> ssl.SSLContext | bool:
         """Return the certificates to trust."""
         if not self._address.url.startswith("https:"):
@@ -112,7 +125,7 @@ class Channel:
 
         async def work(client: Any) -> None:
             for number, call in numbered:  # shared: whoever is free takes the next
-                answers[number] = await self._insist(httpx, client, call, token)
+                answers[number] = await self._insist(httpx, client, call)
 
         async with httpx.AsyncClient(
             headers=headers, limits=limits, timeout=patience, verify=self._trust(), trust_env=False
@@ -126,12 +139,12 @@ class Channel:
                 await asyncio.gather(*workers, return_exceptions=True)
         return [answers[number] for number in sorted(answers)]
 
-    async def _insist(self, httpx: Any, client: Any, call: Call, token: str | None) -> Answer:
+    async def _insist(self, httpx: Any, client: Any, call: Call) -> Answer:
         """Send a request until it is answered, or there is no hope."""
         late = 0
         for attempt in range(self._options.retries + 1):
             try:
-                body, header = await self._send(httpx, client, call, token)
+                body, header = await self._send(httpx, client, call)
                 return Answer(body, header, attempt > 0)
             except _Fleeting as fault:
                 late += fault.late
@@ -142,7 +155,7 @@ class Channel:
                 await asyncio.sleep(min(max(wait, fault.wait or 0), LONGEST_WAIT))
         raise ServerFault("was not asked.")  # the loop always ends before
 
-    async def _send(self, httpx: Any, client: Any, call: Call, token: str | None) -> tuple[bytes, str | None]:
+    async def _send(self, httpx: Any, client: Any, call: Call) -> tuple[bytes, str | None]:
         options = self._options
         try:
             async with (
@@ -152,7 +165,7 @@ class Channel:
                 ) as response,
             ):
                 body = await _read(response, options.most_bytes)
-                _judge(response, body, token)
+                self._judge(response, body)
                 return body, response.headers.get("Inference-Header-Content-Length")
         except (TimeoutError, httpx.TimeoutException) as error:
             what = (
@@ -173,6 +186,40 @@ class Channel:
         except httpx.TransportError:
             raise _Fleeting("has a server that closed the connection before its answer ended") from None
 
+    def _judge(self, response: Any, body: bytes) -> None:
+        """Raise unless an answer is one."""
+        status = response.status_code
+        if status == 200:
+            token = read_token(self._options, self._name)
+            if token is not None and len(token) >= _SHORTEST_TOKEN and token.encode() in body:
+                raise Refusal(
+                    "has a server that repeats the token in its answer, so it could end up in a file. "
+                    "Nothing of the answer is used. Tell its owner, and get another token."
+                )
+            return
+        words = self._words(body)
+        if status == 429 or (status >= 500 and status not in _NEVER_LATER):
+            raise _Fleeting(f"has a server that answers {status}{words}", _wait(response))
+        if 300 <= status < 400:
+            raise Refusal(
+                f"has a server that answers {status} and points elsewhere. Redirects are not followed: give "
+                "the address of the model itself.",
+                status,
+            )
+        if status in (401, 403):
+            raise Refusal(
+                f"is refused by its server ({status}). Name the variable that holds its token: "
+                "RemoteOptions(token_env=...).",
+                status,
+            )
+        raise Refusal(f"has a server that answers {status}{words}.", status)
+
+    def _words(self, body: bytes) -> str:
+        """Return the beginning of a server's own words, for a message."""
+        text = self.masked(" ".join(body[:2000].decode("utf-8", "replace").split()))
+        text = "".join(letter for letter in text if letter.isprintable())[:200]
+        return f" ({text})" if text else ""
+
 
 async def _read(response: Any, most: int) -> bytes:
     """Return the body, and stop as soon as it is too long."""
@@ -192,38 +239,6 @@ async def _read(response: Any, most: int) -> bytes:
             raise too_long
         parts.append(part)
     return b"".join(parts)
-
-
-def _judge(response: Any, body: bytes, token: str | None) -> None:
-    """Raise unless an answer is one."""
-    status = response.status_code
-    if status == 200:
-        return
-    words = _words(body, token)
-    if status == 429 or (status >= 500 and status not in _NEVER_LATER):
-        raise _Fleeting(f"has a server that answers {status}{words}", _wait(response))
-    if 300 <= status < 400:
-        raise Refusal(
-            f"has a server that answers {status} and points elsewhere. Redirects are not followed: give the "
-            "address of the model itself.",
-            status,
-        )
-    if status in (401, 403):
-        raise Refusal(
-            f"is refused by its server ({status}). Name the variable that holds its token: "
-            "RemoteOptions(token_env=...).",
-            status,
-        )
-    raise Refusal(f"has a server that answers {status}{words}.", status)
-
-
-def _words(body: bytes, token: str | None) -> str:
-    """Return the beginning of a server's own words, without the token, for a message."""
-    text = " ".join(body[:2000].decode("utf-8", "replace").split())
-    if token is not None:
-        text = text.replace(token, "***")
-    text = "".join(letter for letter in text if letter.isprintable())[:200]
-    return f" ({text})" if text else ""
 
 
 def _wait(response: Any) -> float | None:

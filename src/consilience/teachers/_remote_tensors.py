@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._words import visible
 from consilience.files.strict_json import parse_json
 
 DATATYPES: dict[str, str] = {
@@ -34,6 +35,7 @@ DATATYPES: dict[str, str] = {
 }
 HEADER = "Inference-Header-Content-Length"
 FLOATS = ("FP16", "FP32", "FP64")
+_MOST_DIMENSIONS = 32  # numpy has no more
 _CODES = {name: code for code, name in DATATYPES.items()}
 
 
@@ -124,7 +126,11 @@ def _read_tensors(entries: Any, what: str) -> tuple[Tensor, ...]:
 
 
 def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, list) and all(type(length) is int for length in shape)
+    return (
+        isinstance(shape, list)
+        and len(shape) <= _MOST_DIMENSIONS
+        and all(type(length) is int and length < 2**63 for length in shape)
+    )
 
 
 def encode(
@@ -190,7 +196,7 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
     split = len(body) if header is None else int(header)
     content, rest = parse_object(body[:split]), memoryview(body)[split:]
     if content.get("error") is not None:
-        raise ProtocolError(f"answered with an error: {str(content['error'])[:300]}")
+        raise ProtocolError(f"answered with an error: {visible(str(content['error'])[:300])}")
     entries = content.get(side)
     if not isinstance(entries, list) or not entries:
         raise ProtocolError(f"gave no {side}")
@@ -198,7 +204,9 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise ProtocolError(f"gave {side} without a name")
-        size = (entry.get("parameters") or {}).get("binary_data_size") if "data" not in entry else None
+        parameters = entry.get("parameters")
+        asked = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
+        size = asked if "data" not in entry else None
         if size is not None:
             if type(size) is not int or not 0 <= size <= len(rest):
                 raise ProtocolError("gave a binary tensor that is shorter than it says")

@@ -35,6 +35,7 @@ class SklearnTeacher(Adapter):
     Its embedding is the input of its last layer, if it has one: a linear model's or an MLPClassifier's.
     """
 
+    _takes_arrays = True
     _model: Any
     _parts: Parts  # the model, opened up to its last step
     _until: Parts | None = None  # a pipeline up to the step that embed= names

@@ -6,7 +6,7 @@ import copy
 import difflib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,7 @@ class TorchTeacher(Adapter):
     another layer, or give a function.
     """
 
+    _takes_arrays = True
     _module: Any
     _batch_size: int
     _device: str | None
@@ -166,6 +167,9 @@ class TorchTeacher(Adapter):
         return {key: value for key, value in self.__dict__.items() if key != "_head"}
 
 
+AnyTorchTeacher = TypeVar("AnyTorchTeacher", bound=TorchTeacher)
+
+
 class Watch:
     """Hooks that record, while a module runs, the input of its head and the output of a named layer.
 
@@ -221,8 +225,14 @@ class Watch:
         self.layer = seen.clone() if isinstance(seen, self._torch.Tensor) else seen
 
 
-def torch_teacher(module: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
-    """Make a teacher of a torch module."""
+def torch_teacher(
+    module: Any,
+    classes: ArrayLike | None,
+    name: str | None,
+    options: Options,
+    kind: type[AnyTorchTeacher] = TorchTeacher,  # type: ignore[assignment]  # a default of a type variable
+) -> AnyTorchTeacher:
+    """Make a teacher of a torch module; `kind` is its class."""
     shown = name or type(module).__name__
     found = given_classes(classes, shown, "a torch module")
     _check_embed(module, options.embed, shown)
@@ -232,7 +242,7 @@ def torch_teacher(module: Any, classes: ArrayLike | None, name: str | None, opti
         except InvalidInputError as error:
             raise TeacherError(shown, f"cannot run: {error.message}").changed(**error.data) from error
     output = "logits" if options.output == "auto" else options.output
-    teacher = TorchTeacher(shown, found, options, output=output)
+    teacher = kind(shown, found, options, output=output)
     teacher._module, teacher._batch_size, teacher._device = module, options.batch_size, options.device
     return teacher
 

@@ -185,6 +185,12 @@ def relabel(
             argument="embed",
             remedy="fingerprint",
         )
+    if options.preprocess is not None:
+        raise TeacherError(
+            name or teacher.name,
+            "is a teacher already; give {argument} where it is made.",
+            argument="preprocess",
+        )
     if classes is None and name in (None, teacher.name):
         return teacher
     shown = name or teacher.name

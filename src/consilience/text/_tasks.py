@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 
 from consilience.exceptions import InvalidInputError
 from consilience.files.ngram_model import Packed, Reading, as_texts, pack
+from consilience.sources.rearranged import in_random_order
 from consilience.sources.targets import BUFFER_SHARE, MOST_HELD_OUT, Epochs, TargetRows, windows
 
 
@@ -96,16 +97,18 @@ class TextsByPasses:
     def batches(self, reading: Reading, random: np.random.Generator, size: int) -> Iterator[Batch]:
         """Yield batches of texts, pass after pass."""
         scale = self._row_scale(int(random.integers(2**31)))
+        n_bytes = BUFFER_SHARE * self.memory
+        rows = in_random_order(self.rows, n_bytes / 2, 0)  # of texts, this only warns
         while True:
             count = 0
-            for X, soft, weights in windows(self.rows, random, BUFFER_SHARE * self.memory):
+            for X, soft, weights in windows(rows, random, n_bytes):
                 packed = pack(as_texts(X), reading)
                 by_row = scale if weights is None else scale * weights[:, None]
                 targets = np.asarray(soft * by_row * self.class_weights, dtype=np.float32)
                 count += len(targets)
                 for start in range(0, len(targets), size):
-                    rows = np.arange(start, min(start + size, len(targets)))
-                    yield Batch(packed, rows, targets[rows])
+                    places = np.arange(start, min(start + size, len(targets)))
+                    yield Batch(packed, places, targets[places])
             if not count:
                 raise InvalidInputError("X has no texts to learn from.")
 

@@ -53,6 +53,12 @@ class SinkhornResult:
     source, target : (n, m) and (n, k) arrays
         The distributions, each row divided by its sum.
     cost_matrix : (m, k) array
+
+    Examples
+    --------
+    >>> found = sinkhorn([[0.9, 0.1]], [[0.2, 0.8]], [[0, 1], [1, 0]], epsilon=0.1)
+    >>> found.plan(0).sum(axis=0).round(3).tolist(), bool(found.converged[0])
+    ([0.2, 0.8], True)
     """
 
     value: Floats
@@ -282,6 +288,12 @@ def convergence_curves(
     source, target, cost, epsilon
         As in `sinkhorn`, but no probability may be zero.
     n_iter : int
+
+    Examples
+    --------
+    >>> curves = convergence_curves([[0.9, 0.1]], [[0.2, 0.8]], [[0, 1], [1, 0]], epsilon=0.5, n_iter=20)
+    >>> len(curves.variation), bool((curves.variation <= curves.bound + 1e-12).all())
+    (21, True)
     """
     a, b, M = _check_problem(source, target, cost)
     if not ((a > 0).all() and (b > 0).all() and len(a)):

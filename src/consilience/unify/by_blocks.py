@@ -19,8 +19,9 @@ from consilience.sources.source_targets import SourceTargets
 from consilience.students.base import StudentRows, as_student_sees, timed
 from consilience.students.checkpoints import checkpoint_folder
 from consilience.students.passes import check_student_streams
-from consilience.students.training import fit_student_by_passes
+from consilience.students.training import check_trains_on_ray, fit_network, fit_student_by_passes
 from consilience.teachers.scoring.engines import engine_for, score_rows
+from consilience.teachers.scoring.ray_options import read_options
 from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names
 from consilience.unify.scored import Estimate, Opened, check_coverage, reference_rows
@@ -48,6 +49,7 @@ def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened:
     check_streams(unifier.n_neighbors)
     student = unifier._make_student(source.head)
     budget = memory_budget(unifier.memory)
+    check_trains_on_ray(student, read_options(unifier.engine_options))
     check_student_streams(student, len(source), source.n_bytes, opened.space.n_classes, budget)
     row_bytes = max(1, source.n_bytes // len(source)) if len(source) else 1
     few = max(1, min(ENCODED_FROM, budget // row_bytes, ENCODED_BYTES // row_bytes))
@@ -170,8 +172,10 @@ def _train(
     as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
     if found is None:
         space, packed = packed_targets(streamed)
-        student.fit_by_passes(
+        fit_network(
+            student,
             SourceTargets(streamed.source, streamed.covered, packed, as_seen, space.n_columns),
+            read_options(unifier.engine_options),
             n_classes=space.n_classes,
             criterion=method_loss(unifier, space),
             progress=unifier.progress or silent,
@@ -209,4 +213,5 @@ def _fit(
             memory=budget,
             checkpoint=folder,
             key=key,
+            on_ray=read_options(unifier.engine_options),
         )

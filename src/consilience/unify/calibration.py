@@ -157,7 +157,15 @@ def _warn(estimates: Sequence[_Estimate], names: Sequence[str]) -> None:
 
 
 def divide_by_temperatures(logits: Floats, temperatures: Floats, space: LabelSpace) -> Floats:
-    """Divide each teacher's block of packed logits (n, m) by its temperature (N,)."""
+    """Divide each teacher's block of packed logits (n, m) by its temperature (N,).
+
+    Examples
+    --------
+    >>> from consilience import LabelSpace
+    >>> space = LabelSpace([["a", "b"], ["b", "c"]])
+    >>> divide_by_temperatures(np.array([[2.0, 4.0, 6.0, 9.0]]), np.array([2.0, 3.0]), space).tolist()
+    [[1.0, 2.0, 2.0, 3.0]]
+    """
     divided: Floats = logits / np.repeat(temperatures, np.diff(space.offsets))
     return divided
 

@@ -10,6 +10,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.students.estimator import LOSSES
 from consilience.teachers.given import given_teachers
 from consilience.teachers.scoring.engines import check_engine
+from consilience.teachers.scoring.ray_options import read_options
 from consilience.unify.soft_labels import check_options, method_name
 
 if TYPE_CHECKING:
@@ -83,3 +84,8 @@ def describe_settings(unifier: Unifier) -> dict[str, str]:
     if unifier.neighbor_weight_:
         about["neighbor_weight"] = f"{unifier.neighbor_weight_:.3g}"
     return about
+
+
+def trains_on_ray(unifier: Unifier) -> bool:
+    """Tell whether the student is to learn in processes of a Ray cluster."""
+    return read_options(unifier.engine_options).train_workers is not None

@@ -97,6 +97,15 @@ def write_soft_labels(
     Returns
     -------
     WrittenLabels
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher(lambda X: X[:, :2], ["a", "b"], output="logits", name="first columns")
+    >>> written = write_soft_labels(tempfile.mkdtemp(), [teacher], np.eye(8), method="ce")
+    >>> written.n_rows, written.classes.tolist()
+    (8, ['a', 'b'])
     """
     require("pyarrow.parquet", extra="tables", purpose="Writing soft labels")
     if callable(method):

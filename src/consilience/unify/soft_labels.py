@@ -119,7 +119,7 @@ def estimate_soft_labels(
     -----
     ``"ranks"`` replaces the score of teacher i for class l by how high the row ranks in that column over all
     rows, z_il = -1/2 log a_il - 1/2 log b_il. Here a_il is the rank in the column over n + 1, and b_il that
-    among all columns of the teacher over n |L_i| + 1; rank 1 is the surest, and ties share their mean rank. A
+    among all k columns of the teacher over n k + 1; rank 1 is the surest, and ties share their mean rank. A
     row that is of class l is among the most l-like rows that the teacher has seen, whatever its temperature
     and kind. Then q = softmax(u), where u and c minimise the sum of (u_l + c_i - z_il)^2 with the smallest c,
     so that teachers without a common class are compared, too. This assumes that every class occurs among the

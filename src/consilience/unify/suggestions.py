@@ -36,6 +36,12 @@ class SameClass:
     expressible : bool
         Whether an alias can say it. If not, one of the names is likely two classes: first rename it for the
         teachers concerned with `consilience.teachers.rename_classes`.
+
+    Examples
+    --------
+    >>> found = SameClass("cat", "house cat", ("a",), ("b",), agreement=0.9, spelling=0.5, rows=(3, 8))
+    >>> found.name, found.agreement
+    ('house cat', 0.9)
     """
 
     alias: Any
@@ -61,6 +67,12 @@ class SameName:
         Mean correlation between what the two groups say of it; near zero or below.
     rows : tuple of int
         Up to three rows of X that speak for it most: one group ranks them high, the other low.
+
+    Examples
+    --------
+    >>> found = SameName("jaguar", ("animals",), ("cars",), agreement=-0.1, rows=(2, 5))
+    >>> found.teachers, found.other_teachers
+    (('animals',), ('cars',))
     """
 
     name: Any
@@ -84,6 +96,12 @@ class AliasSuggestions:
         Rows that were compared.
     given : mapping
         The aliases that were given, and had been applied before.
+
+    Examples
+    --------
+    >>> same = SameClass("cat", "house cat", ("a",), ("b",), agreement=0.9, spelling=0.5, rows=(3, 8))
+    >>> AliasSuggestions((same,), (), n_rows=100, given={}).aliases
+    {'cat': 'house cat'}
     """
 
     same_class: tuple[SameClass, ...]

@@ -28,7 +28,7 @@ from consilience.unify.calibration import agreement_temperatures, divide_by_temp
 from consilience.unify.inspection import Inspection
 from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
 from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
-from consilience.unify.settings import check_settings, describe_settings
+from consilience.unify.settings import check_settings, describe_settings, trains_on_ray
 from consilience.unify.soft_labels import (
     Estimated,
     Method,
@@ -100,9 +100,9 @@ class Unifier(Inspection, StudentClassifier):
         knows a small part of the classes.
     n_neighbors : int, optional
         Average the soft labels over this many nearest rows of X, 0 for none. Neighbours weigh up to one half,
-        and less if they often disagree: see docs/unify.md. None means 10 with ``method="auto"`` if X is made
-        of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a network,
-        and 0 otherwise. Only with ``train="estimate"``.
+        and less if they often disagree: see docs/how/default.md. None means 10 with ``method="auto"`` if X is
+        made of numbers (up to 100,000 rows and 67 million entries) and the student is ``"logistic"`` or a
+        network, and 0 otherwise. Only with ``train="estimate"``.
     tol, max_iter : float and int, optional
         When the solver of soft labels stops; see `estimate_soft_labels`. None takes the method's own rule.
         Only with ``train="estimate"``.
@@ -123,7 +123,7 @@ class Unifier(Inspection, StudentClassifier):
         would take more, X is read block by block: see docs/large-data.md.
     cache : path or ScoreStore, optional
         A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no teacher
-        again, and a fit that was stopped continues where it was; see docs/centres.md.
+        again, and a fit that was stopped continues where it was; see docs/cache.md.
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     batch_size : int
@@ -131,7 +131,7 @@ class Unifier(Inspection, StudentClassifier):
     engine : {"local", "ray"}
         Where teachers run: on this machine, or on a Ray cluster, which also is chosen for a Ray dataset.
     engine_options : dict, optional
-        For "ray": `address`, `workers`, `timeout`, and `teachers` with their needs; see docs/ray.md.
+        For "ray": `address`, `workers`, `timeout`, `teachers`, `train_workers`; see docs/ray.md.
     progress : callable, optional
         Called with (task, done, total) during long work.
     random_state : int, RandomState or None
@@ -257,7 +257,7 @@ class Unifier(Inspection, StudentClassifier):
         """
         self._check_params()
         X, opened = as_rows_or_source(X), self._open_teachers()
-        if needs_stream(X, opened.space, self.memory):
+        if trains_on_ray(self) or needs_stream(X, opened.space, self.memory):
             return fit_by_blocks(self, as_stream(X), y, logits, opened)
         X = read_source(X)
         student = self._make_student(X)

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @app.command()
 def inspect(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILES...", help="Teachers: .onnx, .npy, .npz or .parquet.")
+        list[Path],
+        typer.Argument(metavar="FILES...", help="Teachers: .onnx, .npy, .npz, .parquet or model folders."),
     ],
     classes: Classes = None,
     aliases: Aliases = None,

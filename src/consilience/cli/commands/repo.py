@@ -22,7 +22,9 @@ repo = App(
 )
 app.add_typer(repo, name="repo")
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="The repository.")]
+Folder = Annotated[
+    str, typer.Argument(metavar="FOLDER", help="The repository; or a URL, such as s3://bucket/models.")
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A model of the repository.")]
 Reference = Annotated[
     Path | None,
@@ -237,10 +239,11 @@ def cover(
     _show(as_json, {"models": paths}, "\n".join(f"{name}  {path}" for name, path in paths.items()), console)
 
 
-def _open(folder: Path) -> Repository:
+def _open(folder: str) -> Repository:
+    from consilience.files.storage import is_url, local_path
     from consilience.repository import Repository
 
-    if not folder.is_dir():
+    if not is_url(folder) and not local_path(folder).is_dir():
         raise InvalidInputError(f"{folder} is not a folder. Make a repository with consilience repo add.")
     return Repository(folder)
 

@@ -29,7 +29,10 @@ def score(
     teacher: Annotated[
         Path,
         typer.Option(
-            "--teacher", "-t", metavar="FILE", help="The teacher: .onnx, .npz of texts, an address or .toml."
+            "--teacher",
+            "-t",
+            metavar="FILE",
+            help="The teacher: .onnx, .npz of texts, a model folder, an address or .toml.",
         ),
     ],
     data: Annotated[

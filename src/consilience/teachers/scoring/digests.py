@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._dataset_rows import DatasetRows, parts_of
+from consilience._images import differ_in_size
 from consilience.teachers._outputs import tensor_values
 
 SIZE = 16
@@ -28,7 +29,7 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
 
     Parameters
     ----------
-    X : array, tensor, sparse matrix, data frame, list or rows of a dataset
+    X : array, tensor, sparse matrix, data frame, list, images or rows of a dataset
         n rows. A dataset is read in parts.
 
     Examples
@@ -50,6 +51,8 @@ def row_digests(X: Any) -> NDArray[np.uint64] | None:
         return _of_sparse(X)
     if hasattr(X, "columns") and hasattr(X, "dtypes"):
         return _of_frame(X) if hasattr(X, "iloc") else _of_columns(X)
+    if differ_in_size(X):  # an image has one digest, whether or not others have its size
+        return np.concatenate([_of_array(np.asarray(image)[None]) for image in X])
     if not isinstance(X, np.ndarray):
         X = _as_array(X)
     if X is None or X.ndim == 0:

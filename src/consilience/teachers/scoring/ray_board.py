@@ -55,7 +55,8 @@ class Board:
         self._workers: dict[str, tuple[str, Any]] = {}
         self._at: dict[str, tuple[int, int, str, float]] = {}
         self._done: dict[tuple[int, int], int] = {}
-        self._begun: dict[tuple[int, int], list[str]] = {}  # per begin, the teacher at which one was lost
+        self._begun: dict[tuple[int, int], int] = {}
+        self._lost: dict[tuple[int, int], str] = {}  # the teacher that was asked when a worker was lost
         self._reports = 0
         self._over: set[int] = set()  # blocks that the driver has
 
@@ -67,9 +68,13 @@ class Board:
     def begin(self, worker: str, block: int, stage: int) -> None:
         """Note that a worker begins a block: the second time only if a worker was lost at it."""
         self._reports += 1
-        lost = [at[2] for at in self._at.values() if at[:2] == (block, stage)]
-        self._begun.setdefault((block, stage), []).append(lost[0] if lost else "")
-        self._at = {key: at for key, at in self._at.items() if key != worker and at[:2] != (block, stage)}
+        for key, (its_block, its_stage, teacher, _) in list(self._at.items()):
+            # A worker that was lost keeps its name when it starts again. It may get another block first:
+            # keep at which teacher it was.
+            if key == worker or (its_block, its_stage) == (block, stage):
+                self._lost[its_block, its_stage] = teacher
+                del self._at[key]
+        self._begun[block, stage] = self._begun.get((block, stage), 0) + 1
 
     def report(self, worker: str, block: int, stage: int, task: str, done: int) -> None:
         """Note that a worker is at a block, at which teacher, and how many rows are done there."""
@@ -84,15 +89,16 @@ class Board:
         """Return what is known, and forget blocks that the driver has."""
         self._over.update(finished)
         self._done = {key: rows for key, rows in self._done.items() if key[0] not in self._over}
-        self._begun = {key: lost for key, lost in self._begun.items() if key[0] not in self._over}
+        self._begun = {key: times for key, times in self._begun.items() if key[0] not in self._over}
+        self._lost = {key: teacher for key, teacher in self._lost.items() if key[0] not in self._over}
         now = time.monotonic()
         at = [
             At(self._workers[worker][0], block, task, now - since)
             for worker, (block, _, task, since) in self._at.items()
         ]
         tried = Tried()
-        for (block, _), lost in self._begun.items():
-            tried = Tried(block, len(lost), lost[-1]) if len(lost) > tried.times else tried
+        for key, times in self._begun.items():
+            tried = Tried(key[0], times, self._lost.get(key, "")) if times > tried.times else tried
         return View(self._reports, len(self._workers), sum(self._done.values()), at, tried)
 
     def workers(self) -> list[Any]:

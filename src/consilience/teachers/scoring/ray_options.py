@@ -29,12 +29,16 @@ class RayOptions:
     teachers : dict of dict
         By the name of a teacher: ``num_cpus`` (1) and ``num_gpus`` (0) that its actors reserve, and its
         ``batch_size``.
+    train_workers : int, optional
+        Processes that train a torch student together, by Ray Train. By default it learns in the process that
+        calls ``fit``.
     """
 
     address: str | None = None
     workers: int | None = None
     timeout: float = TIMEOUT
     teachers: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    train_workers: int | None = None
 
 
 def read_options(given: Mapping[str, Any] | RayOptions | None) -> RayOptions:
@@ -57,8 +61,9 @@ def read_options(given: Mapping[str, Any] | RayOptions | None) -> RayOptions:
     for key in given:
         check_choice("engine_options", key, known)
     options = RayOptions(**given)
-    if options.workers is not None:
-        check_count("workers", options.workers)
+    for name in ("workers", "train_workers"):
+        if getattr(options, name) is not None:
+            check_count(name, getattr(options, name))
     check_number("timeout", options.timeout, above=0)
     if not isinstance(options.teachers, Mapping):
         raise InvalidInputError(

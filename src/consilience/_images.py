@@ -1,0 +1,115 @@
+"""Images as rows: files, PIL images and arrays of pixels, which need not have one size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._optional import is_instance_of, require
+from consilience._words import visible
+from consilience.exceptions import InvalidInputError
+
+PURPOSE = "Reading images"
+_GREY = frozenset({"1", "L", "LA", "La"})
+_DEEP = ("I", "F")  # modes whose values would be cut off at 255
+_ORIENTATION, _ON_ITS_SIDE = 274, (5, 6, 7, 8)  # a tag of EXIF, and its values for a picture on its side
+
+
+class Header(NamedTuple):
+    """What the first bytes of an image file say.
+
+    Attributes
+    ----------
+    height, width : int
+        Of the picture as people see it: a camera may have stored it on its side.
+    grey : bool
+        Whether it has no colours.
+    """
+
+    height: int
+    width: int
+    grey: bool
+
+
+def is_pil_image(value: object) -> bool:
+    """Tell whether a value is an image of Pillow, without importing that."""
+    return is_instance_of(value, "PIL.Image", "Image")
+
+
+def holds_images(X: Any) -> bool:
+    """Tell whether X is a list of images: arrays of pixels (uint8), PIL images or both.
+
+    Examples
+    --------
+    >>> holds_images([np.zeros((4, 5, 3), np.uint8), np.zeros((2, 2), np.uint8)]), holds_images(["a.png"])
+    (True, False)
+    """
+    return (
+        isinstance(X, list | tuple) and len(X) > 0 and all(_is_pixels(row) or is_pil_image(row) for row in X)
+    )
+
+
+def differ_in_size(X: Any) -> bool:
+    """Tell whether X is a list of images that do not make one array."""
+    return holds_images(X) and (len({np.shape(row) for row in X}) > 1 or any(map(is_pil_image, X)))
+
+
+def joined_images(images: Sequence[Any]) -> NDArray[np.uint8] | list[NDArray[np.uint8]]:
+    """Return the pixels of PIL images (and arrays): one array if they have one size, else a list of arrays.
+
+    They are (height, width, 3), or (height, width) if no image has colours.
+    """
+    grey = all(image.mode in _GREY if is_pil_image(image) else np.ndim(image) == 2 for image in images)
+    mode = "L" if grey else "RGB"
+    found = [pixels_of(image, mode) if is_pil_image(image) else image for image in images]
+    return np.stack(found) if len({values.shape for values in found}) == 1 else found
+
+
+def pixels_of(image: Any, mode: str) -> NDArray[np.uint8]:
+    """Return the pixels of a PIL image in a mode, ``"L"`` or ``"RGB"``, turned as people see it."""
+    if image.mode.startswith(_DEEP):
+        raise InvalidInputError(
+            f"An image has more than 8 bits a pixel ({image.mode}), which a picture of 8 bits cannot hold. "
+            "Give an array of the values instead."
+        )
+    if "exif" in image.info:  # Pillow turns other formats itself
+        operations = require("PIL.ImageOps", extra="images", purpose=PURPOSE)
+        image = operations.exif_transpose(image)
+    return np.asarray(image if image.mode == mode else image.convert(mode))
+
+
+def read_header(path: str | os.PathLike[str], option: str = "X") -> Header:
+    """Return size and kind of an image file, without its pixels."""
+    with _opened(path, option) as image:
+        turned = "exif" in image.info and image.getexif().get(_ORIENTATION) in _ON_ITS_SIDE
+        width, height = reversed(image.size) if turned else image.size
+        return Header(height, width, image.mode in _GREY)
+
+
+def read_image(path: str | os.PathLike[str], mode: str = "RGB", option: str = "X") -> NDArray[np.uint8]:
+    """Return the pixels (height, width, 3) of an image file, or (height, width) with the mode ``"L"``."""
+    with _opened(path, option) as image:
+        return pixels_of(image, mode)
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], option: str) -> Iterator[Any]:
+    images = require("PIL.Image", extra="images", purpose=PURPOSE)
+    try:
+        with images.open(path) as image:
+            yield image
+    except InvalidInputError as error:
+        reason = error.message.removeprefix("An image has ")
+        raise InvalidInputError(f"{option}: {visible(str(path))} cannot be used: it has {reason}") from error
+    except (OSError, ValueError, SyntaxError, images.DecompressionBombError) as error:
+        reason = visible(" ".join(str(error).split())).rstrip(".") or type(error).__name__
+        raise InvalidInputError(f"{option}: {visible(str(path))} cannot be read: {reason}.") from error
+
+
+def _is_pixels(value: object) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in (2, 3)

@@ -1,0 +1,179 @@
+"""The files of a model folder: read as data, and only if they lie in the folder itself.
+
+A folder comes from strangers, so a link in it is refused, JSON has a limit of size, and pickles are never
+opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PureWindowsPath
+from typing import Any
+
+from consilience._words import shorten, visible
+from consilience.exceptions import TeacherError, UnsafeFileError
+from consilience.files.card import FOLDER_CARD, Card, file_sha256
+from consilience.files.strict_json import parse_json
+
+CONFIG, MODULES = "config.json", "modules.json"
+WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
+"""Endings of files that can hold pickled objects."""
+MAX_JSON = 16 * 2**20
+MAX_FILES = 10_000
+
+Signature = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A model folder whose files have been listed and checked.
+
+    Attributes
+    ----------
+    path : Path
+        Absolute.
+    name : str
+        The teacher's name, for messages.
+    files : frozenset of str
+        The paths of all files in it, relative and with slashes. Hidden ones are left out. None is a link.
+    card : Card or None
+        The card next to the folder, or else the one in it.
+    """
+
+    path: Path
+    name: str
+    files: frozenset[str]
+    card: Card | None = None
+
+    def json(self, file: str, max_bytes: int = MAX_JSON) -> dict[str, Any]:
+        """Return the object in a JSON file of the folder; an empty one where there is no such file."""
+        found = self.any_json(file, max_bytes)
+        if not isinstance(found, dict):
+            raise TeacherError(self.name, f"cannot be used: {file} must hold a JSON object.")
+        return found
+
+    def any_json(self, file: str, max_bytes: int = MAX_JSON) -> Any:
+        """Return whatever a JSON file of the folder holds; an empty object where there is no such file."""
+        if file not in self.files:
+            return {}
+        try:
+            return parse_json(self.text(file, max_bytes))
+        except (ValueError, RecursionError) as error:
+            reason = visible(str(error))[:200]
+            raise TeacherError(self.name, f"cannot be used: {file} is not JSON ({reason}).") from error
+
+    def text(self, file: str, max_bytes: int = MAX_JSON) -> str:
+        """Return the text of a file."""
+        try:
+            with (self.path / file).open("rb") as opened:
+                data = opened.read(max_bytes + 1)
+        except OSError as error:
+            raise TeacherError(self.name, f"cannot be read: {file}: {error.strerror}.") from error
+        if len(data) > max_bytes:
+            raise TeacherError(
+                self.name,
+                f"cannot be used: {file} has more than {max_bytes} bytes. No such file needs so many.",
+            )
+        return data.decode("utf-8", errors="strict")
+
+    def weight_files(self, within: str = "") -> tuple[str, ...]:
+        """Return the safetensors files with the weights: one, or the shards that an index names.
+
+        Parameters
+        ----------
+        within : str
+            The subfolder, with a slash at its end.
+        """
+        if within + WEIGHTS in self.files:
+            return (within + WEIGHTS,)
+        if within + SHARDS not in self.files:
+            raise self._no_weights(within)
+        shards = self.json(within + SHARDS).get("weight_map")
+        if not isinstance(shards, dict) or not shards:
+            raise TeacherError(self.name, f"cannot be used: {SHARDS} has no weight_map.")
+        names = sorted({shard if isinstance(shard, str) else "" for shard in shards.values()})
+        for name in names:
+            if PureWindowsPath(name).name != name or not name.endswith(".safetensors"):
+                raise UnsafeFileError(
+                    f"{SHARDS} of {self.name!r} keeps weights in {name[:200]!r}. A shard must be a "
+                    ".safetensors file in the same folder, named without any path."
+                )
+            if within + name not in self.files:
+                raise TeacherError(
+                    self.name, f"lacks the file {name!r}, which {SHARDS} names. Fetch the folder again."
+                )
+        return tuple(within + name for name in names)
+
+    def _no_weights(self, within: str) -> TeacherError:
+        pickled = sorted(file for file in self.files if file.lower().endswith(PICKLES))
+        if pickled:
+            return TeacherError(
+                self.name,
+                f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
+                "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if "
+                "you trust its source, load it once with transformers and call "
+                "save_pretrained(NEW_FOLDER), which writes them.",
+            )
+        return TeacherError(self.name, f"has no weights: {within + WEIGHTS} is missing.")
+
+    def signature(self, files: Iterable[str]) -> Signature:
+        """Return what tells whether files are still those that were checked; empty if one is gone."""
+        try:
+            stats = [(self.path / file).lstat() for file in files]
+        except OSError:
+            return ()
+        return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
+
+    def digest(self, files: Iterable[str]) -> str:
+        """Return a hash of the names and contents of files."""
+        total = hashlib.sha256()
+        for file in sorted(files):
+            total.update(f"{file}\0{file_sha256(self.path / file)}\n".encode())
+        return total.hexdigest()
+
+
+def list_files(folder: Path, name: str) -> frozenset[str]:
+    """Return the files of a folder and its subfolders, or raise where one is a link or no plain file."""
+    found: list[str] = []
+    for above, names, files in os.walk(folder):
+        # hidden folders hold what downloads and version control left; nothing in them is read
+        names[:] = [one for one in names if not one.startswith(".")]
+        for one in [*names, *files]:
+            place = Path(above, one)
+            mode = place.lstat().st_mode
+            if one.startswith(".") or stat.S_ISDIR(mode):
+                continue
+            if not stat.S_ISREG(mode):
+                kind = "a link" if stat.S_ISLNK(mode) else "no plain file"
+                raise UnsafeFileError(
+                    f"{one!r} in the folder of {name!r} is {kind}, which may lead outside the folder. Put "
+                    "the file itself there: hf download NAME --local-dir FOLDER writes files, and cp -rL "
+                    "copies what links lead to."
+                )
+            found.append(place.relative_to(folder).as_posix())
+        if len(found) > MAX_FILES:
+            raise TeacherError(name, f"is a folder of more than {MAX_FILES} files, which is no model.")
+    return frozenset(found)
+
+
+def source_sha256(path: Path) -> str:
+    """Return the checksum of a teacher's file, or of all files of a model folder but its card."""
+    if not path.is_dir():
+        return file_sha256(path)
+    files = list_files(path, path.name) - {FOLDER_CARD}
+    return Folder(path, path.name, files).digest(files)
+
+
+def check_config(folder: Folder, config: Mapping[str, Any], file: str = CONFIG) -> None:
+    """Raise where a configuration asks for code, or for files elsewhere."""
+    if config.get("auto_map"):
+        raise UnsafeFileError(
+            f"{file} of {folder.name!r} asks for code of its own (auto_map), which is never run. If "
+            "the library knows this kind of model by itself, remove auto_map from the file; otherwise "
+            "export the model to ONNX and give the .onnx file."
+        )

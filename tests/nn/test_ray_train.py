@@ -1,0 +1,174 @@
+"""Training by Ray Train: the result of one process, whatever happens to workers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
+from consilience.exceptions import ScoringError  # noqa: E402
+from consilience.files.storage import storage_path  # noqa: E402
+from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint, _ray_train  # noqa: E402
+from consilience.nn._ray_train import fit_on_ray  # noqa: E402
+from consilience.sources import ArraySource, source  # noqa: E402
+from consilience.sources.source_targets import SourceTargets  # noqa: E402
+from consilience.teachers.scoring.ray_options import RayOptions  # noqa: E402
+
+pytestmark = [
+    pytest.mark.usefixtures("_small_blocks"),
+    # Ray's own: it makes its settings with all that it deprecates
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
+]
+
+random = np.random.default_rng(0)
+X = random.normal(size=(400, 3)).astype(np.float32)
+Q = np.column_stack([p := 1 / (1 + np.exp(-3 * X[:, 0])), 1 - p]).astype(np.float32)
+
+
+@pytest.fixture
+def _small_blocks(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Four blocks of 100 rows, and classes of this file that workers can load."""
+    import ray
+
+    monkeypatch.setattr(source, "BLOCK_ROWS", 100)
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def rows_of(values: Any = X) -> SourceTargets:
+    return SourceTargets(ArraySource(values), np.ones(len(values), bool), Q.__getitem__, as_they_are, 2)
+
+
+def as_they_are(rows: Any) -> Any:
+    return rows
+
+
+def student(module: Any = None, **options: Any) -> TorchStudent:
+    return TorchStudent(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
+
+
+def on_ray(learner: TorchStudent, rows: SourceTargets | None = None, **options: Any) -> TorchStudent:
+    fit_on_ray(
+        learner,
+        rows or rows_of(),
+        options=RayOptions(train_workers=options.pop("workers", 2), timeout=options.pop("timeout", 90)),
+        n_classes=2,
+        criterion=SoftCrossEntropy(),
+        **options,
+    )
+    return learner
+
+
+def here(learner: TorchStudent) -> TorchStudent:
+    return learner.fit_by_passes(rows_of(), n_classes=2, criterion=SoftCrossEntropy())
+
+
+class Mortal(torch.nn.Module):
+    """A linear module whose process ends once, at a batch to train on, and notes every such batch."""
+
+    def __init__(self, log: Path, deadly: int) -> None:
+        super().__init__()
+        self.layer, self.log, self.deadly = torch.nn.Linear(3, 2), log, deadly
+
+    def forward(self, rows: Any) -> Any:
+        if self.training and torch.is_grad_enabled() and torch.distributed.is_initialized():
+            with self.log.open("a") as file:
+                file.write("x")
+            if self.log.stat().st_size >= self.deadly and not self.log.with_suffix(".died").exists():
+                self.log.with_suffix(".died").touch()
+                os._exit(1)
+        return self.layer(rows)
+
+
+WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
+"""Batches of all rows: whatever worker has which of them, a step is the same as in one process."""
+
+
+def test_a_unifier_learns_what_it_learns_in_one_process() -> None:
+    fitted, calls = [], []
+    for more in (
+        {"engine": "ray", "engine_options": {"workers": 2, "train_workers": 2, "timeout": 90}},
+        {},
+    ):
+        unifier = Unifier(
+            [model()],
+            student(torch.nn.Linear, max_iter=5, standardize=True, **WHOLE),
+            random_state=0,
+            memory=30_000,
+            progress=lambda *call: calls.append(call),
+            **more,
+        )
+        fitted.append(unifier.fit(X))
+        assert ("training", 5, 5) in calls
+        calls.clear()
+    found, want = fitted
+    np.testing.assert_allclose(found.predict_proba(X), want.predict_proba(X), atol=1e-5)
+    assert found.student_.n_iter_ == 5
+    assert not found.student_.module_.training
+
+
+def test_a_worker_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    torch.manual_seed(0)
+    module, folder = Mortal(tmp_path / "steps", deadly=2 * 4), storage_path(tmp_path / "cache")
+    found = on_ray(student(module, max_iter=8, **WHOLE), checkpoint=folder)
+    want = here(student(module, max_iter=8, **WHOLE))
+    np.testing.assert_allclose(found.predict_logits(X), want.predict_logits(X), atol=1e-5)
+    assert [entry["epoch"] for entry in found.history_] == list(range(1, 9))
+    # two workers take eight steps; if they began again at the first, there would be more than this
+    assert (tmp_path / "steps").stat().st_size <= 2 * 8 + 4
+    assert folder.names() == []
+
+
+def test_errors_of_workers_and_too_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = X.copy()
+    bad[333] = np.nan
+    with pytest.raises(InvalidInputError, match="not finite in row 333"):
+        on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad))
+    monkeypatch.setattr(_ray_train, "START_SECONDS", 1.0)
+    with (
+        pytest.raises(ScoringError, match=r"not moved for .* needs 4 workers .* 4 CPU"),
+        occupied(),
+        pytest.warns(ConsilienceWarning, match="4 blocks, so 4 of 6 train_workers"),
+    ):
+        on_ray(student(), workers=6, timeout=2)
+
+
+def test_what_ray_train_cannot() -> None:
+    with pytest.raises(InvalidInputError, match="has callbacks"):
+        on_ray(student(callbacks=[object()]))
+    with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no network"):
+        Unifier([model()], "logistic", engine="ray", engine_options={"train_workers": 2}).fit(X)
+
+
+@contextmanager
+def occupied() -> Iterator[None]:
+    """Reserve a processor of the cluster."""
+    import ray
+
+    class Sits:
+        """Does nothing."""
+
+        def there(self) -> bool:
+            return True
+
+    actor = ray.remote(num_cpus=1)(Sits).remote()
+    assert ray.get(actor.there.remote())
+    yield
+    ray.kill(actor)
+
+
+def model() -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression().fit(X, np.where(X[:, 0] > 0, "right", "left"))

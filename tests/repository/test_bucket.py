@@ -1,0 +1,311 @@
+"""A repository behind a URL: in memory, as a bucket is, and in ``file://``, which can rename."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consilience import CrossTaskDistiller, Repository, Unifier
+from consilience.exceptions import InvalidInputError, StorageError
+from consilience.files.remote import RemotePath
+from consilience.repository.layout import OWN, STALE
+
+fsspec = pytest.importorskip("fsspec")
+
+Open = Callable[[], Repository]
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A place where nothing is yet."""
+    place = tmp_path / "bucket" / "models"
+    return f"memory:/{place}" if request.param == "memory" else place.as_uri()
+
+
+@pytest.fixture
+def opened(url: str, tmp_path: Path) -> Open:
+    """Open the repository as another process would: with nothing but its URL."""
+    return lambda: Repository(url, copies=tmp_path / "copies")
+
+
+@pytest.fixture
+def bucket(opened: Open, original: Path, digits: Any) -> Repository:
+    """A repository of the three models, with reference rows."""
+    made = opened()
+    made.set_reference(digits[0][:60])
+    for name in ("low", "middle", "high"):
+        made.add(original / name / f"{name}.onnx", task="digits", metrics={"ms": len(name)})
+    return made
+
+
+def files(url: str) -> dict[str, bytes]:
+    """Return everything behind a URL, by its path below it."""
+    system, root = fsspec.core.url_to_fs(url)
+    found = {str(path): system.cat_file(path) for path in system.find(root)}
+    return {path.lstrip("/").removeprefix(root.lstrip("/") + "/"): data for path, data in found.items()}
+
+
+def put(url: str, path: str, data: bytes) -> None:
+    system, root = fsspec.core.url_to_fs(url)
+    system.makedirs(f"{root}/{path}".rpartition("/")[0], exist_ok=True)
+    system.pipe_file(f"{root}/{path}", data)
+
+
+def model_file(url: str, name: str) -> str:
+    (found,) = (path for path in files(url) if path.startswith(f"{name}/") and path.endswith(".onnx"))
+    return found
+
+
+def test_models_come_back(bucket: Repository, opened: Open, fitted: Any, digits: Any) -> None:
+    X, y = digits
+    other = opened()
+    assert list(other) == list(bucket) == ["high", "low", "middle"]
+    assert other.show("LOW").classes == (0, 1, 2, 3)
+    assert np.allclose(
+        np.exp(other["low"].predict_logits(X[:9])), fitted["low"].predict_proba(X[:9]), atol=1e-5
+    )
+    assert other.verify().passed
+    few = y < 3
+    found = other.search(X[few], y[few], top=1)
+    assert (found.best.name, found.n_run) == ("low", 1)
+    distilled = CrossTaskDistiller(found, "logistic", check=False, random_state=0).fit(X[few], y[few])
+    assert distilled.score(X[few], y[few]) > 0.9
+    unified = Unifier(other.cover([0, 9]), "logistic", random_state=0).fit(X[:400])
+    assert unified.score(X[600:], y[600:]) > 0.7
+
+
+def test_what_is_written(bucket: Repository, url: str, tmp_path: Path) -> None:
+    found = files(url)
+    assert {path.count("/") for path in found if path.endswith(".onnx")} == {2}  # a folder for each add
+    assert {"low/low.card.json", f"{OWN}/README.txt", f"{OWN}/reference.json"} <= set(found)
+    assert sum(path.startswith("low/description-") for path in found) == 1
+    texts = b"".join(data for path, data in found.items() if path.endswith((".json", ".jsonl", ".txt")))
+    assert str(tmp_path).encode() not in texts
+    assert url.encode() not in texts
+
+
+def test_an_index_is_written_and_used_and_may_be_gone(bucket: Repository, opened: Open, url: str) -> None:
+    opened().list()
+    line = f"{OWN}/index.jsonl"
+    assert b'"low"' in files(url)[line]
+    put(url, line, files(url)[line].replace(b'"digits"', b'"letters"'))
+    assert opened().list(task="letters").names == ["high", "low", "middle"]
+    for damaged in (b"", os.urandom(500)):
+        put(url, line, damaged)
+        assert opened().list(task="digits").names == ["high", "low", "middle"]
+    opened().verify()
+    assert b'"low"' in files(url)[line]
+
+
+def test_a_name_is_taken_once_and_free_after_remove(
+    bucket: Repository, opened: Open, onnx_file: Path, url: str
+) -> None:
+    before = files(url)
+    with pytest.raises(InvalidInputError, match="has a model 'low' already"):
+        opened().add(onnx_file, name="LOW")
+    assert files(url).keys() == before.keys()
+    bucket.remove("low")
+    assert not [path for path in files(url) if path.startswith("low/")]
+    assert "low" not in opened()
+    assert opened().add(onnx_file, [5, 6, 7, 8], "LOW").name == "LOW"
+    assert bucket["low"].classes.tolist() == [5, 6, 7, 8]
+
+
+def test_of_adds_at_once_one_wins(opened: Open, onnx_file: Path, url: str) -> None:
+    answers: list[str] = []
+    barrier = threading.Barrier(4)
+
+    def add(number: int) -> None:
+        repository = opened()
+        barrier.wait(60)
+        try:
+            repository.add(onnx_file, [number, 10, 11, 12], "same")
+            answers.append(str(number))
+        except InvalidInputError as error:
+            answers.append(str(error))
+
+    workers = [threading.Thread(target=add, args=(i,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    won = [text for text in answers if text.isdigit()]
+    assert len(won) == 1, answers
+    assert opened()["same"].classes.tolist()[0] == int(won[0])
+    assert opened().verify().passed  # those that lost left nothing
+
+
+def _add(url: str, copies: str, file: str, barrier: Any, answers: Any, names: list[str]) -> None:
+    repository = Repository(url, copies=copies)
+    barrier.wait(60)
+    for name in names:
+        try:
+            repository.add(file, name=name)
+            answers.put((name, True))
+        except InvalidInputError:
+            answers.put((name, False))
+
+
+def test_processes_add_at_once(onnx_file: Path, tmp_path: Path) -> None:
+    """``file://`` is the storage of fsspec that processes share without a server."""
+    url = (tmp_path / "shared").as_uri()
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(3), context.Queue()
+    names = ["one", "two", "three"]
+    workers = [
+        context.Process(
+            target=_add,
+            args=(url, str(tmp_path / "copies"), str(onnx_file), barrier, answers, [*names, f"own {i}"]),
+        )
+        for i in range(3)
+    ]
+    for worker in workers:
+        worker.start()
+    found = [answers.get(timeout=120) for _ in range(12)]
+    for worker in workers:
+        worker.join(60)
+    assert sorted(name for name, won in found if won) == sorted([*names, "own 0", "own 1", "own 2"])
+    assert Repository(url, copies=tmp_path / "copies").verify().passed
+
+
+def test_an_add_that_is_killed_is_not_there_and_swept(
+    bucket: Repository, opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RemotePath, "create", kill)
+        patched.setattr(RemotePath, "delete", lambda *_: None)  # nobody is left to clean up
+        with pytest.raises(Killed):
+            opened().add(onnx_file, name="killed")
+    left = [path for path in files(url) if path.startswith("killed/")]
+    assert len(left) == 2
+    assert "killed" not in opened()
+    assert [one.model for one in opened().verify().findings] == [""]  # it might still be at work
+    assert set(left) <= set(files(url))
+    monkeypatch.setattr("consilience.repository.bucket.time.time", lambda: time.time_ns() / 1e9 + 2 * STALE)
+    assert opened().verify().passed
+    assert not set(left) & set(files(url))
+    assert len(opened()) == 3
+
+
+def test_a_damaged_file_is_never_opened(bucket: Repository, opened: Open, url: str, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "copies")
+    path = model_file(url, "low")
+    data = bytearray(files(url)[path])
+    data[-1] ^= 1
+    put(url, path, bytes(data))
+    with pytest.raises(InvalidInputError, match=r"low\.onnx' is missing, or not the file that was added"):
+        opened().path("low")
+    put(url, path, bytes(data) * 2)
+    with pytest.raises(InvalidInputError, match="not the file that was added"):
+        opened().path("low")
+    found = opened().verify()
+    assert [(one.model, one.problem) for one in found.findings] == [("low", "damaged")]
+    system, root = fsspec.core.url_to_fs(url)
+    system.rm_file(f"{root}/{path}")
+    assert [one.problem for one in opened().verify().findings] == ["missing"]
+    with pytest.raises(InvalidInputError, match="missing"):
+        opened().path("low")
+
+
+def test_a_damaged_copy_is_fetched_again(bucket: Repository, opened: Open, tmp_path: Path) -> None:
+    path = opened().path("low")
+    assert path.is_relative_to(tmp_path / "copies")
+    good = path.read_bytes()
+    path.write_bytes(good[:-1])
+    assert opened().path("low") == path
+    assert path.read_bytes() == good
+    path.unlink()
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(good)
+    assert not opened().path("low").is_symlink()
+    assert not list((tmp_path / "copies").glob(".*"))
+
+
+def test_hostile_cards_do_not_hide_the_others(bucket: Repository, opened: Open, url: str) -> None:
+    card = json.loads(files(url)["low/low.card.json"])
+    part = card["details"]["repository"]
+    part["files"] = {"../high/high.onnx": next(iter(part["files"].values()))}
+    put(url, "huge/huge.card.json", b"[" + b" " * (17 * 2**20) + b"]")
+    put(url, "deep/deep.card.json", b"[" * 100_000)
+    put(url, "low/low.card.json", json.dumps(card).encode())
+    for _ in range(2):
+        listing = opened().list()
+        assert listing.names == ["high", "middle"]
+        assert sorted(listing.problems) == ["deep", "huge", "low"]
+    assert "not inside its folder" in listing.problems["low"]
+    for name in listing.problems:
+        opened().remove(name)
+    assert opened().list().problems == {}
+
+
+def test_a_second_card_that_says_otherwise_is_found(bucket: Repository, opened: Open, url: str) -> None:
+    path = f"{model_file(url, 'low').rpartition('/')[0]}/low.card.json"
+    put(url, path, b"{}")
+    assert [one.problem for one in opened().verify().findings] == ["damaged"]
+    assert opened()["low"].classes.tolist() == [0, 1, 2, 3]  # the first card counts
+
+
+def test_a_bucket_and_a_folder_can_be_copied_to_each_other(
+    bucket: Repository, url: str, original: Path, tmp_path: Path, digits: Any
+) -> None:
+    for path, data in files(url).items():
+        (tmp_path / "down" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "down" / path).write_bytes(data)
+    down = Repository(tmp_path / "down")
+    assert down.verify().passed
+    X = digits[0][:5]
+    assert np.array_equal(down["low"].predict_logits(X), bucket["low"].predict_logits(X))
+    for path in original.rglob("*"):
+        if path.is_file():
+            put(url + "-up", path.relative_to(original).as_posix(), path.read_bytes())
+    up = Repository(url + "-up", copies=tmp_path / "copies")
+    assert up.verify().passed
+    assert np.array_equal(up["low"].predict_logits(X), bucket["low"].predict_logits(X))
+    up.remove("low")
+    assert list(up) == ["high", "middle"]
+
+
+def test_other_places_are_refused(opened: Open, url: str, tmp_path: Path) -> None:
+    put(url, "other.txt", b"x")
+    with pytest.raises(InvalidInputError, match="holds other files and is no repository"):
+        opened()
+    with pytest.raises(InvalidInputError, match="is a file"):
+        Repository(f"{url}/other.txt")
+    with pytest.raises(InvalidInputError, match="password"):
+        Repository("sftp://someone:secret@host/models")
+
+
+def test_a_store_that_loses_what_was_sent_is_noticed(
+    opened: Open, onnx_file: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = opened()
+    monkeypatch.setattr(RemotePath, "upload", lambda *_: None)
+    with pytest.raises(StorageError, match="does not hold what was sent"):
+        repository.add(onnx_file, name="lost")
+    assert "lost" not in repository
+
+
+def test_copies_go_to_the_cache_of_the_user(
+    bucket: Repository, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    path = Repository(url).path("low")
+    assert path.is_relative_to(tmp_path / "user" / "consilience" / "models")
+    shutil.rmtree(tmp_path / "user")
+    assert Repository(url).path("low").is_file()
