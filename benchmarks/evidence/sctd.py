@@ -216,7 +216,10 @@ def _no_harm(trials: Trials, published: Mapping[str, Any]) -> Claim:
         "the student is not below the one without a teacher over the trials, at g = 0 %.",
         checks,
         [trial for trial in _own(trials, "windows") if trial["setting"]["overlap"] == 0],
-        remark="Our gap is smaller: classes of one data set. [Distillation](../how/distillation.md) tries bad ones.",
+        remark=(
+            "Our gap is smaller: other classes of one data set. [Distillation](../how/distillation.md) tries "
+            "bad teachers."
+        ),
     )
 
 
@@ -284,7 +287,10 @@ def _correlation(found: Trials, published: Mapping[str, Any]) -> Claim:
         "`transport`, our form of it.",
         checks,
         found,
-        remark="The trials are tasks: each has all teachers. [Ranking](../how/ranking.md) says why our form differs.",
+        remark=(
+            "The trials are tasks: each has all teachers. [Ranking](../how/ranking.md) says why our form "
+            "differs."
+        ),
     )
 
 
