@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import doctest
-import os
 import re
 import runpy
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -77,32 +74,6 @@ def test_the_ten_lines_of_the_readme_run(
     exec(lines, {"__name__": "__main__"})  # noqa: S102 - our own page
     assert (tmp_path / "unified.onnx").exists()
     assert float(capsys.readouterr().out.split()[-1]) > 0.77  # 0.81 to 0.85 over seeds
-
-
-@pytest.mark.skipif(os.name != "posix", reason="the commands are those of a POSIX shell")
-@pytest.mark.parametrize("name", ["operations", "remote"])
-def test_the_commands_of_the_pages_do_what_they_say(tmp_path: Path, name: str) -> None:
-    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf8")
-    command = tmp_path / "bin" / "consilience"
-    command.parent.mkdir()
-    command.write_text(
-        f"#!/bin/sh\nexec {sys.executable} -c 'from consilience.cli import main; main()' \"$@\"\n"
-    )
-    command.chmod(0o755)
-    work = tmp_path / "work"
-    work.mkdir()
-    path = os.pathsep.join([str(command.parent), str(Path(sys.executable).parent), os.environ["PATH"]])
-    # a block of code, and the output after it, if there is one
-    found = re.findall(r"^```(python|sh)\n(.*?)^```$(?:\n\n^```\n(.*?)^```$)?", page, re.M | re.S)
-    assert len(found) == len(re.findall(r"^```(?:python|sh)$", page, re.M)) > 3
-    for language, code, expected in found:
-        done = subprocess.run(
-            [sys.executable, "-c", code] if language == "python" else ["sh", "-e", "-c", code],
-            cwd=work, env={**os.environ, "PATH": path}, text=True, timeout=300,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{code}\n{done.stdout}"
-        assert doctest.OutputChecker().check_output(expected, done.stdout, doctest.ELLIPSIS), done.stdout
 
 
 def test_figures_come_from_result_files() -> None:

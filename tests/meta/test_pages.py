@@ -26,7 +26,6 @@ from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 DOCS = Path(__file__).parents[2] / "docs"
-RUN_ELSEWHERE = {"operations", "remote"}  # in `test_documents`: each of their blocks is a process of its own
 CLUSTER = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")]
 MARKS = {"ray": CLUSTER}
 FOREIGN = ("pip install", "/shared", "all-MiniLM")  # these need packages, a cluster or a model that you fetch
@@ -96,8 +95,7 @@ def run(page: Path) -> None:
 
 def pages() -> list[object]:
     """Return the pages that have something to run."""
-    written = [page for page in sorted(DOCS.rglob("*.md")) if page.stem not in RUN_ELSEWHERE]
-    found = [page for page in written if list(Document.parse(str(page), blocks))]
+    found = [page for page in sorted(DOCS.rglob("*.md")) if list(Document.parse(str(page), blocks))]
     return [
         pytest.param(page, id=str(page.relative_to(DOCS)), marks=MARKS.get(page.stem, [])) for page in found
     ]
