@@ -182,9 +182,8 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
             lines.append(["mean", sizes, str(len(every)), *_cells(every)])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     commits = ", ".join(sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials}))
-    commands = "`, `".join(sorted({trial["command"] for trial in trials}))
     rows = max(trial["setting"]["rows"] for trial in trials)
-    return f"{text}\n\nAt most {rows:,} rows; commit {commits}; `{commands}`."
+    return f"{text}\n\nAt most {rows:,} rows; commit {commits}.\n\n{records.folded_commands(trials)}"
 
 
 def _cells(scores: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -264,16 +264,16 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     latest = dict[tuple[Any, ...], dict[str, float]]()
     for trial in trials:  # later ones may have measured only some methods
         latest[_key(trial)] = latest.get(_key(trial), {}) | trial["accuracy"]
-    commands = sorted({trial["command"] for trial in trials})
     seeds = sorted({trial["seed"] for trial in trials})
     parts = [
         "Test accuracy in points against the best method of the paper, chosen in hindsight for each line "
         "(with and without balancing, T = 3); in brackets, trials won and lost. One column gives the paper "
         "the same neighbours: the best of `ce`, `mf-lv` and `mf-lf` in hindsight. Seeds from "
-        f"{seeds[0]}. `{'`, `'.join(commands)}`",
+        f"{seeds[0]}.",
         _gains(latest),
         "Options on top of `auto`, in points against `auto`, over all data sets:",
         _options(latest),
+        records.folded_commands(trials),
     ]
     return "\n\n".join(parts)
 
