@@ -16,15 +16,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.evidence import pages as evidence
 from benchmarks.papers import (
     aliases,
     calibration,
     centres,
-    cluster,
     cluster_starts,
     compare,
     default,
-    distil,
     harm,
     languages,
     records,
@@ -33,8 +32,6 @@ from benchmarks.papers import (
 )
 from benchmarks.papers import render as papers
 from benchmarks.papers.noise_rate import RESULTS as NOISE_RATE_RESULTS
-from benchmarks.papers.noisy import RESULTS as NOISY_RESULTS
-from benchmarks.papers.unify import RESULTS as PAPER_RESULTS
 from benchmarks.repository import render as repository
 from benchmarks.scale import records as scale_records
 from benchmarks.scale import render as scale
@@ -53,21 +50,42 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     outdated = []
-    for page, parts in PAGES.items():
+    for page, new in documents().items():
         path = ROOT / page
-        old = path.read_text(encoding="utf-8")
-        new = old
-        for name, make in parts.items():
-            new = fill(new, name, make())
-        if new != old:
+        if not path.is_file() or path.read_text(encoding="utf-8") != new:
             outdated.append(page)
             if not options.check:
                 path.write_text(new, encoding="utf-8")
+    for path in unused_figures():
+        outdated.append(str(path.relative_to(ROOT)))
+        if not options.check:
+            path.unlink()
     print(
         "\n".join(f"{'outdated' if options.check else 'written'}: {page}" for page in outdated)
         or "up to date"
     )
     return 1 if options.check and outdated else 0
+
+
+def documents() -> dict[str, str]:
+    """Return what every document and figure should be, by its path in the repository."""
+    pages = {page: {name: make() for name, make in parts.items()} for page, parts in PAGES.items()}
+    folder = evidence.FOLDER.relative_to(ROOT).as_posix()
+    pages |= {f"{folder}/{name}.md": parts for name, parts in evidence.blocks(records.FOLDER).items()}
+    texts = {}
+    for page, parts in pages.items():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for name, content in parts.items():
+            text = fill(text, name, content)
+        texts[page] = text
+    drawn = evidence.figures(records.FOLDER)
+    return texts | {f"{folder}/{evidence.FIGURES}/{name}": svg for name, svg in drawn.items()}
+
+
+def unused_figures() -> list[Path]:
+    """Return figures that no result file gives any more."""
+    drawn = evidence.figures(records.FOLDER)
+    return sorted(p for p in (evidence.FOLDER / evidence.FIGURES).glob("*.svg") if p.name not in drawn)
 
 
 def fill(text: str, name: str, content: str) -> str:
@@ -145,27 +163,9 @@ def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.3g} s"
 
 
-def paper_tables() -> str:
-    """Return our reproductions of the paper's tables."""
-    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
-    text = papers.render(list(records.read(PAPER_RESULTS)), published)
-    # one level down: the page has a title of its own
-    return text.split("\n", 1)[1].replace("\n## ", "\n### ")
-
-
-def noisy_table() -> str:
-    """Return the noisy-label experiment of the collision paper."""
-    return papers.render_noisy(list(records.read(NOISY_RESULTS)))
-
-
 def noise_rate_tables() -> str:
     """Return how classifiers do that are not told how many labels are wrong."""
     return papers.render_noise_rate(list(records.read(NOISE_RATE_RESULTS)))
-
-
-def cluster_tables() -> str:
-    """Return the comparison of clustering losses."""
-    return cluster.render(list(records.read(cluster.RESULTS)))
 
 
 def cluster_starts_table() -> str:
@@ -212,12 +212,6 @@ def shift_table() -> str:
 def harm_table() -> str:
     """Return what teachers gain or cost a student with weak features."""
     return harm.render(list(records.read(harm.RESULTS)))
-
-
-def distil_tables() -> str:
-    """Return the distillation experiments of SCTD."""
-    published = json.loads(papers.PUBLISHED.read_text(encoding="utf-8"))
-    return distil.render(list(records.read(distil.RESULTS)), published["distil"])
 
 
 def assess_table() -> str:
@@ -283,14 +277,7 @@ PAGES: dict[str, dict[str, Callable[[], str]]] = {
     "docs/large-data.md": {"scale": scale_tables},
     "docs/repository-search.md": {"search": repository_tables},
     "docs/how/distillation.md": {"harm": harm_table},
-    "docs/benchmarks.md": {
-        "speed": speed_table,
-        "papers": paper_tables,
-        "noisy": noisy_table,
-        "cluster": cluster_tables,
-        "self-label": self_label_table,
-        "distil": distil_tables,
-    },
+    "docs/benchmarks.md": {"speed": speed_table, "self-label": self_label_table},
 }
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Reproduce the papers' tables: trials append to results/*.jsonl, and documents are rendered from them."""
+"""Reproduce the papers' tables: trials append to result files, and documents are rendered from them."""

@@ -21,7 +21,7 @@ the root of the repository::
     python -m benchmarks.papers.aliases --data digits clinc cifar100 --trials 20 --settings trained
     python -m benchmarks.render
 
-Every trial appends a line to ``results/aliases.jsonl``.
+Every trial appends a line to ``aliases.jsonl`` in the folder of ``--results``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, Task, make_task, table
 from benchmarks.papers.sources import DATA_VARIABLE
@@ -58,7 +59,7 @@ Names = list[list[str]]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     about = records.provenance("aliases")
     for data in options.data:
         X, y = table(data, options.data_dir)
@@ -279,8 +280,8 @@ def _warnings(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("aliases", __doc__, RESULTS, trials=20, seed=2000)
-    parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA), help="default: all")
+    parser = records.run_parser("aliases", __doc__, trials=20, seed=2000)
+    parser.add_argument("--data", nargs="+", choices=DATA, default=["digits"], help="default: digits")
     parser.add_argument(
         "--settings", nargs="+", choices=(*SETTINGS, "trained"), default=SETTINGS, help="default: %(default)s"
     )

@@ -10,8 +10,8 @@ Run from the root of the repository::
     python -m benchmarks.papers.assess --data cub --resume
     python -m benchmarks.render
 
-Every task appends a line to ``results/assess.jsonl``. With ``--resume``, tasks that are already there are
-skipped.
+Every task appends a line to ``assess.jsonl`` in the folder of ``--results``. With ``--resume``, tasks that
+are already there are skipped.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax, softmax
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from benchmarks.papers.windows import Repository, Students, Task, Window, make_repository, train_students
@@ -68,7 +68,7 @@ SETTINGS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     setting = SETTINGS[options.data]
     networks = [list(hidden) for hidden in setting.networks]  # as JSON has them
     described = {"data": options.data, **asdict(setting), "networks": networks}
@@ -199,7 +199,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0, help="of the first trial (0)")
     parser.add_argument("--tasks", type=int, nargs="+", help="places of the students' windows; default: all")
     parser.add_argument("--only", nargs="+", choices=[*METRICS, *VARIANTS], help="leave out other metrics")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    results.add_options(parser)
     parser.add_argument("--resume", action="store_true", help="skip trials that are in the file")
     return parser
 

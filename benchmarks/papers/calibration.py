@@ -12,7 +12,7 @@ Run from the root of the repository::
     python -m benchmarks.papers.calibration --data cifar100 --trials 6
     python -m benchmarks.render
 
-Every trial appends a line to ``results/calibration.jsonl``.
+Every trial appends a line to ``calibration.jsonl`` in the folder of ``--results``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, Source, load, parts, split
 from benchmarks.papers.uhc import Setting, train_teachers
@@ -48,7 +49,7 @@ MOST_ROWS = 5000  # of the transfer set
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
     about = records.provenance("calibration")
     warnings.simplefilter("ignore")  # teachers may stop early
@@ -126,7 +127,7 @@ def _key(kind: str, method: str, way: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("calibration", __doc__, RESULTS, trials=12, seed=300)
+    parser = records.run_parser("calibration", __doc__, trials=12, seed=300)
     parser.add_argument("--data", choices=LOADERS, default="digits", help="default: %(default)s")
     return parser
 

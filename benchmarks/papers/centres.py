@@ -15,7 +15,7 @@ Run from the root of the repository::
     python -m benchmarks.papers.centres --data digits cub clinc
     python -m benchmarks.render
 
-Every trial appends a line to ``results/centres.jsonl``.
+Every trial appends a line to ``centres.jsonl`` in the folder of ``--results``.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE, load
 from consilience import as_teacher, cost_matrix
@@ -59,7 +60,7 @@ class Task(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     warnings.simplefilter("ignore")  # networks may stop early
     about = records.provenance("centres")
     for data in options.data:
@@ -177,7 +178,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", type=Path, help=f"where the data are; default: ${DATA_VARIABLE}")
     parser.add_argument("--trials", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    results.add_options(parser)
     return parser
 
 

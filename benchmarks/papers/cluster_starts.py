@@ -18,8 +18,8 @@ After a change of one method, run only that and k-means, for the times::
 
     python -m benchmarks.papers.cluster_starts --part 2 --seed 402 --methods k-means collision
 
-Every trial appends a line to ``results/cluster_starts.jsonl``. With ``--resume``, trials that are there are
-skipped.
+Every trial appends a line to ``cluster_starts.jsonl`` in the folder of ``--results``. With ``--resume``,
+trials that are there are skipped.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.cluster import Rows
 from benchmarks.papers.sources import DATA_VARIABLE, load
@@ -108,7 +109,7 @@ DATA: dict[str, tuple[Callable[[str | None, int], Rows], str]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     about = records.provenance("cluster_starts")
     for name in options.data:
@@ -181,9 +182,8 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
             lines.append(["mean", sizes, str(len(every)), *_cells(every)])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     commits = ", ".join(sorted({trial["commit"][:12] + trial["commit"][40:] for trial in trials}))
-    commands = "`, `".join(sorted({trial["command"] for trial in trials}))
     rows = max(trial["setting"]["rows"] for trial in trials)
-    return f"{text}\n\nAt most {rows:,} rows; commit {commits}; `{commands}`."
+    return f"{text}\n\nAt most {rows:,} rows; commit {commits}.\n\n{records.folded_commands(trials)}"
 
 
 def _cells(scores: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -198,7 +198,7 @@ def _cells(scores: Sequence[Mapping[str, Any]]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.cluster_starts", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--data", choices=DATA, nargs="+", default=list(DATA), help="default: all")
+    parser.add_argument("--data", choices=DATA, nargs="+", default=["digits"], help="default: digits")
     parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--part", type=int, default=2, help="which classes; default: %(default)s")
     parser.add_argument("--rows", type=int, default=1_500, help="most rows of a trial; default: %(default)s")
@@ -206,7 +206,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=100, help="draws the rows; default: %(default)s")
     parser.add_argument("--methods", choices=METHODS, nargs="+", default=list(METHODS), help="default: all")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    results.add_options(parser)
     return parser
 
 

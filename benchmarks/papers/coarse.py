@@ -7,10 +7,12 @@ the domain's classes and the task is the other half, so no teacher knows any cla
 
 Run from the root of the repository::
 
-    python -m benchmarks.papers.coarse --trials 3
+    python -m benchmarks.papers.coarse
+    python -m benchmarks.papers.coarse --data cifar100 --trials 3
     python -m benchmarks.render
 
-Every trial appends a line to ``results/coarse.jsonl``. With ``--resume``, trials that are there are skipped.
+Every trial appends a line to ``coarse.jsonl`` in the folder of ``--results``. With ``--resume``, trials that
+are there are skipped.
 """
 
 from __future__ import annotations
@@ -20,13 +22,13 @@ import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.assess import VARIANTS
 from benchmarks.papers.render_assess import COARSE_RESULTS, selected
@@ -73,7 +75,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, COARSE_RESULTS)
     setting = SETTINGS[options.data]
     networks = [list(hidden) for hidden in setting.networks]  # as JSON has them
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
@@ -155,12 +157,12 @@ def _one_view(source: Source) -> Source:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.coarse", description=__doc__)
-    parser.add_argument("--data", choices=sorted(SETTINGS), default="cifar100")
+    parser.add_argument("--data", choices=sorted(SETTINGS), default="digits", help="default: %(default)s")
     parser.add_argument("--data-dir", help="folder of the data; default: the variable CONSILIENCE_DATA")
     parser.add_argument("--classes", nargs="+", choices=CLASSES, default=CLASSES, help="default: both")
     parser.add_argument("--trials", type=int, default=1, help="splits of the rows and classes (1)")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial (0)")
-    parser.add_argument("--results", type=Path, default=COARSE_RESULTS, help="file to append to")
+    results.add_options(parser)
     parser.add_argument("--resume", action="store_true", help="skip trials that are in the file")
     return parser
 

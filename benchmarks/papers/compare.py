@@ -9,7 +9,7 @@ Run from the root of the repository::
     python -m benchmarks.papers.compare --data digits letter clinc cifar100 --trials 2
     python -m benchmarks.render
 
-Every trial appends a line to ``results/compare.jsonl``.
+Every trial appends a line to ``compare.jsonl`` in the folder of ``--results``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import spearmanr
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, SETTINGS, SIZES, Task, make_task, table
 from consilience import Unifier, as_teacher
@@ -36,7 +37,7 @@ DEFAULT = "auto, balanced"
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     warnings.simplefilter("ignore")  # teachers may stop early, and label sets may share nothing
     about = records.provenance("compare")
     for seed in range(options.seed, options.seed + options.trials):
@@ -124,7 +125,7 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("compare", __doc__, RESULTS, trials=1, seed=2000)
+    parser = records.run_parser("compare", __doc__, trials=1, seed=2000)
     parser.add_argument("--data", nargs="+", choices=SIZES, default=["digits"], help="default: digits")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=["connected", "disjoint", "tail"])
     return parser

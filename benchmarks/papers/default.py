@@ -12,7 +12,7 @@ Run from the root of the repository::
     python -m benchmarks.papers.default --data digits letter --settings connected disjoint small hard tail
     python -m benchmarks.render
 
-Every trial appends a line to ``results/default.jsonl``.
+Every trial appends a line to ``default.jsonl`` in the folder of ``--results``.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from consilience import Unifier, as_teacher
@@ -117,7 +118,7 @@ class Task(NamedTuple):
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     warnings.simplefilter("ignore")  # teachers may stop early, and label sets may share nothing
     about = records.provenance("default")
     wanted = set(options.only)
@@ -263,16 +264,16 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     latest = dict[tuple[Any, ...], dict[str, float]]()
     for trial in trials:  # later ones may have measured only some methods
         latest[_key(trial)] = latest.get(_key(trial), {}) | trial["accuracy"]
-    commands = sorted({trial["command"] for trial in trials})
     seeds = sorted({trial["seed"] for trial in trials})
     parts = [
         "Test accuracy in points against the best method of the paper, chosen in hindsight for each line "
         "(with and without balancing, T = 3); in brackets, trials won and lost. One column gives the paper "
         "the same neighbours: the best of `ce`, `mf-lv` and `mf-lf` in hindsight. Seeds from "
-        f"{seeds[0]}. `{'`, `'.join(commands)}`",
+        f"{seeds[0]}.",
         _gains(latest),
         "Options on top of `auto`, in points against `auto`, over all data sets:",
         _options(latest),
+        records.folded_commands(trials),
     ]
     return "\n\n".join(parts)
 
@@ -346,7 +347,7 @@ def _against(gains: Floats) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("default", __doc__, RESULTS, trials=10, seed=1000)
+    parser = records.run_parser("default", __doc__, trials=10, seed=1000)
     parser.add_argument("--data", nargs="+", choices=SIZES, default=["digits"], help="default: digits")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=["connected", "disjoint"])
     parser.add_argument(

@@ -3,7 +3,7 @@
 Sliding window (Sec. 6.1.1): the classes are in a random order. The teacher knows the first window of them.
 The student's window moves away from it, so the share g of common classes falls from 100% to 0%. The paper
 trains networks on images; here they are networks on features. The teacher sees all features and many rows.
-The student sees the first `SEEN` columns and a few rows of each class.
+The student sees the first columns and a few rows of each class.
 
 - ``windows``: the methods at every g (Fig. 5, Tables 14 and 15);
 - ``cost``: other cost matrices (Table 8);
@@ -13,11 +13,13 @@ The student sees the first `SEEN` columns and a few rows of each class.
 
 Run from the root of the repository::
 
-    python -m benchmarks.papers.distil windows cost nmi hyper --resume
+    python -m benchmarks.papers.distil windows cost nmi hyper
+    python -m benchmarks.papers.distil windows cost nmi hyper --data cifar100 --resume
     python -m benchmarks.papers.distil windows --data cub --resume
     python -m benchmarks.render
 
-Every trial appends a line to ``results/distil.jsonl``. With ``--resume``, trials that are there are skipped.
+Every trial appends a line to ``distil.jsonl`` in the folder of ``--results``. With ``--resume``, trials that
+are there are skipped.
 """
 
 from __future__ import annotations
@@ -37,8 +39,9 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import normalized_mutual_info_score
 from torch import nn
 
+from benchmarks import results
 from benchmarks.papers import records
-from benchmarks.papers.sources import CIFAR100_SUPERCLASSES, Source, load
+from benchmarks.papers.sources import Source, load
 from consilience import CrossTaskDistiller, as_teacher, class_centres, cost_matrix
 from consilience.nn import TorchStudent
 
@@ -53,24 +56,29 @@ HYPER: dict[str, tuple[float, ...]] = {
     "lam": (1.0, 10.0, 100.0, 1000.0),
     "epsilon": (0.01, 0.1, 1.0),
 }
-SEEN = 64
 TUNING_SEED = 100
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """Sizes of a data set's windows."""
+    """Sizes of a data set's windows, and what a student sees and how long it learns."""
 
     window: int
     step: int
     per_class: int
+    seen: int = 64
+    epochs: int = 40
 
     def overlaps(self) -> list[int]:
         """Return g in per cent, for every position of the student's window."""
         return [round(100 * (1 - shift / self.window)) for shift in range(0, self.window + 1, self.step)]
 
 
-PROTOCOLS = {"cifar100": Protocol(50, 10, 20), "cub": Protocol(100, 25, 10)}
+PROTOCOLS = {
+    "generated": Protocol(10, 2, 10, seen=16, epochs=200),
+    "cifar100": Protocol(50, 10, 20),
+    "cub": Protocol(100, 25, 10),
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +87,7 @@ class Trial:
 
     teacher: nn.Module
     known: NDArray[np.intp]
+    protocol: Protocol
     X: NDArray[np.float32]
     y: NDArray[np.intp]
     X_test: NDArray[np.float32]
@@ -88,14 +97,18 @@ class Trial:
 class Narrow(nn.Module):
     """The columns that a student sees."""
 
+    def __init__(self, seen: int) -> None:
+        super().__init__()
+        self.seen = seen
+
     def forward(self, X: torch.Tensor) -> torch.Tensor:
-        """Return the first `SEEN` columns."""
-        return X[:, :SEEN]
+        """Return the first `seen` columns."""
+        return X[:, : self.seen]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
     warnings.simplefilter("ignore")  # teachers may be dropped, and networks may stop early
     done = [(r["experiment"], r["setting"], r["seed"]) for r in records.read(options.results)]
@@ -118,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def make_settings(experiment: str, data: str) -> list[dict[str, Any]]:
     """Return what a trial depends on besides its seed."""
     overlaps = PROTOCOLS[data].overlaps()
-    middle = overlaps[2]  # 60% of CIFAR-100, 50% of CUB, as in the paper
+    middle = overlaps[2]  # 60%, and 50% of CUB, as in the paper
     if experiment in ("windows", "nmi"):
         return [{"data": data, "overlap": g} for g in overlaps]
     if experiment == "hyper":
@@ -130,7 +143,7 @@ def run(experiment: str, source: Source, setting: Mapping[str, Any], seed: int) 
     """Return the figures of one trial."""
     trial = make_trial(source, PROTOCOLS[setting["data"]], setting["overlap"], seed)
     if experiment == "nmi":
-        return {"nmi": superclass_nmi(trial, seed)}
+        return {"nmi": superclass_nmi(trial, source.superclasses, seed)}
     if experiment == "windows":
         methods = [m for m in METHODS if m != "kd" or setting["overlap"] == 100]
         return {"accuracy": {m: accuracy(trial, seed, loss=m, teacher_weight=WEIGHTS[m]) for m in methods}}
@@ -168,7 +181,7 @@ def make_trial(source: Source, protocol: Protocol, overlap: int, seed: int) -> T
     teacher = train_teacher(X[theirs], np.searchsorted(known, source.y[theirs]), (256, 128), seed)
     own = [rows[half:][source.y[rows[half:]] == c][: protocol.per_class] for c in wanted]
     mine, test = np.concatenate(own), np.isin(source.y_test, wanted)
-    return Trial(teacher, known, X[mine], source.y[mine], X_test[test], source.y_test[test])
+    return Trial(teacher, known, protocol, X[mine], source.y[mine], X_test[test], source.y_test[test])
 
 
 def train_teacher(
@@ -192,9 +205,12 @@ def train_teacher(
 
 def accuracy(trial: Trial, seed: int, **options: Any) -> float:
     """Train a student and return its accuracy on the test rows."""
+    seen = trial.protocol.seen
     student = TorchStudent(
-        lambda n_classes: nn.Sequential(Narrow(), nn.Linear(SEEN, 128), nn.ReLU(), nn.Linear(128, n_classes)),
-        max_iter=40,
+        lambda n_classes: nn.Sequential(
+            Narrow(seen), nn.Linear(seen, 128), nn.ReLU(), nn.Linear(128, n_classes)
+        ),
+        max_iter=trial.protocol.epochs,
         batch_size=128,
         patience=None,
         validation_fraction=0.0,
@@ -208,7 +224,7 @@ def accuracy(trial: Trial, seed: int, **options: Any) -> float:
 def _cost(kind: str, source: Source, trial: Trial, seed: int) -> dict[str, Any]:
     """Return the options for a row of Table 8, without the check, which would drop the worst costs."""
     if kind == "superclass":
-        return {"cost": kind, "superclasses": dict(enumerate(CIFAR100_SUPERCLASSES)), "check": False}
+        return {"cost": kind, "superclasses": dict(enumerate(source.superclasses)), "check": False}
     if kind != "shallow":
         return {"cost": kind, "check": False}
     rows = np.isin(source.y, trial.known)
@@ -218,9 +234,9 @@ def _cost(kind: str, source: Source, trial: Trial, seed: int) -> dict[str, Any]:
     return {"cost": cost_matrix(teacher, trial.X, trial.y, other=other), "check": False}
 
 
-def superclass_nmi(trial: Trial, seed: int) -> dict[str, float]:
+def superclass_nmi(trial: Trial, superclasses: Sequence[int], seed: int) -> dict[str, float]:
     """Cluster the centres of the student's classes into as many groups as there are superclasses."""
-    groups = np.asarray(CIFAR100_SUPERCLASSES)[np.unique(trial.y)]
+    groups = np.asarray(superclasses)[np.unique(trial.y)]
     teacher = as_teacher(trial.teacher, trial.known)
     torch.manual_seed(seed)
     sizes = [part.in_features for part in trial.teacher if isinstance(part, nn.Linear)]
@@ -245,14 +261,15 @@ def train_free(sizes: Sequence[int]) -> nn.Sequential:
 def render(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
     """Return all experiments as Markdown, with the published values."""
     parts = []
-    for data in ("cifar100", "cub"):
+    for data in PROTOCOLS:
         own = _chosen(trials, "windows", data)
         if own:
-            parts.append(f"### Sliding window, {data}\n\n{_windows(own, published['windows'][data])}")
-    for name, make in {"cost": _costs, "nmi": _nmi, "hyper": _hyper}.items():
-        own = _chosen(trials, name, "cifar100")
-        if own:
-            parts.append(make(own, published))
+            figures = published["windows"].get(data, {"gains": {}, "note": ""})
+            parts.append(f"### Sliding window, {data}\n\n{_windows(own, figures)}")
+        for name, make in {"cost": _costs, "nmi": _nmi, "hyper": _hyper}.items():
+            own = _chosen(trials, name, data)
+            if own:
+                parts.append(make(own, published if data == "cifar100" else {}))
     return "\n\n".join(parts)
 
 
@@ -283,9 +300,11 @@ def _windows(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) 
 
 def _costs(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
     means = {kind: np.mean([t["accuracy"][kind] for t in _by_seed(trials)]) for kind in COSTS}
+    shown = published.get("cost", dict.fromkeys(COSTS, ""))
     lines = [_row("cost matrix", "here", "published"), _row("---", "---", "---")]
-    lines += [_row(kind, f"{100 * mean:.1f}", published["cost"][kind]) for kind, mean in means.items()]
-    return "\n".join(["### Cost matrices (Table 8, g = 60%)\n", *lines, "", _about(trials)])
+    lines += [_row(kind, f"{100 * mean:.1f}", shown[kind]) for kind, mean in means.items()]
+    g, data = trials[0]["setting"]["overlap"], trials[0]["setting"]["data"]
+    return "\n".join([f"### Cost matrices (Table 8, g = {g}%), {data}\n", *lines, "", _about(trials)])
 
 
 def _nmi(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
@@ -297,8 +316,12 @@ def _nmi(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> s
             own = _by_seed([t for t in trials if t["setting"]["overlap"] == g])
             cells.append(f"{np.mean([t['nmi'][name] for t in own]):.2f}")
         lines.append(_row(name, *cells))
-        lines.append(_row(f"published: {name}", *(published["nmi"][name][str(g)] for g in overlaps)))
-    return "\n".join(["### NMI of centres with superclasses (Table 9)\n", *lines, "", _about(trials)])
+        if "nmi" in published:
+            lines.append(_row(f"published: {name}", *(published["nmi"][name][str(g)] for g in overlaps)))
+    data = trials[0]["setting"]["data"]
+    return "\n".join(
+        [f"### NMI of centres with superclasses (Table 9), {data}\n", *lines, "", _about(trials)]
+    )
 
 
 def _hyper(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
@@ -308,7 +331,8 @@ def _hyper(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) ->
             own = _by_seed([t for t in trials if t["setting"].get(name) == value])
             mean = 100 * np.mean([t["accuracy"]["sinkhorn"] for t in own])
             lines.append(_row(name, f"{value:g}", f"{mean:.1f}"))
-    title = "### Hyper-parameters (Fig. 6, g = 60%; the paper shows curves without numbers)\n"
+    g, data = trials[0]["setting"]["overlap"], trials[0]["setting"]["data"]
+    title = f"### Hyper-parameters (Fig. 6, g = {g}%), {data}\n"
     return "\n".join([title, *lines, "", _about(trials)])
 
 
@@ -329,9 +353,9 @@ def _about(trials: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("distil", __doc__, RESULTS, trials=2)
+    parser = records.run_parser("distil", __doc__, trials=2)
     parser.add_argument("experiments", nargs="+", choices=("windows", "cost", "nmi", "hyper", "tune"))
-    parser.add_argument("--data", choices=PROTOCOLS, default="cifar100", help="default: %(default)s")
+    parser.add_argument("--data", choices=PROTOCOLS, default="generated", help="default: %(default)s")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
     return parser
 

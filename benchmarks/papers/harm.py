@@ -1,6 +1,6 @@
 """Measure what `CrossTaskDistiller` gains or loses with each teacher of a mixed repository.
 
-A student has few labels and weak features: a random projection of the features to `SEEN` columns. Teachers
+A student has few labels and weak features: a random projection of the features to fewer columns. Teachers
 see all features. They share from none to all of the student's classes. Some are weak, and some are bad: one
 learnt shuffled labels, one always says the same, one is sure and wrong, one is wrong in half of the rows.
 Each pair of a teacher and a task gives one figure: the accuracy of the student with this teacher, less that
@@ -12,12 +12,14 @@ the largest weight within one standard error), so they are not wholly untouched;
 
 Run from the root of the repository::
 
+    python -m benchmarks.papers.harm
     python -m benchmarks.papers.harm --data cifar100 --resume
     python -m benchmarks.papers.harm --data cub --resume
     python -m benchmarks.papers.harm --data cifar100 --student default --labels 10 --trials 2 --seed 3
     python -m benchmarks.render
 
-Every task appends a line to ``results/harm.jsonl``. With ``--resume``, tasks that are there are skipped.
+Every task appends a line to ``harm.jsonl`` in the folder of ``--results``. With ``--resume``, tasks that are
+there are skipped.
 """
 
 from __future__ import annotations
@@ -28,20 +30,19 @@ import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from benchmarks.papers.windows import student_view, train_network
 from consilience import CrossTaskDistiller, as_teacher
 
 RESULTS = records.FOLDER / "harm.jsonl"
-SEEN = 128
 LABELS = (5, 10, 20)
 UNLABELLED = (0, 200)
 OVERLAPS = (0, 20, 40, 60, 80, 100)
@@ -57,10 +58,15 @@ class Protocol:
     classes: int
     teacher_rows: int
     test_rows: int
+    seen: int = 128  # columns of a student, a random projection
 
 
 # 200 unlabelled rows are 20 per class of CIFAR-100, and 7 of CUB; CUB has no more than 60 rows per class
-PROTOCOLS = {"cifar100": Protocol(10, 200, 300), "cub": Protocol(30, 15, 60)}
+PROTOCOLS = {
+    "generated": Protocol(8, 60, 80, seen=16),
+    "cifar100": Protocol(10, 200, 300),
+    "cub": Protocol(30, 15, 60),
+}
 
 
 class Answers(NamedTuple):
@@ -85,7 +91,7 @@ class Trial:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     source = load(options.data, options.data_dir)
@@ -168,7 +174,7 @@ def make_trial(source: Source, protocol: Protocol, seed: int) -> Trial:
     place[own] = np.arange(len(own))
     teachers = make_teachers(X, y, theirs, wanted, others, own, seed)
     return Trial(
-        X[own] @ student_view(X.shape[1], SEEN, random),
+        X[own] @ student_view(X.shape[1], protocol.seen, random),
         y[own],
         [place[rows] for rows in labelled],
         random.permutation(place[np.concatenate(unlabelled)]),
@@ -236,8 +242,10 @@ def render(trials: Sequence[Mapping[str, Any]]) -> str:
     lines = [head, ["---"] * len(head), *([*map(str, key), *_figures(groups[key])] for key in keys)]
     seeds = sorted({trial["seed"] for trial in trials})
     commits = sorted({trial["commit"][:12] for trial in trials})
+    data = sorted({trial["setting"]["data"] for trial in trials})
+    commands = ", ".join(f"`python -m benchmarks.papers.harm --data {name}`" for name in data)
     about = (
-        f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10, 20 labels per class; `python -m benchmarks.papers.harm`, "
+        f"Seeds {seeds[0]} to {seeds[-1]}; 5, 10, 20 labels per class; {commands}, "
         f"commits {', '.join(commits)}."
     )
     return "\n".join([*(f"| {' | '.join(line)} |" for line in lines), "", about])
@@ -258,7 +266,7 @@ def _figures(pairs: Sequence[Mapping[str, float]]) -> list[str]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.harm", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--data", choices=PROTOCOLS, default="cifar100", help="default: %(default)s")
+    parser.add_argument("--data", choices=PROTOCOLS, default="generated", help="default: %(default)s")
     parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--student", default="logistic", help="default: %(default)s")
     parser.add_argument("--labels", type=int, nargs="+", default=LABELS, help="labels per class")
@@ -266,7 +274,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trials", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first trial")
     parser.add_argument("--resume", action="store_true", help="skip tasks that the results hold")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    results.add_options(parser)
     return parser
 
 

@@ -15,8 +15,8 @@ a text. ``--own-text`` says which of these sentences the model may read, always 
 - ``same``: it reads all the sentences that it is tested on, as when a pile of text is to be sorted.
 
 If the data folder has ``lid/lingua_sentences.tsv.gz``, lines of the same kind with sentences of news, the
-systems are timed on these, too. Every run appends a line to ``results/languages.jsonl``. ``--cache`` keeps
-the answers of the seven.
+systems are timed on these, too. Every run appends a line to ``languages.jsonl`` in the folder of
+``--results``. ``--cache`` keeps the answers of the seven.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from examples.language_identification.model import Settings, open_model, train
 from examples.language_identification.texts import gather
 from numpy.typing import NDArray
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
 from consilience.cli.progress import progress_bars
@@ -62,7 +63,7 @@ OWN_TEXT = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, evaluate and record."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     about = records.provenance("languages")
     about["versions"] |= {name: version(name) for one in IDENTIFIERS.values() for name in one.packages}
     check_cache(options.cache)
@@ -221,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--cache", type=Path, default=CACHE)
-    parser.add_argument("--results", type=Path, default=RESULTS)
+    results.add_options(parser)
     return parser
 
 

@@ -12,8 +12,8 @@ Run from the root of the repository, with the extra ``benchmarks``::
     python -m benchmarks.papers.noise_rate --data letter --resume
     python -m benchmarks.render
 
-Every trial appends a line to ``results/noise_rate.jsonl``. With ``--resume``, trials that are there are
-skipped.
+Every trial appends a line to ``noise_rate.jsonl`` in the folder of ``--results``. With ``--resume``, trials
+that are there are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, Source, load, parts
 from consilience import CollisionClassifier
@@ -43,7 +43,7 @@ LOSSES = ("collision", "generalised-collision")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     warnings.simplefilter("ignore")  # logistic regression may stop early
     source = load(options.data, options.data_dir)
@@ -114,14 +114,14 @@ def _methods(rate: float, seed: int) -> dict[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.noise_rate", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--data", choices=LOADERS, default="mnist", help="default: %(default)s")
+    parser.add_argument("--data", choices=LOADERS, default="digits", help="default: %(default)s")
     parser.add_argument("--data-dir", help="folder of the data; default: $CONSILIENCE_DATA")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="noise rates eta")
     parser.add_argument("--rows", type=int, default=3_000, help="training rows; default: %(default)s")
     parser.add_argument("--trials", type=int, default=3, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=100, help="seed of the first trial")
     parser.add_argument("--resume", action="store_true", help="skip trials that the results hold")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    results.add_options(parser)
     return parser
 
 

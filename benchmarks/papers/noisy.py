@@ -7,10 +7,12 @@ clean rows to stop on.
 
 Run from the root of the repository::
 
+    python -m benchmarks.papers.noisy
     python -m benchmarks.papers.noisy --data mnist --resume
     python -m benchmarks.render
 
-Every trial appends a line to ``results/noisy.jsonl``. With ``--resume``, trials that are there are skipped.
+Every trial appends a line to ``noisy.jsonl`` in the folder of ``--results``. With ``--resume``, trials that
+are there are skipped.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, load, split
 from consilience import CollisionClassifier
@@ -37,7 +40,7 @@ RATES = (0.5, 0.7, 0.8)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     todo = [
         (setting, seed)
@@ -98,8 +101,8 @@ def _network(n_features: int, n_classes: int) -> nn.Module:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("noisy", __doc__, RESULTS, trials=2)
-    parser.add_argument("--data", choices=LOADERS, default="mnist", help="default: %(default)s")
+    parser = records.run_parser("noisy", __doc__, trials=2)
+    parser.add_argument("--data", choices=LOADERS, default="digits", help="default: %(default)s")
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="noise rates eta")
     parser.add_argument("--rows", type=int, default=5_000, help="training rows; default: %(default)s")
     parser.add_argument("--epochs", type=int, default=40, help="default: %(default)s")

@@ -11,8 +11,8 @@ Run from the root of the repository::
     python -m benchmarks.papers.random_teachers --data digits cub cifar100 clinc --trials 3 --seed 10
     python -m benchmarks.render
 
-Every task appends a line to ``results/random_teachers.jsonl``. With ``--resume``, tasks that are there are
-skipped.
+Every task appends a line to ``random_teachers.jsonl`` in the folder of ``--results``. With ``--resume``,
+tasks that are there are skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.assess import METRICS
 from benchmarks.papers.render_assess import RANDOM_RESULTS
@@ -104,7 +104,7 @@ class Repository:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RANDOM_RESULTS)
     torch.set_num_threads(1)  # so that results do not depend on the machine
     done = [(r["setting"], r["seed"]) for r in records.read(options.results)] if options.resume else []
     about = records.provenance("random_teachers")
@@ -191,7 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data-dir", help="folder of the data; default: the variable CONSILIENCE_DATA")
     parser.add_argument("--trials", type=int, default=1, help="draws of classes and rows (1)")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial (0)")
-    parser.add_argument("--results", type=Path, default=RANDOM_RESULTS, help="file to append to")
+    results.add_options(parser)
     parser.add_argument("--resume", action="store_true", help="skip tasks that are in the file")
     return parser
 

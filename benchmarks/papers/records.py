@@ -6,34 +6,47 @@ import argparse
 import json
 import platform
 import shlex
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results
+
 FOLDER = Path(__file__).parent / "results"
+# what a command needs on one machine only: the folders it reads and writes
+FOLDER_OPTIONS = ("--data-dir", "--results")
+LEFT_OUT = (*FOLDER_OPTIONS, "--record")
+# Before this date, a command without --data ran these; now the default needs no file.
+DEFAULTS_CHANGED = "2026-11-18"
+FORMER_DEFAULTS = {
+    "unify": "cifar100",
+    "distil": "cifar100",
+    "harm": "cifar100",
+    "coarse": "cifar100",
+    "noisy": "mnist",
+    "noise_rate": "mnist",
+    "cluster_starts": "digits mnist letters cifar100 clinc150 cub200",
+}
 PACKAGES = ("consilience", "numpy", "scikit-learn", "torch", "skorch")
 
 
 def provenance(module: str) -> dict[str, Any]:
-    """Return commit, command, versions and date. The command leaves out folders of this machine.
+    """Return commit, command, versions and date. The command leaves out what only this machine has.
 
     `module` is the module of this package that runs.
     """
     return {
-        "commit": _commit(),
+        "commit": results.commit(),
         "command": _command(module, sys.argv[1:]),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 
 
-def run_parser(
-    module: str, about: str | None, results: Path, *, trials: int, seed: int = 0
-) -> argparse.ArgumentParser:
+def run_parser(module: str, about: str | None, *, trials: int, seed: int = 0) -> argparse.ArgumentParser:
     """Return a parser with the options of every benchmark that runs seeded trials.
 
     Parameters
@@ -42,8 +55,6 @@ def run_parser(
         The module of this package that runs.
     about : str
         Its docstring.
-    results : Path
-        Default of ``--results``.
     trials, seed : int
         Defaults of ``--trials`` and ``--seed``.
     """
@@ -57,7 +68,7 @@ def run_parser(
     parser.add_argument(
         "--seed", type=int, default=seed, help="seed of the first trial; default: %(default)s"
     )
-    parser.add_argument("--results", type=Path, default=results, help="file to append to")
+    results.add_options(parser)
     return parser
 
 
@@ -70,34 +81,45 @@ def append(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file. Skip lines that were cut short."""
+    """Yield the records of a file. Skip lines that were cut short.
+
+    Commands that relied on a former default name their data, so that they still run the same.
+    """
     if not path.is_file():
         return
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
-            yield json.loads(line)
+            record = json.loads(line)
         except json.JSONDecodeError:
             continue
+        yield record | {"command": _explicit(record)}
 
 
-def _commit() -> str:
-    """Return the commit; "-dirty" when the code that runs differs from it."""
-    root = Path(__file__).parents[2]
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, check=False)
-    changed = subprocess.run(
-        ["git", "status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/papers/*.py"],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return (head.stdout.strip() or "unknown") + ("-dirty" if changed.stdout.strip() else "")
+def folded_commands(trials: Iterable[Mapping[str, Any]]) -> str:
+    """Return the commands behind a table as Markdown that stays folded until someone wants to run them.
+
+    Examples
+    --------
+    >>> print(folded_commands([{"command": "python -m benchmarks.papers.noisy"}]).splitlines()[3])
+    - `python -m benchmarks.papers.noisy`
+    """
+    commands = "\n".join(f"- `{command}`" for command in sorted({trial["command"] for trial in trials}))
+    return f"<details>\n<summary>Commands</summary>\n\n{commands}\n\n</details>"
+
+
+def _explicit(record: Mapping[str, Any]) -> str:
+    """Return the command of a record, with its data if the default was another one then."""
+    command = str(record["command"])
+    module = command.split()[2].rpartition(".")[2]
+    if "--data " in command or record["date"] >= DEFAULTS_CHANGED or module not in FORMER_DEFAULTS:
+        return command
+    return f"{command} --data {FORMER_DEFAULTS[module]}"
 
 
 def _command(module: str, arguments: list[str]) -> str:
     kept, skip = [], False
     for argument in arguments:
-        if not skip and not argument.startswith("--data-dir"):
+        if not skip and not argument.startswith(LEFT_OUT):
             kept.append(argument)
-        skip = argument == "--data-dir"
+        skip = argument in FOLDER_OPTIONS
     return " ".join([f"python -m benchmarks.papers.{module}", *map(shlex.quote, kept)])

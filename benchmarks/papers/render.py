@@ -19,6 +19,7 @@ from scipy.stats import wilcoxon
 
 from benchmarks.papers import records
 from benchmarks.papers.unify import RESULTS, SENSITIVITIES
+from benchmarks.results import OWN
 
 PUBLISHED = Path(__file__).parent / "published.json"
 ALPHA = 0.01  # the paper's
@@ -27,6 +28,7 @@ OLD_LOSSES = {"shannon": "cross-entropy"}  # names in older result files
 # The columns of the published table with the same trial sizes as ours (Table 1).
 COMPARABLE = {
     "cifar100": ("ImageNet VGG16", "ImageNet ResNet34"),
+    "clinc": ("ImageNet VGG16", "ImageNet ResNet34"),
     "digits": ("LSUN VGG16", "LSUN ResNet34"),
     "letter": ("LSUN VGG16", "LSUN ResNet34"),
     "mnist": ("LSUN VGG16", "LSUN ResNet34"),
@@ -45,10 +47,12 @@ class Column:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print or write the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers.render", description=__doc__)
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file of trials")
+    parser.add_argument("--results", type=Path, default=OWN, help="folder of results; default: %(default)s")
     parser.add_argument("--output", type=Path, help="Markdown file to write; default: print")
     options = parser.parse_args(arguments)
-    text = render(list(records.read(options.results)), json.loads(PUBLISHED.read_text(encoding="utf-8")))
+    text = render(
+        list(records.read(options.results / RESULTS.name)), json.loads(PUBLISHED.read_text(encoding="utf-8"))
+    )
     if options.output is None:
         print(text)
     else:
@@ -190,7 +194,7 @@ def _table(trials: Sequence[Mapping[str, Any]], published: Mapping[str, Any]) ->
         column = make_column(configuration, own)
         titles.append(f"{configuration} ({column.n_trials} trials)")
         columns.append(marked(column))
-        for name in COMPARABLE[data]:
+        for name in COMPARABLE.get(data, ()):
             titles.append(f"{configuration}: {name}, published")
             values = published["unify"][configuration][name]
             columns.append({method: f"{value:.4f}".lstrip("0") for method, value in values.items()})

@@ -9,7 +9,7 @@ Run from the root of the repository::
     python -m benchmarks.papers.self_label --trials 12
     python -m benchmarks.render
 
-Every trial appends a line to ``results/self_label.jsonl``.
+Every trial appends a line to ``self_label.jsonl`` in the folder of ``--results``.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import argparse
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load, split
 from benchmarks.papers.uhc import Setting, train_teachers
@@ -41,7 +41,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
-    options = _parser().parse_args(arguments)
+    options = results.parse(_parser(), arguments, RESULTS)
     torch.set_num_threads(1)  # so that results and times do not depend on the machine
     about = records.provenance("self_label")
     warnings.simplefilter("ignore")  # teachers may stop early
@@ -110,7 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--trials", type=int, default=12, help="default: %(default)s")
     parser.add_argument("--seed", type=int, default=200, help="seed of the first trial")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="file to append to")
+    results.add_options(parser)
     return parser
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
 DATA_VARIABLE = "CONSILIENCE_DATA"
+GROUPS, GROUP_SIZE, GENERATED_COLUMNS = 5, 4, 64
 
 Floats = NDArray[np.float32]
 
@@ -34,6 +35,8 @@ class Source:
         The row of Table 1, a key of `consilience.datasets.SIZES`.
     transfer, test : float
         Parts of X for transfer and test.
+    superclasses : tuple of int
+        The group of each class, for data that come with groups.
     """
 
     X: Floats
@@ -44,6 +47,7 @@ class Source:
     sizes: str
     transfer: float
     test: float
+    superclasses: tuple[int, ...] = ()
 
 
 class Rows(NamedTuple):
@@ -84,6 +88,30 @@ def _digits(folder: Path) -> Source:
     return _without_test(X.astype(np.float32) / 16, y)
 
 
+def _generated(folder: Path) -> Source:
+    """Draw Gaussian classes in groups, so that experiments about similar classes need no file.
+
+    Classes of a group are nearer to each other. Half of the columns are noise.
+    """
+    random = np.random.RandomState(0)
+    groups = np.repeat(np.arange(GROUPS), GROUP_SIZE)
+    centres = 0.6 * random.randn(GROUPS, GENERATED_COLUMNS // 2)[groups]
+    centres += 0.6 * random.randn(*centres.shape)
+
+    def draw(per_class: int) -> tuple[Floats, NDArray[np.intp]]:
+        """Return rows of all classes, in a random order."""
+        y = np.repeat(np.arange(len(groups)), per_class)
+        signal = centres[y] + 1.6 * random.randn(len(y), centres.shape[1])
+        noise = 1.6 * random.randn(*signal.shape)
+        order = random.permutation(len(y))
+        return np.hstack([signal, noise])[order].astype(np.float32), y[order]
+
+    X, y = draw(160)
+    X_test, y_test = draw(60)
+    views = (slice(0, GENERATED_COLUMNS),)
+    return Source(X, y, X_test, y_test, views, "lsun", 0.35, 0.0, tuple(groups.tolist()))
+
+
 def _letter(folder: Path) -> Source:
     table = np.loadtxt(_path(folder, "letter_recognition.csv"), dtype=str, delimiter=",", skiprows=1)
     X = table[:, 1:].astype(np.float32)
@@ -108,7 +136,9 @@ def _cifar100(folder: Path) -> Source:
         y, y_test = (data[f"y_{part}"].astype(np.intp) for part in ("train", "test"))
     half = X.shape[1] // 2
     views = (slice(0, half), slice(half, 2 * half))
-    return Source(X, y, X_test, y_test, views, "imagenet", transfer=0.2, test=0.0)
+    return Source(
+        X, y, X_test, y_test, views, "imagenet", transfer=0.2, test=0.0, superclasses=CIFAR100_SUPERCLASSES
+    )
 
 
 def _cub(folder: Path) -> Source:
@@ -134,12 +164,28 @@ def _without_test(X: Floats, y: NDArray[np.intp]) -> Source:
 def _path(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.is_file():
-        raise SystemExit(f"{name} is not in {folder}. Give --data-dir, or set {DATA_VARIABLE}.")
+        raise SystemExit(
+            f"{name} is not in {folder}. Give --data-dir, or set {DATA_VARIABLE}. {MADE_BY[name]} "
+            "Without --data, every experiment runs on data that need no file."
+        )
     return path
 
 
+_BY_COMMAND = "'python -m benchmarks.data {0} --from FOLDER' makes it from images that you have."
+MADE_BY = {
+    "cifar100_features.npz": _BY_COMMAND.format("cifar100"),
+    "cub200_efflite0.npz": _BY_COMMAND.format("cub"),
+    "mnist.npz": _BY_COMMAND.format("mnist"),
+    "letter_recognition.csv": "It is the letter recognition set of the UCI repository, with a header line.",
+    "clinc150_minilm.npz": (
+        "It has sentence embeddings of CLINC150: x_train (n, d) and y_train (n,), the same for test."
+    ),
+}
+"""How to make each file, in one sentence."""
+
 LOADERS: dict[str, Callable[[Path], Source]] = {
     "digits": _digits,
+    "generated": _generated,
     "letter": _letter,
     "mnist": _mnist,
     "cifar100": _cifar100,

@@ -2,12 +2,13 @@
 
 Run from the root of the repository::
 
-    python -m benchmarks.papers.unify --data digits --trials 10
+    python -m benchmarks.papers.unify --trials 10
     python -m benchmarks.papers.unify --data cifar100 --configuration overlapping --jobs 2 --resume
     python -m benchmarks.papers.unify --data cifar100 --sensitivity temperature --trials 10
     python -m benchmarks.papers.render
 
-Every trial appends a line to ``results/unify.jsonl``. With ``--resume``, trials that are there are skipped.
+Every trial appends a line to ``unify.jsonl`` in the folder of ``--results``. With ``--resume``, trials that
+are there are skipped.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
+from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, Source, load
 from benchmarks.papers.uhc import CROWDS, METHODS, SENSITIVITY_METHODS, Setting, run_trial
@@ -37,7 +39,7 @@ SENSITIVITIES: dict[str, tuple[str, tuple[float, ...]]] = {
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the trials given on the command line."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = results.parse(parser, arguments, RESULTS)
     if options.sensitivity == "accuracy" and options.crowd != "networks":
         parser.error("noise goes into a teacher's last layer, which only --crowd networks have")
     settings = make_settings(options)
@@ -114,8 +116,8 @@ def _timed(source: Source, setting: Setting, seed: int) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = records.run_parser("unify", __doc__, RESULTS, trials=50)
-    parser.add_argument("--data", choices=LOADERS, default="cifar100", help="default: %(default)s")
+    parser = records.run_parser("unify", __doc__, trials=50)
+    parser.add_argument("--data", choices=LOADERS, default="digits", help="default: %(default)s")
     parser.add_argument("--configuration", choices=("random", "overlapping"), default="random")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--table", action="store_true", help="Table 2 (the default)")

@@ -11,8 +11,9 @@ Run from the root of the repository::
     python -m benchmarks.repository --data "cifar100 rn50" cub clinc --seed 1 --cache FOLDER
     python -m benchmarks.render
 
-Data, seeds and methods append a line each to ``results/search.jsonl``. ``--role chosen`` marks data that
-helped to choose the default; the others had no part in it. The folder of ``--cache`` keeps the students.
+Data, seeds and methods append a line each to ``search.jsonl`` in the folder of ``--results``. ``--role
+chosen`` marks data that helped to choose the default; the others had no part in it. The folder of ``--cache``
+keeps the students.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.stats import pearsonr, spearmanr
 
+from benchmarks import results
 from benchmarks.repository.problem import PROTOCOLS
 from benchmarks.repository.truth import TRUTHS, Shelf, load_shelf
 from benchmarks.scale import records
@@ -70,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for size in sizes:
             for method in options.methods or (*METHODS, EVERY):
                 record = measure(shelf, kept[:size], method, foreign=options.foreign) | about
-                records.append(options.out, record, options.seed, _command(options))
+                records.append(options.results, record, options.seed, _command(options))
                 print(_line(record), flush=True)
     return 0
 
@@ -173,8 +175,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", choices=[*METHODS, EVERY], help="default: all")
     parser.add_argument("--role", choices=("chosen", "confirm"), default="confirm")
     parser.add_argument("--quick", action="store_true", help="30 models of digits, which need no data")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
+    results.add_options(parser)
+    options = results.parse(parser, arguments, RESULTS)
     if options.quick:
         options.data, options.tasks = ["digits"], 3
     options.cache = options.cache or Path(tempfile.mkdtemp(prefix="repository-"))

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import results
 from benchmarks.scale.processes import Ended, run
 from benchmarks.scale.records import RESULTS, append, load, whole
 
@@ -201,8 +202,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--compare", action="store_true", help="also run undisturbed, and compare the models")
     parser.add_argument("--folder", type=Path, help="where files are written, and kept")
     parser.add_argument("--quick", action="store_true", help="mark the record as quick")
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    options = parser.parse_args(arguments)
+    results.add_options(parser)
+    options = results.parse(parser, arguments, RESULTS)
     before = load()
     with tempfile.TemporaryDirectory() as temporary:
         folder = options.folder or Path(temporary) / "end"
@@ -210,9 +211,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = f"--rows {options.rows} --memory {options.memory} --limit {options.limit} --seed {options.seed}"
     flags += f" --student {options.student} --second-kill {json.dumps(options.second_kill)}"
     command = f"python -m benchmarks.scale.end_to_end {flags}{' --compare' * options.compare}"
-    append(options.out, record | {"load": [before, load()], "quick": options.quick}, options.seed, command)
+    append(
+        options.results, record | {"load": [before, load()], "quick": options.quick}, options.seed, command
+    )
     print(json.dumps(record))
-    return 0 if record["saved"] and os.path.exists(options.out) else 1
+    return 0 if record["saved"] and os.path.exists(options.results) else 1
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from benchmarks import results
 from benchmarks.speed.run import installed
 
-ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results" / "scale.jsonl"
 PACKAGES = ("consilience", "numpy", "numba", "torch", "onnxruntime", "pyarrow", "ray")
 
@@ -22,7 +21,7 @@ def append(path: Path, record: Mapping[str, Any], seed: int, command: str) -> No
     """Append one measurement."""
     about = {
         "seed": seed,
-        "commit": commit(),
+        "commit": results.commit(),
         "command": command,
         "cores": os.cpu_count(),
         "versions": {"python": platform.python_version()} | {name: installed(name) for name in PACKAGES},
@@ -40,18 +39,6 @@ def read(path: Path = RESULTS) -> Iterator[dict[str, Any]]:
             record = json.loads(line)
             if not record["quick"]:
                 yield record
-
-
-def commit() -> str:
-    """Return the commit; "-dirty" when the code that runs differs from it."""
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    head = git("rev-parse", "HEAD") or "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/scale/*.py")
-    return head + ("-dirty" if changed else "")
 
 
 def load() -> float:

@@ -10,9 +10,9 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks import results
 from benchmarks.scale.problem import CHEAP, CLASSES, COLUMNS, SLOW, depth_for, make_teachers
 from benchmarks.scale.processes import run
 from benchmarks.scale.records import RESULTS, append, load, whole
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "teachers": [CHEAP, SLOW],
                     "logits": sum(len(one.classes) for one in make_teachers(0, options.seed)),
                 }
-                append(options.out, record, options.seed, command)
+                append(options.results, record, options.seed, command)
                 speed = rows / record["seconds"]
                 print(
                     f"{name:14} {rows:>11,} rows {record['seconds']:8.1f} s {speed:12,.0f} rows/s "
@@ -94,8 +94,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory-rows", type=whole, default=1_000_000, help="most rows in memory (1e6)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_ROWS:,} rows, quick teachers")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON lines are appended to this file")
-    options = parser.parse_args(arguments)
+    results.add_options(parser)
+    options = results.parse(parser, arguments, RESULTS)
     options.rows = [QUICK_ROWS] if options.quick else [whole(text) for text in options.rows.split(",")]
     options.slow_us = 0.0 if options.quick else options.slow_us
     return options

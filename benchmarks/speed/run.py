@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,6 +16,7 @@ from typing import Any
 import numba
 from threadpoolctl import threadpool_limits
 
+from benchmarks import results
 from benchmarks.speed import assessment, clustering, collision, measures, ray, store, texts, transport
 from benchmarks.speed.measures import Options, Result
 
@@ -38,14 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 if `--check` is given and a goal is missed."""
     options = parse(arguments)
     set_threads(options.threads)
-    results = []
+    found = []
     for name in options.only or MEASURES:
         print(f"measuring {name} ...", file=sys.stderr, flush=True)
         for result in MEASURES[name](Options(options.quick, options.seed, 2 if options.quick else 5)):
-            results.append(result)
-            append(options.out, result, options)
-    show(results)
-    missed = [result.name for result in results if result.met is False]
+            found.append(result)
+            append(options.results, result, options)
+    show(found)
+    missed = [result.name for result in found if result.met is False]
     return 1 if options.check and missed else 0
 
 
@@ -56,9 +56,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=list(MEASURES), help="leave out the other measurements")
     parser.add_argument("--threads", type=int, default=2, help="threads for us and for every peer (2)")
     parser.add_argument("--seed", type=int, default=0, help="of the random problems (0)")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="JSON lines are appended to this file")
+    results.add_options(parser)
     parser.add_argument("--check", action="store_true", help="exit with 1 if a goal is missed")
-    return parser.parse_args(arguments)
+    return results.parse(parser, arguments, RESULTS)
 
 
 def set_threads(threads: int) -> None:
@@ -89,24 +89,11 @@ def record_of_run(options: argparse.Namespace) -> dict[str, Any]:
         "seed": options.seed,
         "threads": options.threads,
         "quick": options.quick,
-        "commit": commit(),
+        "commit": results.commit(),
         "command": " ".join(["python -m benchmarks.speed", *flags]),
         "versions": {"python": platform.python_version()} | {name: installed(name) for name in PACKAGES},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def commit() -> str:
-    """Return the commit; "-dirty" when the code that runs differs from it."""
-    root = Path(__file__).parents[2]
-
-    def git(*words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=False)
-        return done.stdout.strip()
-
-    head = git("rev-parse", "HEAD") or "unknown"
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/speed/*.py")
-    return head + ("-dirty" if changed else "")
 
 
 def installed(name: str) -> str | None:
@@ -117,10 +104,10 @@ def installed(name: str) -> str | None:
         return None
 
 
-def show(results: Sequence[Result]) -> None:
+def show(found: Sequence[Result]) -> None:
     """Print the table, with rich where it is installed."""
     header = ["measurement", "result", "goal", "", "ours", "peer", "note"]
-    rows = [_cells(result) for result in results]
+    rows = [_cells(result) for result in found]
     try:
         from rich.console import Console
         from rich.table import Table

@@ -20,7 +20,14 @@ PAGES = {  # a file of the repository, and the page that includes it or stands f
     "SECURITY.md": "docs/security.md",
     "examples/language_identification/README.md": "docs/language-identification.md",
 }
+GALLERY = re.compile(r"examples/gallery/(plot_\w+)\.py")  # a program, and the page that shows what it draws
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)([^)#\s]+)")
+
+
+def page_of(path: str) -> str | None:
+    """Return the page that stands for a file of the repository, if there is one."""
+    drawn = GALLERY.fullmatch(path)
+    return f"docs/gallery/{drawn[1]}.rst" if drawn else PAGES.get(path)
 
 
 def links_for(text: str, folder: Path, page_folder: Path, root: Path) -> str:
@@ -28,7 +35,7 @@ def links_for(text: str, folder: Path, page_folder: Path, root: Path) -> str:
 
     def led(match: re.Match[str]) -> str:
         target = Path(os.path.normpath(folder / match[1]))
-        known = PAGES.get(os.path.relpath(target, root))
+        known = page_of(os.path.relpath(target, root))
         if known is None and folder == page_folder:
             return match[1]
         return os.path.relpath(root / known if known else target, page_folder)

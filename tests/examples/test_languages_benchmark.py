@@ -44,9 +44,9 @@ def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(languages, "NEWS", Path("lid/news.tsv"))
     for own, made_of in (("none", 60), ("others", 80), ("same", 101)):
         languages.main(
-            ["--data-dir", ".", "--results", "r.jsonl", "--dim", "4", "--epochs", "5", "--own-text", own]
+            ["--data-dir", ".", "--results", "r", "--dim", "4", "--epochs", "5", "--own-text", own]
         )
-        record = json.loads(Path("r.jsonl").read_text(encoding="utf-8").splitlines()[-1])
+        record = json.loads(Path("r/languages.jsonl").read_text(encoding="utf-8").splitlines()[-1])
         assert {"commit", "command", "versions", "date", "seed"} <= record.keys()
         assert record["faster"]["news"]["characters"] == 34
         assert record["faster"]["sentences"]["times"] == pytest.approx(
@@ -54,7 +54,7 @@ def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.Monk
         )
         assert record["cache_bytes"] > 0
         assert abs(record["made"]["n_rows"] - made_of) <= (1 if own == "others" else 0)
-    found = [json.loads(line) for line in Path("r.jsonl").read_text(encoding="utf-8").splitlines()]
+    found = [json.loads(line) for line in Path("r/languages.jsonl").read_text(encoding="utf-8").splitlines()]
     table = languages.render([{"old": True}, *found])
     assert table.count("| **unified, ") == 3
     assert "41 sentences of Tatoeba in 3 languages (40 in 2 languages known to all)" in table

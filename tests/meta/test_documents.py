@@ -44,6 +44,18 @@ def test_the_map_in_contributing_is_the_tree_and_the_import_contract() -> None:
     assert named == [sorted(name.removesuffix(".py") for name in row) for row in rooms]
 
 
+def test_the_front_page_names_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf8"))["project"]
+    page = (ROOT / "docs" / "index.md").read_text(encoding="utf8")
+    named = re.findall(r"`(\w+)`", page.partition("The extras are")[2].partition("From a clone")[0])
+    developers = {"languages", "docs", "dev", "benchmarks"}
+    assert sorted(named) == sorted(set(project["optional-dependencies"]) - developers)
+    bundle = named[: named.index("all")]
+    assert sorted(project["optional-dependencies"]["all"][0][len("consilience[") : -1].split(",")) == sorted(
+        bundle
+    )
+
+
 def test_both_commands_of_the_readme_install_with_the_constraints() -> None:
     commands = [line for line in blocks(README) if "venv" in line]
     assert len(commands) == 2

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """Pearson correlations between scores and accuracies, mean over the tasks of both orders."""
     results = tmp_path_factory.mktemp("results") / "assess.jsonl"
-    options = ["--data", "digits", "--trials", "2", "--tasks", "0", "5", "--results", str(results)]
+    options = ["--data", "digits", "--trials", "2", "--tasks", "0", "5", "--results", str(results.parent)]
     assess.main([*options, "--only", "transport", "logme", "leep"])
     trials = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     each = [task["pearson"] for trial in trials for task in trial["tasks"]]

@@ -34,7 +34,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_killed_run_continues_and_renders(run: Run, tmp_path: Path) -> None:
     results = tmp_path / "unify.jsonl"
-    options = ("--data", "digits", "--epochs", "2", "--results", str(results))
+    options = ("--data", "digits", "--epochs", "2", "--results", str(tmp_path))
     run("unify", *options, "--trials", "1")
     whole = results.read_text(encoding="utf-8")
     results.write_text(whole + whole[: len(whole) // 2], encoding="utf-8")  # killed while writing
@@ -45,7 +45,7 @@ def test_a_killed_run_continues_and_renders(run: Run, tmp_path: Path) -> None:
     assert (first["seed"], second["seed"]) == (0, 1)
     assert len(first["accuracy"]) == 17
     assert {"commit", "command", "versions", "date"} <= first.keys()
-    table = run("render", "--results", str(results))
+    table = run("render", "--results", str(tmp_path))
     assert "random (2 trials)" in table
     assert ".5310" in table  # SD on LSUN with VGG16, published
     assert "**" in table
@@ -53,20 +53,20 @@ def test_a_killed_run_continues_and_renders(run: Run, tmp_path: Path) -> None:
 
 def test_noise_brings_teachers_down_to_the_wanted_accuracy(run: Run, tmp_path: Path) -> None:
     results = tmp_path / "unify.jsonl"
-    options = ("--data", "digits", "--epochs", "1", "--trials", "1", "--results", str(results))
+    options = ("--data", "digits", "--epochs", "1", "--trials", "1", "--results", str(tmp_path))
     run("unify", *options, "--sensitivity", "accuracy")
     trials = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
     wanted = [trial["setting"]["accuracy"] for trial in trials]
     reached = [trial["teacher_accuracy"] for trial in trials]  # on test rows: near, not equal
     assert wanted == [0.4, 0.5, 0.6, 0.7, 0.8]
     assert all(abs(a - b) < 0.15 for a, b in zip(wanted, reached, strict=True)), reached
-    table = run("render", "--results", str(results)).split("Sensitivity to accuracy")[1]
+    table = run("render", "--results", str(tmp_path)).split("Sensitivity to accuracy")[1]
     assert table.splitlines()[2].count("(1 trials)") == len(wanted)
 
 
 def test_calibration_makes_up_for_spoilt_scales(run: Run, tmp_path: Path) -> None:
     results = tmp_path / "calibration.jsonl"
-    run("calibration", "--data", "digits", "--trials", "3", "--seed", "4", "--results", str(results))
+    run("calibration", "--data", "digits", "--trials", "3", "--seed", "4", "--results", str(tmp_path))
     trials = [json.loads(line)["accuracy"] for line in results.read_text(encoding="utf-8").splitlines()]
     spoilt = "logits times 1, 3, 1/3"
     for method in ("ce", "mf-lf"):

@@ -13,7 +13,7 @@ from benchmarks.repository.run import EVERY, main
 
 def test_a_quick_run_finds_better_models_than_chance_and_is_rendered(tmp_path: Path) -> None:
     out = tmp_path / "search.jsonl"
-    asked = ["--quick", "--cache", str(tmp_path), "--methods", "auto", EVERY, "--out", str(out)]
+    asked = ["--quick", "--cache", str(tmp_path), "--methods", "auto", EVERY, "--results", str(tmp_path)]
     assert main(asked) == 0
     records = [json.loads(line) for line in out.read_text(encoding="utf8").splitlines()]
     assert [(r["models"], r["method"]) for r in records] == [

@@ -43,7 +43,7 @@ def test_teachers_know_all_classes_between_them_and_slow_ones_take_longer() -> N
 
 def test_a_quick_run_appends_a_record_for_each_kind(tmp_path: Path) -> None:
     out = tmp_path / "scale.jsonl"
-    assert run.main(["--quick", "--only", "loop", "stream, store", "--out", str(out)]) == 0
+    assert run.main(["--quick", "--only", "loop", "stream, store", "--results", str(tmp_path)]) == 0
     loop, stream = lines(out)
     assert [loop["name"], stream["name"]] == ["loop", "stream, store"]
     assert loop["command"].startswith("python -m benchmarks.scale --quick")
@@ -68,7 +68,7 @@ def test_a_run_that_is_killed_twice_comes_to_the_same_model(tmp_path: Path) -> N
     pytest.importorskip("pyarrow")
     out = tmp_path / "scale.jsonl"
     words = ["--rows", "1e5", "--memory", "20MB", "--student", "mlp", "--compare", "--quick"]
-    assert end_to_end.main([*words, "--folder", str(tmp_path / "work"), "--out", str(out)]) == 0
+    assert end_to_end.main([*words, "--folder", str(tmp_path / "work"), "--results", str(tmp_path)]) == 0
     (record,) = lines(out)
     assert record["same_bytes"]
     assert record["stored"][-1] == 4 * 100_000  # none twice

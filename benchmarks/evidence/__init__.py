@@ -1,0 +1,1 @@
+"""Pages in docs/evidence: what each paper claims, and what the result files say about it."""
