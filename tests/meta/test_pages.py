@@ -26,7 +26,10 @@ from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown.lexers import FencedCodeBlockLexer
 
 DOCS = Path(__file__).parents[2] / "docs"
-CLUSTER = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")]
+CLUSTER = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
+]
 MARKS = {"ray": CLUSTER}
 FOREIGN = ("pip install", "/shared", "all-MiniLM")  # these need packages, a cluster or a model that you fetch
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -103,7 +106,11 @@ def pages() -> list[object]:
 
 @pytest.mark.skipif(os.name != "posix", reason="some pages have commands of a POSIX shell")
 @pytest.mark.parametrize("page", pages())
-def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_code_of_a_page_runs(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    if page.stem == "ray":
+        request.getfixturevalue("ray_cluster")
     monkeypatch.chdir(tmp_path)
     run(page)
 
