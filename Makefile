@@ -2,7 +2,7 @@
 .PHONY: docs docs-clean
 
 docs:
-	rm -rf build/site
+	rm -rf build/site docs/api/names
 	python -m sphinx -b html -d build/doctrees -W --keep-going -j auto docs build/site
 	python docs/check_site.py build/site
 

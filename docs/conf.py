@@ -48,6 +48,7 @@ numpydoc_xref_param_type = True
 numpydoc_xref_ignore = "all"  # types are prose: only the names below, and those numpydoc knows, become links
 numpydoc_xref_aliases = {
     "bool": ":class:`python:bool`",
+    "callable": ":func:`callable <python:callable>`",
     "array": ":class:`array <numpy.ndarray>`",
     "arrays": ":class:`arrays <numpy.ndarray>`",
     "mapping": ":class:`mapping <collections.abc.Mapping>`",
@@ -69,6 +70,7 @@ numpydoc_xref_aliases = {
 }
 default_role = "name"
 add_module_names = False
+toc_object_entries_show_parents = "hide"
 
 # the gallery
 sphinx_gallery_conf = {
@@ -77,6 +79,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "within_subsection_order": "gallery_order.GalleryOrder",
     "show_memory": False,
+    "parallel": True,  # as many examples at once as -j says
     "show_signature": False,
     "download_all_examples": False,
     "remove_config_comments": True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import sphinx.ext.autosummary
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
@@ -46,6 +47,8 @@ def is_foreign(app: Sphinx, kind: str, name: str, member: object, skip: bool, op
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect the role and the filter."""
     app.add_role("name", NameRole())
+    # a summary does not end here
+    sphinx.ext.autosummary.WELL_KNOWN_ABBREVIATIONS += ("eq.", "Sec.", "Fig.", "Prop.")
     app.connect("missing-reference", keep_as_code, priority=900)  # after intersphinx
     app.connect("autodoc-skip-member", is_foreign)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

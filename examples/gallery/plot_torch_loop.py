@@ -19,6 +19,7 @@ from consilience import LabelSpace, nn
 
 plt.style.use("tableau-colorblind10")
 torch.manual_seed(0)
+torch.set_num_threads(1)  # quickest for small networks
 random = np.random.default_rng(0)
 
 # %%

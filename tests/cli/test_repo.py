@@ -56,7 +56,13 @@ def test_models_are_listed_and_shown(folder: Path) -> None:
     assert one["repository"]["metrics"] == {"accuracy": 0.9}
     assert Path(one["path"]).is_file()
     text = run("list", "models").stdout
-    assert "2 models" in text
+    assert [line.split()[:2] for line in text.splitlines()] == [
+        ["2", "models"],
+        ["model", "task"],
+        ["early", "irises"],
+        ["late", "irises"],
+    ]
+    assert "\n  task: irises\n" in run("show", "models", "early").stdout
     assert "float32 (n, 4)" in text
     assert "task: irises" in run("show", "models", "early").stdout
     assert CliRunner().invoke(app, ["inspect", one["path"]]).exit_code == 0  # --teacher takes that path
@@ -83,6 +89,8 @@ def test_a_url_is_a_repository(folder: Path, tmp_path: Path, monkeypatch: pytest
     pytest.importorskip("fsspec")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     url = (tmp_path / "shared").as_uri()
+    result = run("list", url)
+    assert (result.exit_code, "is not a folder" in result.stderr) == (2, True)
     shown("add", url, "early.onnx")
     assert [one["name"] for one in shown("list", url)["models"]] == ["early"]
     path = Path(shown("show", url, "early")["path"])

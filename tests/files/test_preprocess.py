@@ -14,7 +14,7 @@ from consilience.files.preprocess import ImagePreprocess
 
 Image = pytest.importorskip("PIL.Image")
 RNG = np.random.default_rng(0)
-SIZES = [(40, 60), (61, 33), (50, 50), (37, 90)]
+SIZES = [(40, 60), (61, 33), (50, 50), (37, 90), (30, 47)]
 IMAGES = [RNG.integers(0, 256, (*size, 3)).astype(np.uint8) for size in SIZES]
 
 
@@ -27,8 +27,9 @@ def test_the_shorter_side_is_resized_and_the_centre_cut_out() -> None:
     np.testing.assert_array_equal(found[0], resized(IMAGES[0], 24, 36)[2:22, 8:28])
     np.testing.assert_array_equal(found[1], resized(IMAGES[1], 44, 24)[12:32, 2:22])
     np.testing.assert_array_equal(found[2], resized(IMAGES[2], 24, 24)[2:22, 2:22])
-    # 24 * 90 / 37 = 58.4 is cut to 58
+    # 24 * 90 / 37 = 58.4 and 24 * 47 / 30 = 37.6 are cut to whole pixels
     np.testing.assert_array_equal(found[3], resized(IMAGES[3], 24, 58)[2:22, 19:39])
+    np.testing.assert_array_equal(found[4], resized(IMAGES[4], 24, 37)[2:22, 8:28])
 
 
 def test_squashed_images_lose_their_aspect_ratio() -> None:

@@ -65,16 +65,6 @@ def test_both_commands_of_the_readme_install_with_the_constraints() -> None:
         )
 
 
-def test_the_ten_lines_of_the_readme_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (lines,) = blocks(README, "python")
-    monkeypatch.chdir(tmp_path)
-    exec(lines, {"__name__": "__main__"})  # noqa: S102 - our own page
-    assert (tmp_path / "unified.onnx").exists()
-    assert float(capsys.readouterr().out.split()[-1]) > 0.77  # 0.81 to 0.85 over seeds
-
-
 def test_figures_come_from_result_files() -> None:
     from benchmarks import render
 

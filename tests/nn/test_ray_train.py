@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
+from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.files.storage import storage_path  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint, _ray_train  # noqa: E402
-from consilience.nn._ray_train import fit_on_ray  # noqa: E402
+from consilience.nn._ray_train import Seen, fit_on_ray  # noqa: E402
 from consilience.sources import ArraySource, source  # noqa: E402
 from consilience.sources.source_targets import SourceTargets  # noqa: E402
 from consilience.teachers.scoring.ray_options import RayOptions  # noqa: E402
@@ -61,7 +61,7 @@ def on_ray(learner: TorchStudent, rows: SourceTargets | None = None, **options: 
     fit_on_ray(
         learner,
         rows or rows_of(),
-        options=RayOptions(train_workers=options.pop("workers", 2), timeout=options.pop("timeout", 90)),
+        options=RayOptions(train_workers=options.pop("workers", 2), timeout=options.pop("timeout", 300)),
         n_classes=2,
         criterion=SoftCrossEntropy(),
         **options,
@@ -97,7 +97,7 @@ WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 def test_a_unifier_learns_what_it_learns_in_one_process() -> None:
     fitted, calls = [], []
     for more in (
-        {"engine": "ray", "engine_options": {"workers": 2, "train_workers": 2, "timeout": 90}},
+        {"engine": "ray", "engine_options": {"workers": 2, "train_workers": 2, "timeout": 300}},
         {},
     ):
         unifier = Unifier(
@@ -130,18 +130,53 @@ def test_a_worker_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert folder.names() == []
 
 
-def test_errors_of_workers_and_too_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_workers_are_those_of_one_process() -> None:
     bad = X.copy()
     bad[333] = np.nan
     with pytest.raises(InvalidInputError, match="not finite in row 333"):
         on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad))
-    monkeypatch.setattr(_ray_train, "START_SECONDS", 1.0)
-    with (
-        pytest.raises(ScoringError, match=r"not moved for .* needs 4 workers .* 4 CPU"),
-        occupied(),
-        pytest.warns(ConsilienceWarning, match="4 blocks, so 4 of 6 train_workers"),
-    ):
-        on_ray(student(), workers=6, timeout=2)
+
+
+@pytest.mark.parametrize(
+    ("signs", "says"),
+    [(0, r"needs 2 workers .* has 4 CPU \(1 free\)"), (1, "have started, and took no step")],
+)
+def test_a_training_that_does_not_move_is_told(
+    signs: int, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Still:
+        """A cluster on which nothing happens."""
+
+        def wait(self, running: Any, timeout: float) -> Any:
+            return [], running
+
+        def get(self, asked: Any) -> Any:
+            return Seen(signs)
+
+        def cluster_resources(self) -> Any:
+            return {"CPU": 4}
+
+        def available_resources(self) -> Any:
+            return {"CPU": 1}
+
+    monkeypatch.setattr(_ray_train, "START_SECONDS", 0.01)
+    with pytest.raises(ScoringError, match=rf"not moved for 0 seconds \(timeout 0.01\).*{says}"):
+        _ray_train._wait(Still(), None, _Asked(), RayOptions(timeout=0.01), 2, silent)
+
+
+class _Asked:
+    """Stands for the keeper."""
+
+    @property
+    def seen(self) -> Any:
+        return self
+
+    def remote(self) -> None: ...
+
+
+def test_a_worker_for_each_block_at_most() -> None:
+    with pytest.warns(ConsilienceWarning, match="4 blocks, so 4 of 6 train_workers"):
+        assert _ray_train._workers(RayOptions(train_workers=6), rows_of()) == 4
 
 
 def test_what_ray_train_cannot() -> None:
@@ -149,23 +184,6 @@ def test_what_ray_train_cannot() -> None:
         on_ray(student(callbacks=[object()]))
     with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no network"):
         Unifier([model()], "logistic", engine="ray", engine_options={"train_workers": 2}).fit(X)
-
-
-@contextmanager
-def occupied() -> Iterator[None]:
-    """Reserve a processor of the cluster."""
-    import ray
-
-    class Sits:
-        """Does nothing."""
-
-        def there(self) -> bool:
-            return True
-
-    actor = ray.remote(num_cpus=1)(Sits).remote()
-    assert ray.get(actor.there.remote())
-    yield
-    ray.kill(actor)
 
 
 def model() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import signal
 
 import numpy as np
 import pytest
@@ -210,6 +211,11 @@ def test_a_keyboard_interrupt_is_not_taken_for_early_stopping():
 
     with pytest.raises(KeyboardInterrupt):
         fitted(callbacks=[Interrupt()])
+    # nor is Ctrl-C between two epochs, when callbacks stop the training, too
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        fitted(max_iter=4, progress=lambda *_: signal.raise_signal(signal.SIGINT))
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd", torch.optim.RMSprop])

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience import CrossTaskDistiller, Repository, Unifier
+from consilience import CrossTaskDistiller, Repository, Unifier, as_teacher
 from consilience.exceptions import InvalidInputError, StorageError
 from consilience.files.remote import RemotePath
 from consilience.repository.layout import OWN, STALE
@@ -309,3 +309,18 @@ def test_copies_go_to_the_cache_of_the_user(
     assert path.is_relative_to(tmp_path / "user" / "consilience" / "models")
     shutil.rmtree(tmp_path / "user")
     assert Repository(url).path("low").is_file()
+
+
+def test_a_model_folder_is_kept(opened: Open, url: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.teachers.model_folders import text_folder
+
+    folder = text_folder(tmp_path / "news-v1.2")[0]
+    texts = ["a cat", "the dog ran"]
+    opened().add(folder)
+    assert len({path for path in files(url) if path.endswith("/config.json")}) == 1
+    expected = as_teacher(folder).predict_logits(texts)
+    assert np.array_equal(opened()["news-v1.2"].predict_logits(texts), expected)
+    assert opened().verify().passed
+    opened().remove("news-v1.2")
+    assert not [path for path in files(url) if path.startswith("news")]

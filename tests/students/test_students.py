@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -17,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.expansion import resample, sharpen, targets
 from consilience.students.expansion import ExpansionStudent
-from consilience.students.make import STUDENTS, named_student
+from consilience.students.make import STUDENTS, make_student, named_student
 from consilience.students.soft_label import SoftLabelStudent
 
 Q = np.array([[0.7, 0.295, 0.005], [0.2, 0.2, 0.6], [0.0, 1.0, 0.0]])
@@ -115,6 +116,13 @@ def test_named_students_are_fresh_classifiers(name: str) -> None:
     assert isinstance(student, BaseEstimator)
     assert hasattr(student, "predict_proba")
     assert named_student(name) is not student
+
+
+@pytest.mark.parametrize("name", ["torch", "mlp", "logistic", "boosting"])
+def test_sparse_rows_are_refused_before_teachers_are_asked(name: str) -> None:
+    with pytest.raises(InvalidInputError, match=rf"student='{name}' needs dense rows.*student='forest'"):
+        make_student(name, threshold=0.01, X=csr_array(np.eye(3)), random_state=0)
+    assert make_student("forest", threshold=0.01, X=csr_array(np.eye(3)), random_state=0) is not None
 
 
 def test_an_unknown_name_gets_a_suggestion() -> None:

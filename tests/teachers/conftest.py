@@ -1,14 +1,17 @@
-"""ONNX files for the tests of teachers."""
+"""ONNX files and a server for the tests of teachers."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.teachers.remote_server import Server, serving
+
+from consilience.teachers import _remote_http as http
 
 
 @pytest.fixture
@@ -71,3 +74,17 @@ def convert(save: Callable[[Any], Path]) -> Callable[..., Path]:
             return save(skl2onnx.to_onnx(model, X, **options))
 
     return make
+
+
+@pytest.fixture
+def zoo() -> Server:
+    """A model on a server, which a test may have misbehave."""
+    return Server()
+
+
+@pytest.fixture
+def url(zoo: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Its address, while the server runs; clients do not wait long before they ask again."""
+    monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
+    with serving(zoo) as address:
+        yield address

@@ -27,6 +27,8 @@ _KINDS: dict[str, dict[str, Any]] = {
         "max_position_embeddings": LONGEST,
     },
     "gpt2": {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": LONGEST, "pad_token_id": 0},
+    "xlnet": {"d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 32, "pad_token_id": 0},
+    "convbert": {**_SMALL, "embedding_size": 16, "max_position_embeddings": LONGEST},
     "vit": {**_SMALL, "image_size": 16, "patch_size": 8},
     "deit": {**_SMALL, "image_size": 16, "patch_size": 8},
     "resnet": {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"},
@@ -75,7 +77,14 @@ def network(kind: str, architecture: str, **config: Any) -> Any:
 
 def text_folder(path: Path, kind: str = "bert", **config: Any) -> tuple[Path, Any, Any]:
     """Save a sequence classifier; return its folder, network and tokenizer."""
-    names = {"bert": "Bert", "roberta": "Roberta", "distilbert": "DistilBert", "gpt2": "GPT2"}
+    names = {
+        "bert": "Bert",
+        "roberta": "Roberta",
+        "distilbert": "DistilBert",
+        "gpt2": "GPT2",
+        "xlnet": "XLNet",
+        "convbert": "ConvBert",
+    }
     module = network(kind, f"{names[kind]}ForSequenceClassification", **config)
     tokens = tokenizer("[UNK]" if kind == "roberta" else "[PAD]")
     if kind != "bert":

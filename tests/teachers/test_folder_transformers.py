@@ -26,7 +26,7 @@ from tests.teachers.model_folders import (
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.card import Card, write_card
 from consilience.teachers import as_teacher
-from consilience.teachers._folder_tokens import MAX_TOKENS
+from consilience.teachers._folder_tokens import CPU_TOKENS
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -79,6 +79,19 @@ def test_the_library_reads_the_same_tokens(bert: tuple[Path, Any, Any]) -> None:
     np.testing.assert_allclose(as_teacher(path).predict_logits(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["xlnet", "convbert"])
+def test_filling_up_does_not_change_the_answer(kind: str, tmp_path: Path) -> None:
+    path, module, tokens = text_folder(tmp_path / kind, kind)
+    texts = [text for text in TEXTS if text]
+    with torch.no_grad():
+        for value in module.parameters():  # larger weights, so that other tokens give other answers
+            value.add_(torch.randn(value.shape, generator=torch.Generator().manual_seed(0)), alpha=0.3)
+    save(path, module)
+    alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
+    assert np.ptp(alone, axis=0).max() > 0.01
+    np.testing.assert_allclose(as_teacher(path).predict_logits(texts), alone, atol=1e-4)
+
+
 def test_a_network_without_a_padding_token_reads_one_text_at_a_time(tmp_path: Path) -> None:
     path, module, tokens = text_folder(tmp_path / "gpt2", "gpt2", pad_token_id=None)
     texts = ["the cat", "a dog", "the mat on the mat"]
@@ -90,7 +103,7 @@ def test_a_network_without_a_padding_token_reads_one_text_at_a_time(tmp_path: Pa
 def test_batches_by_length_keep_the_order(
     bert: tuple[Path, Any, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.teachers._folder_tokens.MAX_TOKENS", 2 * LONGEST)
+    monkeypatch.setattr("consilience.teachers._folder_tokens.CPU_TOKENS", 2 * LONGEST)
     path, module, tokens = bert
     texts = [TEXTS[i % 5] + " cat" * (i % 3) for i in range(17)]
     alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
@@ -102,9 +115,9 @@ def test_batches_are_small_and_hardly_padded(bert: tuple[Path, Any, Any]) -> Non
     tokens = as_teacher(bert[0]).loaded()[1]
     texts = ["cat " * (1 + i % 20) for i in range(3000)]
     largest = [batch["input_ids"].size for _, batch in tokens.batches(texts, 10**6)]
-    assert MAX_TOKENS / 2 < max(largest) <= MAX_TOKENS
-    batches = [batch for _, batch in tokens.batches(texts, 64)]
-    assert max(len(batch["input_ids"]) for batch in batches) == 64
+    assert CPU_TOKENS / 2 < max(largest) <= CPU_TOKENS
+    batches = [batch for _, batch in tokens.batches(texts, 32)]
+    assert max(len(batch["input_ids"]) for batch in batches) == 32
     read = sum(batch["attention_mask"].sum() for batch in batches)
     assert read > 0.9 * sum(batch["input_ids"].size for batch in batches)
 
@@ -248,6 +261,7 @@ def test_nothing_is_asked_of_the_network(copied: Path, monkeypatch: pytest.Monke
         attn_implementation="org/kernel",
         _attn_implementation="org/kernel",
         transformers_weights="../other.safetensors",
+        return_dict=False,
     )
     change_json(copied / "tokenizer_config.json", name_or_path="org/other", vocab_file="/etc/hostname")
     assert np.isfinite(as_teacher(copied).predict_logits(TEXTS)).all()

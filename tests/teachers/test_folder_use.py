@@ -166,6 +166,13 @@ def test_a_repository_holds_a_folder(models: Path, name: str, tmp_path: Path) ->
     assert [one.problem for one in repository.verify().findings] == ["damaged"]
 
 
+def test_the_command_adds_a_folder(models: Path, tmp_path: Path) -> None:
+    added = run("repo", "add", tmp_path / "shelf", models / "farm-1.5", "--json")
+    assert added.exit_code == 0, added.output
+    assert Repository(tmp_path / "shelf")["farm-1.5"].classes.tolist() == ["bee", "cow", "dog"]
+    assert run("repo", "verify", tmp_path / "shelf").exit_code == 0
+
+
 def test_a_repository_keeps_the_card_and_the_given_classes(models: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
     change_json(source / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})

@@ -154,6 +154,13 @@ def test_every_type_of_the_table_is_used_by_a_model_above(tmp_path: Path) -> Non
     assert ESTIMATORS - found == {"sklearn.multiclass._ConstantPredictor"}
 
 
+def test_the_page_about_safety_lists_every_type() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "files.md").read_text(encoding="utf-8")
+    for name in ESTIMATORS:
+        kind = name.rpartition(".")[2]
+        assert f"`{kind}`" in page or kind.startswith("_") or kind.endswith("Optimizer"), kind
+
+
 def test_classes_of_the_caller_and_of_the_card(tmp_path: Path) -> None:
     path = saved(linear(), tmp_path)
     assert as_teacher(path, ["a", "b", "c"]).classes.tolist() == ["a", "b", "c"]
@@ -439,6 +446,7 @@ def test_places_of_words_that_would_leave_the_memory(change: Any, message: str, 
         (lambda e: swap(e, "_n_features_outs", [1, 1]), "OneHotEncoder has other columns than categories"),
         (lambda e: swap(e, "categories_", [e.categories_[0][::-1].copy(), e.categories_[1]]), "not in order"),
         (lambda e: swap(e, "categories_", e.categories_[:1]), "has other columns than categories"),
+        (lambda e: swap(e, "n_features_in_", 3), "has other columns than categories"),
         (lambda e: swap(e, "_drop_idx_after_grouping", np.array([0, 0])), "drops or groups categories"),
         (lambda e: delattr(e, "_n_features_outs"), "OneHotEncoder cannot be checked"),
     ],

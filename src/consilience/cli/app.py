@@ -139,8 +139,8 @@ Teachers = Annotated[
         "--teacher",
         "-t",
         metavar="FILE",
-        help="A teacher: .onnx, .npy, .npz, .parquet; or an address https://HOST/v2/models/NAME, or a .toml "
-        "file with one. Repeat.",
+        help="A teacher: .onnx, .skops, .npy, .npz, .parquet or a model folder; or an address "
+        "https://HOST/v2/models/NAME, or a .toml file with one. Repeat.",
     ),
 ]
 Cache = Annotated[

@@ -138,8 +138,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     objective_ : float
         The final objective. Compare it between runs of the same loss and `lam`.
     objective_history_ : (T + 1,) array
-        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each of the
-        `n_iter_` epochs. It need not fall in every round: labels come from averaged predictions, but the
+        The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each of
+        the `n_iter_` epochs. It need not fall in every round: labels come from averaged predictions, but the
         model is trained without averages.
     coef_ : (K, d) array
     intercept_ : (K,) array

@@ -86,6 +86,11 @@ def shannon_cross_entropy(proba: ArrayLike, target: ArrayLike) -> Floats:
     ----------
     proba, target
         As in `collision_cross_entropy`.
+
+    Examples
+    --------
+    >>> shannon_cross_entropy([[0.5, 0.5]], [[1.0, 0.0]]).round(3)
+    array([0.693])
     """
     return renyi_cross_entropy(proba, target, 1.0)
 

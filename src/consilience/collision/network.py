@@ -23,6 +23,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import mean_of_neighbours
+from consilience.nn._contexts import interrupts
 from consilience.nn.augment import Augment
 from consilience.nn.student import TorchStudent
 from consilience.teachers._networks import logits_of
@@ -142,13 +143,14 @@ class NetworkModel:
         return 0.0
 
     def _train(self, epochs: int) -> None:
-        try:
-            self.net.fit_loop(self.data, epochs=epochs)
-        except KeyboardInterrupt:
-            # callbacks such as EarlyStopping raise it after an epoch; in the middle of one it is the user's
-            if "train_loss" not in self.net.history[-1]:
-                raise
-            self.stopped = True
+        with interrupts() as seen:
+            try:
+                self.net.fit_loop(self.data, epochs=epochs)
+            except KeyboardInterrupt:
+                # callbacks such as EarlyStopping raise it after an epoch; in the middle it is the user's
+                if seen or "train_loss" not in self.net.history[-1]:
+                    raise
+                self.stopped = True
 
     def _remember(self) -> Floats:
         """Return the logits (n, K) of all rows, and let the loss start from a copy of them."""

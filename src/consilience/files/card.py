@@ -139,7 +139,16 @@ def card_path(model_path: str | os.PathLike[str]) -> Path:
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:
-    """Return the checksum of a file that a card records."""
+    """Return the checksum of a file that a card records.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "empty"
+    >>> path.touch()
+    >>> file_sha256(path)[:8]
+    'e3b0c442'
+    """
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -208,6 +217,14 @@ def read_card(path: str | os.PathLike[str]) -> Card:
     ----------
     path : path
         The card's own path. It must be a regular file: no link, no folder, no device.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "birds.card.json"
+    >>> _ = path.write_text('{"consilience_card": 1, "name": "birds", "classes": ["crow", "wren"]}')
+    >>> read_card(path).name
+    'birds'
     """
     target = Path(path)
     return parse_card(_read_bytes(target), target.name)

@@ -140,7 +140,7 @@ class ImagePreprocess:
         known = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or "size" not in values:
             raise InvalidInputError(
-                '{argument} must name the size, such as {{"size": 224, "mean": [0.5, 0.5, 0.5]}}.',
+                '{argument} must name the size, such as {"size": 224, "mean": [0.5, 0.5, 0.5]}.',
                 argument="preprocess",
                 value=values,
             )

@@ -1,7 +1,9 @@
-"""What holds during a training: a criterion that watches the module, and seeded generators."""
+"""What holds during a training: a criterion that watches the module, seeded generators, a watch on Ctrl-C."""
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,3 +35,23 @@ def seeded(seed: int, device: str) -> Iterator[None]:
         if cuda:
             torch.cuda.manual_seed_all(seed)
         yield
+
+
+@contextmanager
+def interrupts() -> Iterator[list[int]]:
+    """Give a list that gets an entry if the user presses Ctrl-C, while the block runs in the main thread."""
+    seen: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield seen
+        return
+
+    def handler(number: int, frame: Any) -> None:
+        seen.append(number)
+        before(number, frame)
+
+    signal.signal(signal.SIGINT, handler)
+    try:
+        yield seen
+    finally:
+        signal.signal(signal.SIGINT, before)

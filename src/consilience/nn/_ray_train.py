@@ -243,9 +243,14 @@ def _wait(
             return found
         still = time.monotonic() - moved
         if still > (options.timeout if last.signs else max(options.timeout, START_SECONDS)):
+            what = (
+                "workers have started, and took no step"
+                if last.signs
+                else f"it needs {workers} workers with a processor each, and {offer(ray)}"
+            )
             raise ScoringError(
-                f"Training on Ray has not moved for {still:.0f} seconds (timeout {options.timeout:g}). It "
-                f"needs {workers} workers with a processor each; {offer(ray)}."
+                f"Training on Ray has not moved for {still:.0f} seconds (timeout {options.timeout:g}): "
+                f"{what}."
             )
 
 
@@ -281,6 +286,7 @@ def _train_share(settings: dict[str, Any]) -> Trained | None:
     from ray.train.torch import prepare_model
 
     job, keeper = ray.get(settings["job"]), settings["keeper"]
+    keeper.sign.remote()
     with suppress(OSError):  # another machine may not have it
         os.chdir(job.folder)
     context = get_context()

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from consilience._progress import Progress
 from consilience.exceptions import InvalidInputError
+from consilience.nn._contexts import interrupts
 from consilience.nn._rows import LazyRows, batches
 from consilience.teachers._networks import logits_of
 
@@ -174,9 +175,10 @@ def silence(text: str) -> None:
 
 def run(net: NeuralNet, rows: Rows) -> None:
     """Fit a skorch net; raise an interrupt by the user again."""
-    net.fit(rows, y=None)
+    with interrupts() as seen:
+        net.fit(rows, y=None)
     # skorch takes any KeyboardInterrupt for early stopping; one in the middle of an epoch is the user's
-    if not net.history or "train_loss" not in net.history[-1]:
+    if seen or not net.history or "train_loss" not in net.history[-1]:
         raise KeyboardInterrupt
 
 

@@ -295,8 +295,4 @@ BACKPROP_LOSSES: dict[str, type[PackedLoss]] = {
     "mf-lv": MFLVBPLoss,
     "mf-lf": MFLFBPLoss,
 }
-"""The loss of each method, for ``train="backprop"``.
-
->>> BACKPROP_LOSSES["mf-lf"].__name__
-'MFLFBPLoss'
-"""
+"""The loss of each method, for ``train="backprop"``."""

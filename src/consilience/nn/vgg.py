@@ -81,6 +81,7 @@ class VGG4(nn.Module):
                 f"VGG4 got images of shape {tuple(X.shape[1:])}; expected {tuple(self.image)}: "
                 "(channels, height, width)."
             )
-        images = X.reshape(len(X), *self.image).to(self.classify.weight.dtype)
+        # not len(X), which would fix the number of rows in an exported model
+        images = X.reshape(X.shape[0], *self.image).to(self.classify.weight.dtype)
         logits: Tensor = self.classify(self.features(images))
         return logits

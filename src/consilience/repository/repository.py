@@ -66,7 +66,7 @@ class Described:
 class Repository:
     """Models in a folder, each with its card: list them, check them, search them.
 
-    Nothing in a repository is executed but the models that you ask for, and these by onnxruntime or numpy.
+    Nothing in a repository is run but the models that you ask for: by onnxruntime, numpy or torch.
 
     Parameters
     ----------

@@ -24,7 +24,7 @@ def misfit(entry: ModelEntry, X: Any) -> str:
         n rows in memory.
     """
     X = plain_rows(X)
-    if entry.preprocess or _takes(entry, "image"):
+    if "size" in entry.preprocess or _takes(entry, "image"):
         return "" if _images(X) else "takes images, and X holds other rows"
     if entry.inputs is None:
         return ""
@@ -58,7 +58,7 @@ def shown_inputs(entry: ModelEntry) -> str:
     >>> shown_inputs(ModelEntry("a", ("x",), "a.onnx", {}, (Input("X", "float32", (None, 64)),)))
     'float32 (n, 64)'
     """
-    if entry.preprocess or _takes(entry, "image"):
+    if "size" in entry.preprocess or _takes(entry, "image"):
         return "images"
     if entry.inputs is None:
         return "unknown"

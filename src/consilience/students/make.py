@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from scipy.sparse import issparse
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -35,6 +36,8 @@ DIRECT: dict[str, Callable[..., ExpansionStudent]] = {
     "boosting": BoostingStudent,
 }
 """Students that learn soft labels without copies of rows; the same model as the classifier of that name."""
+DENSE = ("torch", "logistic", "boosting", "mlp")
+"""Students by name that do not take sparse matrices."""
 
 
 def make_student(
@@ -60,6 +63,14 @@ def make_student(
             argument="student",
             value=student,
             remedy=("student", "ngrams"),
+        )
+    if issparse(X) and isinstance(student, str) and student in DENSE:  # now: teachers may take hours
+        raise InvalidInputError(
+            "{argument} needs dense rows, and X is a sparse matrix. Give X.toarray(), use {remedy}, "
+            "or a classifier that takes such rows, such as SGDClassifier(loss='log_loss').",
+            argument="student",
+            value=student,
+            remedy=("student", "forest"),
         )
     if isinstance(student, str) and student == "ngrams":
         from consilience.text.ngrams import NgramClassifier

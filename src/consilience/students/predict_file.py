@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
 from consilience._tables import is_table, name_problem, quoted
-from consilience._validation import check_count
+from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
-from consilience.files.streams import RowFile, TextLines, open_rows, read_batches
+from consilience.files.streams import RowFile, Rows, TextLines, open_rows, read_batches
 from consilience.sources.files import files_of
+from consilience.sources.images import IMAGES, ImageSource
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]
+
+
+FILE = "file"
+"""The one column of images that can be passed on."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +69,13 @@ def predict_file(
         From `load`.
     data : path
         Rows: .csv, .parquet, .npy, .npz (key ``X``, read at once) or, for a model of texts, .txt. Named
-        columns may come in any order. A folder or a pattern stands for its files, one after the other.
+        columns may come in any order. A folder or a pattern stands for its files, one after the other. Or
+        a folder of images.
     out : path
         .csv, .parquet, .npy, .npz or .txt; see `consilience.files.predictions.writing`.
     keep : sequence of str
-        Columns of `data` to pass on to `out`. The model need not know them.
+        Columns of `data` to pass on to `out`. The model need not know them. Of images, ``"file"`` is the
+        name of the file.
     batch_size : int
         Rows at a time.
     progress : callable
@@ -77,16 +84,10 @@ def predict_file(
         What to call `data` in an error.
     """
     size, target = check_count("batch_size", batch_size), Path(out)
-    sources = [open_rows(path, option) for path in files_of(data, option)]
-    for source in sources:
-        _check_keep(source, keep, model, target, option)
-    columns = [_model_columns(source, keep, model, option) for source in sources]
-    n_rows = sum(source.n_rows for source in sources)
-    parts = (
-        rows
-        for source, chosen in zip(sources, columns, strict=True)
-        for rows in read_batches(source, size, chosen, keep, option, model.column_kinds)
-    )
+    paths = files_of(data, option)
+    images = all(path.suffix.lower() in IMAGES for path in paths)
+    open_parts = _image_parts if images else _table_parts
+    n_rows, parts = open_parts(paths, Asked(model, Path(data), target, keep, size, option))
     counts, total, done = np.zeros(len(model.classes_), dtype=np.intp), 0.0, 0
     with writing(target, model.classes_, n_rows) as write:
         for rows in parts:
@@ -98,6 +99,58 @@ def predict_file(
             done += len(codes)
             progress("predicting", done, n_rows)
     return Predicted(done, model.classes_, counts, total / done)
+
+
+class Asked(NamedTuple):
+    """What is to be predicted, and how."""
+
+    model: LoadedClassifier
+    data: Path
+    target: Path
+    keep: Sequence[str]
+    size: int
+    option: str
+
+
+def _table_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[Rows]]:
+    """Return the number of rows of files, and the rows batch by batch."""
+    sources = [open_rows(path, asked.option) for path in paths]
+    for source in sources:
+        _check_keep(source, asked.keep, asked.model, asked.target, asked.option)
+    columns = [_model_columns(source, asked.keep, asked.model, asked.option) for source in sources]
+    kinds = asked.model.column_kinds
+    parts = (
+        rows
+        for source, chosen in zip(sources, columns, strict=True)
+        for rows in read_batches(source, asked.size, chosen, asked.keep, asked.option, kinds)
+    )
+    return sum(source.n_rows for source in sources), parts
+
+
+def _image_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[Rows]]:
+    """Return the number of images, and the images block by block."""
+    if asked.keep:
+        _check_table(asked.target)
+    unknown = [name for name in asked.keep if name != FILE]
+    if unknown:
+        raise InvalidInputError(
+            f"{{argument}} names {quoted(unknown)}; {asked.option} is images, which have {FILE!r} alone: "
+            "the name of the file.",
+            argument="keep",
+        )
+    source = ImageSource(paths, asked.option)
+    within = asked.data if asked.data.is_dir() else Path()
+    names = [(path.relative_to(within) if path.is_relative_to(within) else path).as_posix() for path in paths]
+
+    def read() -> Iterator[Rows]:
+        for block in source.blocks():
+            for start in range(0, block.rows.stop - block.rows.start, asked.size):
+                part = take_rows(block.X, slice(start, start + asked.size))
+                first = block.rows.start + start
+                kept = {FILE: names[first : first + len(part)]} if asked.keep else {}
+                yield Rows(part, kept)
+
+    return len(source), read()
 
 
 def _ask(model: LoadedClassifier, X: Any, start: int) -> NDArray[np.float64]:
@@ -117,11 +170,7 @@ def _check_keep(
     """Raise where columns cannot be passed on."""
     if not keep:
         return
-    if target.suffix.lower() not in (".csv", ".parquet"):
-        raise InvalidInputError(
-            f"{{argument}} passes columns on to a .csv or .parquet file, not to {target.name!r}.",
-            argument="keep",
-        )
+    _check_table(target)
     if source.names is None:
         raise InvalidInputError(
             f"{{argument}} needs names of columns, and {source.path.name} has none. Give it a header.",
@@ -139,6 +188,14 @@ def _check_keep(
         raise InvalidInputError(
             f"{{argument}} names {quoted(taken)}, and the predictions have a column of that name already. "
             "Rename it in the file, or do not keep it.",
+            argument="keep",
+        )
+
+
+def _check_table(target: Path) -> None:
+    if target.suffix.lower() not in (".csv", ".parquet"):
+        raise InvalidInputError(
+            f"{{argument}} passes columns on to a .csv or .parquet file, not to {target.name!r}.",
             argument="keep",
         )
 

@@ -23,7 +23,18 @@ OLDEST = "5.20"
 _AUTO = "transformers.models.auto"
 # keys that would make the library fetch kernels, read other files or split the model over processes
 _DROPPED = ("attn_implementation", "experts_implementation", "transformers_weights", "distributed_config")
-_UNUSED = ("_name_or_path", "dtype", "torch_dtype", "architectures", "transformers_version")
+# what we say ourselves, and what would change the form of the output
+_UNUSED = (
+    "return_dict",
+    "output_attentions",
+    "output_hidden_states",
+    "torchscript",
+    "_name_or_path",
+    "dtype",
+    "torch_dtype",
+    "architectures",
+    "transformers_version",
+)
 
 
 def load_config(folder: Folder, config: Mapping[str, Any]) -> Any:

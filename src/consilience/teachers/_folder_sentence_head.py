@@ -94,6 +94,15 @@ def save_sentence_head(folder: str | os.PathLike[str], model: Any, classes: Arra
     -------
     Path
         The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "modules.json").write_text("[]")  # stands for an encoder
+    >>> save_sentence_head(folder, LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"])).name
+    'head.safetensors'
     """
     where = Path(folder).absolute()
     if not (where / MODULES).is_file():

@@ -28,6 +28,7 @@ from consilience.teachers._folder_library import PURPOSE, load_config, load_mode
 from consilience.teachers._folder_sentence_head import HEAD, Head, read_head
 from consilience.teachers._folder_tokens import Tokens, read_tokens, tokenizer_files, tokenizer_settings
 from consilience.teachers._folder_transformers import FolderTeacher, logits_only, prepare, token_numbers
+from consilience.teachers._networks import check_device
 
 SETTINGS, PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
 _MODULES = ("Transformer", "Pooling", "Normalize")
@@ -99,7 +100,7 @@ class Encoder:
         lower, prompt = self.settings.lower, self.settings.prompt
         prepared = [prompt + (text.lower() if lower else text) for text in texts]
         found: NDArray[np.float32] | None = None
-        for rows, batch in self.tokens.batches(prepared, batch_size):
+        for rows, batch in self.tokens.batches(prepared, batch_size, self.device):
             part = self._run({key: self.torch.as_tensor(value) for key, value in batch.items()})
             found = np.empty((len(texts), part.shape[1]), np.float32) if found is None else found
             found[rows] = part
@@ -206,9 +207,16 @@ def encode_sentences(
     Returns
     -------
     (n, d) float32 array
+
+    Examples
+    --------
+    >>> encode_sentences("all-MiniLM-L6-v2", ["a cat", "a dog"]).shape  # doctest: +SKIP
+    (2, 384)
     """
     rows, size = as_texts(texts), check_count("batch_size", batch_size)
     opened = open_encoder(folder)
+    if device is not None:
+        check_device(device)
     torch = require("torch", extra="hf", purpose=PURPOSE)
     encoder = load_encoder(torch, opened, read_settings(opened), "float32", device or "cpu")
     return encoder.encode(rows, size)

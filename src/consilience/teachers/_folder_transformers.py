@@ -158,7 +158,7 @@ class TextCheckpoint(CheckpointTeacher):
 
     def _batches(self, X: Any) -> Batches:
         tokens: Tokens = self.loaded()[1]
-        return tokens.batches(as_texts(X), self._batch_size)
+        return tokens.batches(as_texts(X), self._batch_size, self._device)
 
     @property
     def inputs(self) -> tuple[Input, ...]:
@@ -368,6 +368,6 @@ def _processor_of(folder: Folder) -> Mapping[str, Any]:
 
 
 def token_numbers(config: Any) -> Mapping[str, Any]:
-    """Return the numbers of a configuration object that tokens depend on, with the library's defaults."""
-    keys = ("pad_token_id", "max_position_embeddings", "type_vocab_size")
+    """Return the entries of a configuration object that tokens depend on, with the library's defaults."""
+    keys = ("model_type", "pad_token_id", "max_position_embeddings", "type_vocab_size")
     return {key: getattr(config, key, None) for key in keys}

@@ -9,7 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import read_labels
-from consilience.teachers._base import Aligned, Options, class_array
+from consilience.teachers._aligned import Aligned
+from consilience.teachers._base import Options, class_array
 
 
 class LabelTeacher(Aligned):

@@ -18,8 +18,8 @@ from consilience.exceptions import ConsilienceError, TeacherError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, open_npy
 from consilience.files.card import Card
 from consilience.files.record import data_hash
+from consilience.teachers._aligned import Aligned
 from consilience.teachers._base import (
-    Aligned,
     Options,
     Teacher,
     given_classes,

@@ -34,7 +34,7 @@ def evaluate(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Rows to measure on: .npy, .npz (key X), .csv, .parquet or .txt (a text a line).",
+            help="Rows to measure on: .npy, .npz (key X), .csv, .parquet, .txt (a text a line) or a folder.",
         ),
     ],
     labels: Annotated[
@@ -76,6 +76,7 @@ def evaluate(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.files.streams import read_texts_or_rows
+    from consilience.sources import rows_in_memory
     from consilience.teachers.given import column_kinds
     from consilience.teachers.scoring.store import as_store
     from consilience.unify.evaluate import evaluate_model
@@ -86,7 +87,10 @@ def evaluate(
     check_report(report)
     store = as_store(cache, cache_limit)
     opened = open_teachers([model, *(teacher or [])], classes)
-    X = read_texts_or_rows(data, "--data", column_kinds(opened))
+    if data.is_dir():
+        X = rows_in_memory(data, None, "--data")
+    else:
+        X = read_texts_or_rows(data, "--data", column_kinds(opened))
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(

@@ -20,8 +20,8 @@ def predict(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Rows: .csv, .parquet, .npy, .npz (key X) or .txt (a text a line); a folder of such files, "
-            "or a pattern.",
+            help="Rows: .csv, .parquet, .npy, .npz (key X) or .txt (a text a line); a folder of such files "
+            "or of images, or a pattern.",
         ),
     ],
     out: Annotated[
@@ -34,7 +34,10 @@ def predict(
     ],
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="Copy this column of --data to --out, such as a key. Repeat."),
+        typer.Option(
+            metavar="COLUMN",
+            help="Copy this column of --data to --out, such as a key; for images: file. Repeat.",
+        ),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Rows that are in memory at a time.")] = 4096,
     as_json: Json = False,

@@ -240,10 +240,10 @@ def cover(
 
 
 def _open(folder: str) -> Repository:
-    from consilience.files.storage import is_url, local_path
+    from consilience.files.storage import storage_path
     from consilience.repository import Repository
 
-    if not is_url(folder) and not local_path(folder).is_dir():
+    if not storage_path(folder).is_root():
         raise InvalidInputError(f"{folder} is not a folder. Make a repository with consilience repo add.")
     return Repository(folder)
 
@@ -269,4 +269,5 @@ def _show(as_json: bool, view: Mapping[str, Any], text: str, console: Any) -> No
     if as_json:
         console.show_json(view)
     else:
-        console.console().print(console.escape(text), soft_wrap=True)
+        for line in text.split("\n"):  # our own lines; what strangers wrote has none
+            console.console().print(console.escape(line), soft_wrap=True)

@@ -32,15 +32,15 @@ def score(
             "--teacher",
             "-t",
             metavar="FILE",
-            help="The teacher: .onnx, .npz of texts, a model folder, an address or .toml.",
+            help="The teacher: .onnx, .skops, .npz of texts, a model folder, an address or .toml.",
         ),
     ],
     data: Annotated[
         Path,
         typer.Option(
             metavar="FILE",
-            help="Rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of such files, "
-            "or a pattern.",
+            help="Rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of such files "
+            "or of images, or a pattern.",
         ),
     ],
     out: Annotated[

@@ -1,0 +1,153 @@
+"""Folders of images and .skops files on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+pytest.importorskip("typer")
+onnx = pytest.importorskip("onnx")
+Image = pytest.importorskip("PIL.Image")
+
+from typer.testing import CliRunner  # noqa: E402
+
+from consilience import Card, as_teacher  # noqa: E402
+from consilience.cli.commands import app  # noqa: E402
+from consilience.files.card import write_card  # noqa: E402
+
+COLOURS = np.array(["red", "green", "blue"])
+N = 24
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def write_teacher(path: Path, size: int, channels: tuple[int, int]) -> None:
+    """Write a model that tells two colours apart, and a card that says how it wants images."""
+    weights = np.zeros((3, size * size, 2), np.float32)
+    for column, channel in enumerate(channels):
+        weights[channel, :, column] = 20 / size**2
+    tensor = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [
+            onnx.helper.make_node("Flatten", ["x"], ["flat"]),
+            onnx.helper.make_node("MatMul", ["flat", "W"], ["logits"]),
+        ],
+        "colours",
+        [tensor("x", onnx.TensorProto.FLOAT, ["n", 3, size, size])],
+        [tensor("logits", onnx.TensorProto.FLOAT, ["n", 2])],
+        [onnx.numpy_helper.from_array(weights.reshape(-1, 2), "W")],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=9), str(path))
+    card = Card(path.stem, COLOURS[list(channels)].tolist(), "logits", preprocess={"size": size})
+    write_card(path.with_suffix(".card.json"), card)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pictures")
+    rng = np.random.default_rng(0)
+    (root / "images" / "more").mkdir(parents=True)
+    for i in range(N):
+        pixels = rng.normal(60, 20, (*rng.integers(20, 40, 2), 3))
+        pixels[..., i % 3] += 120
+        name = f"{i:02}.png" if i < 12 else f"more/{i:02}.png"
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / "images" / name)
+    write_teacher(root / "warm.onnx", 6, (0, 1))
+    write_teacher(root / "cold.onnx", 4, (1, 2))
+    np.save(root / "y.npy", COLOURS[np.arange(N) % 3])
+    return root
+
+
+def test_score_writes_what_a_teacher_says_about_images(folder: Path, tmp_path: Path) -> None:
+    done = run("score", "-t", folder / "warm.onnx", "--data", folder / "images", "--out", tmp_path / "s.npz")
+    assert done.exit_code == 0, done.output
+    paths = [*sorted((folder / "images").glob("*.png")), *sorted((folder / "images" / "more").glob("*.png"))]
+    np.testing.assert_allclose(
+        np.load(tmp_path / "s.npz")["logits"],
+        as_teacher(folder / "warm.onnx").predict_logits(paths),
+        rtol=1e-5,
+    )
+
+
+def test_unify_evaluate_and_predict(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("skorch")
+    pytest.importorskip("onnxscript")
+    model, images = tmp_path / "unified.onnx", folder / "images"
+    teachers = ("-t", folder / "warm.onnx", "-t", folder / "cold.onnx")
+    done = run("unify", *teachers, "--data", images, "--out", model, "--student", "torch", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert run("verify", model).exit_code == 0
+    done = run("evaluate", model, "--data", images, "--labels", folder / "y.npy", "--json", "--quiet")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["n_rows"] == N
+    out = tmp_path / "predicted.csv"
+    done = run(
+        "predict", model, "--data", images, "--out", out, "--keep", "file", "--batch-size", 5, "--quiet"
+    )
+    assert done.exit_code == 0, done.output
+    with out.open(encoding="utf8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows[:2] + rows[-1:]] == ["00.png", "01.png", "more/23.png"]
+    guesses = np.array([row["label"] for row in rows])
+    np.testing.assert_array_equal(guesses, _answers(model, images))
+    for more, message in (
+        (("--out", tmp_path / "p.npy", "--keep", "file"), "passes columns on to a .csv or .parquet file"),
+        (("--out", out, "--keep", "size"), "--keep names 'size'; --data is images, which have 'file' alone"),
+    ):
+        done = run("predict", model, "--data", images, *more)
+        assert done.exit_code != 0
+        assert message in " ".join(done.output.split())
+
+
+def _answers(model: Path, images: Path) -> np.ndarray:
+    from consilience import load
+
+    paths = [images / f"{i:02}.png" if i < 12 else images / "more" / f"{i:02}.png" for i in range(N)]
+    return load(model).predict(paths)
+
+
+def test_a_student_of_tables_gets_a_sentence(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "unified.onnx"
+    done = run(
+        "unify",
+        "-t",
+        folder / "warm.onnx",
+        "--data",
+        folder / "images",
+        "--out",
+        out,
+        "--student",
+        "logistic",
+    )
+    assert done.exit_code != 0
+    assert "X has images of several sizes, and the student learns from a table" in " ".join(
+        done.output.split()
+    )
+
+
+def test_rank_takes_images(folder: Path) -> None:
+    teachers = ("-t", folder / "warm.onnx", "-t", folder / "cold.onnx")
+    labels = ("--labels", folder / "y.npy", "--json", "--quiet")
+    done = run("rank", *teachers, "--data", folder / "images", *labels)
+    assert done.exit_code == 0, done.output
+
+
+def test_a_skops_file_is_a_teacher(irises: Path, tmp_path: Path) -> None:
+    skops = pytest.importorskip("skops.io")
+    X, y = np.load(irises / "X.npy"), np.load(irises / "y.npy")
+    model = LogisticRegression(max_iter=1000).fit(X, y)
+    skops.dump(model, tmp_path / "iris.skops")
+    out = tmp_path / "scores.npz"
+    done = run("score", "-t", tmp_path / "iris.skops", "--data", irises / "X.npy", "--out", out)
+    assert done.exit_code == 0, done.output
+    assert np.load(out)["classes"].tolist() == model.classes_.tolist()
+    assert run("inspect", tmp_path / "iris.skops").exit_code == 0

@@ -1,0 +1,252 @@
+"""Teachers behind an address: servers that fail, and secrets that stay secret."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import pickle
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from tests.teachers.remote_server import Server, X, check, output, proba_of, serving
+
+from consilience.exceptions import ScoringError, TeacherError
+from consilience.teachers import RemoteOptions, as_teacher
+from consilience.teachers import _remote as remote
+from consilience.teachers import _remote_http as http
+from consilience.teachers.scoring.engine import observe
+from consilience.teachers.scoring.files import write_scores
+
+pytest.importorskip("httpx")
+
+
+class TestFaults:
+    @pytest.mark.parametrize("status", [429, 500, 503])
+    def test_busy_servers_are_asked_again(self, url: str, zoo: Server, status: int) -> None:
+        teacher = as_teacher(url)
+        left = [3]
+
+        def busy(handler: Any, request: Any) -> bool:
+            left[0] -= 1
+            if left[0] >= 0:
+                handler.send(status, {"error": "busy"})
+            return left[0] >= 0
+
+        zoo.fault = busy
+        check(teacher, X[:5])
+        assert zoo.infers == 4
+
+    def test_a_server_that_stays_busy(self, url: str, zoo: Server) -> None:
+        teacher = as_teacher(url, remote=RemoteOptions(retries=2))
+        zoo.fault = lambda handler, request: handler.send(503, {"error": "full"}) or True
+        with pytest.raises(ScoringError, match=r"answers 503 \(.*full.*\) \(asked 3 times\). With a cache"):
+            teacher.predict_logits(X[:5])
+
+    def test_waits_grow_and_differ(self, url: str, zoo: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        teacher, waits = as_teacher(url, remote=RemoteOptions(retries=6, in_flight=1)), []
+        sleep = asyncio.sleep
+
+        async def noted(seconds: float) -> None:
+            waits.append(seconds)
+            await sleep(0)
+
+        monkeypatch.setattr(http, "FIRST_WAIT", 1.0)
+        monkeypatch.setattr(http.asyncio, "sleep", noted)
+        zoo.fault = lambda handler, request: handler.send(503, b"") or True
+        with pytest.raises(ScoringError, match="asked 7 times"):
+            teacher.predict_logits(X[:5])
+        waits = [wait for wait in waits if wait > 0]
+        assert len(waits) == 6
+        for attempt, wait in enumerate(waits):
+            assert min(2**attempt / 2, http.LONGEST_WAIT) <= wait <= min(2**attempt, http.LONGEST_WAIT)
+        shares = {round(wait / 2**attempt, 9) for attempt, wait in enumerate(waits[:5])}
+        assert len(shares) > 1  # so that clients who failed together do not come back together
+
+    def test_a_request_is_made_up_only_when_it_can_be_sent(
+        self, url: str, zoo: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        teacher = as_teacher(url, batch_size=10, remote=RemoteOptions(in_flight=2))
+        made, ahead = [0], []
+        encode = remote.encode
+
+        def counting(*given: Any, **options: Any) -> Any:
+            made[0] += 1
+            return encode(*given, **options)
+
+        def slow(handler: Any, request: Any) -> bool:
+            ahead.append(made[0] - zoo.infers)
+            time.sleep(0.01)
+            return False
+
+        zoo.fault = slow
+        monkeypatch.setattr(remote, "encode", counting)
+        check(teacher)
+        assert made[0] == 30
+        assert max(ahead) <= 1  # the other one in flight
+
+    def test_retry_after_is_obeyed(self, url: str, zoo: Server) -> None:
+        teacher, times = as_teacher(url), []
+
+        def busy(handler: Any, request: Any) -> bool:
+            times.append(time.monotonic())
+            if len(times) == 1:
+                handler.send(429, b"", {"Retry-After": "1"})
+            return len(times) == 1
+
+        zoo.fault = busy
+        check(teacher, X[:5])
+        assert times[1] - times[0] >= 0.95
+
+    def test_a_refusal_is_final(self, url: str, zoo: Server) -> None:
+        teacher = as_teacher(url)
+        zoo.fault = lambda handler, request: handler.send(400, {"error": "bad shape"}) or True
+        with pytest.raises(TeacherError, match=r"answers 400 .*bad shape"):
+            teacher.predict_logits(X[:5])
+        assert zoo.infers == 1
+
+    @pytest.mark.parametrize("stage", ["headers", "body", "drip"])
+    def test_slow_answers(self, url: str, zoo: Server, stage: str) -> None:
+        teacher = as_teacher(url, remote=RemoteOptions(timeout=0.4, retries=3))
+
+        def slow(handler: Any, request: Any) -> bool:
+            start = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n" + (b"\r\n" if stage == "body" else b"")
+            for i in range(100):
+                if stage == "drip" or i == 0:
+                    handler.wfile.write(start[i : i + 1] if stage == "drip" else start)
+                    handler.wfile.flush()
+                time.sleep(0.05)
+                if zoo.infers > 1 and i > 12:
+                    break
+            return True
+
+        zoo.fault = slow
+        start = time.monotonic()
+        with pytest.raises(ScoringError, match="did not answer in time"):
+            teacher.predict_logits(X[:2])
+        assert time.monotonic() - start < 3
+        assert zoo.infers == 2  # a time-out is repeated once
+
+    def test_a_lost_connection(self, url: str, zoo: Server) -> None:
+        teacher = as_teacher(url)
+
+        def cut(handler: Any, request: Any) -> bool:
+            if zoo.infers > 2:
+                return False
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+            handler.close_connection = True
+            return True
+
+        zoo.fault = cut
+        check(teacher, X[:5])
+
+    def test_nobody_there(self) -> None:
+        with serving(Server()) as url:
+            pass
+        with pytest.raises(TeacherError, match="cannot be reached") as caught:
+            as_teacher(url, remote=RemoteOptions(retries=1))
+        assert "127.0.0.1" not in str(caught.value)
+
+    def test_a_run_goes_on_after_the_server_came_back(self, tmp_path: Path) -> None:
+        zoo = Server()
+        rows = np.random.default_rng(1).normal(size=(2000, 2)).astype(np.float32)
+        with serving(zoo) as url:
+            teacher = as_teacher(url, remote=RemoteOptions(retries=1))
+            zoo.fault = lambda handler, request: zoo.infers > 24 and (handler.send(503, b"") or True)
+            with pytest.raises(ScoringError, match="run the same again"):
+                observe(teacher, rows, batch_size=256, store=tmp_path / "cache", embeddings=False)
+        again = Server()
+        with serving(again, int(url.split(":")[2].split("/")[0])) as url:
+            found = observe(as_teacher(url), rows, store=tmp_path / "cache", embeddings=False).logits
+        np.testing.assert_allclose(softmax(found, axis=1), proba_of(rows), atol=1e-6)
+        repeated = sum(request["inputs"][0]["shape"][0] for request in again.requests)
+        assert 0 < repeated < 1500
+        for file in (tmp_path / "cache").rglob("*"):
+            if file.is_file():
+                assert b"127.0.0.1" not in file.read_bytes()
+
+    def test_a_restart_with_another_model_is_seen(self, url: str, zoo: Server) -> None:
+        teacher = as_teacher(url)
+
+        def restart(handler: Any, request: Any) -> bool:
+            if request is None or zoo.infers > 1:
+                return False
+            zoo.model["platform"] = "other"
+            handler.send(503, b"")
+            return True
+
+        zoo.fault = restart
+        with pytest.raises(TeacherError, match="metadata have changed"):
+            teacher.predict_logits(X[:5])
+
+
+class TestSecrets:
+    TOKEN = "s3cr3t-t0k3n"  # noqa: S105
+
+    @pytest.fixture(autouse=True)
+    def _token(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("CONSILIENCE_ZOO", self.TOKEN)
+
+    def test_the_token_is_sent_and_shown_nowhere(
+        self, url: str, zoo: Server, caplog: pytest.LogCaptureFixture, tmp_path: Path
+    ) -> None:
+        caplog.set_level(logging.DEBUG)
+        teacher = as_teacher(url, remote=RemoteOptions(token_env="CONSILIENCE_ZOO", retries=0))  # noqa: S106
+        write_scores(tmp_path / "s.npz", teacher, X, store=tmp_path / "cache")
+        assert {seen.get("Authorization") for seen in zoo.headers} == {f"Bearer {self.TOKEN}"}
+        echo = {"error": f"who is {self.TOKEN}?"}
+        zoo.fault = lambda handler, request: handler.send(400, echo) or True
+        with pytest.raises(TeacherError, match=r"who is \*\*\*") as caught:
+            teacher.predict_logits(X)
+        texts = [repr(teacher), repr(teacher.__dict__), str(caught.value), caplog.text]
+        assert not any(self.TOKEN in text for text in texts)
+        assert self.TOKEN.encode() not in pickle.dumps(teacher)
+        assert not any("127.0.0.1" in text for text in (repr(teacher), str(caught.value), caplog.text))
+        for file in tmp_path.rglob("*"):
+            if file.is_file():
+                content = file.read_bytes()
+                assert self.TOKEN.encode() not in content
+                assert b"127.0.0.1" not in content
+
+    @pytest.mark.parametrize("place", ["classes", "version", "error", "output"])
+    def test_a_server_that_repeats_the_token_is_refused(self, url: str, zoo: Server, place: str) -> None:
+        options = RemoteOptions(token_env="CONSILIENCE_ZOO", retries=0)  # noqa: S106
+        if place == "classes":
+            zoo.model["outputs"][1]["parameters"]["classes"] = ["a", "b", f"Bearer {self.TOKEN}"]
+        elif place == "version":
+            zoo.version = self.TOKEN
+        else:
+            told = {"error": self.TOKEN} if place == "error" else {"outputs": [output(name=self.TOKEN)]}
+            zoo.fault = lambda handler, request: request is not None and (handler.send(200, told) or True)
+        with pytest.raises(TeacherError, match="repeats the token in its answer") as caught:
+            as_teacher(url, remote=options).predict_logits(X[:2])
+        assert self.TOKEN not in str(caught.value)
+
+    def test_lines_of_others_are_still_logged(self, url: str, caplog: pytest.LogCaptureFixture) -> None:
+        import httpx
+
+        caplog.set_level(logging.INFO)
+        as_teacher(url)
+        assert not caplog.records
+        httpx.get(url, trust_env=False)
+        assert "HTTP Request" in caplog.text
+
+    def test_variables_that_are_not_fit(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        options = RemoteOptions(token_env="CONSILIENCE_ZOO")  # noqa: S106
+        for value, words in {"": "is empty or not set", "a b": "unfit", "a\tb": "unfit"}.items():
+            monkeypatch.setenv("CONSILIENCE_ZOO", value)
+            with pytest.raises(TeacherError, match=words):
+                as_teacher(url, remote=options)
+
+    def test_no_token_over_plain_http_to_others(self) -> None:
+        options = RemoteOptions(token_env="CONSILIENCE_ZOO")  # noqa: S106
+        with pytest.raises(TeacherError, match="Give https:"):
+            as_teacher("http://192.0.2.1/v2/models/zoo", remote=options)
+
+    def test_unauthorised(self, url: str, zoo: Server) -> None:
+        zoo.fault = lambda handler, request: handler.send(401, b"") or True
+        with pytest.raises(TeacherError, match=r"refused by its server \(401\).*token_env"):
+            as_teacher(url)
