@@ -9,8 +9,9 @@ The folder holds the files that pages speak of (`cast`). What runs:
 - ``toml`` that begins with a comment, the name of a file: it is written there.
 
 A block without a language right after one of these is its output, with ``...`` for what may differ. Lines
-that install packages are not run; the extras that they name are checked. A block that cannot run here has a
-comment before it, ``<!-- skip: next "needs a server" -->``, and `NOT_RUN` counts these.
+that install packages are not run; the extras that they name are checked. Nor are benchmarks; their options
+are checked. A block that cannot run here has a comment before it, ``<!-- skip: next "needs a server" -->``,
+and `NOT_RUN` counts these.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import doctest
 import io
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -61,6 +63,7 @@ PAGES = [
 NOT_RUN = 10  # blocks marked with skip, on all pages; think twice before you raise it
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 COMMANDS = re.compile(r"(consilience|python3?|pip) ")
+BENCHMARK = re.compile(r"python -m benchmarks\.")
 INSTALLS = re.compile(r"^(python3? -m venv|pip install|\. \.venv|pre-commit install|git clone|cd )")
 
 
@@ -183,7 +186,9 @@ def logical_lines(text: str) -> list[str]:
 
 def run_lines(lines: list[str], *, may_fail: bool = False) -> Printed:
     """Run commands: here, if they are all ours and need no shell; else in a shell."""
-    lines = [line for line in lines if line.strip()]
+    for line in filter(BENCHMARK.match, lines):
+        has_options(line)
+    lines = [line for line in lines if line.strip() and not BENCHMARK.match(line)]
     if not all(is_ours(line) for line in lines):
         return in_shell("\n".join(lines))
     printed = Printed("", "")
@@ -194,6 +199,21 @@ def run_lines(lines: list[str], *, may_fail: bool = False) -> Printed:
             raise done.exception
         assert done.exit_code == 0 or may_fail, f"{line}\n{done.output}"
     return printed
+
+
+def has_options(line: str) -> None:
+    """Check that a benchmark takes the options of a line; to run it would take minutes to hours."""
+    words = shlex.split(line)
+    module, options = words[2], [word for word in words if word.startswith("--")]
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.suppress(SystemExit),
+    ):
+        patch.setattr(sys, "argv", [module, "--help"])
+        runpy.run_module(module, run_name="__main__")
+    for option in options:
+        assert option in printed.getvalue(), f"{line}: no {option}"
 
 
 def is_ours(line: str) -> bool:
@@ -331,6 +351,7 @@ def test_pages_name_extras_that_exist() -> None:
         "```python\n>>> 1\n2\n```",
         "```sh\nfalse\n```",
         "```\nconsilience inspect missing.onnx\n```",
+        "```\npython -m benchmarks.papers.unify --no-such-option\n```",
         "```\n$ consilience --version\nconsilience 99\n```",
     ],
 )
