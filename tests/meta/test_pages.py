@@ -29,6 +29,7 @@ import sys
 import tempfile
 import tomllib
 import unittest
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -208,8 +209,10 @@ def has_options(line: str) -> None:
     with (
         contextlib.redirect_stdout(io.StringIO()) as printed,
         pytest.MonkeyPatch.context() as patch,
+        warnings.catch_warnings(),
         contextlib.suppress(SystemExit),
     ):
+        warnings.simplefilter("ignore", RuntimeWarning)  # another page may have imported the module
         patch.setattr(sys, "argv", [module, "--help"])
         runpy.run_module(module, run_name="__main__")
     for option in options:
