@@ -40,6 +40,7 @@ from sklearn.linear_model import LogisticRegression
 from sybil import Document, Example, Region, Sybil
 from sybil.evaluators.doctest import DocTestEvaluator
 from sybil.evaluators.python import PythonEvaluator
+from sybil.example import SybilFailure
 from sybil.parsers.abstract.doctest import DocTestStringParser
 from sybil.parsers.markdown import SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer, RawFencedCodeBlockLexer
@@ -57,7 +58,7 @@ PAGES = [
     for page in sorted(folder.glob(pattern))
     if not GENERATED & set(page.relative_to(ROOT).parts)
 ]
-NOT_RUN = 9  # blocks marked with skip, on all pages; think twice before you raise it
+NOT_RUN = 10  # blocks marked with skip, on all pages; think twice before you raise it
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 COMMANDS = re.compile(r"(consilience|python3?|pip) ")
 INSTALLS = re.compile(r"^(python3? -m venv|pip install|\. \.venv|pre-commit install|git clone|cd )")
@@ -275,6 +276,13 @@ def parse(page: Path) -> Document:
     return Sybil(parsers=[Blocks(), SkipParser()]).parse(page)
 
 
+def run(document: Document) -> None:
+    """Run all of a page, without what is marked."""
+    for example in document.examples():
+        with contextlib.suppress(unittest.SkipTest):
+            example.evaluate()
+
+
 def has_code(page: Path) -> bool:
     """Tell whether a page has anything to run."""
     return any(True for _ in parse(page).examples())
@@ -292,9 +300,7 @@ def test_the_code_of_a_page_runs(page: Path, folder: Path, request: pytest.Fixtu
     if page.stem == "ray":
         request.getfixturevalue("ray_cluster")
     document = parse(page)
-    for example in document.examples():
-        with contextlib.suppress(unittest.SkipTest):
-            example.evaluate()
+    run(document)
     for claim in MORE.get(str(page.relative_to(ROOT)), ()):
         assert eval(claim, document.namespace), claim  # noqa: S307 - our own
 
@@ -315,3 +321,21 @@ def test_pages_name_extras_that_exist() -> None:
         for extras in re.findall(r"(?:consilience|')\[([\w,]+)\]'", page.read_text(encoding="utf8")):
             unknown = set(extras.split(",")) - set(project["optional-dependencies"])
             assert not unknown, f"{page.name}: {unknown}"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "```python\n1 / 0\n```",
+        "```python\nprint(1)\n```\n\n```\n2\n```",
+        "```python\n>>> 1\n2\n```",
+        "```sh\nfalse\n```",
+        "```\nconsilience inspect missing.onnx\n```",
+        "```\n$ consilience --version\nconsilience 99\n```",
+    ],
+)
+def test_a_page_that_is_wrong_is_found(wrong: str, folder: Path) -> None:
+    page = folder / "page.md"
+    page.write_text(f"# Page\n{wrong}\n", encoding="utf8")
+    with pytest.raises((ZeroDivisionError, SybilFailure, AssertionError)):
+        run(parse(page))
