@@ -311,7 +311,7 @@ def test_blocks_that_are_not_run_are_few_and_say_why() -> None:
         marks = re.findall(r"<!--+ *skip: *(.*?) *--+>", page.read_text(encoding="utf8"))
         for mark in marks:
             assert re.fullmatch(r'next ".{5,}"', mark), f"{page.name}: skip: {mark}"
-        found[page.name] = len(marks)
+        found[str(page.relative_to(ROOT))] = len(marks)
     assert sum(found.values()) == NOT_RUN, {name: count for name, count in found.items() if count}
 
 
