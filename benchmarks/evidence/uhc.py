@@ -87,7 +87,7 @@ def figures(folder: Path) -> dict[str, str]:
     """Return the curves of Fig. 3, by file name."""
     trials = list(records.read(folder / FILE))
     across = {
-        "transfer": ("rows of the transfer set", True),
+        "transfer": ("rows of the transfer set, at most", True),
         "temperature": ("temperature T", False),
         "accuracy": ("accuracy of the teachers, at most", False),
     }
