@@ -188,11 +188,8 @@ class TorchStudent(BaseEstimator):
         require("skorch", extra="torch", purpose="Training a torch student")
         from consilience.nn._training import run
 
-        with self.training(X, targets, n_classes=n_classes, criterion=criterion, progress=progress) as (
-            net,
-            rows,
-        ):
-            run(net, rows)
+        with self.training(X, targets, n_classes=n_classes, criterion=criterion, progress=progress) as both:
+            run(*both)
         return self
 
     def fit_by_passes(
