@@ -184,9 +184,8 @@ def _deep(trials: Trials, published: Mapping[str, Any]) -> Claim:
         checks,
         _of_table(trials, "pixels"),
         remark=(
-            "The paper trains on all images for 50 epochs, which is much for two cores. "
-            "`python -m benchmarks.papers.cluster --data mnist --rows 1000 --table pixels --epochs 10` runs it "
-            "on a subset."
+            "The paper trains on all images for 50 epochs, which is much for two cores. On a subset: "
+            "`python -m benchmarks.papers.cluster --data mnist --rows 1000 --table pixels --epochs 10`."
         ),
     )
 
