@@ -120,7 +120,7 @@ def test_named_students_are_fresh_classifiers(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["torch", "mlp", "logistic", "boosting"])
 def test_sparse_rows_are_refused_before_teachers_are_asked(name: str) -> None:
-    with pytest.raises(InvalidInputError, match=rf"student='{name}' needs dense rows.*student='forest'"):
+    with pytest.raises(InvalidInputError, match=rf"the student '{name}' needs dense rows.*student='forest'"):
         make_student(name, threshold=0.01, X=csr_array(np.eye(3)), random_state=0)
     assert make_student("forest", threshold=0.01, X=csr_array(np.eye(3)), random_state=0) is not None
 

@@ -328,9 +328,7 @@ class CrossTaskDistiller(StudentClassifier):
                 value=self.loss if isinstance(self.loss, str) else loss_name(self.loss),
                 remedy=("student", "torch"),
             )
-        # reject sparse X early, with our own message
-        named = self.student is None or (isinstance(self.student, str) and self.student != "forest")
-        if issparse(X) and (named or student.scores == "logits"):
+        if issparse(X) and student.scores == "logits":  # now, with our own message
             raise InvalidInputError(
                 f"X is sparse, and the student {_short_name(self.student)} needs dense rows. Give "
                 "X.toarray(), or a student that takes sparse rows: 'forest', or LogisticRegression()."

@@ -66,10 +66,8 @@ def make_student(
         )
     if issparse(X) and isinstance(student, str) and student in DENSE:  # now: teachers may take hours
         raise InvalidInputError(
-            "{argument} needs dense rows, and X is a sparse matrix. Give X.toarray(), use {remedy}, "
+            f"X is sparse, and the student {student!r} needs dense rows. Give X.toarray(), use {{remedy}}, "
             "or a classifier that takes such rows, such as SGDClassifier(loss='log_loss').",
-            argument="student",
-            value=student,
             remedy=("student", "forest"),
         )
     if isinstance(student, str) and student == "ngrams":
