@@ -145,11 +145,12 @@ def test_a_repository_holds_a_folder(models: Path, name: str, tmp_path: Path) ->
     rows = images() if name == "pictures" else ROWS
     source = Path(shutil.copytree(models / name, tmp_path / name))
     (source / "training.py").write_text("print('never run')")
+    (source / "last.ckpt").write_bytes(b"a pickle")
     (source / "optimizer.pt").write_bytes(b"a pickle")
     repository = Repository(tmp_path / "shelf")
     entry = repository.add(source, task="test", licence="Apache-2.0")
     assert (entry.name, entry.kind) == (name, "folder")
-    assert not any(file.endswith((".py", ".pt")) for file in entry.files)
+    assert not any(file.endswith((".py", ".pt", ".ckpt")) for file in entry.files)
     shutil.rmtree(source)
     check = repository.verify()
     assert not check.findings, check.findings

@@ -29,11 +29,12 @@ from consilience.repository.layout import card_file
 from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
+from consilience.teachers._folder_files import PICKLES
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""
-NOT_COPIED = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".joblib", ".py", ".pyc")
+NOT_COPIED = (*PICKLES, ".py", ".pyc")
 """Files of a checkpoint that nothing here reads: they could hold code."""
 _CHUNK = 2**20
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ CONFIG, MODULES = "config.json", "modules.json"
 WEIGHTS, SHARDS = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Endings of files that can hold pickled objects."""
+PLACEHOLDER = re.compile(r"LABEL_\d+")
+"""What libraries call a class that nobody has named."""
 MAX_JSON = 16 * 2**20
 MAX_FILES = 10_000
 

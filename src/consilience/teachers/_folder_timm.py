@@ -21,7 +21,7 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.preprocess import ImagePreprocess
 from consilience.teachers._base import Options, Teacher, own_or_given, summary
 from consilience.teachers._files import centres_of, with_preprocess
-from consilience.teachers._folder_files import CONFIG, Folder, check_config
+from consilience.teachers._folder_files import CONFIG, PLACEHOLDER, Folder, check_config
 from consilience.teachers._torch import TorchTeacher, torch_teacher
 
 _PURPOSE = "A network of timm"
@@ -41,7 +41,6 @@ _ARGUMENTS = frozenset({
 """Arguments of a network that a folder may set. They choose layers and sizes, and name no file."""
 _LEFT_OUT = frozenset({"num_classes"})
 _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}  # timm's own defaults
-_PLACEHOLDER = re.compile(r"LABEL_\d+")
 
 
 class TimmTeacher(TorchTeacher):
@@ -232,7 +231,7 @@ def _labels(config: Mapping[str, Any], about: Mapping[str, Any]) -> list[Any] | 
 
 
 def _is_placeholder(name: Any) -> bool:
-    return isinstance(name, str) and _PLACEHOLDER.fullmatch(name) is not None
+    return isinstance(name, str) and PLACEHOLDER.fullmatch(name) is not None
 
 
 def _input_size(folder: Folder, about: Mapping[str, Any]) -> tuple[int, int, int]:

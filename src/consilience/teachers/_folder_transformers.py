@@ -18,7 +18,7 @@ from consilience.files.ngram_model import as_texts
 from consilience.files.preprocess import as_colour_images
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._files import centres_of
-from consilience.teachers._folder_files import CONFIG, Folder, Signature, check_config
+from consilience.teachers._folder_files import CONFIG, PLACEHOLDER, Folder, Signature, check_config
 from consilience.teachers._folder_head import HeadedModel
 from consilience.teachers._folder_library import PURPOSE, load_config, load_image_processor, load_model
 from consilience.teachers._folder_tokens import Tokens, read_tokens, tokenizer_files, tokenizer_settings
@@ -33,7 +33,6 @@ _TABLES = {
     "Sequence": "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING",
     "Image": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING",
 }
-_PLACEHOLDER = re.compile(r"LABEL_\d+")
 _HALF = ("float16", "bfloat16")
 
 
@@ -317,7 +316,7 @@ def classes_of(folder: Folder, config: Mapping[str, Any], given: ArrayLike | Non
         )
     if folder.card is not None:
         return own_or_given(folder.card.classes, given, folder.name)
-    unnamed = [label for label in labels if _PLACEHOLDER.fullmatch(label)]
+    unnamed = [label for label in labels if PLACEHOLDER.fullmatch(label)]
     if unnamed and given is None:
         raise TeacherError(
             folder.name,
