@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
 from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
-from consilience.files.storage import storage_path  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint, _ray_train  # noqa: E402
 from consilience.nn._ray_train import Seen, fit_on_ray  # noqa: E402
 from consilience.sources import ArraySource, source  # noqa: E402
@@ -69,10 +68,6 @@ def on_ray(learner: TorchStudent, rows: SourceTargets | None = None, **options: 
     return learner
 
 
-def here(learner: TorchStudent) -> TorchStudent:
-    return learner.fit_by_passes(rows_of(), n_classes=2, criterion=SoftCrossEntropy())
-
-
 class Mortal(torch.nn.Module):
     """A linear module whose process ends once, at a batch to train on, and notes every such batch."""
 
@@ -94,47 +89,41 @@ WHOLE = {"optimizer": "sgd", "batch_size": 400, "validation_fraction": 0.0}
 """Batches of all rows: whatever worker has which of them, a step is the same as in one process."""
 
 
-def test_a_unifier_learns_what_it_learns_in_one_process() -> None:
-    fitted, calls = [], []
-    for more in (
-        {"engine": "ray", "engine_options": {"workers": 2, "train_workers": 2, "timeout": 300}},
-        {},
-    ):
+def test_a_unifier_learns_what_it_learns_in_one_process_though_a_worker_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    torch.manual_seed(0)
+    module, fitted, calls = Mortal(tmp_path / "steps", deadly=2 * 4), [], []
+    on_ray = {"engine": "ray", "engine_options": {"workers": 1, "train_workers": 2, "timeout": 300}}
+    for more in ({**on_ray, "cache": tmp_path / "cache"}, {}):
         unifier = Unifier(
             [model()],
-            student(torch.nn.Linear, max_iter=5, standardize=True, **WHOLE),
+            student(module, max_iter=8, standardize=True, **WHOLE),
             random_state=0,
             memory=30_000,
             progress=lambda *call: calls.append(call),
             **more,
         )
         fitted.append(unifier.fit(X))
-        assert ("training", 5, 5) in calls
+        assert ("training", 8, 8) in calls
         calls.clear()
     found, want = fitted
     np.testing.assert_allclose(found.predict_proba(X), want.predict_proba(X), atol=1e-5)
-    assert found.student_.n_iter_ == 5
+    assert [entry["epoch"] for entry in found.student_.history_] == list(range(1, 9))
+    assert found.student_.n_iter_ == 8
     assert not found.student_.module_.training
-
-
-def test_a_worker_that_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
-    torch.manual_seed(0)
-    module, folder = Mortal(tmp_path / "steps", deadly=2 * 4), storage_path(tmp_path / "cache")
-    found = on_ray(student(module, max_iter=8, **WHOLE), checkpoint=folder)
-    want = here(student(module, max_iter=8, **WHOLE))
-    np.testing.assert_allclose(found.predict_logits(X), want.predict_logits(X), atol=1e-5)
-    assert [entry["epoch"] for entry in found.history_] == list(range(1, 9))
+    assert (tmp_path / "steps.died").exists()
     # two workers take eight steps; if they began again at the first, there would be more than this
     assert (tmp_path / "steps").stat().st_size <= 2 * 8 + 4
-    assert folder.names() == []
+    assert list((tmp_path / "cache").rglob(_checkpoint.FILE)) == []
 
 
 def test_errors_of_workers_are_those_of_one_process() -> None:
     bad = X.copy()
     bad[333] = np.nan
     with pytest.raises(InvalidInputError, match="not finite in row 333"):
-        on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad))
+        on_ray(student(torch.nn.Linear(3, 2), max_iter=3), rows_of(bad), workers=1)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +20,6 @@ parquet = pytest.importorskip("pyarrow.parquet")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")  # Ray's own
 
 X = np.random.default_rng(0).normal(size=(300, 3))
-
-
-@pytest.fixture(params=["local", "ray"])
-def engine(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
-    """The options of each engine."""
-    if request.param == "local":
-        yield {"engine": "local"}
-        return
-    request.getfixturevalue("ray_cluster")
-    import ray
-
-    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield {"engine": "ray", "engine_options": {"workers": 2, "timeout": 60}}
-    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +45,8 @@ def space() -> LabelSpace:
 
 
 @pytest.mark.parametrize("method", ["mf-lf", "auto"])  # of one pass, and of two
-def test_soft_labels_are_those_of_rows_in_memory(method: Any, engine: dict[str, Any], tmp_path: Path) -> None:
-    written = write_soft_labels(tmp_path / "labels", teachers(), X, method, **engine)
+def test_soft_labels_are_those_of_rows_in_memory(method: Any, tmp_path: Path) -> None:
+    written = write_soft_labels(tmp_path / "labels", teachers(), X, method)
     assert (written.n_rows, written.n_shards) == (300, 5)
     assert written.classes.tolist() == ["a", "b", "c", "d"]
     table = parquet.read_table(tmp_path / "labels")
@@ -75,15 +60,27 @@ def test_soft_labels_are_those_of_rows_in_memory(method: Any, engine: dict[str, 
     assert len(rows) == 300
 
 
-def test_both_engines_write_the_same_bytes(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    request.getfixturevalue("ray_cluster")
-    for name in ("local", "ray"):
-        write_soft_labels(tmp_path / name, teachers(), X, "mf-p", engine=name)
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("auto", {}), ("ce", {"max_iter": 1})],
+    ids=["in two passes", "in one, with warnings"],
+)
+def test_both_engines_write_the_same_bytes(
+    method: Any, options: dict[str, Any], ray_cluster: Any, tmp_path: Path
+) -> None:
+    told = []
+    for name, more in (("local", {}), ("ray", {"engine_options": {"workers": 2, "timeout": 60}})):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ConvergenceWarning)
+            write_soft_labels(tmp_path / name, teachers(), X, method, engine=name, **options, **more)
+        told.append([str(one.message) for one in caught if one.category is ConvergenceWarning])
     files = sorted(path.name for path in (tmp_path / "local").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "ray").iterdir())
     assert all(
         (tmp_path / "local" / name).read_bytes() == (tmp_path / "ray" / name).read_bytes() for name in files
     )
+    assert told[0] == told[1]
+    assert len(told[0]) == (method == "ce")
 
 
 def test_many_rows_are_compared_with_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +96,9 @@ def test_many_rows_are_compared_with_some(tmp_path: Path, monkeypatch: pytest.Mo
         write_soft_labels(tmp_path / "others", given, X, "ranks")
 
 
-def test_late_rows_are_told(engine: dict[str, Any], tmp_path: Path) -> None:
+def test_late_rows_are_told(tmp_path: Path) -> None:
     with pytest.warns(ConvergenceWarning, match=r"ce stopped at max_iter=1 in 83 of 300 rows"):
-        write_soft_labels(tmp_path / "labels", teachers(), X, "ce", max_iter=1, **engine)
+        write_soft_labels(tmp_path / "labels", teachers(), X, "ce", max_iter=1)
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
+from consilience import InvalidInputError, Unifier, as_teacher
 from consilience.sources import source
 
 X, y = load_iris(return_X_y=True)
@@ -39,7 +39,7 @@ def teachers() -> list[Any]:
 
 def unifier(engine: str = "local", given: Any = None, **options: Any) -> Unifier:
     if engine == "ray":
-        options["engine_options"] = {"workers": 2, "timeout": 60}
+        options["engine_options"] = {"workers": 1, "timeout": 60}
     return Unifier(given or teachers(), student="logistic", engine=engine, random_state=0, **options)
 
 
@@ -61,20 +61,7 @@ def test_a_ray_dataset_is_scored_on_ray(ray: Any) -> None:
     )
 
 
-def test_errors_name_the_teacher_and_its_place(ray: Any) -> None:
-    def picky(rows: Any) -> Any:
-        return np.where(rows[:, :2] == X[100, 0], np.inf, rows[:, :2])
-
-    given = [
-        as_teacher(np.ones((150, 2)), [0, 1], "given", output="logits"),
-        as_teacher(picky, [1, 2], "picky", output="logits"),
-    ]
-    told = []
-    for engine in ("ray", "local"):
-        with pytest.raises(TeacherError, match=r"'picky' \(2 of 2\)") as error:
-            unifier(engine, given).estimate(X)
-        told.append(error.value.row)
-    assert told[0] == told[1]
+def test_the_engine_is_checked() -> None:
     with pytest.raises(InvalidInputError, match="engine='rey' is unknown"):
         unifier("rey").fit(X)
     with pytest.raises(InvalidInputError, match="engine_options= are for engine='ray'"):
@@ -94,5 +81,8 @@ def test_the_command(ray: Any, tmp_path: Path) -> None:
     arguments = ["unify", *asked, f"--data={tmp_path / 'X.npy'}", f"--soft-labels={out}", "--json", "--quiet"]
     result = runner.invoke(app, [*arguments, "--engine=ray"])
     assert json.loads(result.stdout)["soft_labels"] == str(out)
-    result = runner.invoke(app, [*arguments, "--ray-address=here:1"])
-    assert "--ray-address needs --engine ray" in result.stderr
+    for option in ("--ray-address=here:1", "--train-workers=2"):
+        result = runner.invoke(app, [*arguments, option])
+        assert f"{option.partition('=')[0]} needs --engine ray" in result.stderr
+    result = runner.invoke(app, [*arguments, "--engine=ray", "--train-workers=2", "--student=logistic"])
+    assert "student='LogisticRegression'" in result.stderr  # no network: told before teachers are asked

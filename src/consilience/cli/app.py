@@ -166,6 +166,14 @@ RayAddress = Annotated[
         help="With --engine ray: the cluster. Default: the one that runs on this machine, or else a new one.",
     ),
 ]
+TrainWorkers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="With --engine ray and a torch student: how many processes train it together, by Ray Train. "
+        "[default: it learns in this process]",
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -243,15 +251,20 @@ def measured(view: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"accuracy": view["accuracy"], "n_rows": view["n_test"]}
 
 
-def engine_options(engine: str, ray_address: str | None) -> dict[str, Any] | None:
+def engine_options(
+    engine: str, ray_address: str | None, train_workers: int | None = None
+) -> dict[str, Any] | None:
     """Return the options of an engine, or raise if they do not go together."""
     from consilience._validation import check_choice
     from consilience.teachers.scoring.engines import ENGINES
 
     check_choice("engine", engine, ENGINES)
-    if ray_address is not None and engine != "ray":
-        raise InvalidInputError("--ray-address needs --engine ray.")
-    return None if ray_address is None else {"address": ray_address}
+    given = {"address": ray_address, "train_workers": train_workers}
+    options = {key: value for key, value in given.items() if value is not None}
+    if options and engine != "ray":
+        name = "--ray-address" if "address" in options else "--train-workers"
+        raise InvalidInputError(f"{name} needs --engine ray.")
+    return options or None
 
 
 def check_memory(memory: str | None) -> None:

@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from consilience._progress import Progress, part_of, silent
 from consilience._validation import (
@@ -328,11 +327,6 @@ class CrossTaskDistiller(StudentClassifier):
                 value=self.loss if isinstance(self.loss, str) else loss_name(self.loss),
                 remedy=("student", "torch"),
             )
-        if issparse(X) and student.scores == "logits":  # now, with our own message
-            raise InvalidInputError(
-                f"X is sparse, and the student {_short_name(self.student)} needs dense rows. Give "
-                "X.toarray(), or a student that takes sparse rows: 'forest', or LogisticRegression()."
-            )
         return student
 
     def _examine(
@@ -461,7 +455,3 @@ def _cost_per_teacher(cost: Any, count: int) -> list[Any]:
             raise InvalidInputError(f"cost has {len(cost)} matrices for {count} teachers; give one for each.")
         return list(cost)
     return [cost] * count
-
-
-def _short_name(student: Any) -> str:
-    return repr(student) if student is None or isinstance(student, str) else type(student).__name__

@@ -64,12 +64,8 @@ def make_student(
             value=student,
             remedy=("student", "ngrams"),
         )
-    if issparse(X) and isinstance(student, str) and student in DENSE:  # now: teachers may take hours
-        raise InvalidInputError(
-            f"X is sparse, and the student {student!r} needs dense rows. Give X.toarray(), use {{remedy}}, "
-            "or a classifier that takes such rows, such as SGDClassifier(loss='log_loss').",
-            remedy=("student", "forest"),
-        )
+    if issparse(X) and isinstance(student, str) and student in DENSE:
+        raise _needs_dense_rows(repr(student))
     if isinstance(student, str) and student == "ngrams":
         from consilience.text.ngrams import NgramClassifier
 
@@ -108,7 +104,18 @@ def make_student(
             "TorchStudent(module, {remedy}) a function that turns texts into numbers, such as token ids.",
             remedy="preprocess",
         )
+    if made.preprocess is None and issparse(X):
+        raise _needs_dense_rows("(a network)")
     return made
+
+
+def _needs_dense_rows(student: str) -> InvalidInputError:
+    """Return the error for sparse rows: now, since teachers may take hours before the student sees them."""
+    return InvalidInputError(
+        f"X is sparse, and the student {student} needs dense rows. Give X.toarray(), use {{remedy}}, or a "
+        "classifier that takes such rows, such as SGDClassifier(loss='log_loss').",
+        remedy=("student", "forest"),
+    )
 
 
 def _image_student() -> Any:

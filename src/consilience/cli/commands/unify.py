@@ -26,6 +26,7 @@ from consilience.cli.app import (
     Teachers,
     TestData,
     TestLabels,
+    TrainWorkers,
     app,
     check_cache,
     check_memory,
@@ -110,6 +111,7 @@ def unify(
     cache_limit: CacheLimit = None,
     engine: Engine = "local",
     ray_address: RayAddress = None,
+    train_workers: TrainWorkers = None,
     batch_size: BatchSize = 4096,
     seed: Seed = 0,
     test_data: TestData = None,
@@ -144,7 +146,7 @@ def unify(
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
     check_memory(memory)
-    options = engine_options(engine, ray_address)
+    options = engine_options(engine, ray_address, train_workers)
     _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
     readers.check_target(out, (".onnx",), "--out", inputs, teacher)
