@@ -7,7 +7,7 @@ ConsilienceError                    catch this to catch them all
 │   ├── TeacherError                a teacher that cannot be made, or whose output is wrong
 │   └── UnsafeFileError             a file that reaches for what it must not
 ├── MissingDependencyError          (ImportError)    an extra is not installed
-├── ScoringError                    (RuntimeError)   workers that died, hang or cannot be reached
+├── ScoringError                    (RuntimeError)   workers or servers that died, hang or cannot be reached
 ├── StorageError                    (OSError)        a bucket or a URL cannot be reached, read or written
 ├── WriteError                      (OSError)        a file cannot be written: disk full, no permission
 └── NotFittedError                  (scikit-learn's) an estimator is used before fit
@@ -253,7 +253,9 @@ class MissingDependencyError(ConsilienceError, ImportError):
 
 
 class ScoringError(ConsilienceError, RuntimeError):
-    """Workers of a cluster died, hang or cannot be reached. What they scored before is in the store.
+    """Workers of a cluster, or the server of a teacher, died, hang or cannot be reached.
+
+    What they scored before is in the store, if there is one.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,14 @@ def test_classes_with_hidden_names_are_found_across_four_teachers() -> None:
     assert truth[pair.alias] == truth[pair.name]
     column = NAMES.index(truth[pair.alias])
     assert (X[list(pair.rows)].argmax(axis=1) == column).all()  # the rows that speak for it are of that class
+
+
+def test_rows_may_lie_in_files(tmp_path: Path) -> None:
+    blocks, X = blocks_of(LISTS)
+    teachers = given_names(blocks, hidden(LISTS))
+    np.save(tmp_path / "1.npy", X[:400])
+    np.save(tmp_path / "2.npy", X[400:])
+    assert suggest_aliases(teachers, tmp_path) == suggest_aliases(teachers, X)
 
 
 def test_teachers_that_share_nothing_get_no_aliases() -> None:

@@ -16,6 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from consilience.nn import TorchStudent, _checkpoint
+from consilience.teachers.scoring.store import ScoreStore
 
 EPOCHS = 6
 
@@ -78,6 +79,27 @@ def test_other_soft_labels_begin_a_training_of_their_own(
         other.fit(rows).predict_proba(rows), plain.fit(rows).predict_proba(rows), atol=1e-6
     )
     assert len(list(cache.glob("training-*"))) == 1  # the first one still waits
+
+
+def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    teachers, rows = data
+    cache, tasks = tmp_path / "cache", list[str]()
+
+    def stop_in_the_second_training(task: str, done: int, total: int) -> None:
+        tasks.append(task)
+        if tasks.count("training") == EPOCHS + 2:
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        unifier(teachers, cache=cache, self_label=True, progress=stop_in_the_second_training).fit(rows)
+    store = ScoreStore(cache)
+    assert len(store.trainings()) == 1
+    assert store.trainings_size > 0
+    store.clear()
+    assert not list(cache.glob("training-*"))
 
 
 def test_self_labels_by_blocks_are_about_those_in_memory(data: Any) -> None:

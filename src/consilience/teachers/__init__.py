@@ -175,7 +175,8 @@ def as_teacher(
         and sequences are averaged over places and steps.
     fingerprint : str, optional
         A text that stands for this version of the model, so that its outputs can be stored. Change it when
-        the model changes. Only functions need one; for all else it is computed from the content.
+        the model changes. Functions need one, and models on servers that tell no version; for all else it is
+        computed from the content.
     n_jobs : int
         Processes in which to ask a slow function about many rows. Each loads what the function needs; the
         function must be importable.
@@ -183,8 +184,8 @@ def as_teacher(
         For an address: the variable of its token, time-outs, limits.
     preprocess : ImagePreprocess, optional
         How images are prepared for this model (docs/images.md); by default as its card says. X is then a
-        folder of images, paths, PIL images or arrays of pixels, of any sizes. For torch, ONNX, addresses and
-        functions, which get prepared images (n, ...); so does a function `embed`.
+        folder of images, paths, PIL images or arrays of pixels, of any sizes. For torch, ONNX, addresses,
+        networks of timm and functions, which get prepared images (n, ...); so does a function `embed`.
     half : bool, optional
         For a model folder: whether the network runs in half precision. By default it does on a GPU, if its
         weights were saved so.
@@ -200,7 +201,8 @@ def as_teacher(
     TeacherError
         The source cannot be used, now or when it is asked; the message has the remedy.
     UnsafeFileError
-        An ONNX file reaches for data outside its folder.
+        An ONNX file or a model folder reaches for data outside its folder, or for code; or a ``.skops`` file
+        holds a type that is not on the list.
 
     Examples
     --------

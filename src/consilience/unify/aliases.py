@@ -13,6 +13,7 @@ from consilience._validation import check_count, n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import LabelSpace
+from consilience.sources import rows_in_memory
 from consilience.teachers.given import open_teachers
 from consilience.teachers.scoring.engine import score
 from consilience.teachers.scoring.store import as_store
@@ -70,8 +71,9 @@ def suggest_aliases(
     ----------
     teachers : sequence, dict, Ranking or teacher
         As for `Unifier`; two or more.
-    X : array, sparse matrix, data frame or list
-        Unlabelled rows. Classes that do not occur among them cannot be matched.
+    X : array, sparse matrix, data frame, list, or rows in files
+        Unlabelled rows. Classes that do not occur among them cannot be matched. Those of files must fit in
+        memory.
     aliases : mapping, optional
         Aliases that you know already. They are applied first.
     max_rows : int
@@ -114,6 +116,7 @@ def suggest_aliases(
     lists = [teacher.classes for teacher in opened.teachers]
     space = LabelSpace(lists, aliases, names=opened.names, disconnected="ignore")
     warn_of_unused(space)
+    X = rows_in_memory(X, None)
     if n_rows(X) == 0:
         raise InvalidInputError("X has no rows; give some that the teachers can be compared on.")
     logits = score(

@@ -62,8 +62,8 @@ def distil(
             "--teacher",
             "-t",
             metavar="FILE",
-            help="A teacher: .onnx, .npy, .npz, .parquet. Repeat for several. Not needed with --loss none "
-            "or --teacher-weight 0.",
+            help="A teacher: .onnx, .skops, .npy, .npz, .parquet, a model folder, an address or a .toml file "
+            "with one. Repeat for several. Not needed with --loss none or --teacher-weight 0.",
         ),
     ] = None,
     student: Student = "auto",

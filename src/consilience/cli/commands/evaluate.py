@@ -28,7 +28,11 @@ from consilience.cli.app import (
 @app.command()
 def evaluate(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model or its outputs: .onnx, .npz, .npy or .parquet.")
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="A model or its outputs: .onnx, .skops, .npz, .npy, .parquet, a model folder or an address.",
+        ),
     ],
     data: Annotated[
         Path,

@@ -32,13 +32,19 @@ if TYPE_CHECKING:
 def inspect(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILES...", help="Teachers: .onnx, .npy, .npz, .parquet or model folders."),
+        typer.Argument(
+            metavar="FILES...",
+            help="Teachers: .onnx, .skops, .npy, .npz, .parquet, model folders, addresses or .toml files.",
+        ),
     ],
     classes: Classes = None,
     aliases: Aliases = None,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Unlabelled rows for --suggest: .npy, .npz, .csv or .parquet."),
+        typer.Option(
+            metavar="FILE",
+            help="Unlabelled rows for --suggest: .npy, .npz, .csv or .parquet; or a folder of such files.",
+        ),
     ] = None,
     suggest: Annotated[
         bool,

@@ -48,7 +48,7 @@ def _about() -> None:
 def add(
     folder: Folder,
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A model: .onnx, .npz (of texts), or a folder.")
+        Path, typer.Argument(metavar="MODEL", help="A model: .onnx, .skops, .npz (of texts), or a folder.")
     ],
     name: Annotated[str | None, typer.Option(help="Its name. [default: the file's, without ending]")] = None,
     classes: Annotated[

@@ -31,7 +31,7 @@ INDEX_BYTES = 2**28
 
 _RECOUNT = 256  # writes after which the size of the store is counted again
 _OLD_SEGMENT = re.compile(r"[0-9a-f]{32}\.npz")  # of format 2
-_TRAINING = re.compile(r"training-[0-9a-f]+")
+_TRAINING = re.compile(r"training-[0-9a-f]+(-own)?")  # own: on labels that a student made itself
 _CHECKPOINT = re.compile(r"training\.npz|\.training\.npz\.[0-9a-f]{16}\.tmp")
 _SHELF = re.compile(r"[0-9a-f]{40}")
 _TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")
