@@ -20,6 +20,7 @@ from consilience.cli.commands import app
 from consilience.cli.commands.rank import write_ranking
 from consilience.exceptions import InvalidInputError
 from consilience.rank import rank as ranks
+from consilience.text import NgramClassifier
 
 
 def run(*arguments: object):
@@ -212,3 +213,17 @@ def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(
     assert list(tmp_path.iterdir()) == []
     reason = "constant gives the same answer for every row."
     assert result.stderr == f"Error: No teacher could be scored. {reason}\n"
+
+
+def test_texts_are_ranked_by_line(tmp_path: Path) -> None:
+    texts = ["the cat sat on the mat", "le chat dort ici", "the dog barks", "le chien aboie"] * 10
+    model = NgramClassifier(n_buckets=256, dim=8, random_state=0).fit(texts, ["en", "fr"] * 20)
+    model.save(tmp_path / "languages.npz")
+    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
+    (tmp_path / "y.csv").write_text("label\n" + "english\nfrench\n" * 20)
+    given = ("--teacher", tmp_path / "languages.npz", "--data", tmp_path / "texts.txt")
+    result = run(*given, "--labels", tmp_path / "y.csv", "--metric", "leep", "--json")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(result.stdout)["teachers"]
+    assert row["error"] is None
+    assert row["score"] > -0.3  # a guess has -0.69

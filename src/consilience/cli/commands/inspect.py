@@ -43,7 +43,8 @@ def inspect(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Unlabelled rows for --suggest: .npy, .npz, .csv or .parquet; or a folder of such files.",
+            help="Unlabelled rows for --suggest: .npy, .npz, .csv, .parquet or .txt (a text a line); or a "
+            "folder of such files.",
         ),
     ] = None,
     suggest: Annotated[
@@ -97,7 +98,7 @@ def inspect(
     if data is None:
         warn_of_unused(space)
     else:
-        X = read_data(data, teachers)
+        X = read_data(data, teachers, texts=True)
         with console.progress_bars(quiet=quiet) as progress:
             found = suggest_aliases(teachers, X, aliases=given, cache=store, progress=progress)
         view |= {"suggestions": found.to_dict(), "out": text(out)}

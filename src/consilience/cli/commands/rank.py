@@ -41,7 +41,12 @@ BESIDE, BELOW = 2, 6  # further metrics in the first table, and in each of those
 def rank(
     teacher: Teachers,
     data: Annotated[
-        Path, typer.Option(metavar="FILE", help="Rows of your task: .npy, .npz (key X), .csv or .parquet.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Rows of your task: .npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of "
+            "such files or of images, or a pattern.",
+        ),
     ],
     labels: Annotated[
         Path,
@@ -107,7 +112,7 @@ def rank(
     check_memory(memory)
     options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
-    X = read_data(data, list(sources.values()), memory)
+    X = read_data(data, list(sources.values()), memory, texts=True)
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:
