@@ -35,7 +35,7 @@ DIRECT: dict[str, Callable[..., ExpansionStudent]] = {
     "forest": ForestStudent,
     "boosting": BoostingStudent,
 }
-"""Students that learn soft labels without copies of rows; the same kind of model as the classifier of that name."""
+"""Students that learn soft labels without copies of rows; a model like the classifier of that name."""
 DENSE = ("torch", "logistic", "boosting", "mlp")
 """Students by name that do not take sparse matrices."""
 
