@@ -30,9 +30,6 @@ def ray(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")  # Ray's own
-
-
 def teachers() -> list[Any]:
     return [LogisticRegression(max_iter=500).fit(X[y != k], y[y != k]) for k in (0, 2)]
 

@@ -36,8 +36,6 @@ from consilience.teachers.scoring.stream import score_blocks
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster", "_small_blocks"),
-    # Ray's own: it makes its settings with all that it deprecates
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
 
 
