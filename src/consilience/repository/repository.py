@@ -117,8 +117,8 @@ class Repository:
         Parameters
         ----------
         model : path, classifier, torch module or teacher
-            A file (``.onnx``, ``.skops``; ``.npz`` of a model of texts), a folder that `as_teacher` takes, a
-            classifier of ours, or a fitted scikit-learn classifier or torch module, which is exported to ONNX.
+            A file (``.onnx``, ``.skops``; ``.npz`` of a model of texts), a folder that `as_teacher` takes,
+            a classifier of ours, or a fitted scikit-learn classifier or torch module: it is exported to ONNX.
         classes : (k,) sequence, optional
             The class of each column, where the model does not say.
         name : str, optional
