@@ -1,8 +1,10 @@
 """One thread for each test process, little work for its garbage collector, and the longest tests first."""
 
 import gc
+import importlib
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +58,9 @@ def ray_cluster() -> Iterator[Any]:
     )
     cluster.add_node(**memory)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Ray makes its settings with all it deprecates
+        importlib.import_module("ray.data").DataContext.get_current()
     try:
         yield cluster
     finally:

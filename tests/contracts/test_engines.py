@@ -20,8 +20,6 @@ from consilience.teachers.scoring.ray_options import RayOptions
 from consilience.teachers.scoring.store import ScoreStore
 from consilience.teachers.scoring.stream import score_blocks
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")  # Ray's own
-
 X = np.random.default_rng(0).normal(size=(300, 3))
 Engine = Callable[..., Iterator[Any]]
 

@@ -24,8 +24,6 @@ from consilience.teachers.scoring.ray_options import RayOptions  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("_small_blocks"),
-    # Ray's own: it makes its settings with all that it deprecates
-    pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context"),
 ]
 
 random = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,22 @@ def test_the_ranking_is_that_of_one_machine_and_failures_come_last() -> None:
     assert "process on Ray ended" in str(errors["ends"])
     assert calls == [("ranking", i, 4) for i in range(1, 5)]
     assert next(iter(found)).teacher is not None
+
+
+def test_rows_that_do_not_fit_are_read_by_the_tasks(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.hstack([X, np.zeros((len(X), 996))]))  # 1.2 MB
+
+    def first_columns(rows: Any) -> Any:
+        return rows[:, :3]
+
+    given = {"plain": as_teacher(first_columns, [0, 1, 2], output="logits"), "raises": function(raises)}
+    found, want = (
+        rank_teachers(given, tmp_path / "X.npy", y, memory="1MB", engine=name) for name in ("ray", "local")
+    )
+    assert found.n_rows == want.n_rows == len(X)
+    assert [(row.name, row.score, row.error) for row in found] == [
+        (row.name, row.score, row.error) for row in want
+    ]
 
 
 def test_a_task_that_hangs_is_told() -> None:

@@ -336,7 +336,6 @@ def test_a_server_that_names_no_preprocess_that_we_know(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")
 def test_ray_workers_read_and_prepare_images(folder: Path, tmp_path: Path, ray_cluster: Any) -> None:
     from consilience.teachers.scoring.ray import score_on_ray
     from consilience.teachers.scoring.ray_options import RayOptions

@@ -17,7 +17,6 @@ from consilience.unify import solver
 from consilience.unify.shards import write_soft_labels
 
 parquet = pytest.importorskip("pyarrow.parquet")
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.data.context")  # Ray's own
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 

@@ -40,6 +40,8 @@ START_SECONDS = 60.0
 """The first worker has at least this long to start: it imports what the teachers need."""
 TRIES = 4
 """How often a block is begun whose workers die. Ray itself would begin it for ever."""
+WAITING = 4
+"""At most so many blocks wait in this process for their reader; others wait in Ray's object store."""
 _POLL = 0.5  # seconds between two looks at the board
 
 
@@ -226,17 +228,24 @@ class _Run:
                 num_cpus=part.num_cpus,
                 num_gpus=part.num_gpus,
             )
-        self._results: queue.Queue[Answer | BaseException | None] = queue.Queue()
+        self._results: queue.Queue[Answer | BaseException | None] = queue.Queue(WAITING)
         self._thread = threading.Thread(target=self._collect, args=(blocks,), daemon=True)
         self._thread.start()
 
     def _collect(self, blocks: Any) -> None:
         try:
             for table in blocks.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
-                self._results.put(from_table(table))
-            self._results.put(None)
+                self._hand_over(from_table(table))
+            self._hand_over(None)
         except BaseException as error:
-            self._results.put(error)
+            self._hand_over(error)
+
+    def _hand_over(self, found: Answer | BaseException | None) -> None:
+        """Wait until there is room: a reader that is slower than the workers is not to fill the memory."""
+        while not self._over.event.is_set():
+            with suppress(queue.Full):
+                self._results.put(found, timeout=_POLL)
+                return
 
     def next(self, told: Progress) -> Answer | None:
         """Return the next answer, None after the last, or raise if nothing moves any more."""

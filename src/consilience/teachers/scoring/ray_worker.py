@@ -95,13 +95,15 @@ def as_table(answer: Answer) -> Any:
     import pyarrow
     from ray import cloudpickle
 
-    logits = answer.logits
-    shape = (0, 0) if logits is None else logits.shape
-    buffer = b"" if logits is None else np.ascontiguousarray(logits).reshape(-1).view(np.uint8).data
+    logits = np.empty((0, 0), np.float32) if answer.logits is None else np.ascontiguousarray(answer.logits)
+    ends = pyarrow.py_buffer(np.array([0, logits.nbytes], np.int64))
     columns = {
         "number": pyarrow.array([answer.number], pyarrow.int64()),
-        "shape": pyarrow.array([list(shape)], pyarrow.list_(pyarrow.int64())),
-        "logits": pyarrow.array([buffer], pyarrow.large_binary()),
+        "shape": pyarrow.array([list(logits.shape)], pyarrow.list_(pyarrow.int64())),
+        # not pyarrow.array([logits.data]): that copies them, and never lets go of what it was given
+        "logits": pyarrow.LargeBinaryArray.from_buffers(
+            pyarrow.large_binary(), 1, [None, ends, pyarrow.py_buffer(logits)]
+        ),
         # sent within one cluster, between processes that run the user's own code
         "rest": pyarrow.array([cloudpickle.dumps((answer.error, answer.told))], pyarrow.large_binary()),
     }
