@@ -109,7 +109,7 @@ def _flatness(timed: Sequence[Record]) -> str:
     for (_, count, name), record in sorted(quickest.items(), key=lambda item: (item[0][2], item[0][1])):
         base = bases.setdefault(name, record)
         grown = record["peak_bytes"] / base["peak_bytes"]
-        flat = record["kind"] == "stream" and base is not record
+        flat = record["kind"] in ("stream", "ray") and base is not record
         rows.append(
             [
                 name,
