@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -266,6 +266,20 @@ def _pearson(tasks: Sequence[Mapping[str, Any]], name: str) -> Values:
     return np.array([task["pearson"][name] for task in tasks if name in task["pearson"]])
 
 
+def _compare_means(
+    found: Trials, names: Mapping[str, str], compare: Callable[[Mapping[str, float]], dict[str, bool]]
+) -> list[Check]:
+    """Compare mean correlations over the tasks that have all metrics; `names` are metrics by a short name."""
+    checks = []
+    for data, tasks in latest_tasks(found).items():
+        known = [task for task in tasks if set(names.values()) <= task["pearson"].keys()]
+        if known:
+            means = {short: float(_pearson(known, name).mean()) for short, name in names.items()}
+            words = ", ".join(f"{short} {mean:.2f}" for short, mean in means.items())
+            checks.append(Check(TITLES[data], len(known), words, compare(means)))
+    return checks
+
+
 def _correlation(found: Trials, published: Mapping[str, Any]) -> Claim:
     checks, by_task = [], published["table_11_by_task"]
     for data, tasks in latest_tasks(found).items():
@@ -296,19 +310,15 @@ def _correlation(found: Trials, published: Mapping[str, Any]) -> Claim:
 
 def _best_metric(found: Trials, published: Mapping[str, Any]) -> Claim:
     rivals = ("nce, as published", "leep, as published", "logme")
-    checks = []
-    for data, tasks in latest_tasks(found).items():
-        names = (PRINTED, "transport", *rivals)
-        known = [task for task in tasks if set(names) <= task["pearson"].keys()]
-        if known:
-            means = {name: float(_pearson(known, name).mean()) for name in names}
-            words = ", ".join(f"{name} {mean:.2f}" for name, mean in means.items())
-            met = {
-                f"{ours} above {name}": means[ours] > means[name]
-                for ours in (PRINTED, "transport")
-                for name in rivals
-            }
-            checks.append(Check(TITLES[data], len(known), words, met))
+    checks = _compare_means(
+        found,
+        {name: name for name in (PRINTED, "transport", *rivals)},
+        lambda means: {
+            f"{ours} above {name}": means[ours] > means[name]
+            for ours in (PRINTED, "transport")
+            for name in rivals
+        },
+    )
     shown = ", ".join(f"{name} {value:.2f}" for name, value in published["table_11"].items())
     return Claim(
         "Eq. (24) predicts better than NCE, LEEP and LogME",
@@ -324,18 +334,14 @@ def _best_metric(found: Trials, published: Mapping[str, Any]) -> Claim:
 
 
 def _approximations(found: Trials) -> Claim:
-    checks = []
-    for data, tasks in latest_tasks(found).items():
-        names = {"exact": "eq. (24), exact", "I": "eq. (24), Approximation I", "II": PRINTED}
-        known = [task for task in tasks if set(names.values()) <= task["pearson"].keys()]
-        if known:
-            means = {short: float(_pearson(known, name).mean()) for short, name in names.items()}
-            words = ", ".join(f"{short} {mean:.2f}" for short, mean in means.items())
-            met = {
-                "II near exact": means["II"] >= means["exact"] - 0.1,
-                "II above I": means["II"] > means["I"],
-            }
-            checks.append(Check(TITLES[data], len(known), words, met))
+    checks = _compare_means(
+        found,
+        {"exact": "eq. (24), exact", "I": "eq. (24), Approximation I", "II": PRINTED},
+        lambda means: {
+            "II near exact": means["II"] >= means["exact"] - 0.1,
+            "II above I": means["II"] > means["I"],
+        },
+    )
     return Claim(
         "A fictitious student replaces the true ones",
         "Fig. 8",

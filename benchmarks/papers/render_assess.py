@@ -32,6 +32,7 @@ FORMS = {
 
 BY_METRIC = ("scores", "pearson", "seconds")  # what a task has for each metric
 PUBLISHED_FORM = ", as published"
+UNIT = "logme"  # the metric whose time is 1
 
 Tasks = list[Mapping[str, Any]]
 
@@ -57,7 +58,7 @@ def latest_tasks(found: Iterable[Mapping[str, Any]]) -> dict[str, Tasks]:
 
 
 def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> str:
-    """Return each metric's correlations next to Table 11, and its seconds next to Table 13.
+    """Return each metric's correlations next to Table 11, and its time over LogME's next to Table 13.
 
     Parameters
     ----------
@@ -69,30 +70,52 @@ def render(found: Iterable[Mapping[str, Any]], published: Mapping[str, Any]) -> 
     trials = latest_tasks(found)
     if not trials:
         return "Not measured yet."
-    first = next(iter(trials.values()))
+    times = _times(next(iter(trials.values())))
     found_names = dict.fromkeys(
         name for tasks in trials.values() for task in tasks for name in task["pearson"]
     )
     # the published form stands below its cross-fitted one
     names = sorted(found_names, key=lambda name: list(found_names).index(name.removesuffix(PUBLISHED_FORM)))
-    heads = [f"{TITLES[data]} ({len(tasks)} tasks)" for data, tasks in trials.items()]
+    columns = {head: tasks for data in trials for head, tasks in _columns(TITLES[data], trials[data]).items()}
+    table_11, table_13 = published["table_11"], published["table_13"]
     rows = []
     for name in names:
-        cells = [_mean(tasks, name) for tasks in trials.values()]
-        seconds = [task["seconds"][name] for task in first if name in task["seconds"]]
         own = None if name + PUBLISHED_FORM in names else name.removesuffix(PUBLISHED_FORM)
-        table_11, table_13 = (published[table].get(own) for table in ("table_11", "table_13"))
         rows.append(
             [
                 OLD_NAMES.get(name, name),
-                *cells,
-                "" if table_11 is None else f"{table_11:.2f}",
-                f"{min(seconds):.3f}" if seconds else "",
-                "" if table_13 is None else f"{table_13:.2f}",
+                *(_mean(tasks, name) if _run_on_all(tasks, name) else "" for tasks in columns.values()),
+                f"{table_11[own]:.2f}" if own in table_11 else "",
+                f"{times[name]:.2g} x" if name in times else "",
+                f"{table_13[own] / table_13[UNIT]:.2g} x" if own in table_13 else "",
             ]
         )
-    table = _table(["metric", *heads, "published", "seconds", "published"], rows)
+    table = _table(["metric", *columns, "published", f"time / {UNIT}", "published"], rows)
     return f"{table}\n\n{_legend(trials, published)}"
+
+
+def _columns(title: str, tasks: Tasks) -> dict[str, Tasks]:
+    """Return the tasks of a data set, and before them those on which every metric was run, if they are fewer.
+
+    So the figures of a column are always over the same tasks.
+    """
+    names = {name for task in tasks for name in task["pearson"]}
+    shared = [task for task in tasks if names <= task["pearson"].keys()]
+    return {f"{title} ({len(part)} tasks)": part for part in (shared, tasks) if part}
+
+
+def _run_on_all(tasks: Tasks, name: str) -> bool:
+    return all(name in task["pearson"] for task in tasks)
+
+
+def _times(tasks: Tasks) -> dict[str, float]:
+    """Return the seconds of each metric's fastest task, over those of `UNIT`."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for task in tasks:
+        for name, value in task["seconds"].items():
+            seconds[name].append(value)
+    unit = min(seconds.get(UNIT, []), default=0.0)
+    return {name: min(values) / unit for name, values in seconds.items()} if unit else {}
 
 
 def render_forms(found: Iterable[Mapping[str, Any]]) -> str:
@@ -287,8 +310,8 @@ def _legend(trials: Mapping[str, Tasks], published: Mapping[str, Any]) -> str:
     return (
         "The table shows Pearson's correlation between the scores of teachers and the accuracies of their "
         "students: mean and standard deviation over tasks. The published columns are the averages of "
-        f"Table 11 (CUB, images) and the seconds per teacher of Table 13 ({published['source']}). "
-        "Our seconds are for the first data set, the median teacher and the fastest task. They include the "
+        f"Table 11 (CUB, images) and the times per teacher of Table 13 ({published['source']}). "
+        "Our times are for the first data set, the median teacher and the fastest task. They include the "
         "training of students, for metrics that need one. Accuracy of students without a teacher, with the "
         f"teacher that `transport` ranks first, and with the best teacher: {'; '.join(gains)}.\n\n"
         + _source([task for tasks in trials.values() for task in tasks])

@@ -54,18 +54,41 @@ def test_the_table_counts_rankings_and_averages_correlations(render: Any) -> Non
     assert render.render_random([]) == "Not measured yet."
 
 
-def test_a_task_run_twice_keeps_metrics_of_both_runs(render: Any) -> None:
-    def run(pearson: dict[str, float], commit: str) -> Any:
-        task = {"task": 0, "pearson": pearson, "scores": {}, "seconds": {}}
-        return {
-            "setting": {"data": "digits"},
-            "seed": 0,
-            "command": "python",
-            "commit": commit,
-            "tasks": [task],
-        }
+def run(
+    pearson: dict[str, float], commit: str = "a" * 40, seed: int = 0, seconds: dict[str, float] | None = None
+) -> Any:
+    task = {
+        "task": 0,
+        "pearson": pearson,
+        "scores": {"transport": {"one": 0.0}},
+        "seconds": seconds or {},
+        "accuracy": {"one": 0.5},
+        "alone": 0.4,
+    }
+    return {
+        "setting": {"data": "digits"},
+        "seed": seed,
+        "command": "python",
+        "commit": commit,
+        "tasks": [task],
+    }
 
-    found = [run({"leep": 0.1, "logme": 0.2}, "a" * 40), run({"leep": 0.3}, "b" * 40)]
+
+def test_a_task_run_twice_keeps_metrics_of_both_runs(render: Any) -> None:
+    found = [run({"leep": 0.1, "logme": 0.2}), run({"leep": 0.3}, "b" * 40)]
     ((task,),) = render.latest_tasks(found).values()
     assert task["pearson"] == {"leep": 0.3, "logme": 0.2}
     assert task["origins"] == [("python", "a" * 40), ("python", "b" * 40)]
+
+
+def test_metrics_of_a_column_have_the_same_tasks_and_times_are_ratios(render: Any) -> None:
+    found = [
+        run({"leep": 0.1, "logme": 0.2}, seconds={"leep": 3.0, "logme": 2.0}),
+        run({"leep": 0.3}, seed=1, seconds={"leep": 1.0}),
+    ]
+    published = {"table_11": {"logme": 0.7}, "table_13": {"leep": 0.1, "logme": 0.4}, "source": "a paper"}
+    head, _, leep, logme = render.render(found, published).splitlines()[:4]
+    assert head == "| metric | digits (1 tasks) | digits (2 tasks) | published | time / logme | published |"
+    assert leep == "| leep | 0.10 ± 0.00 | 0.20 ± 0.10 |  | 0.5 x | 0.25 x |"
+    assert logme == "| logme | 0.20 ± 0.00 |  | 0.70 | 1 x | 1 x |"
+    assert render.render(found[:1], published).startswith("| metric | digits (1 tasks) | published |")
