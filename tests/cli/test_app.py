@@ -151,3 +151,24 @@ def test_errors_and_warnings_of_a_command_speak_of_its_options() -> None:
     result = CliRunner().invoke(app, ["work"])
     assert result.exit_code == 2
     assert result.stderr == "Warning: Stopped at --max-iter 1.\nError: tol=0 is bad; use --max-iter.\n"
+
+
+def test_a_pattern_that_the_shell_spread_is_told_to_be_put_in_quotes(tmp_path: Path) -> None:
+    app = new_app()
+
+    @app.command()
+    def work(data: str = typer.Option("")) -> None: ...
+
+    @app.command()
+    def rest() -> None: ...
+
+    files = [tmp_path / f"part{number}.csv" for number in range(3)]
+    for file in files:
+        file.touch()
+    spread = CliRunner().invoke(app, ["work", "--data", *map(str, files)])
+    assert spread.exit_code == 2
+    assert "put it in quotes: 'rows/*.csv'." in spread.stderr
+    other = CliRunner().invoke(app, ["work", "no-such-file"])
+    assert other.exit_code == 2
+    assert "unexpected extra argument" in other.stderr
+    assert "quotes" not in other.stderr

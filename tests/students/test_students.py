@@ -9,6 +9,7 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -246,3 +247,13 @@ def test_a_row_of_weight_zero_is_as_good_as_left_out(loss: Any) -> None:
     whole = ExpansionStudent(LogisticRegression(tol=1e-8), loss=loss).fit(X, Y, np.ones(3), weights)
     half = ExpansionStudent(LogisticRegression(C=2.0, tol=1e-8), loss=loss).fit(X[1::2], Y[1::2], np.ones(3))
     np.testing.assert_allclose(whole.predict_scores(X), half.predict_scores(X), atol=1e-3)
+
+
+def test_the_network_of_scikit_learn_does_not_warn_about_epochs_that_are_our_choice() -> None:
+    random = np.random.default_rng(0)
+    X, Q = random.normal(size=(300, 3)), random.dirichlet(np.ones(3), 300)
+    named = make_student("mlp", threshold=0.01, X=X, random_state=0).fit(X, Q, np.ones(3))
+    assert named.estimator_[-1].n_iter_ == named.estimator_[-1].max_iter
+    # a classifier that the user gave has the user's settings, so there the warning helps
+    with pytest.warns(ConvergenceWarning, match="Maximum iterations"):
+        make_student(named_student("mlp"), threshold=0.01, X=X, random_state=0).fit(X, Q, np.ones(3))

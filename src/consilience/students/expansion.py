@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning as NotConverged
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import has_fit_parameter
 
@@ -141,6 +142,26 @@ class ExpansionStudent(EstimatorStudent):
                 self._keep(best, columns)
             if not after < before - LEAST_FALL * abs(before):
                 break
+
+
+class NetworkStudent(ExpansionStudent):
+    """The student ``"mlp"``: how many epochs it has is our choice, as for the network in torch.
+
+    scikit-learn would warn that these were not enough, and name an option that the user cannot set here.
+    """
+
+    def fit(
+        self,
+        X: Any,
+        Q: NDArray[np.float64],
+        class_weights: NDArray[np.float64],
+        row_weights: NDArray[np.float64] | None = None,
+    ) -> NetworkStudent:
+        """Fit as `ExpansionStudent` does, without scikit-learn's warning about epochs."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotConverged)
+            super().fit(X, Q, class_weights, row_weights)
+        return self
 
 
 def numbers_per_row(X: Any, n: int) -> float:

@@ -17,7 +17,7 @@ from consilience._validation import check_choice, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
 from consilience.students.estimator import Loss
-from consilience.students.expansion import ExpansionStudent
+from consilience.students.expansion import ExpansionStudent, NetworkStudent
 from consilience.students.logistic import LogisticStudent, logistic
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
 from consilience.students.trees import BoostingStudent, ForestStudent, boosting, forest
@@ -74,7 +74,8 @@ def make_student(
         return DIRECT[student](threshold=threshold, loss=loss, random_state=random_state)
     elif isinstance(student, str) and student != "torch":
         check_choice("student", student, ("torch", "ngrams", *STUDENTS))
-        student = named_student(student)
+        classifier = named_student(student)  # "mlp": the others are above
+        return NetworkStudent(classifier, threshold=threshold, loss=loss, random_state=random_state)
     if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
         if not hasattr(student, "predict_proba"):
             raise InvalidInputError(

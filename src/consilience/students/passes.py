@@ -14,7 +14,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.sources.targets import ArrayTargets, TargetRows, read_everything
 from consilience.students.estimator import student_name
-from consilience.students.expansion import ExpansionStudent
+from consilience.students.expansion import ExpansionStudent, NetworkStudent
 from consilience.students.logistic import LogisticStudent
 from consilience.students.partial_fit import fit_by_partial_fit, learns_by_parts
 from consilience.students.soft_label import SoftLabelStudent
@@ -50,7 +50,7 @@ Learn = Callable[..., None]
 
 def how_it_streams(student: Any) -> Learn | None:
     """Return the function that fits a scikit-learn student by passes over the rows; None if it cannot be."""
-    if type(student) is ExpansionStudent and learns_by_parts(student.estimator):
+    if type(student) in (ExpansionStudent, NetworkStudent) and learns_by_parts(student.estimator):
         return fit_by_partial_fit
     if isinstance(student, SoftLabelStudent) and hasattr(student.estimator, "fit_by_passes"):
         return SoftLabelStudent.fit_by_passes
