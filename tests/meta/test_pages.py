@@ -16,6 +16,7 @@ and `NOT_RUN` counts these.
 
 from __future__ import annotations
 
+import codeop
 import contextlib
 import doctest
 import io
@@ -363,3 +364,28 @@ def test_a_page_that_is_wrong_is_found(wrong: str, folder: Path) -> None:
     page.write_text(f"# Page\n{wrong}\n", encoding="utf8")
     with pytest.raises((ZeroDivisionError, SybilFailure, AssertionError)):
         run(parse(page))
+
+
+def paste(source: str) -> None:
+    """Read a block as the prompt of Python 3.11 and 3.12 does, line by line; raise where it would."""
+    waiting: list[str] = []
+    for line in [*source.splitlines(), ""]:
+        waiting.append(line)
+        if codeop.compile_command("\n".join(waiting)) is not None:
+            waiting.clear()
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES if has_code(page)])
+def test_python_can_be_pasted_at_the_prompt(page: Path) -> None:
+    blocks = [
+        block.lexemes for block in Blocks().fences(Document(page.read_text(encoding="utf8"), str(page)))
+    ]
+    for block in blocks:
+        if block["language"].strip() == "python" and not block["source"].startswith(">>>"):
+            paste(block["source"])
+
+
+def test_a_loop_without_an_empty_line_after_it_cannot_be_pasted() -> None:
+    paste("for i in range(2):\n    print(i)\n\nprint(2)\n")
+    with pytest.raises(SyntaxError):
+        paste("for i in range(2):\n    print(i)\nprint(2)\n")
