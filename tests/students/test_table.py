@@ -378,3 +378,22 @@ def test_a_saved_model_says_what_it_cannot_read(logistic: Any, tmp_path: Path) -
 def test_what_is_in_the_wrong_place_gets_advice(student: str, X: Any, words: str) -> None:
     with pytest.raises(InvalidInputError, match=words):
         SoftLabelClassifier(student).fit(X, np.arange(len(X)) % 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "remark"),
+    [
+        (["31.01.2025", "01.02.2025", None], "dates"),
+        (["2025/01/31 14:30", "2025/02/01 9:05"], "dates"),
+        (["2025-01-31", "2025-02-01"], "dates"),
+        ([f"{day:02}.{month:02}.2024" for day in range(1, 29) for month in range(1, 13)], "dates"),
+        (["37,5", "-0,25", "38,1"], "decimal comma"),
+        (["ward 7", "ward 8"], None),
+        (["1.2", "3.4.5", "10.0.0.1"], None),
+        (["31.01.2025", "unknown"], None),
+    ],
+)
+def test_texts_that_look_like_dates_or_numbers_are_remarked_on(cells: list[Any], remark: str | None) -> None:
+    note = TableEncoder().fit(pandas.DataFrame({"v": cells, "n": range(len(cells))})).encoding_["v"]
+    assert ("they look like" in note) == (remark is not None)
+    assert (remark or "") in note

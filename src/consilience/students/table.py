@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,16 @@ EXAMPLES = 64
 """How many rows are kept to compare a saved model with."""
 LEAST_SHARE = 0.1
 """A text column whose values recur in fewer of the rows is dropped: names, keys, free text."""
+
+LOOKS_LIKE = {
+    re.compile(r"(\d{1,2}[./-]\d{1,2}[./-]\d{2}(\d{2})?|\d{4}[./-]\d{1,2}[./-]\d{1,2})([ T].*)?"): (
+        "dates: write 2025-01-31 in a .csv file, use pandas.to_datetime in Python"
+    ),
+    re.compile(r"[-+]?\d+,\d+"): "numbers with a decimal comma: write 37.5",
+}
+"""Texts that were probably meant as something else, with the remedy."""
+MOST = 0.9
+"""If this share of the values looks like something else, the note on the column says so."""
 
 
 @dataclass(frozen=True)
@@ -346,7 +357,7 @@ def _examine_texts(texts: NDArray[Any], name: Any) -> Column:
     frequent = np.sort(counts)[::-1][:MAX_VALUES]
     if len(values) > MAX_VALUES and frequent[frequent > 1].sum() < LEAST_SHARE * len(texts):
         note = f"dropped: {len(values)} different texts, which hardly recur"
-        return Column(name, "text", dtype, note, used=False)
+        return Column(name, "text", dtype, note + _meant(values), used=False)
     encoder = OneHotEncoder(
         handle_unknown="infrequent_if_exist", max_categories=MAX_VALUES + 1, sparse_output=False
     ).fit(texts[:, None])
@@ -358,7 +369,16 @@ def _examine_texts(texts: NDArray[Any], name: Any) -> Column:
     )
     if "" in values:
         note += ", missing ones among them"
-    return Column(name, "text", dtype, note, encoder)
+    return Column(name, "text", dtype, note + _meant(values), encoder)
+
+
+def _meant(values: NDArray[Any]) -> str:
+    """Return a remark if most of the different texts of a column look like dates or numbers; else nothing."""
+    known = [value for value in values.tolist() if value]
+    for pattern, what in LOOKS_LIKE.items():
+        if sum(pattern.fullmatch(value) is not None for value in known) >= MOST * len(known):
+            return f"; they look like {what}"
+    return ""
 
 
 def _no_column(column: Any, name: Any) -> str:
