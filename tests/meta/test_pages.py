@@ -121,6 +121,8 @@ def kind_of(region: Region) -> str:
         return language
     if source.startswith("$ "):
         return "console"
+    if source.startswith(">>> "):
+        return "python"
     return "sh" if COMMANDS.match(source) else ""
 
 
