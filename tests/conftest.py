@@ -37,11 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest tests first, so no process ends with them alone, and those of Ray into one process.
 
-    Two Ray clusters on two processors starve each other: workers miss the deadlines of tests of faults.
+    Two Ray clusters on two processors starve each other: workers miss the deadlines of tests of faults. Tests
+    of one experiment share what it has found, so they stay together, too.
     """
     for item in items:
         if "ray_cluster" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("ray"))
+        elif "science" in item.path.parts or item.path.stem == "test_demo":
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
     items.sort(key=lambda item: "science" not in item.path.parts)
 

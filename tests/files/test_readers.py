@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError
-from consilience.files import readers
+from consilience.files import readers, streams
 
 
 @pytest.mark.parametrize("header", ["", "a,b\n"])
@@ -57,7 +57,7 @@ def test_test_rows_have_the_columns_of_the_data(tmp_path: Path) -> None:
     X = readers.read_rows(tmp_path / "X.csv", "--data")
 
     def read(name: str) -> Any:
-        return readers.read_test_rows(tmp_path / name, "--test-data", X, "X.csv")
+        return streams.read_test_rows(tmp_path / name, "--test-data", X, "X.csv")
 
     for name in ("turned.csv", "plain.csv"):
         assert np.asarray(read(name)).tolist() == [[3, 4]]

@@ -50,7 +50,7 @@ del rich  # we only needed to know that it is installed; typer may come without 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _PACKED = 10  # a file's rows may take this many times as much memory
-STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting")
+STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting", "ngrams")
 _OPTIONS = {
     "n_bins": "--bins",
     "n_bootstrap": "--bootstrap",
@@ -237,8 +237,9 @@ def read_test(
     if data is None or labels is None:
         return None
     from consilience.files import readers
+    from consilience.files.streams import read_test_rows
 
-    rows = readers.read_test_rows(data, "--test-data", X, str(of))
+    rows = read_test_rows(data, "--test-data", X, str(of))
     y = readers.read_labels(labels, len(rows), "--test-labels")
     if check is not None:
         check(y)
@@ -382,14 +383,11 @@ def shown(file: Path) -> str:
     return address_name(file) if is_address(file) else str(file)
 
 
-def read_data(
-    path: Path, teachers: Sequence[Teacher], memory: str | None = None, *, texts: bool = False
-) -> Any:
+def read_data(path: Path, teachers: Sequence[Teacher], memory: str | None = None) -> Any:
     """Return the rows of --data, or their source if they may not fit in memory.
 
-    Cells of a .csv file are read as what these teachers take. With `texts`, a .txt file has a text per line.
+    Cells of a .csv file are read as what these teachers take. A .txt file has a text per line.
     """
-    from consilience.files import readers
     from consilience.files.streams import read_texts_or_rows
     from consilience.sources import memory_budget
     from consilience.sources.files import open_files
@@ -397,8 +395,20 @@ def read_data(
 
     expected = column_kinds(teachers)
     if path.is_file() and _PACKED * path.stat().st_size <= memory_budget(memory):
-        return (read_texts_or_rows if texts else readers.read_rows)(path, "--data", expected)
+        return read_texts_or_rows(path, "--data", expected)
     return open_files(path, "--data", expected)
+
+
+def check_ending(out: Path | None, X: Any, student: str) -> None:
+    """Raise if --out has not the ending of what the student is saved as; before teachers are asked."""
+    from consilience.students.make import holds_texts
+
+    texts = holds_texts(first_rows(X))
+    if out is None or (texts and student not in ("auto", "ngrams")):  # a student that the library refuses
+        return
+    what, ending = ("A model of texts", ".npz") if texts else ("This model", ".onnx")
+    if out.suffix.lower() != ending:
+        raise InvalidInputError(f"{what} is written as {ending}: use --out {out.with_suffix(ending).name}.")
 
 
 def first_rows(X: Any) -> Any:

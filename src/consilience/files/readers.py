@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._tables import column_names, in_order, is_table, kind_of
+from consilience._tables import is_table
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, read_npy
@@ -218,18 +218,6 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
         return list(values)
     # "01" and "1" are two names and one number
     return numbers if len(set(numbers)) == len(set(values)) else list(values)
-
-
-def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
-    """Return rows like those of X, of the file `data`: their columns in the same order, and as many."""
-    expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
-    rows = in_order(read_rows(path, option, expected), column_names(X), f"{option}: {path}")
-    got, expected = np.shape(rows)[1:], np.shape(X)[1:]
-    if got != expected:
-        raise InvalidInputError(
-            f"{option}: {path} has rows of shape {got}, and {data} of {expected}. Give rows of one kind."
-        )
-    return rows
 
 
 def _read_file(path: Path, option: str, key: str, expected: Mapping[Any, str] | None = None) -> Any:

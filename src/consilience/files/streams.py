@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from consilience._optional import require
+from consilience._tables import column_names, in_order, is_table, kind_of
 from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
@@ -408,6 +409,18 @@ def read_texts_or_rows(path: Path, option: str, expected: Mapping[Any, str] | No
         return readers.read_rows(path, option, expected)
     parts = read_batches(open_rows(path, option), _LINES, None, (), option)
     return [text for rows in parts for text in rows.X]
+
+
+def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
+    """Return rows like those of X, of the file `data`: their columns in the same order, and as many."""
+    expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
+    rows = in_order(read_texts_or_rows(path, option, expected), column_names(X), f"{option}: {path}")
+    got, expected = np.shape(rows)[1:], np.shape(X)[1:]
+    if got != expected:
+        raise InvalidInputError(
+            f"{option}: {path} has rows of shape {got}, and {data} of {expected}. Give rows of one kind."
+        )
+    return rows
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:

@@ -28,7 +28,12 @@ from consilience.cli.app import (
 @app.command()
 def compare(
     teacher: Teachers,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="Rows: .npy, .npz (key X), .csv or .parquet.")],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="Rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line)."
+        ),
+    ],
     labels: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Labels to measure with, where known; no student learns them."),
@@ -42,8 +47,11 @@ def compare(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Vary only the method and balancing.")] = False,
     student: Annotated[
-        str, typer.Option(help=f"One of {', '.join(STUDENTS)}; logistic is the cheapest.")
-    ] = "logistic",
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(STUDENTS)}. [default: logistic, the cheapest; for texts, ngrams]"
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(help="Use at most this many rows, evenly spaced.")] = 2000,
     classes: Classes = None,
     aliases: Aliases = None,
@@ -64,11 +72,13 @@ def compare(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.students.make import holds_texts
     from consilience.unify.compare import METHODS
     from consilience.unify.soft_labels import METHOD_NAMES
     from consilience.unify.unifier import Unifier
 
-    check_choice("student", student, STUDENTS)
+    if student is not None:
+        check_choice("student", student, STUDENTS)
     for name in method or ():
         check_choice("method", name, METHOD_NAMES)
     check_count("rows", rows, at_least=4)
@@ -94,7 +104,7 @@ def compare(
             methods=method or METHODS,
             calibrate=(None,) if quick else (None, "agreement"),
             self_label=(False,) if quick else (False, True),
-            student=None if student == "auto" else student,
+            student=None if student == "auto" else student or ("ngrams" if holds_texts(X) else "logistic"),
             max_rows=rows,
         )
     view = found.to_dict() | {"seed": seed}

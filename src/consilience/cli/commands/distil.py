@@ -24,6 +24,7 @@ from consilience.cli.app import (
     TestLabels,
     app,
     check_cache,
+    check_ending,
     check_memory,
     check_test_options,
     first_rows,
@@ -47,15 +48,18 @@ def distil(
         Path,
         typer.Option(
             metavar="FILE",
-            help="The student's rows: .npy, .npz (key X), .csv or .parquet; a folder of such files, or a "
-            "pattern such as 'rows/*.parquet'.",
+            help="The student's rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder "
+            "of such files, or a pattern such as 'rows/*.parquet'.",
         ),
     ],
     labels: Annotated[
         Path,
         typer.Option(metavar="FILE", help="A label for each row; -1, NaN or empty where unknown."),
     ],
-    out: Annotated[Path, typer.Option(metavar="FILE.onnx", help="Write the student to this file.")],
+    out: Annotated[
+        Path,
+        typer.Option(metavar="FILE.onnx", help="Write the student to this file; a model of texts as .npz."),
+    ],
     teacher: Annotated[
         list[Path] | None,
         typer.Option(
@@ -119,7 +123,7 @@ def distil(
     check_cache(cache, cache_limit)
     check_memory(memory)
     files = teacher or []
-    readers.check_target(out, (".onnx",), "--out", [data, labels, test_data, test_labels], files)
+    readers.check_target(out, (".onnx", ".npz"), "--out", [data, labels, test_data, test_labels], files)
     weight = _number(teacher_weight)
     if not files and loss != "none" and weight != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
@@ -128,6 +132,7 @@ def distil(
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
     teachers = open_teachers(files, classes)
     X = read_data(data, teachers, memory)
+    check_ending(out, X, student)
     y = readers.read_labels(labels, len(X), "--labels")
     test = read_test(test_data, test_labels, first_rows(X), data)
     with console.progress_bars(quiet=quiet) as progress:

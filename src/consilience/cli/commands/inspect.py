@@ -98,7 +98,7 @@ def inspect(
     if data is None:
         warn_of_unused(space)
     else:
-        X = read_data(data, teachers, texts=True)
+        X = read_data(data, teachers)
         with console.progress_bars(quiet=quiet) as progress:
             found = suggest_aliases(teachers, X, aliases=given, cache=store, progress=progress)
         view |= {"suggestions": found.to_dict(), "out": text(out)}

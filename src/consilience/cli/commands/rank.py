@@ -112,7 +112,7 @@ def rank(
     check_memory(memory)
     options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
-    X = read_data(data, list(sources.values()), memory, texts=True)
+    X = read_data(data, list(sources.values()), memory)
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:

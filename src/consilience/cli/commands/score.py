@@ -73,7 +73,7 @@ def score(
     check_memory(memory)
     readers.check_target(out, SCORES, "--out", [data], [teacher])
     (opened,) = open_teachers([teacher], classes)
-    X = read_data(data, [opened], memory, texts=True)
+    X = read_data(data, [opened], memory)
     with console.progress_bars(quiet=quiet) as progress:
         found = write_scores(out, opened, X, batch_size=batch_size, store=store, progress=progress)
     view = {

@@ -29,6 +29,7 @@ from consilience.cli.app import (
     TrainWorkers,
     app,
     check_cache,
+    check_ending,
     check_memory,
     check_report,
     check_test_options,
@@ -54,12 +55,13 @@ def unify(
         Path,
         typer.Option(
             metavar="FILE",
-            help="Unlabelled rows: .npy, .npz (key X), .csv or .parquet; a folder of such files, or a "
-            "pattern such as 'rows/*.parquet'.",
+            help="Unlabelled rows: .npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of "
+            "such files, or a pattern such as 'rows/*.parquet'.",
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE.onnx", help="Write the unified model here.")
+        Path | None,
+        typer.Option(metavar="FILE.onnx", help="Write the unified model here; a model of texts as .npz."),
     ] = None,
     soft_labels: Annotated[
         Path | None,
@@ -126,6 +128,7 @@ def unify(
     Example:
         consilience unify --teacher birds.onnx --teacher pets.npz --data X.npy --out unified.onnx
         consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
+        consilience unify -t news/ -t mails.npz --data texts.txt --out unified.npz
     """
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
@@ -149,7 +152,7 @@ def unify(
     options = engine_options(engine, ray_address, train_workers)
     _check_outputs(out, soft_labels, train, test_data)
     inputs = [data, labels, aliases, test_data, test_labels]
-    readers.check_target(out, (".onnx",), "--out", inputs, teacher)
+    readers.check_target(out, (".onnx", ".npz"), "--out", inputs, teacher)
     readers.check_target(soft_labels, (".npy", ".npz"), "--soft-labels", inputs, teacher)
     check_test_options(test_data, test_labels)
     check_report(report)
@@ -157,6 +160,7 @@ def unify(
         raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
     X = read_data(data, teachers, memory)
+    check_ending(out, X, student)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
 
     def check_test_labels(y: Any) -> None:
