@@ -167,6 +167,7 @@ def test_a_pattern_that_the_shell_spread_is_told_to_be_put_in_quotes(tmp_path: P
         file.touch()
     spread = CliRunner().invoke(app, ["work", "--data", *map(str, files)])
     assert spread.exit_code == 2
+    assert f"Got an extra file, {str(files[1])!r} and 1 more." in spread.stderr
     assert "put it in quotes: 'rows/*.csv'." in spread.stderr
     other = CliRunner().invoke(app, ["work", "no-such-file"])
     assert other.exit_code == 2

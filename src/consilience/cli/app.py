@@ -5,7 +5,6 @@ Slow imports happen inside the commands, so ``--help`` answers at once.
 
 from __future__ import annotations
 
-import re
 import sys
 import traceback
 import warnings
@@ -87,7 +86,7 @@ class _OneSentence(TyperGroup):
             except KeyboardInterrupt:
                 raise typer.Exit(130) from None
             except _UsageError as error:
-                _fail(log, _usage(error.format_message()))  # type: ignore[attr-defined]
+                _fail(log, error.format_message())  # type: ignore[attr-defined]
             except (ConsilienceError, OSError) as error:
                 if isinstance(error, BrokenPipeError):
                     raise
@@ -326,14 +325,6 @@ def _library_warnings(spell: Spelling, log: Log) -> Iterator[None]:
 def _fail(log: Log, message: str) -> None:
     log.fail(message)
     raise typer.Exit(2)
-
-
-def _usage(message: str) -> str:
-    """Return the parser's message; if there are extra files, the shell has probably expanded a pattern."""
-    extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", message)
-    if extra and any(Path(word).is_file() for word in extra[1].split()):
-        return f"{message}. If this was a pattern, put it in quotes: 'rows/*.csv'."
-    return message
 
 
 def _sentence(error: Exception, spell: Spelling = as_keyword) -> str:

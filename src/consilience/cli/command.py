@@ -33,12 +33,22 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def make_parser(self, ctx: Any) -> Any:
-        """Return a parser that leaves out a list of arguments that is not given: the recipe may have it."""
+        """Return a parser that leaves out a list of arguments that is not given: the recipe may have it.
+
+        It answers extra files itself: the shell has made them of a pattern.
+        """
         parser: Any = super().make_parser(ctx)
         parse = parser.parse_args
 
         def parse_args(args: list[str]) -> tuple[dict[str, Any], list[str], list[Any]]:
             found, rest, order = parse(args)
+            files = [name for name in rest if Path(name).is_file()]
+            if files and not ctx.resilient_parsing:  # mostly an unquoted pattern
+                more = f" and {len(files) - 1} more" if len(files) > 1 else ""
+                ctx.fail(
+                    f"Got an extra file, {files[0]!r}{more}. If this was a pattern, "
+                    "put it in quotes: 'rows/*.csv'."
+                )
             return {name: value for name, value in found.items() if value != ()}, rest, order
 
         parser.parse_args = parse_args
