@@ -206,14 +206,14 @@ def _no_harm(trials: Trials, published: Mapping[str, Any]) -> Claim:
         own = by_overlap.get(0)
         if own is not None:
             gain = 100 * (own["sinkhorn"] - own["none"]).mean()
-            met = {"no loss": not above(own["none"], own["sinkhorn"])}
+            met = {"no loss": gain >= -0.5}  # not "no significant loss": few trials would then be proof
             checks.append(Check(TITLES[data], len(own["none"]), f"{gain:+.1f} points", met))
     return Claim(
         "A teacher of foreign classes does no harm",
         "Table 10",
         "If teacher and student share no class, the student does not get worse than without the teacher.",
         f"{min(gains):+.2f} to {max(gains):+.2f} points, for a teacher of birds and students of dogs.",
-        "the student is not below the one without a teacher over the trials, at g = 0 %.",
+        "the student loses at most half a point on average, at g = 0 %.",
         checks,
         [trial for trial in _own(trials, "windows") if trial["setting"]["overlap"] == 0],
         remark=(
