@@ -119,6 +119,7 @@ CASES = [(name, options) for name, (_, _, table) in COMMANDS.items() for options
 # what these options do is seen in what a command reads, writes or shows: the other files test them
 SEEN_ELSEWHERE = {
     *("--teacher", "--data", "--labels", "--truth", "--test-data", "--test-labels", "--classes", "--embed"),
+    *("--drop",),
     *("--out", "--soft-labels", "--csv", "--plot", "--save", "--json", "--compare", "--report"),
     *("--config", "--write-config", "--log"),
 }

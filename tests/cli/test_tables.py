@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +152,55 @@ def test_a_run_that_fails_writes_nothing(
     result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz")
     assert result.exit_code == 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_columns_can_be_left_out(ending: str, folder: Path, tmp_path: Path) -> None:
+    X, y = patients(200, 1)
+    test, _ = patients(100, 2)
+    for name, frame, labels in (("X", X, NAMES[y]), ("test", test, None)):
+        named = frame.assign(patient=[f"P{i}" for i in range(len(frame))])
+        named = named if labels is None else named.assign(diagnosis=labels)
+        path = tmp_path / f"{name}{ending}"
+        named.to_csv(path, index=False) if ending == ".csv" else named.to_parquet(path)
+    teachers = ("-t", folder / "one.onnx", "-t", folder / "two.onnx")
+    rows, drop = ("--data", tmp_path / f"X{ending}"), ("--drop", "patient", "--drop", "diagnosis")
+    measured = ("--test-data", tmp_path / f"test{ending}", "--test-labels", folder / "y_test.csv")
+    result = run(
+        "unify", *teachers, *rows, *drop, *measured, "--out", tmp_path / "v.onnx",
+        "--student", "logistic", "--json", "-q",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["accuracy"] > 0.75
+    labels = ("--labels", folder / "y.csv")
+    for command in (
+        ("rank", *teachers, *rows, *labels),
+        ("distil", *teachers, *rows, *labels, "--out", tmp_path / "d.onnx", "--student", "logistic"),
+        ("compare", *teachers, *rows, "--quick", "--method", "sd"),
+        ("evaluate", tmp_path / "v.onnx", *rows, *labels),
+    ):
+        assert run(*command, *drop, "-q").exit_code == 0, command
+    for model in ("v.onnx", "d.onnx"):
+        assert [column.name for column in as_teacher(tmp_path / model).inputs] == list(X.columns)
+
+
+@pytest.mark.parametrize(
+    ("drop", "says"),
+    [
+        (["fevre"], "--drop 'fevre' is unknown; use 'fever', .* Did you mean 'fever'"),
+        (["fever", "cough", "smokes", "seen"], "--drop leaves no column of"),
+    ],
+)
+def test_columns_that_cannot_be_left_out(drop: list[str], says: str, folder: Path, tmp_path: Path) -> None:
+    words = [word for name in drop for word in ("--drop", name)]
+    result = unify(folder, tmp_path / "u.onnx", *words)
+    assert result.exit_code == 2
+    assert re.search(says, " ".join(result.stderr.split()))
+
+
+def test_columns_without_names_cannot_be_left_out(folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.zeros((5, 4)))
+    given = ("-t", folder / "one.onnx", "--data", tmp_path / "X.npy", "--out", tmp_path / "u.onnx")
+    result = run("unify", *given, "--drop", "a")
+    assert result.exit_code == 2
+    assert "--drop names a column, and those of" in result.stderr

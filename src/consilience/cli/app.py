@@ -166,6 +166,13 @@ RayAddress = Annotated[
         help="With --engine ray: the cluster. Default: the one that runs on this machine, or else a new one.",
     ),
 ]
+Drop = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="Leave out this column of the rows, such as a key or the label. Repeat for several.",
+    ),
+]
 TrainWorkers = Annotated[
     int | None,
     typer.Option(
@@ -219,7 +226,12 @@ def check_test_options(data: Path | None, labels: Path | None) -> None:
 
 
 def read_test(
-    data: Path | None, labels: Path | None, X: Any, of: Path, check: Callable[[Any], object] | None = None
+    data: Path | None,
+    labels: Path | None,
+    X: Any,
+    of: Path,
+    check: Callable[[Any], object] | None = None,
+    drop: Sequence[str] | None = None,
 ) -> tuple[Any, Any] | None:
     """Return the test rows and their labels; None if they are not given.
 
@@ -232,13 +244,15 @@ def read_test(
     of : Path
     check : callable, optional
         Raises where the labels cannot be used.
+    drop : sequence of str, optional
+        Columns that --data has and X has not; test rows may have them or not.
     """
     if data is None or labels is None:
         return None
     from consilience.files import readers
     from consilience.files.streams import read_test_rows
 
-    rows = read_test_rows(data, "--test-data", X, str(of))
+    rows = read_test_rows(data, "--test-data", X, str(of), drop or ())
     y = readers.read_labels(labels, len(rows), "--test-labels")
     if check is not None:
         check(y)
@@ -374,8 +388,10 @@ def shown(file: Path) -> str:
     return address_name(file) if is_address(file) else str(file)
 
 
-def read_data(path: Path, teachers: Sequence[Teacher], memory: str | None = None) -> Any:
-    """Return the rows of --data, or their source if they may not fit in memory.
+def read_data(
+    path: Path, teachers: Sequence[Teacher], memory: str | None = None, drop: Sequence[str] | None = None
+) -> Any:
+    """Return the rows of --data, or their source if they may not fit in memory, or some columns are dropped.
 
     Cells of a .csv file are read as what these teachers take. A .txt file has a text per line.
     """
@@ -385,9 +401,9 @@ def read_data(path: Path, teachers: Sequence[Teacher], memory: str | None = None
     from consilience.teachers.given import column_kinds
 
     expected = column_kinds(teachers)
-    if path.is_file() and _PACKED * path.stat().st_size <= memory_budget(memory):
+    if not drop and path.is_file() and _PACKED * path.stat().st_size <= memory_budget(memory):
         return read_texts_or_rows(path, "--data", expected)
-    return open_files(path, "--data", expected)
+    return open_files(path, "--data", expected, drop or ())
 
 
 def check_ending(out: Path | None, X: Any, student: str) -> None:

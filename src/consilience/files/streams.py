@@ -411,10 +411,13 @@ def read_texts_or_rows(path: Path, option: str, expected: Mapping[Any, str] | No
     return [text for rows in parts for text in rows.X]
 
 
-def read_test_rows(path: Path, option: str, X: Any, data: str) -> Any:
-    """Return rows like those of X, of the file `data`: their columns in the same order, and as many."""
+def read_test_rows(path: Path, option: str, X: Any, data: str, drop: Sequence[str] = ()) -> Any:
+    """Return rows like those of X, of the file `data`: their columns in the same order, without `drop`."""
     expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
-    rows = in_order(read_texts_or_rows(path, option, expected), column_names(X), f"{option}: {path}")
+    rows = read_texts_or_rows(path, option, expected)
+    if is_table(rows):
+        rows = rows.drop(columns=[name for name in drop if name in rows.columns])
+    rows = in_order(rows, column_names(X), f"{option}: {path}")
     got, expected = np.shape(rows)[1:], np.shape(X)[1:]
     if got != expected:
         raise InvalidInputError(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from consilience._tables import quoted
+from consilience._validation import check_choice
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.readers import reading
@@ -34,12 +35,18 @@ class FileSource(Source):
         What named them, for messages.
     expected : mapping, optional
         What columns of .csv files should hold, by name: see `consilience.files.cells.Layout.expecting`.
+    drop : sequence of str
+        Columns to leave out.
     """
 
     def __init__(
-        self, paths: Sequence[Path], option: str = "X", expected: Mapping[Any, str] | None = None
+        self,
+        paths: Sequence[Path],
+        option: str = "X",
+        expected: Mapping[Any, str] | None = None,
+        drop: Sequence[str] = (),
     ) -> None:
-        self._option = option
+        self._option, self._drop = option, tuple(drop)
         self._files = [open_rows(path, option) for path in paths]
         first = self._files[0]
         for other in self._files[1:]:
@@ -49,8 +56,8 @@ class FileSource(Source):
         for table in tables:
             table.gaps = set().union(*(other.gaps for other in tables))
         counts = [file.n_rows for file in self._files]
-        with reading(first.path, option):
-            few = first.part(0, min(LOOKED_AT, first.n_rows)).X
+        self._columns = self._left(first)
+        few = self._part(first, 0, min(LOOKED_AT, first.n_rows))
         self.borders = cut(counts, block_rows(bytes_of(few), len(few)))
         self._starts = np.cumsum([0, *counts])
 
@@ -64,10 +71,25 @@ class FileSource(Source):
         rows = self.rows_of(block)
         number = int(np.searchsorted(self._starts, rows.start, side="right")) - 1
         file, start = self._files[number], int(self._starts[number])
-        names = self._files[0].names
-        same = names is None or file.names == names
+        return self._part(file, rows.start - start, rows.stop - start)
+
+    def _part(self, file: RowFile, start: int, stop: int) -> Any:
+        columns = None if file.names == self._columns else self._columns
         with reading(file.path, self._option):
-            return file.part(rows.start - start, rows.stop - start, None if same else names).X
+            return file.part(start, stop, columns, keep=self._drop).X
+
+    def _left(self, first: RowFile) -> list[str] | None:
+        """Return the columns that are left, in order; None if they have no names."""
+        if not self._drop:
+            return first.names
+        if first.names is None:
+            raise InvalidInputError(f"--drop names a column, and those of {first.path} have no names.")
+        for name in self._drop:
+            check_choice("drop", name, first.names)
+        left = [name for name in first.names if name not in self._drop]
+        if not left:
+            raise InvalidInputError(f"--drop leaves no column of {first.path}.")
+        return left
 
     @property
     def stretches(self) -> Sequence[range]:
@@ -135,19 +157,20 @@ def open_files(
     given: str | os.PathLike[str] | Sequence[Path],
     option: str = "X",
     expected: Mapping[Any, str] | None = None,
+    drop: Sequence[str] = (),
 ) -> Source:
     """Return the rows of a file, a folder, a pattern such as ``rows/*.parquet``, or a list of files.
 
-    `expected` is what columns of .csv files should hold; see `FileSource`.
+    `expected` is what columns of .csv files should hold, and `drop` which are left out; see `FileSource`.
     """
     paths = list(given) if isinstance(given, list | tuple) else files_of(given, option)  # type: ignore[arg-type]
     kinds = Counter(path.suffix.lower() for path in paths)
-    if set(kinds) <= IMAGES:
+    if set(kinds) <= IMAGES and not drop:
         return ImageSource(paths, option)
     if len(kinds) > 1:
         listed = ", ".join(f"{count} {kind or 'without ending'}" for kind, count in kinds.most_common(4))
         raise InvalidInputError(f"{option} has files of several kinds: {listed}. Give files of one kind.")
-    return FileSource(paths, option, expected)
+    return FileSource(paths, option, expected, drop)
 
 
 def files_of(name: str | os.PathLike[str], option: str = "X") -> list[Path]:

@@ -14,6 +14,7 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Drop,
     Json,
     Quiet,
     Seed,
@@ -55,6 +56,7 @@ def compare(
     rows: Annotated[int, typer.Option(help="Use at most this many rows, evenly spaced.")] = 2000,
     classes: Classes = None,
     aliases: Aliases = None,
+    drop: Drop = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
@@ -85,7 +87,7 @@ def compare(
     check_count("seed", seed, at_least=0)
     check_cache(cache, cache_limit)
     teachers = open_teachers(teacher, classes)
-    X = read_data(data, teachers)
+    X = read_data(data, teachers, drop=drop)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(

@@ -15,6 +15,7 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Drop,
     Json,
     Memory,
     Quiet,
@@ -93,6 +94,7 @@ def distil(
     ] = False,
     classes: Classes = None,
     memory: Memory = None,
+    drop: Drop = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
@@ -131,10 +133,10 @@ def distil(
     if compare and test_data is None:
         raise InvalidInputError("--compare needs test rows: give --test-data and --test-labels.")
     teachers = open_teachers(files, classes)
-    X = read_data(data, teachers, memory)
+    X = read_data(data, teachers, memory, drop)
     check_ending(out, X, student)
     y = readers.read_labels(labels, len(X), "--labels")
-    test = read_test(test_data, test_labels, first_rows(X), data)
+    test = read_test(test_data, test_labels, first_rows(X), data, drop=drop)
     with console.progress_bars(quiet=quiet) as progress:
         distiller = CrossTaskDistiller(
             teachers or None,

@@ -15,6 +15,7 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Drop,
     Json,
     Quiet,
     Report,
@@ -22,6 +23,7 @@ from consilience.cli.app import (
     app,
     check_report,
     open_teachers,
+    read_data,
 )
 
 
@@ -60,6 +62,7 @@ def evaluate(
     confidence: Annotated[float, typer.Option(help="Confidence of the intervals.")] = 0.95,
     classes: Classes = None,
     aliases: Aliases = None,
+    drop: Drop = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
@@ -79,9 +82,7 @@ def evaluate(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.files.streams import read_texts_or_rows
     from consilience.sources import rows_in_memory
-    from consilience.teachers.given import column_kinds
     from consilience.teachers.scoring.store import as_store
     from consilience.unify.evaluate import evaluate_model
 
@@ -91,10 +92,7 @@ def evaluate(
     check_report(report)
     store = as_store(cache, cache_limit)
     opened = open_teachers([model, *(teacher or [])], classes)
-    if data.is_dir():
-        X = rows_in_memory(data, None, "--data")
-    else:
-        X = read_texts_or_rows(data, "--data", column_kinds(opened))
+    X = rows_in_memory(read_data(data, opened, drop=drop), None, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(

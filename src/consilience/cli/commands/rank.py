@@ -13,6 +13,7 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Drop,
     Engine,
     Json,
     Memory,
@@ -79,6 +80,7 @@ def rank(
     ] = 1.0,
     bootstrap: Annotated[int, typer.Option(help="Number of resamples of the rows, for the intervals.")] = 200,
     memory: Memory = None,
+    drop: Drop = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     engine: Engine = "local",
@@ -112,7 +114,7 @@ def rank(
     check_memory(memory)
     options = engine_options(engine, ray_address)
     sources = _sources(teacher, classes, embed)
-    X = read_data(data, list(sources.values()), memory)
+    X = read_data(data, list(sources.values()), memory, drop)
     y = readers.read_labels(labels, len(X), "--labels")
     read_labels(y, len(X), where="--labels", at_least=2)  # says what is wrong in the option's name
     with console.progress_bars(quiet=quiet) as progress:

@@ -15,6 +15,7 @@ from consilience.cli.app import (
     Cache,
     CacheLimit,
     Classes,
+    Drop,
     Engine,
     Json,
     Memory,
@@ -109,6 +110,7 @@ def unify(
         float, typer.Option(help="scikit-learn students ignore soft labels below this.")
     ] = 0.01,
     memory: Memory = None,
+    drop: Drop = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     engine: Engine = "local",
@@ -159,7 +161,7 @@ def unify(
     if report is not None and out is None:
         raise InvalidInputError("--report shows the model that --out writes. Give --out, too.")
     teachers, other_names = open_teachers(teacher, classes), readers.read_aliases(aliases)
-    X = read_data(data, teachers, memory)
+    X = read_data(data, teachers, memory, drop)
     check_ending(out, X, student)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
 
@@ -169,7 +171,7 @@ def unify(
         if truth.remark is not None:
             warnings.warn(f"--test-labels: {truth.remark}", CoverageWarning, stacklevel=1)
 
-    test = read_test(test_data, test_labels, first_rows(X), data, check_test_labels)
+    test = read_test(test_data, test_labels, first_rows(X), data, check_test_labels, drop)
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             teachers,
