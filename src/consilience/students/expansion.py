@@ -150,18 +150,10 @@ class NetworkStudent(ExpansionStudent):
     scikit-learn would warn that these were not enough, and name an option that the user cannot set here.
     """
 
-    def fit(
-        self,
-        X: Any,
-        Q: NDArray[np.float64],
-        class_weights: NDArray[np.float64],
-        row_weights: NDArray[np.float64] | None = None,
-    ) -> NetworkStudent:
-        """Fit as `ExpansionStudent` does, without scikit-learn's warning about epochs."""
+    def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", NotConverged)
-            super().fit(X, Q, class_weights, row_weights)
-        return self
+            super()._fit_targets(X, T, random)
 
 
 def numbers_per_row(X: Any, n: int) -> float:
