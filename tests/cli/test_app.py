@@ -169,6 +169,7 @@ def test_a_pattern_that_the_shell_spread_is_told_to_be_put_in_quotes(tmp_path: P
     assert spread.exit_code == 2
     assert f"Got an extra file, {str(files[1])!r} and 1 more." in spread.stderr
     assert "put it in quotes: 'rows/*.csv'." in spread.stderr
+    assert "repeat them for more" in spread.stderr  # -t models/*.onnx
     other = CliRunner().invoke(app, ["work", "no-such-file"])
     assert other.exit_code == 2
     assert "unexpected extra argument" in other.stderr

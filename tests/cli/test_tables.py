@@ -198,6 +198,19 @@ def test_columns_that_cannot_be_left_out(drop: list[str], says: str, folder: Pat
     assert re.search(says, " ".join(result.stderr.split()))
 
 
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_files_may_differ_in_columns_that_are_left_out(ending: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    frames = [patients(100, seed)[0] for seed in (3, 4, 5)]
+    for i, frame in enumerate((frames[0].assign(key=range(100)), frames[1], frames[2].assign(key="text"))):
+        path = tmp_path / "rows" / f"{i}{ending}"
+        frame.to_csv(path, index=False) if ending == ".csv" else frame.to_parquet(path)
+    given = ("-t", folder / "one.onnx", "-t", folder / "two.onnx", "--data", tmp_path / "rows")
+    result = run("unify", *given, "--drop", "key", "--soft-labels", tmp_path / "q.npz", "-q")
+    assert result.exit_code == 0, result.stderr
+    assert len(np.load(tmp_path / "q.npz")["proba"]) == 300
+
+
 def test_columns_without_names_cannot_be_left_out(folder: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", np.zeros((5, 4)))
     given = ("-t", folder / "one.onnx", "--data", tmp_path / "X.npy", "--out", tmp_path / "u.onnx")

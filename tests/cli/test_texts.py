@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from consilience import SoftLabelClassifier, load
+from consilience.files.streams import read_test_rows
 
 typer_testing = pytest.importorskip("typer.testing")
 
@@ -84,11 +87,37 @@ def test_texts_are_distilled(run: Run) -> None:
     assert json.loads(done.stdout)["accuracy"] > 0.9
 
 
-def test_ways_to_unify_texts_are_compared(run: Run) -> None:
+@pytest.mark.parametrize("data", ["X.txt", "texts"], ids=["a file", "a folder"])
+def test_ways_to_unify_texts_are_compared(data: str, run: Run, folder: Path) -> None:
+    Path("texts").mkdir()
+    shutil.copy(folder / "X.txt", "texts")
     methods = ("--method", "sd", "--method", "auto", "--quick")
-    done = run("compare", *TEACHERS, "--data", "X.txt", "--labels", "X_y.npy", *methods, "--json", "-q")
+    done = run("compare", *TEACHERS, "--data", data, "--labels", "X_y.npy", *methods, "--json", "-q")
     assert done.exit_code == 0, done.stderr
     assert len(json.loads(done.stdout)["rows"]) >= 2
+
+
+def test_numbers_are_told_before_teachers_are_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: Any) -> None:
+        raise AssertionError("a teacher was asked")
+
+    monkeypatch.setattr("consilience.teachers.scoring.engine.score", asked)
+    np.save("rows.npy", np.zeros((3, 2)))
+    done = run("unify", *TEACHERS, "--data", "rows.npy", "--out", "u.onnx", "--student", "ngrams")
+    assert done.exit_code == 2
+    assert "--student 'ngrams' learns from texts, and X holds numbers" in done.stderr
+
+
+def test_test_texts_of_any_length_take_little_memory(run: Run, folder: Path) -> None:
+    texts = (folder / "test.txt").read_text(encoding="utf-8").splitlines()
+    Path("long.txt").write_text("\n".join([*texts[:-1], "frost " * 30_000]) + "\n", encoding="utf-8")
+    tracemalloc.start()
+    try:
+        rows = read_test_rows(Path("long.txt"), "--test-data", texts, "test.txt")
+        assert tracemalloc.get_traced_memory()[1] < 10**7  # padded to the longest: 130 MB
+    finally:
+        tracemalloc.stop()
+    assert len(rows) == 180
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_a_worker_for_each_block_at_most() -> None:
 def test_what_ray_train_cannot() -> None:
     with pytest.raises(InvalidInputError, match="has callbacks"):
         on_ray(student(callbacks=[object()]))
-    with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no network"):
+    with pytest.raises(InvalidInputError, match=r"student='LogisticRegression'.*no torch network"):
         Unifier([model()], "logistic", engine="ray", engine_options={"train_workers": 2}).fit(X)
 
 

@@ -388,6 +388,9 @@ def test_what_is_in_the_wrong_place_gets_advice(student: str, X: Any, words: str
         (["2025-01-31", "2025-02-01"], "dates"),
         ([f"{day:02}.{month:02}.2024" for day in range(1, 29) for month in range(1, 13)], "dates"),
         (["37,5", "-0,25", "38,1"], "decimal comma"),
+        (["37,5", "38", "36,9"], "decimal comma"),
+        (["1,250", "3,400", "12,800"], None),  # thousands, perhaps
+        (["1.10.22", "2.4.7"], None),  # versions
         (["ward 7", "ward 8"], None),
         (["1.2", "3.4.5", "10.0.0.1"], None),
         (["31.01.2025", "unknown"], None),

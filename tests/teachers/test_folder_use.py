@@ -201,7 +201,6 @@ def test_a_repository_describes_a_folder_of_texts(models: Path, tmp_path: Path) 
 
 
 @pytest.mark.slow
-# Ray's own: it makes its settings with all that it deprecates
 def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
     from consilience.teachers.scoring.ray import score_on_ray
     from consilience.teachers.scoring.ray_options import RayOptions

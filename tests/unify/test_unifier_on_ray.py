@@ -83,4 +83,5 @@ def test_the_command(ray: Any, tmp_path: Path) -> None:
         assert f"{option.partition('=')[0]} needs --engine ray" in result.stderr
     wanted = ["--engine=ray", "--train-workers=2", "--student=logistic", f"--out={tmp_path / 'u.onnx'}"]
     result = runner.invoke(app, [*arguments, *wanted])
-    assert "is no network" in result.stderr  # told before teachers are asked
+    assert result.exit_code == 2
+    assert "is no torch network" in result.stderr

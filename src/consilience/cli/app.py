@@ -415,12 +415,14 @@ def check_ending(out: Path | None, X: Any, student: str) -> None:
         return
     what, ending = ("A model of texts", ".npz") if texts else ("This model", ".onnx")
     if out.suffix.lower() != ending:
-        raise InvalidInputError(f"{what} is written as {ending}: use --out {out.with_suffix(ending).name}.")
+        raise InvalidInputError(f"{what} is written as {ending}: use --out {out.with_suffix(ending)}.")
 
 
 def first_rows(X: Any) -> Any:
     """Return rows of the same kind as those of --data, in memory."""
-    return getattr(X, "head", X) if hasattr(X, "borders") else X
+    from consilience.sources import Source
+
+    return X.head if isinstance(X, Source) else X
 
 
 def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:

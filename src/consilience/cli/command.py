@@ -46,8 +46,8 @@ class Command(TyperCommand):
             if files and not ctx.resilient_parsing:  # mostly an unquoted pattern
                 more = f" and {len(files) - 1} more" if len(files) > 1 else ""
                 ctx.fail(
-                    f"Got an extra file, {files[0]!r}{more}. If this was a pattern, "
-                    "put it in quotes: 'rows/*.csv'."
+                    f"Got an extra file, {files[0]!r}{more}. If this was a pattern for --data, put it in "
+                    "quotes: 'rows/*.csv'. Other options take one file; repeat them for more."
                 )
             return {name: value for name, value in found.items() if value != ()}, rest, order
 

@@ -418,10 +418,11 @@ def read_test_rows(path: Path, option: str, X: Any, data: str, drop: Sequence[st
     if is_table(rows):
         rows = rows.drop(columns=[name for name in drop if name in rows.columns])
     rows = in_order(rows, column_names(X), f"{option}: {path}")
-    got, expected = np.shape(rows)[1:], np.shape(X)[1:]
-    if got != expected:
+    # texts have no shape of their own; NumPy would pad all of them to the longest
+    got, wanted = (() if isinstance(one, list) else np.shape(one)[1:] for one in (rows, X))
+    if got != wanted:
         raise InvalidInputError(
-            f"{option}: {path} has rows of shape {got}, and {data} of {expected}. Give rows of one kind."
+            f"{option}: {path} has rows of shape {got}, and {data} of {wanted}. Give rows of one kind."
         )
     return rows
 

@@ -36,7 +36,7 @@ class FileSource(Source):
     expected : mapping, optional
         What columns of .csv files should hold, by name: see `consilience.files.cells.Layout.expecting`.
     drop : sequence of str
-        Columns to leave out.
+        Columns to leave out. Not all files need have them.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class FileSource(Source):
         self._option, self._drop = option, tuple(drop)
         self._files = [open_rows(path, option) for path in paths]
         first = self._files[0]
+        self._columns = self._left()
         for other in self._files[1:]:
             self._check(first, other)
         _read_alike([file for file in self._files if isinstance(file, CsvFile)], expected or {})
@@ -56,7 +57,6 @@ class FileSource(Source):
         for table in tables:
             table.gaps = set().union(*(other.gaps for other in tables))
         counts = [file.n_rows for file in self._files]
-        self._columns = self._left(first)
         few = self._part(first, 0, min(LOOKED_AT, first.n_rows))
         self.borders = cut(counts, block_rows(bytes_of(few), len(few)))
         self._starts = np.cumsum([0, *counts])
@@ -76,16 +76,18 @@ class FileSource(Source):
     def _part(self, file: RowFile, start: int, stop: int) -> Any:
         columns = None if file.names == self._columns else self._columns
         with reading(file.path, self._option):
-            return file.part(start, stop, columns, keep=self._drop).X
+            return file.part(start, stop, columns).X
 
-    def _left(self, first: RowFile) -> list[str] | None:
+    def _left(self) -> list[str] | None:
         """Return the columns that are left, in order; None if they have no names."""
+        first = self._files[0]
         if not self._drop:
             return first.names
         if first.names is None:
             raise InvalidInputError(f"--drop names a column, and those of {first.path} have no names.")
+        every = list(dict.fromkeys(name for file in self._files for name in file.names or ()))
         for name in self._drop:
-            check_choice("drop", name, first.names)
+            check_choice("drop", name, every)
         left = [name for name in first.names if name not in self._drop]
         if not left:
             raise InvalidInputError(f"--drop leaves no column of {first.path}.")
@@ -111,21 +113,23 @@ class FileSource(Source):
             raise InvalidInputError(
                 f"{where} has {which[0]}, and {first.path.name} has {which[1]}. Give all files one, or none."
             )
-        missing = [name for name in first.names or [] if name not in (other.names or [])]
-        unknown = [name for name in other.names or [] if name not in (first.names or [])]
+        given = [name for name in other.names or [] if name not in self._drop]
+        missing = [name for name in self._columns or [] if name not in given]
+        unknown = [name for name in given if name not in (self._columns or [])]
         if missing or unknown:
             parts = [("lacks", missing), ("has the other", unknown)]
             told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in parts if names)
             raise InvalidInputError(
                 f"{where} {told}, compared with {first.path.name}. Give files with the same columns."
             )
-        if first.row_type != other.row_type:
+        if self._columns is None and first.row_type != other.row_type:
             raise InvalidInputError(
                 f"{where} holds {other.row_type}, and {first.path.name} {first.row_type}. "
                 "Give files of one kind."
             )
         if isinstance(first, ParquetFile) and isinstance(other, ParquetFile):
-            for name, kind in first.kinds.items():
+            for name in self._columns or ():
+                kind = first.kinds[name]
                 if "nothing" not in (kind, other.kinds[name]) and kind != other.kinds[name]:
                     raise InvalidInputError(
                         f"{where} holds {other.kinds[name]} in column {name!r}, and {first.path.name} holds "
@@ -141,16 +145,17 @@ def _read_alike(files: Sequence[CsvFile], expected: Mapping[Any, str]) -> None:
         return
     places = [{name: i for i, name in enumerate(file.layout.names)} for file in files]
     kinds, gaps = {}, {}
-    for name in files[0].layout.names:
+    for name in set(places[0]).intersection(*places):  # some may lack one that is left out
         columns = [(file.layout, place[name]) for file, place in zip(files, places, strict=True)]
         found = {layout.kinds[i] for layout, i in columns if layout.filled[i]}
         kinds[name] = found.pop() if len(found) == 1 else "text" if found else "number"
         gaps[name] = any(layout.gaps[i] for layout, i in columns)
     matrix = all(file.layout.matrix for file in files)
     for file in files:
-        names = file.layout.names
-        alike, empty = [kinds[name] for name in names], [gaps[name] for name in names]
-        file.layout = replace(file.layout, kinds=alike, gaps=empty, matrix=matrix)
+        own = file.layout
+        alike = [kinds.get(name, kind) for name, kind in zip(own.names, own.kinds, strict=True)]
+        empty = [gaps.get(name, gap) for name, gap in zip(own.names, own.gaps, strict=True)]
+        file.layout = replace(own, kinds=alike, gaps=empty, matrix=matrix)
 
 
 def open_files(
@@ -165,7 +170,9 @@ def open_files(
     """
     paths = list(given) if isinstance(given, list | tuple) else files_of(given, option)  # type: ignore[arg-type]
     kinds = Counter(path.suffix.lower() for path in paths)
-    if set(kinds) <= IMAGES and not drop:
+    if set(kinds) <= IMAGES:
+        if drop:
+            raise InvalidInputError("--drop names a column, and images have none.")
         return ImageSource(paths, option)
     if len(kinds) > 1:
         listed = ", ".join(f"{count} {kind or 'without ending'}" for kind, count in kinds.most_common(4))

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience._images import differ_in_size
 from consilience._optional import installed, is_instance_of
 from consilience._progress import Progress, silent
+from consilience._tables import is_table
 from consilience._validation import check_choice, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
@@ -66,6 +67,13 @@ def make_student(
         )
     if issparse(X) and isinstance(student, str) and student in DENSE:
         raise _needs_dense_rows(repr(student))
+    if isinstance(student, str) and student == "ngrams" and getattr(X, "ndim", 0) > 1 and not is_table(X):
+        raise InvalidInputError(
+            "{argument} learns from texts, and X holds numbers. Use {remedy}, or another student.",
+            argument="student",
+            value=student,
+            remedy=("student", "logistic"),
+        )
     if isinstance(student, str) and student == "ngrams":
         from consilience.text.ngrams import NgramClassifier
 

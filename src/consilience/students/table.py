@@ -41,13 +41,8 @@ EXAMPLES = 64
 LEAST_SHARE = 0.1
 """A text column whose values recur in fewer of the rows is dropped: names, keys, free text."""
 
-LOOKS_LIKE = {
-    re.compile(r"(\d{1,2}[./-]\d{1,2}[./-]\d{2}(\d{2})?|\d{4}[./-]\d{1,2}[./-]\d{1,2})([ T].*)?"): (
-        "dates: write 2025-01-31 in a .csv file, use pandas.to_datetime in Python"
-    ),
-    re.compile(r"[-+]?\d+,\d+"): "numbers with a decimal comma: write 37.5",
-}
-"""Texts that were probably meant as something else, with the remedy."""
+_DATE = re.compile(r"(\d{1,2}([./-])\d{1,2}\2\d{4}|\d{4}([./-])\d{1,2}\3\d{1,2})([ T].*)?")
+_NUMBER = re.compile(r"[-+]?\d+(,\d+)?")
 MOST = 0.9
 """If this share of the values looks like something else, the note on the column says so."""
 
@@ -375,9 +370,16 @@ def _examine_texts(texts: NDArray[Any], name: Any) -> Column:
 def _meant(values: NDArray[Any]) -> str:
     """Return a remark if most of the different texts of a column look like dates or numbers; else nothing."""
     known = [value for value in values.tolist() if value]
-    for pattern, what in LOOKS_LIKE.items():
-        if sum(pattern.fullmatch(value) is not None for value in known) >= MOST * len(known):
-            return f"; they look like {what}"
+    if sum(_DATE.fullmatch(value) is not None for value in known) >= MOST * len(known):
+        return (
+            "; they look like dates: write 2025-01-31 in a .csv file and leave other cells empty, or use "
+            "pandas.to_datetime"
+        )
+    numbers = [value for value in known if _NUMBER.fullmatch(value)]
+    # three digits after every comma: thousands, perhaps
+    decimals = any("," in value and len(value.partition(",")[2]) != 3 for value in numbers)
+    if decimals and len(numbers) >= MOST * len(known):
+        return "; they look like numbers with a decimal comma: write 37.5"
     return ""
 
 

@@ -153,8 +153,8 @@ def check_trains_on_ray(student: Any, on_ray: RayOptions | None) -> None:
     """Raise if ``train_workers`` are asked for, and the student is no network."""
     if on_ray is not None and on_ray.train_workers is not None and student.scores != "logits":
         raise InvalidInputError(
-            "{argument} is no network, and only networks learn in several processes (train_workers). Use "
-            "{remedy}, or leave them out.",
+            "{argument} is no torch network, and only those learn in several processes. Use {remedy}, or "
+            "leave train_workers out.",
             argument="student",
             value=student_name(student),
             remedy=("student", "torch"),

@@ -239,7 +239,7 @@ def test_a_hung_teacher_is_told() -> None:
         return rising(rows)
 
     with pytest.raises(ScoringError, match=r"not moved for .* seconds.*'stuck' has been at block 4.*goes on"):
-        on_ray([function(hangs, "stuck")], options={"timeout": 4.0})
+        on_ray([function(hangs, "stuck")], options={"timeout": 6.0})
 
 
 def test_needs_that_no_machine_meets_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,9 +256,10 @@ def test_more_workers_than_there_is_room_for_are_told() -> None:
     import ray
 
     parts = engine._parts(space_of(teachers()), RayOptions(), 64, held=())
-    with pytest.warns(ConsilienceWarning, match="room for 4 of 6 workers"):
-        ((_, most),) = engine._pool_sizes(ray, parts, 10, RayOptions(workers=6))
-    assert most == 4
+    cpus = int(ray.cluster_resources()["CPU"])  # a machine that was removed may still be counted
+    with pytest.warns(ConsilienceWarning, match=f"room for {cpus} of {cpus + 2} workers"):
+        ((_, most),) = engine._pool_sizes(ray, parts, 10, RayOptions(workers=cpus + 2))
+    assert most == cpus
 
 
 def test_what_cannot_be_sent() -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import queue
+import threading
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
 
 from consilience.exceptions import ScoringError
+from consilience.teachers.scoring import ray as engine
 from consilience.teachers.scoring.ray_worker import Answer, as_table, from_table
 
 pytest.importorskip("ray", reason="ray is not installed: pip install 'consilience[ray]'")
@@ -35,3 +39,31 @@ def test_nothing_is_kept_of_what_was_sent() -> None:
     del logits
     gc.collect()
     assert alive() is None  # or a worker grows with every block
+
+
+class Blocks:
+    """A dataset of a thousand answers that counts how many were read."""
+
+    read = 0
+
+    def iter_batches(self, **_: Any) -> Any:
+        for number in range(1000):
+            self.read = number + 1
+            yield as_table(Answer(number, np.zeros((1, 1), np.float32)))
+
+
+def test_blocks_wait_for_their_reader_and_are_left_when_it_stops() -> None:
+    run, blocks = object.__new__(engine._Run), Blocks()
+    run._over, run._results = engine.Switch(), queue.Queue(2)
+    thread = threading.Thread(target=run._collect, args=(blocks,))
+    thread.start()
+    first = run._results.get(timeout=10)
+    assert isinstance(first, Answer)
+    assert first.number == 0
+    thread.join(timeout=0.2)
+    assert thread.is_alive()
+    assert blocks.read <= 4  # one read, two in the queue, one in hand
+    run._over.event.set()
+    thread.join(timeout=10)
+    assert not thread.is_alive()
+    assert blocks.read <= 4

@@ -21,6 +21,7 @@ from consilience.cli.app import (
     Teachers,
     app,
     check_cache,
+    first_rows,
     open_teachers,
     read_data,
 )
@@ -89,6 +90,7 @@ def compare(
     teachers = open_teachers(teacher, classes)
     X = read_data(data, teachers, drop=drop)
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
+    default = "ngrams" if holds_texts(first_rows(X)) else "logistic"
     with console.progress_bars(quiet=quiet) as progress:
         unifier = Unifier(
             teachers,
@@ -106,7 +108,7 @@ def compare(
             methods=method or METHODS,
             calibrate=(None,) if quick else (None, "agreement"),
             self_label=(False,) if quick else (False, True),
-            student=None if student == "auto" else student or ("ngrams" if holds_texts(X) else "logistic"),
+            student=None if student == "auto" else student or default,
             max_rows=rows,
         )
     view = found.to_dict() | {"seed": seed}

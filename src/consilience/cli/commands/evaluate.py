@@ -17,6 +17,7 @@ from consilience.cli.app import (
     Classes,
     Drop,
     Json,
+    Memory,
     Quiet,
     Report,
     Seed,
@@ -63,6 +64,7 @@ def evaluate(
     classes: Classes = None,
     aliases: Aliases = None,
     drop: Drop = None,
+    memory: Memory = None,
     cache: Cache = None,
     cache_limit: CacheLimit = None,
     batch_size: BatchSize = 4096,
@@ -92,7 +94,7 @@ def evaluate(
     check_report(report)
     store = as_store(cache, cache_limit)
     opened = open_teachers([model, *(teacher or [])], classes)
-    X = rows_in_memory(read_data(data, opened, drop=drop), None, "--data")
+    X = rows_in_memory(read_data(data, opened, memory, drop), memory, "--data")
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(

@@ -236,6 +236,8 @@ class _Run:
         try:
             for table in blocks.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
                 self._hand_over(from_table(table))
+                if self._over.event.is_set():  # nobody reads what is left
+                    return
             self._hand_over(None)
         except BaseException as error:
             self._hand_over(error)
