@@ -67,14 +67,14 @@ def make_student(
         )
     if issparse(X) and isinstance(student, str) and student in DENSE:
         raise _needs_dense_rows(repr(student))
-    if isinstance(student, str) and student == "ngrams" and getattr(X, "ndim", 0) > 1 and not is_table(X):
-        raise InvalidInputError(
-            "{argument} learns from texts, and X holds numbers. Use {remedy}, or another student.",
-            argument="student",
-            value=student,
-            remedy=("student", "logistic"),
-        )
     if isinstance(student, str) and student == "ngrams":
+        if getattr(X, "ndim", 0) > 1 and not is_table(X):
+            raise InvalidInputError(
+                "{argument} learns from texts, and X holds numbers. Use {remedy}, or another student.",
+                argument="student",
+                value=student,
+                remedy=("student", "logistic"),
+            )
         from consilience.text.ngrams import NgramClassifier
 
         student = NgramClassifier()
