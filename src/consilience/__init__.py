@@ -27,6 +27,7 @@ _EXPORTS = {
     "LabelSpaceError": "exceptions",
     "MissingDependencyError": "exceptions",
     "Repository": "repository.repository",
+    "Run": "run",
     "SoftLabelClassifier": "students.classifier",
     "Teacher": "teachers",
     "TeacherError": "exceptions",
@@ -45,6 +46,7 @@ _EXPORTS = {
     "rank_teachers": "rank.rank",
     "sinkhorn": "transport.distance",
     "suggest_aliases": "unify.aliases",
+    "using": "run",
 }
 
 __all__ = [  # noqa: RUF022  # the verbs first
@@ -61,6 +63,8 @@ __all__ = [  # noqa: RUF022  # the verbs first
     "Unifier",
     "CrossTaskDistiller",
     "Repository",
+    "Run",
+    "using",
     "SoftLabelClassifier",
     "CollisionClassifier",
     "CollisionClustering",
@@ -107,6 +111,7 @@ if TYPE_CHECKING:
     from consilience.labels import LabelSpace
     from consilience.rank.rank import rank_teachers
     from consilience.repository.repository import Repository
+    from consilience.run import Run, using
     from consilience.students.classifier import SoftLabelClassifier
     from consilience.students.loaded import load
     from consilience.teachers import Teacher, as_teacher

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
+import numbers
 import re
-
-import numpy as np
 
 from consilience.exceptions import InvalidInputError
 
@@ -44,9 +43,13 @@ number of bytes.
         found = _TEXT.fullmatch(value.strip()) if len(value) <= _LONGEST else None
         if found is not None and found[2].lower() in _UNITS:
             size = float(found[1]) * _UNITS[found[2].lower()]
-    elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
+    elif isinstance(value, bool):
+        pass  # a number to Python, and a slip here
+    elif isinstance(value, numbers.Real):
         # a whole number may be too large for a float
-        size = float(value) if not isinstance(value, int) or abs(value) <= _MOST else math.inf
+        size = (
+            float(value) if not isinstance(value, numbers.Integral) or abs(int(value)) <= _MOST else math.inf
+        )
     if not 1 <= size <= _MOST:
         bound = ", from 1 byte to 8 million TB" if math.isfinite(size) or math.isinf(size) else ""
         raise InvalidInputError(
@@ -54,7 +57,7 @@ number of bytes.
             argument=name,
             value=value,
         )
-    return int(value) if isinstance(value, int | np.integer) else round(size)
+    return int(value) if isinstance(value, numbers.Integral) else round(size)
 
 
 def size_text(count: float) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -13,8 +11,12 @@ from consilience import exceptions
 from consilience._dataset_rows import DatasetRows, is_dataset
 from consilience._tables import as_rows, in_order, number_advice
 from consilience._words import counted
-from consilience.exceptions import InvalidInputError, shown
+from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
+from consilience.options import check_choice as check_choice
+from consilience.options import check_count as check_count
+from consilience.options import check_number as check_number
+from consilience.options import check_temperature as check_temperature
 
 _WIDEST, _SHARPEST = 1e300, 1e12  # ranges of a cost, and of a cost over epsilon
 _SOFTEST = 1e300  # of epsilon
@@ -39,99 +41,6 @@ def as_numbers(name: str, values: ArrayLike, expected: str) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise InvalidInputError(f"{name} has shape {array.shape} and type {array.dtype}; {expected}.")
     return array
-
-
-def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
-    """Raise unless `value` is one of `choices`, suggesting the nearest.
-
-    Examples
-    --------
-    >>> check_choice("method", "mfp", ["ce", "mf-p"])  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    consilience.exceptions.InvalidInputError: method='mfp' is unknown; use 'ce' or 'mf-p'. Did you mean ...?
-    """
-    allowed = list(choices)
-    # identity for True and False: 1 == True, and balance=1 is a slip
-    if any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
-        return
-    texts = [repr(choice) for choice in allowed]
-    listing = " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
-    words = [choice for choice in allowed if isinstance(choice, str)]
-    given = value if isinstance(value, str) else shown(value)
-    near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.5)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise InvalidInputError(f"{{argument}} is unknown; use {listing}.{hint}", argument=name, value=value)
-
-
-def check_number(
-    name: str,
-    value: object,
-    *,
-    above: float | None = None,
-    at_least: float | None = None,
-    below: float = np.inf,
-    at_most: float = np.inf,
-) -> float:
-    """Return `value` as a float, or raise unless it is a finite number within these bounds.
-
-    Examples
-    --------
-    >>> check_number("dropout", 0.5, at_least=0, below=1)
-    0.5
-    >>> check_number("dropout", 1, at_least=0, below=1)
-    Traceback (most recent call last):
-    consilience.exceptions.InvalidInputError: dropout=1 must be below 1.
-    """
-    bound = (
-        f" above {above:g}"
-        if above is not None
-        else f" of at least {at_least:g}"
-        if at_least is not None
-        else ""
-    )
-    number = _as_float(value)
-    in_range = (above is None or number > above) and (at_least is None or number >= at_least)
-    if not np.isfinite(number) or not in_range:
-        raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
-    if number >= below:
-        raise InvalidInputError(f"{{argument}} must be below {below:g}.", argument=name, value=value)
-    if number > at_most:
-        raise InvalidInputError(f"{{argument}} must be at most {at_most:g}.", argument=name, value=value)
-    return number
-
-
-def _as_float(value: object) -> float:
-    """Return a number as a float; NaN if it is not a number, or too large for a float."""
-    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        return np.nan
-    try:
-        return float(value)
-    except OverflowError:
-        return np.nan
-
-
-def check_temperature(value: object, name: str = "temperature") -> float:
-    """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
-
-    Outside this range, logits divided by it overflow in single precision.
-    """
-    temperature = check_number(name, value, above=0)
-    if not 1e-6 <= temperature <= 1e6:
-        raise InvalidInputError("{argument} must be from 1e-6 to 1e6.", argument=name, value=value)
-    return temperature
-
-
-def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
-    """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < at_least:
-        raise InvalidInputError(
-            f"{{argument}} must be a whole number of at least {at_least}.", argument=name, value=value
-        )
-    if value > at_most:
-        raise InvalidInputError(
-            f"{{argument}} must be a whole number of at most {at_most}.", argument=name, value=value
-        )
-    return int(value)
 
 
 def as_random_state(random_state: object) -> np.random.RandomState:

@@ -25,10 +25,14 @@ and the command line can say ``--batch-size 0`` where Python says ``batch_size=0
 from __future__ import annotations
 
 import copy
+import sys
+import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from sklearn.exceptions import NotFittedError as _SklearnNotFittedError
 
 Spelling = Callable[[str, str | None], str]
@@ -346,6 +350,18 @@ class AliasWarning(ConsilienceWarning):
     >>> print(AliasWarning("{argument} names a class that no teacher has.", argument="aliases"))
     aliases= names a class that no teacher has.
     """
+
+
+def warn(warning: ConsilienceWarning) -> None:
+    """Give a warning that points at the line of the caller outside this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and _is_ours(frame):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(warning, stacklevel=level)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == __name__.partition(".")[0]
 
 
 _NOT_FITTED = """An estimator is used before `fit`.

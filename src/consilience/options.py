@@ -1,0 +1,465 @@
+"""Options: each is declared once, with its name, default, check and sentence of help.
+
+From a class of options come the signature, the check, its message, the command line and the reference page::
+
+    class CE(Options):
+        '''Cross-entropy, eq. (9).'''
+
+        temperature: float = option(number(above=0), "T of eq. (2).", default=3.0)
+
+This module imports little, so that the command line can read declarations before it loads a library.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import numbers
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial, wraps
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
+
+from consilience._sizes import parse_size
+from consilience.exceptions import InvalidInputError, shown
+
+_MOST = 2**32 - 1  # the largest seed of numpy; no count comes near it
+_REQUIRED: Any = inspect.Parameter.empty
+_SECTIONS = ("Attributes", "Returns", "Yields", "Raises", "Warns", "Notes", "Examples")
+Returned = TypeVar("Returned")
+
+
+def check_choice(name: str, value: object, choices: Iterable[object]) -> None:
+    """Raise unless `value` is one of `choices`, suggesting the nearest.
+
+    Examples
+    --------
+    >>> check_choice("method", "mfp", ["ce", "mf-p"])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: method='mfp' is unknown; use 'ce' or 'mf-p'. Did you mean ...?
+    """
+    allowed = list(choices)
+    # identity for True and False: 1 == True, and balance=1 is a slip
+    if any(value is choice or (isinstance(value, str) and value == choice) for choice in allowed):
+        return
+    texts = [repr(choice) for choice in allowed]
+    listing = " or ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+    words = [choice for choice in allowed if isinstance(choice, str)]
+    given = value if isinstance(value, str) else shown(value)
+    near = difflib.get_close_matches(given.lower(), words, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise InvalidInputError(f"{{argument}} is unknown; use {listing}.{hint}", argument=name, value=value)
+
+
+def check_number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float = math.inf,
+    at_most: float = math.inf,
+) -> float:
+    """Return `value` as a float, or raise unless it is a finite number within these bounds.
+
+    Examples
+    --------
+    >>> check_number("dropout", 0.5, at_least=0, below=1)
+    0.5
+    >>> check_number("dropout", 1, at_least=0, below=1)
+    Traceback (most recent call last):
+    consilience.exceptions.InvalidInputError: dropout=1 must be below 1.
+    """
+    number = _as_float(value)
+    in_range = (above is None or number > above) and (at_least is None or number >= at_least)
+    if not math.isfinite(number) or not in_range:
+        bound = "" if at_least is None else f" of at least {at_least:g}"
+        bound = bound if above is None else f" above {above:g}"
+        raise InvalidInputError(f"{{argument}} must be a finite number{bound}.", argument=name, value=value)
+    if number >= below:
+        raise InvalidInputError(f"{{argument}} must be below {below:g}.", argument=name, value=value)
+    if number > at_most:
+        raise InvalidInputError(f"{{argument}} must be at most {at_most:g}.", argument=name, value=value)
+    return number
+
+
+def _as_float(value: object) -> float:
+    """Return a number as a float; NaN if it is not a number, or too large for a float."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):  # numpy registers its own numbers
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
+
+
+def check_temperature(value: object, name: str = "temperature") -> float:
+    """Return a temperature as a float, or raise unless it is from 1e-6 to 1e6.
+
+    Outside this range, logits divided by it overflow in single precision.
+    """
+    temperature = check_number(name, value, above=0)
+    if not 1e-6 <= temperature <= 1e6:
+        raise InvalidInputError("{argument} must be from 1e-6 to 1e6.", argument=name, value=value)
+    return temperature
+
+
+def check_count(name: str, value: object, *, at_least: int = 1, at_most: int = _MOST) -> int:
+    """Return `value` as an int, or raise unless it is a whole number from `at_least` to `at_most`."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or int(value) < at_least:
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number of at least {at_least}.", argument=name, value=value
+        )
+    if int(value) > at_most:
+        raise InvalidInputError(
+            f"{{argument}} must be a whole number of at most {at_most}.", argument=name, value=value
+        )
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Check:
+    """What an option may be.
+
+    Attributes
+    ----------
+    run : callable
+        Called with the name and the value; returns the value as it is used, or raises.
+    says : str
+        What may be given, for the reference page: ``float above 0``.
+    read : callable or None
+        Makes a value of a text on the command line; None if it cannot be given there.
+    values : tuple
+        What may be chosen from, if that is a list.
+    make : callable or None
+        Makes an object of a short name: ``"ce"`` -> ``CE()``.
+    """
+
+    run: Callable[[str, Any], Any]
+    says: str
+    read: Callable[[str], Any] | None = None
+    values: tuple[Any, ...] = ()
+    make: Callable[[str], Any] | None = None
+
+
+def choice(*values: Any) -> Check:
+    """One of some values."""
+    by_text = {_text(value): value for value in values}
+
+    def run(name: str, value: Any) -> Any:
+        check_choice(name, value, values)
+        return value
+
+    return Check(
+        run,
+        "{" + ", ".join(map(repr, values)) + "}",
+        lambda text: by_text.get(text, text),
+        values,
+    )
+
+
+def flag() -> Check:
+    """True or False."""
+    return choice(True, False)
+
+
+def number(**bounds: float) -> Check:
+    """A finite number: `above`, `at_least`, `below`, `at_most`; see `check_number`."""
+    return Check(partial(_bounded, check_number, bounds), "float" + _bound_text(bounds), _float)
+
+
+def count(**bounds: int) -> Check:
+    """A whole number: `at_least` (1), `at_most`; see `check_count`."""
+    return Check(partial(_bounded, check_count, bounds), "int" + _bound_text(bounds), _int)
+
+
+def temperature() -> Check:
+    """A temperature, from 1e-6 to 1e6."""
+    return Check(lambda name, value: check_temperature(value, name), "float from 1e-6 to 1e6", _float)
+
+
+def size() -> Check:
+    """A size in bytes, such as ``"2GB"``."""
+    return Check(parse_size, "int or str", str)
+
+
+def anything(says: str, read: Callable[[str], Any] | None = None) -> Check:
+    """Whatever the part that uses it takes, which checks it."""
+    return Check(lambda name, value: value, says, read)
+
+
+def optional(check: Check) -> Check:
+    """None, or what another check takes."""
+    return either(None, check=check)
+
+
+def either(*values: Any, check: Check) -> Check:
+    """One of some values, or what another check takes."""
+
+    def run(name: str, value: Any) -> Any:
+        if any(value is known or (isinstance(value, str) and value == known) for known in values):
+            return value
+        return check.run(name, value)
+
+    by_text = {_text(value): value for value in values}
+    reads = check.read
+    return Check(
+        run,
+        " or ".join([check.says, *("None" if value is None else repr(value) for value in values)]),
+        None if reads is None else lambda text: by_text[text] if text in by_text else reads(text),
+        (*check.values, *values) if check.values else (),
+        check.make,
+    )
+
+
+def named(table: Callable[[], Mapping[str, Callable[[], Any]]], says: str, *types: type) -> Check:
+    """A short name of a table, which stands for an object with its defaults, or such an object.
+
+    `table` is called when it is needed, so the classes in it need not be imported to declare the option.
+    Without `types`, any object will do.
+    """
+
+    def run(name: str, value: Any) -> Any:
+        if isinstance(value, str) or (types and not isinstance(value, types)):
+            check_choice(name, value, table())
+        return make(value) if isinstance(value, str) else value
+
+    def make(value: str) -> Any:
+        return table()[value]()
+
+    return Check(run, says, str, (), make)
+
+
+def _bounded(check: Callable[..., Any], bounds: Mapping[str, Any], name: str, value: Any) -> Any:
+    return check(name, value, **bounds)
+
+
+def _bound_text(bounds: Mapping[str, float]) -> str:
+    return "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in bounds.items())
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else repr(value).lower()
+
+
+def _float(text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return text  # the check says what is wrong with it
+
+
+def _int(text: str) -> Any:
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: what its class says of it."""
+
+    default: Any
+    check: Check
+    help: str
+    name: str = ""
+    flags: tuple[str, ...] = field(default=())
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is _REQUIRED
+
+
+def option(check: Check, help: str, *, default: Any = _REQUIRED, flag: str | None = None) -> Any:  # noqa: A002
+    """Declare an option.
+
+    Parameters
+    ----------
+    check : Check
+    help : str
+        A sentence or two, for the page and the command line.
+    default : object
+        Without one it must be given.
+    flag : str, optional
+        Its name on the command line, if that differs from the option's.
+    """
+    return Option(default, check, help, flags=(flag,) if flag else ())
+
+
+@dataclass_transform(field_specifiers=(option,))
+class Options:
+    """Base of what has options: an annotated class attribute made by `option` declares one.
+
+    The constructor stores them as they are, as scikit-learn asks; `check` looks at them.
+    """
+
+    _options: ClassVar[dict[str, Option]] = {}
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        inherited: dict[str, Option] = {}
+        for base in reversed(cls.__mro__[1:]):
+            inherited.update(vars(base).get("_options", {}))
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
+        cls._options = {
+            **inherited,
+            **{name: Option(o.default, o.check, o.help, name, o.flags) for name, o in own.items()},
+        }
+        for name, declared in own.items():
+            if declared.required:
+                delattr(cls, name)
+            else:
+                setattr(cls, name, declared.default)
+        if own:
+            cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
+        if cls._options and cls.__doc__:
+            cls.__doc__ = with_parameters(cls.__doc__, cls._options)
+
+    @classmethod
+    def declared(cls) -> Mapping[str, Option]:
+        """Return the options by name."""
+        return cls._options
+
+    def check_options(self) -> None:
+        """Raise if an option is wrong."""
+        for name, declared in self._options.items():
+            declared.check.run(name, getattr(self, name))
+
+    def resolved(self, name: str) -> Any:
+        """Return an option as it is used: checked, and an object where a short name was given."""
+        return self._options[name].check.run(name, getattr(self, name))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return all options by name; with `deep`, those of objects too: ``method__temperature``."""
+        found = {name: getattr(self, name) for name in self._options}
+        for name, value in list(found.items()) if deep else ():
+            if hasattr(value, "get_params") and not isinstance(value, type):
+                found |= {f"{name}__{key}": inner for key, inner in value.get_params().items()}
+        return found
+
+    def set_params(self, **values: Any) -> Self:
+        """Set options by name. ``method__temperature=2`` reaches into an object, or into a short name's."""
+        inner: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            first, _, rest = name.partition("__")
+            if first not in self._options:
+                check_choice("parameter", first, self._options)
+            if rest:
+                inner.setdefault(first, {})[rest] = value
+            else:
+                setattr(self, first, value)
+        for name, options in inner.items():
+            current, make = getattr(self, name), self._options[name].check.make
+            if isinstance(current, str) and make is not None:
+                current = make(current)
+                setattr(self, name, current)
+            current.set_params(**options)
+        return self
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{name}={shown(getattr(self, name))}"
+            for name, declared in self._options.items()
+            if declared.required or not _same(getattr(self, name), declared.default)
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _same(value: object, default: object) -> bool:
+    return value is default or (isinstance(value, str | int | float) and value == default)
+
+
+def _constructor(cls: type[Options]) -> Callable[..., None]:
+    signature = inspect.Signature(
+        [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD), *parameters(cls.declared())]
+    )
+
+    def __init__(self: Options, *args: Any, **given: Any) -> None:  # noqa: N807
+        bound = _bind(cls.__name__, signature, (self, *args), given)
+        for name, value in bound.items():
+            if name != "self":
+                object.__setattr__(self, name, value)
+
+    __init__.__signature__ = signature  # type: ignore[attr-defined]
+    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
+    __init__.__module__ = cls.__module__
+    return __init__
+
+
+def parameters(options: Mapping[str, Option], *, keyword: bool = False) -> list[inspect.Parameter]:
+    """Return the parameters of a signature: required ones first."""
+    kind = inspect.Parameter.KEYWORD_ONLY if keyword else inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ordered = sorted(options.values(), key=lambda one: not one.required)
+    return [inspect.Parameter(one.name, kind, default=one.default) for one in ordered]
+
+
+def _bind(name: str, signature: inspect.Signature, args: Any, given: Any) -> dict[str, Any]:
+    """Return the arguments of a call by name, or raise a TypeError that suggests the nearest name."""
+    unknown = next((key for key in given if key not in signature.parameters), None)
+    if unknown is not None:
+        near = difflib.get_close_matches(unknown, signature.parameters, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise TypeError(f"{name}() got an unexpected keyword argument {unknown!r}.{hint}")
+    try:
+        bound = signature.bind(*args, **given)
+    except TypeError as error:
+        raise TypeError(f"{name}() {error}") from None
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def takes(options: type[Options]) -> Callable[[Callable[..., Returned]], Callable[..., Returned]]:
+    """Give a function the options of a class as keywords; its last parameter gets them, checked.
+
+    Examples
+    --------
+    >>> class Loudness(Options):
+    ...     volume: int = option(count(at_most=11), "How loud.", default=3)
+    >>> @takes(Loudness)
+    ... def say(word, options):
+    ...     '''Say a word.'''
+    ...     return word + "!" * options.volume
+    >>> say("hey", volume=2)
+    'hey!!'
+    """
+
+    def decorate(function: Callable[..., Returned]) -> Callable[..., Returned]:
+        own = list(inspect.signature(function).parameters.values())[:-1]
+        signature = inspect.Signature([*own, *parameters(options.declared(), keyword=True)])
+
+        @wraps(function)
+        def call(*args: Any, **given: Any) -> Returned:
+            bound = _bind(function.__name__, signature, args, given)
+            first = [bound.pop(parameter.name) for parameter in own]
+            chosen = options(**bound)
+            chosen.check_options()
+            return function(*first, chosen)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        call.__doc__ = with_parameters(function.__doc__ or "", options.declared())
+        return call
+
+    return decorate
+
+
+def with_parameters(text: str, options: Mapping[str, Option]) -> str:
+    """Return a docstring with a section of parameters, or with these at the end of the section it has."""
+    lines = inspect.cleandoc(text).splitlines()
+    described: list[str] = []
+    for one in options.values():
+        if f"{one.name} : " not in text:
+            default = "" if one.required or one.default is None else f", default {one.default!r}"
+            described += [f"{one.name} : {one.check.says}{default}", f"    {one.help}"]
+    titles = [
+        i for i, line in enumerate(lines) if line in _SECTIONS and lines[i + 1 :][:1] == ["-" * len(line)]
+    ]
+    at = titles[0] if titles else len(lines)
+    head, rest = lines[:at], lines[at:]
+    while head and not head[-1]:
+        head.pop()
+    if "Parameters" not in head:
+        head += ["", "Parameters", "----------"]
+    return "\n".join([*head, *described, *([""] if rest else []), *rest])

@@ -1,0 +1,118 @@
+"""How work is run, apart from what is asked: memory, cache, engine, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Self
+
+from consilience._progress import Progress, silent
+from consilience.exceptions import InvalidInputError
+from consilience.options import Options, anything, check_choice, choice, count, option, optional, size
+
+__all__ = ["Run", "resolve_run", "using"]
+
+
+class Run(Options):
+    """How work is run: how much memory it takes, what it remembers, and where teachers are asked.
+
+    Every verb takes one as ``run=``. It is frozen: it can be shared, and `clone` keeps it.
+
+    Examples
+    --------
+    >>> Run(memory="2GB", cache="scores").memory
+    '2GB'
+    """
+
+    memory: Any = option(
+        optional(size()),
+        "How much memory the work may take, such as '2GB'. By default a quarter of the machine's.",
+        default=None,
+    )
+    cache: Any = option(
+        anything("path, URL, ScoreStore or None", str),
+        "A folder that keeps the teachers' outputs for each row. Another fit on the same rows asks no "
+        "teacher again, and a fit that was stopped continues where it was.",
+        default=None,
+    )
+    cache_limit: Any = option(
+        optional(size()),
+        "Most bytes of the cache, such as '20GB'. What was not used for longest is deleted.",
+        default=None,
+    )
+    rows_per_call: int = option(count(), "Most rows in one call of a teacher.", default=4096)
+    engine: str = option(
+        choice("local", "ray"), "Where teachers run: on this machine, or on a Ray cluster.", default="local"
+    )
+    engine_options: Any = option(
+        anything("dict or None"),
+        "For engine='ray': address, workers, timeout, teachers, train_workers.",
+        default=None,
+    )
+    n_jobs: int = option(
+        count(),
+        "Processes that share work which several can do, such as starts of clustering.",
+        default=1,
+        flag="--jobs",
+    )
+    progress: Progress | None = option(
+        anything("callable or None"), "Called with (task, done, total) during long work.", default=None
+    )
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        raise TypeError("Run cannot be subclassed.")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"A Run is frozen; make a new one: Run({name}=...).")
+
+    def __sklearn_clone__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self
+
+    def report(self, task: str, done: int, total: int) -> None:
+        """Tell whoever listens how far a task is."""
+        (self.progress or silent)(task, done, total)
+
+
+_DEFAULT = Run()
+_current: ContextVar[Run] = ContextVar("consilience_run", default=_DEFAULT)
+
+
+def resolve_run(run: Run | None) -> Run:
+    """Return the given `Run`, that of `using`, or the default. Read it once, when a call starts."""
+    found = _current.get() if run is None else run
+    if not isinstance(found, Run):
+        raise InvalidInputError("{argument} must be a consilience.Run or None.", argument="run", value=run)
+    found.check_options()
+    return found
+
+
+@contextmanager
+def using(run: Run | None = None, **options: Any) -> Iterator[Run]:
+    """Set how work is run within a ``with`` block; a `run=` that is given to a verb wins.
+
+    Parameters
+    ----------
+    run : Run, optional
+    **options
+        Those of `Run`, which change what was set before.
+
+    Examples
+    --------
+    >>> with using(memory="2GB") as run:
+    ...     print(resolve_run(None).memory)
+    2GB
+    """
+    before = _current.get() if run is None else run
+    for name in options:
+        check_choice("option", name, Run.declared())
+    chosen = Run(**{**before.get_params(deep=False), **options})
+    chosen.check_options()
+    token = _current.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _current.reset(token)
