@@ -61,7 +61,7 @@ numpydoc_xref_aliases = {
     "LabelSpace": ":class:`LabelSpace <consilience.LabelSpace>`",
     "RemoteOptions": ":class:`RemoteOptions <consilience.teachers.RemoteOptions>`",
     "Ranking": ":class:`Ranking <consilience.rank.Ranking>`",
-    "ScoreStore": ":class:`ScoreStore <consilience.teachers.scoring.store.ScoreStore>`",
+    "ScoreStore": ":class:`ScoreStore <consilience.scoring.store.ScoreStore>`",
     "TorchStudent": ":class:`TorchStudent <consilience.nn.TorchStudent>`",
     "iterable": "iterable",
     "generator": "generator",

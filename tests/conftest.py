@@ -10,6 +10,7 @@ from typing import Any
 
 import hypothesis  # noqa: F401  (before `gc.freeze`, which hides the generators that it looks for)
 import pytest
+from tests.sites import sites, unified  # noqa: F401  (fixtures that several rooms share)
 
 # two processes with two threads each would wait for one another
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

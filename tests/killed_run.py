@@ -12,8 +12,8 @@ import numpy as np
 
 from consilience import CrossTaskDistiller, Unifier, as_teacher
 from consilience.nn import TorchStudent, _checkpoint
-from consilience.sources import source
-from consilience.teachers.scoring import stream
+from consilience.rows import source
+from consilience.scoring import stream
 
 N, BATCH = 256, 16
 

@@ -17,8 +17,8 @@ from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_tea
 from consilience._dataset_rows import DatasetRows  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
-from consilience.teachers.scoring.digests import row_digests  # noqa: E402
-from consilience.teachers.scoring.engine import observe  # noqa: E402
+from consilience.scoring.digests import row_digests  # noqa: E402
+from consilience.scoring.engine import observe  # noqa: E402
 
 
 class Items(Dataset):  # type: ignore[misc]

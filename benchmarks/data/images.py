@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._words import visible
 from consilience.exceptions import InvalidInputError
-from consilience.sources.images import IMAGES
+from consilience.rows.images import IMAGES
 
 CIFAR_SIDE = 32
 CIFAR_RECORD = 2 + 3 * CIFAR_SIDE**2  # coarse label, fine label, then red, green and blue

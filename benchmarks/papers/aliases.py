@@ -43,10 +43,10 @@ from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, Task, make_task, table
 from benchmarks.papers.sources import DATA_VARIABLE
 from consilience import AliasWarning, suggest_aliases
+from consilience.inspect import AliasSuggestions
 from consilience.kernels.threads import one_thread
 from consilience.labels import LabelSpace
 from consilience.teachers import as_teacher
-from consilience.unify import AliasSuggestions
 from consilience.unify.alias_warnings import warn_of_names
 
 RESULTS = records.FOLDER / "aliases.jsonl"

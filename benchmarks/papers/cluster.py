@@ -40,7 +40,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
-from consilience.collision.losses import LOSSES
+from consilience.cluster.losses import LOSSES
 
 RESULTS = records.FOLDER / "cluster.jsonl"
 RATIOS = (0.1, 0.05, 0.01)

@@ -28,8 +28,8 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.default import CROWDS, SETTINGS, SIZES, Task, make_task, table
 from consilience import Unifier, as_teacher
+from consilience.inspect.comparison import Configuration
 from consilience.kernels.threads import one_thread
-from consilience.unify.comparison import Configuration
 
 RESULTS = records.FOLDER / "compare.jsonl"
 DEFAULT = "auto, balanced"

@@ -48,8 +48,8 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE
 from consilience.cli.progress import progress_bars
+from consilience.scoring.store import ScoreStore
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.store import ScoreStore
 
 RESULTS = records.FOLDER / "languages.jsonl"
 SENTENCES = Path("lid") / "tatoeba.tsv.gz"

@@ -39,7 +39,7 @@ from benchmarks.papers.render_assess import RANDOM_RESULTS
 from benchmarks.papers.sources import Source, load
 from benchmarks.papers.windows import Rows, Task, Window, make_task, split_rows, student_view, train_students
 from consilience import Teacher, as_teacher, rank_teachers
-from consilience.teachers.scoring.engine import observe
+from consilience.scoring.engine import observe
 from consilience.transport.centres import features
 
 FOLDS = (1, 2)

@@ -29,7 +29,7 @@ from benchmarks.papers.sources import Rows, Source, split
 from consilience import ConvergenceWarning, Unifier, as_teacher
 from consilience.datasets import SIZES, Trial, random_classes
 from consilience.nn import SoftCrossEntropy, TorchStudent
-from consilience.unify.soft_labels import Method as Solver
+from consilience.soft_labels.estimate import Method as Solver
 
 HIDDEN = 256  # as in the heads of the paper's networks
 ADJUSTMENT_ROWS = 50  # per class, for the accuracy analysis

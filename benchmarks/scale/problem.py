@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience import as_teacher
-from consilience.sources.source import BLOCK_ROWS, Source, cut
+from consilience.rows.source import BLOCK_ROWS, Source, cut
 from consilience.teachers import Teacher
 
 COLUMNS, CLASSES = 32, 35

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.scale.problem import DrawnRows, make_teachers
 from consilience import Unifier
-from consilience.sources import Source
+from consilience.rows import Source
 
 BATCH = 4096
 BUDGET = "500MB"

@@ -23,7 +23,7 @@ from consilience import Teacher, as_teacher, rank_teachers
 from consilience.rank import transferability
 from consilience.rank.metrics import METRICS, Case
 from consilience.rank.rank import Settings
-from consilience.teachers.scoring.engine import Observed
+from consilience.scoring.engine import Observed
 
 Floats = NDArray[np.float64]
 

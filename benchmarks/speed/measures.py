@@ -21,7 +21,7 @@ from benchmarks.speed import peers
 from benchmarks.speed.problem import TEMPERATURE, Problem, best_of, make_problem
 from consilience.kernels.unify.cross_entropy import ce_logits, ce_objective
 from consilience.kernels.unify.factorisation import mf_lf_logits, mf_lv_logits, mf_p_probabilities
-from consilience.unify.soft_labels import estimate_soft_labels
+from consilience.soft_labels.estimate import estimate_soft_labels
 
 # a setting of gradient descent -> a function that returns its seconds
 Descents = dict[str, Callable[[], float | None]]
@@ -185,7 +185,7 @@ _TIME_KERNEL = """
 import time
 import numpy as np
 from consilience.labels import LabelSpace
-from consilience.unify.soft_labels import estimate_soft_labels
+from consilience.soft_labels.estimate import estimate_soft_labels
 space = LabelSpace([[0, 1], [1, 2]])
 t = time.perf_counter()
 estimate_soft_labels(np.zeros((2, 4)), space, "ce")

@@ -11,10 +11,10 @@ import numpy as np
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import LabelSpace, as_teacher
-from consilience.sources import ArraySource
-from consilience.teachers.scoring.ray import score_on_ray
-from consilience.teachers.scoring.ray_options import RayOptions
-from consilience.teachers.scoring.stream import score_blocks
+from consilience.rows import ArraySource
+from consilience.scoring.ray import score_on_ray
+from consilience.scoring.ray_options import RayOptions
+from consilience.scoring.stream import score_blocks
 
 BLOCKS, COLUMNS, CLASSES = 32, 64, 10
 SECONDS = 0.2  # that a teacher waits for each block, as one on another machine or a GPU would make it wait

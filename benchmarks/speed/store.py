@@ -11,9 +11,9 @@ import numpy as np
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import as_teacher
-from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.store import BLOCK_ROWS, ScoreStore, Segment
-from consilience.teachers.scoring.store.index import in_order
+from consilience.scoring.engine import observe
+from consilience.scoring.store import BLOCK_ROWS, ScoreStore, Segment
+from consilience.scoring.store.index import in_order
 
 COLUMNS, CLASSES = 64, 10
 STREAMED = 150  # classes of a stream

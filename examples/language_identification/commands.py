@@ -142,7 +142,7 @@ def unify(
     from consilience._validation import check_choice, check_count, check_number
     from consilience.cli.console import show_json
     from consilience.files import readers
-    from consilience.unify.soft_labels import METHODS
+    from consilience.soft_labels.estimate import METHODS
 
     check_choice("method", method, METHODS)
     check_number("temperature", temperature, above=0)

@@ -23,7 +23,7 @@ from examples.language_identification.texts import Source, Texts, gather
 from consilience._progress import Progress, silent
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
-from consilience.teachers.scoring.store import ScoreStore
+from consilience.scoring.store import ScoreStore
 
 
 def check_cache(folder: Path) -> None:

@@ -17,7 +17,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.teachers import Teacher, as_teacher
 
 if TYPE_CHECKING:
-    from consilience.unify.soft_labels import Method
+    from consilience.soft_labels.estimate import Method
     from consilience.unify.unifier import Unifier
 
 

@@ -14,8 +14,8 @@ from consilience._version import __version__ as __version__
 _EXPORTS = {
     "AliasWarning": "exceptions",
     "Card": "files.card",
-    "CollisionClassifier": "collision.classifier",
-    "CollisionClustering": "collision.clustering",
+    "CollisionClassifier": "cluster.classifier",
+    "CollisionClustering": "cluster.clustering",
     "ConsilienceError": "exceptions",
     "ConsilienceWarning": "exceptions",
     "ConvergenceWarning": "exceptions",
@@ -34,18 +34,18 @@ _EXPORTS = {
     "Unifier": "unify.unifier",
     "UnsafeFileError": "exceptions",
     "as_teacher": "teachers",
-    "balance_weights": "unify.soft_labels",
+    "balance_weights": "soft_labels.estimate",
     "class_centres": "transport.centres",
-    "clustering_accuracy": "collision.accuracy",
+    "clustering_accuracy": "cluster.accuracy",
     "collision_pseudo_labels": "collision.pseudo_labels",
     "collision_cross_entropy": "collision.entropy",
     "collision_entropy": "collision.entropy",
     "cost_matrix": "transport.centres",
-    "estimate_soft_labels": "unify.soft_labels",
+    "estimate_soft_labels": "soft_labels.estimate",
     "load": "students.loaded",
     "rank_teachers": "rank.rank",
     "sinkhorn": "transport.distance",
-    "suggest_aliases": "unify.aliases",
+    "suggest_aliases": "inspect.aliases",
     "using": "run",
 }
 
@@ -88,9 +88,9 @@ __all__ = [  # noqa: RUF022  # the verbs first
 ]
 
 if TYPE_CHECKING:
-    from consilience.collision.accuracy import clustering_accuracy
-    from consilience.collision.classifier import CollisionClassifier
-    from consilience.collision.clustering import CollisionClustering
+    from consilience.cluster.accuracy import clustering_accuracy
+    from consilience.cluster.classifier import CollisionClassifier
+    from consilience.cluster.clustering import CollisionClustering
     from consilience.collision.entropy import collision_cross_entropy, collision_entropy
     from consilience.collision.pseudo_labels import collision_pseudo_labels
     from consilience.distil.distiller import CrossTaskDistiller
@@ -108,17 +108,17 @@ if TYPE_CHECKING:
         UnsafeFileError,
     )
     from consilience.files.card import Card
+    from consilience.inspect.aliases import suggest_aliases
     from consilience.labels import LabelSpace
     from consilience.rank.rank import rank_teachers
     from consilience.repository.repository import Repository
     from consilience.run import Run, using
+    from consilience.soft_labels.estimate import balance_weights, estimate_soft_labels
     from consilience.students.classifier import SoftLabelClassifier
     from consilience.students.loaded import load
     from consilience.teachers import Teacher, as_teacher
     from consilience.transport.centres import class_centres, cost_matrix
     from consilience.transport.distance import sinkhorn
-    from consilience.unify.aliases import suggest_aliases
-    from consilience.unify.soft_labels import balance_weights, estimate_soft_labels
     from consilience.unify.unifier import Unifier
 
 

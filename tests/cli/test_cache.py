@@ -15,7 +15,7 @@ pytest.importorskip("typer")
 from typer.testing import CliRunner
 
 from consilience.cli.commands import app
-from consilience.teachers.scoring.store import ScoreStore, Segment
+from consilience.scoring.store import ScoreStore, Segment
 
 DIGESTS = np.random.default_rng(0).integers(0, 2**64, size=(100, 2), dtype=np.uint64)
 

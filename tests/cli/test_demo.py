@@ -42,7 +42,7 @@ from consilience.cli.demo import (
     run_demo,
 )
 from consilience.labels import LabelSpace
-from consilience.unify.soft_labels import METHOD_NAMES
+from consilience.soft_labels.estimate import METHOD_NAMES
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from consilience import Unifier, as_teacher
 from consilience.cli import console
 from consilience.cli.commands import app
 from consilience.cli.commands.evaluate import show_evaluation
-from consilience.unify.evaluate import evaluate_model
+from consilience.inspect.evaluate import evaluate_model
 
 
 def run(*arguments: object) -> Any:

@@ -19,7 +19,7 @@ from consilience import (
     rank_teachers,
 )
 from consilience._validation import n_rows, take_rows
-from consilience.teachers.scoring.digests import row_digests
+from consilience.scoring.digests import row_digests
 
 X, y = load_iris(return_X_y=True)
 SOLVED = 1e-3  # frames store columns, so sums are rounded in another order and solvers stop elsewhere

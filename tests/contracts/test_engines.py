@@ -13,12 +13,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import LabelSpace, TeacherError, as_teacher
-from consilience.sources import ArraySource, source
+from consilience.rows import ArraySource, source
+from consilience.scoring.ray import score_on_ray
+from consilience.scoring.ray_options import RayOptions
+from consilience.scoring.store import ScoreStore
+from consilience.scoring.stream import score_blocks
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.ray import score_on_ray
-from consilience.teachers.scoring.ray_options import RayOptions
-from consilience.teachers.scoring.store import ScoreStore
-from consilience.teachers.scoring.stream import score_blocks
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 Engine = Callable[..., Iterator[Any]]

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from consilience import CrossTaskDistiller, as_teacher
 from consilience.distil import by_blocks
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
-from consilience.sources import source
+from consilience.rows import source
 from consilience.teachers import Teacher
 
 N, D = 400, 6

@@ -137,7 +137,7 @@ def test_probabilities_of_a_scikit_learn_student_are_as_sure_as_it_is_right(digi
 
 def test_matched_shares_give_every_class_its_share(digits: Any) -> None:
     from consilience.distil.teacher_signal import SignalOptions, Task, make_signal
-    from consilience.teachers.scoring.engine import observe
+    from consilience.scoring.engine import observe
 
     teacher = as_teacher(digits.first_six)
     task = Task(digits.X, np.arange(10), digits.y.astype(np.intp))

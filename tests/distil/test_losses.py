@@ -10,7 +10,7 @@ import pytest
 from consilience import as_teacher
 from consilience.distil.losses import LOSSES, MixedLabels, StackedTargets, WeightedSignal, find_loss, some_of
 from consilience.distil.teacher_signal import SignalOptions, Task, make_signal
-from consilience.teachers.scoring.engine import observe
+from consilience.scoring.engine import observe
 
 X = np.random.RandomState(0).normal(size=(8, 3)).astype(np.float32)
 TASK = Task(X, np.array(["a", "b", "c"]), np.array([0, 1, 2, 0, 1, 2, -1, -1]))

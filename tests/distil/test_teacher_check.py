@@ -25,7 +25,7 @@ from consilience.distil.teacher_signal import SignalOptions, Task, make_signal, 
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.distil import labels_only as kernel
 from consilience.kernels.softmax_regression import fit_softmax_regression
-from consilience.teachers.scoring.engine import observe
+from consilience.scoring.engine import observe
 
 
 def compare(labels: np.ndarray, codes: np.ndarray, labels_only: np.ndarray | None = None) -> Any:

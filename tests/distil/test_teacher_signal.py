@@ -16,7 +16,7 @@ from consilience.distil.teacher_signal import (
     out_of_fold_labels,
     plans_by_fold,
 )
-from consilience.teachers.scoring.engine import observe
+from consilience.scoring.engine import observe
 from consilience.transport.plan import class_share_shift, conditional_plan
 
 RANDOM = np.random.RandomState(0)

@@ -53,7 +53,7 @@ from consilience import (
     suggest_aliases,
 )
 from consilience.rank import transferability
-from consilience.unify import agreement_temperatures
+from consilience.soft_labels import agreement_temperatures
 
 CASES = int(os.environ.get("CONSILIENCE_FUZZ", "20"))
 SEED = int(os.environ.get("CONSILIENCE_FUZZ_SEED", "0"))

@@ -13,7 +13,7 @@ pytest.importorskip("skorch")
 
 from consilience.files.storage import storage_path  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint  # noqa: E402
-from consilience.sources.targets import ArrayTargets  # noqa: E402
+from consilience.rows.targets import ArrayTargets  # noqa: E402
 
 L = 3
 

@@ -17,8 +17,8 @@ from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.labels import LabelSpace  # noqa: E402
 from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy, TorchStudent, _passes  # noqa: E402
 from consilience.nn._passes import BlockTensors, ShuffledBatches  # noqa: E402
-from consilience.sources import targets  # noqa: E402
-from consilience.sources.targets import ArrayTargets, Epochs, HeldOut, look_at  # noqa: E402
+from consilience.rows import targets  # noqa: E402
+from consilience.rows.targets import ArrayTargets, Epochs, HeldOut, look_at  # noqa: E402
 
 L = 3
 CENTRES = 2.5 * np.random.default_rng(5).normal(size=(L, 4))

@@ -18,9 +18,9 @@ from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint, _ray_train  # noqa: E402
 from consilience.nn._ray_train import Seen, fit_on_ray  # noqa: E402
-from consilience.sources import ArraySource, source  # noqa: E402
-from consilience.sources.source_targets import SourceTargets  # noqa: E402
-from consilience.teachers.scoring.ray_options import RayOptions  # noqa: E402
+from consilience.rows import ArraySource, source  # noqa: E402
+from consilience.rows.source_targets import SourceTargets  # noqa: E402
+from consilience.scoring.ray_options import RayOptions  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("_small_blocks"),

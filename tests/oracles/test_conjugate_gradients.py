@@ -15,7 +15,7 @@ from consilience.kernels.unify.laplacian import fill_in
 from consilience.kernels.unify.newton_direction import elimination_cost
 from consilience.kernels.unify.packed import Layout, make_layout
 from consilience.labels import LabelSpace
-from consilience.unify.soft_labels import estimate_soft_labels
+from consilience.soft_labels.estimate import estimate_soft_labels
 
 Floats = NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from consilience.kernels.elementary import FUSE
 from consilience.kernels.unify.off_set import off_set_logits, stationary
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
-from consilience.unify.soft_labels import estimate_soft_labels
+from consilience.soft_labels.estimate import estimate_soft_labels
 
 Floats = NDArray[np.float64]
 

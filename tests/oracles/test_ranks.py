@@ -10,7 +10,7 @@ from scipy.stats import rankdata
 
 from consilience.kernels.unify.ranks import RankTable, log_odds, rank_scores
 from consilience.labels import LabelSpace
-from consilience.unify.soft_labels import estimate_soft_labels
+from consilience.soft_labels.estimate import estimate_soft_labels
 
 Floats = NDArray[np.float64]
 

@@ -17,8 +17,8 @@ from scipy.special import softmax
 from consilience._components import connected_classes
 from consilience.exceptions import ConvergenceWarning
 from consilience.labels import LabelSpace
-from consilience.unify.methods import METHODS
-from consilience.unify.soft_labels import Method, estimate_soft_labels
+from consilience.soft_labels.estimate import Method, estimate_soft_labels
+from consilience.soft_labels.methods import METHODS
 
 Floats = NDArray[np.float64]
 Way = Method | Literal["off-set"]

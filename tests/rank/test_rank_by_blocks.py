@@ -13,8 +13,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from consilience import ConsilienceWarning, as_teacher, rank_teachers
-from consilience.sources import as_source, source
-from consilience.sources.source_rows import SourceRows
+from consilience.rows import as_source, source
+from consilience.rows.source_rows import SourceRows
 
 digits, y = load_digits(return_X_y=True)
 X = np.hstack([digits, np.zeros((len(digits), 936))])  # rows are far larger than what teachers say of them

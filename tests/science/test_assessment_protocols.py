@@ -15,7 +15,7 @@ from scipy.stats import entropy
 from sklearn.linear_model import LogisticRegression
 
 from consilience import cost_matrix, sinkhorn
-from consilience.teachers.scoring.engine import observe
+from consilience.scoring.engine import observe
 from consilience.transport.centres import features
 
 pytest.importorskip("torch")

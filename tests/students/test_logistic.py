@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from consilience import CoverageWarning, InvalidInputError
 from consilience._progress import silent
 from consilience.kernels.expansion import targets
-from consilience.sources.targets import ArrayTargets
+from consilience.rows.targets import ArrayTargets
 from consilience.students.logistic import LogisticStudent
 
 

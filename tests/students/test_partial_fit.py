@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience.exceptions import InvalidInputError
-from consilience.sources import targets
+from consilience.rows import targets
 from consilience.students.make import make_student
 from consilience.students.partial_fit import learns_by_parts
 from consilience.students.passes import ArrayTargets

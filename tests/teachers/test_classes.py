@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import Unifier
 from consilience.exceptions import TeacherError
+from consilience.scoring.engine import observe
 from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes, split_classes
-from consilience.teachers.scoring.engine import observe
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 CLASSES = ["ja", "nb", "nn", "no"]

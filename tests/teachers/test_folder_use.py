@@ -23,9 +23,9 @@ from tests.teachers.model_folders import (
 from consilience import LabelSpace, Repository, Unifier, as_teacher, rank_teachers
 from consilience.exceptions import TeacherError
 from consilience.files.card import Card, find_folder_card, write_card
-from consilience.sources import ArraySource
+from consilience.rows import ArraySource
+from consilience.scoring.store import ScoreStore
 from consilience.teachers import encode_sentences, save_sentence_head
-from consilience.teachers.scoring.store import ScoreStore
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -127,7 +127,7 @@ def test_folders_are_ranked(models: Path) -> None:
 
 def test_a_store_remembers_a_folder(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     space = LabelSpace([["ant", "bee", "cow"]])
-    from consilience.teachers.scoring.stream import score_blocks
+    from consilience.scoring.stream import score_blocks
 
     store = ScoreStore(tmp_path / "cache")
     rows = ArraySource(np.array(ROWS))
@@ -202,8 +202,8 @@ def test_a_repository_describes_a_folder_of_texts(models: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
-    from consilience.teachers.scoring.ray import score_on_ray
-    from consilience.teachers.scoring.ray_options import RayOptions
+    from consilience.scoring.ray import score_on_ray
+    from consilience.scoring.ray_options import RayOptions
 
     teacher, space = as_teacher(models / "farm-1.5"), LabelSpace([["bee", "cow", "dog"]])
     rows = ArraySource(np.array(ROWS))

@@ -15,13 +15,13 @@ from consilience import Card, CrossTaskDistiller, Repository, Unifier, load, ran
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import find_card, write_card
 from consilience.labels import LabelSpace
-from consilience.sources import as_source
+from consilience.rows import as_source
+from consilience.scoring.engine import observe, score
+from consilience.scoring.store import ScoreStore
+from consilience.scoring.stream import score_blocks
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import ImagePreprocess, Teacher, as_teacher
 from consilience.teachers._base import Adapter
-from consilience.teachers.scoring.engine import observe, score
-from consilience.teachers.scoring.store import ScoreStore
-from consilience.teachers.scoring.stream import score_blocks
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
@@ -113,7 +113,7 @@ def test_every_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
 def test_in_memory_and_streamed_and_stored(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.sources.source.BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.source.BLOCK_ROWS", 8)
     teacher, space = CASES[name](tmp_path), LabelSpace([CLASSES])
     source, store = as_source(folder), ScoreStore(tmp_path / "store")
     assert source is not None
@@ -236,7 +236,7 @@ def test_unify_and_save_and_serve(
     memory: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("httpx")
-    monkeypatch.setattr("consilience.sources.source.BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.source.BLOCK_ROWS", 8)
     function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
     pair = as_teacher(
         lambda rows: rows.mean((2, 3))[:, :2] * 9,
@@ -337,8 +337,8 @@ def test_a_server_that_names_no_preprocess_that_we_know(
 
 @pytest.mark.slow
 def test_ray_workers_read_and_prepare_images(folder: Path, tmp_path: Path, ray_cluster: Any) -> None:
-    from consilience.teachers.scoring.ray import score_on_ray
-    from consilience.teachers.scoring.ray_options import RayOptions
+    from consilience.scoring.ray import score_on_ray
+    from consilience.scoring.ray_options import RayOptions
 
     source = as_source(folder)
     assert source is not None

@@ -15,11 +15,11 @@ from scipy.special import softmax
 from tests.teachers.remote_server import Server, X, check, output, proba_of, serving
 
 from consilience.exceptions import ScoringError, TeacherError
+from consilience.scoring.engine import observe
+from consilience.scoring.files import write_scores
 from consilience.teachers import RemoteOptions, as_teacher
 from consilience.teachers import _remote as remote
 from consilience.teachers import _remote_http as http
-from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.files import write_scores
 
 pytest.importorskip("httpx")
 

@@ -47,9 +47,9 @@ from sklearn.svm import SVC, LinearSVC
 from consilience import Card, Repository
 from consilience.exceptions import ConsilienceError, TeacherError, UnsafeFileError
 from consilience.files.card import write_card
+from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
 from consilience.teachers._skops_types import ESTIMATORS
-from consilience.teachers.scoring.engine import observe
 
 skops = pytest.importorskip("skops.io")
 RNG = np.random.default_rng(0)

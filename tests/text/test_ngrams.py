@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from consilience import ConvergenceWarning, InvalidInputError
 from consilience.exceptions import NotFittedError
 from consilience.kernels.text.embedding_bag import Descent
-from consilience.sources import targets
-from consilience.sources.targets import ArrayTargets
+from consilience.rows import targets
+from consilience.rows.targets import ArrayTargets
 from consilience.text.ngrams import NgramClassifier
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}

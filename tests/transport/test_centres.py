@@ -26,7 +26,7 @@ from consilience import (
 )
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
-from consilience.teachers.scoring.engine import Observed, observe
+from consilience.scoring.engine import Observed, observe
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
 

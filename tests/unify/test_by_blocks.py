@@ -23,8 +23,9 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import Unifier, as_teacher, load
 from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError, TeacherError
-from consilience.sources import source
-from consilience.unify import by_blocks, solver, stream
+from consilience.rows import source
+from consilience.soft_labels import solver
+from consilience.unify import by_blocks, stream
 
 TINY = "50KB"
 QUICK = SGDClassifier(loss="log_loss", max_iter=3, tol=None)  # learns block by block

@@ -11,9 +11,9 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import ConvergenceWarning, InvalidInputError, LabelSpace, as_teacher, estimate_soft_labels
-from consilience.sources import as_source, source
+from consilience.rows import as_source, source
+from consilience.soft_labels import solver
 from consilience.teachers import Teacher
-from consilience.unify import solver
 from consilience.unify.shards import write_soft_labels
 
 parquet = pytest.importorskip("pyarrow.parquet")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from consilience.labels import LabelSpace
-from consilience.sources import ArraySource, source
-from consilience.sources.source_targets import SourceTargets
+from consilience.rows import ArraySource, source
+from consilience.rows.source_targets import SourceTargets
 from consilience.unify.stream import Streamed, packed_targets
 
 N = 20

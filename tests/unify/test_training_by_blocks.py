@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from consilience.nn import TorchStudent, _checkpoint
-from consilience.teachers.scoring.store import ScoreStore
+from consilience.scoring.store import ScoreStore
 
 EPOCHS = 6
 

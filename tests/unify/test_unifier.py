@@ -40,7 +40,7 @@ from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.files.export import OPSET
 from consilience.nn import TorchStudent
-from consilience.unify.calibration import agreement_temperatures
+from consilience.soft_labels.teacher_temperatures import agreement_temperatures
 
 NAMES = np.array(["zero", "one", "two", "three", "four"])
 SETS = ([0, 1, 2], [2, 3], [3, 4, 0])

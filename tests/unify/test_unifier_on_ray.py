@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from consilience import InvalidInputError, Unifier, as_teacher
-from consilience.sources import source
+from consilience.rows import source
 
 X, y = load_iris(return_X_y=True)
 

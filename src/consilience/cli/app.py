@@ -36,7 +36,7 @@ from consilience.cli.command import App  # isort: skip
 from consilience.cli.log import Log, new_log  # isort: skip
 
 if TYPE_CHECKING:
-    from consilience.collision.clustering import CollisionClustering
+    from consilience.cluster.clustering import CollisionClustering
     from consilience.distil.distiller import CrossTaskDistiller
     from consilience.teachers import Teacher
     from consilience.unify.unifier import Unifier
@@ -271,7 +271,7 @@ def engine_options(
 ) -> dict[str, Any] | None:
     """Return the options of an engine, or raise if they do not go together."""
     from consilience._validation import check_choice
-    from consilience.teachers.scoring.engines import ENGINES
+    from consilience.scoring.engines import ENGINES
 
     check_choice("engine", engine, ENGINES)
     given = {"address": ray_address, "train_workers": train_workers}
@@ -292,7 +292,7 @@ def check_memory(memory: str | None) -> None:
 
 def check_cache(folder: str | None, limit: str | None) -> None:
     """Raise if there can be no cache there, or the limit is none."""
-    from consilience.teachers.scoring.store import as_store
+    from consilience.scoring.store import as_store
 
     as_store(folder, limit)
 
@@ -300,7 +300,7 @@ def check_cache(folder: str | None, limit: str | None) -> None:
 def check_report(path: Path | None) -> None:
     """Raise if a report could not be written there."""
     if path is not None:
-        from consilience.report.page import check_report
+        from consilience.inspect.page import check_report
 
         check_report(path, "--report")
 
@@ -396,8 +396,8 @@ def read_data(
     Cells of a .csv file are read as what these teachers take. A .txt file has a text per line.
     """
     from consilience.files.streams import read_texts_or_rows
-    from consilience.sources import memory_budget
-    from consilience.sources.files import open_files
+    from consilience.rows import memory_budget
+    from consilience.rows.files import open_files
     from consilience.teachers.given import column_kinds
 
     expected = column_kinds(teachers)
@@ -420,7 +420,7 @@ def check_ending(out: Path | None, X: Any, student: str) -> None:
 
 def first_rows(X: Any) -> Any:
     """Return rows of the same kind as those of --data, in memory."""
-    from consilience.sources import Source
+    from consilience.rows import Source
 
     return X.head if isinstance(X, Source) else X
 

@@ -19,12 +19,12 @@ from rich.markup import escape as escape_markup
 from consilience._words import counted, shorten, visible
 from consilience.cli.log import current
 from consilience.cli.progress import progress_bars as progress_bars
+from consilience.inspect.truth import read_truth
 from consilience.labels import BETWEEN_GROUPS, LabelSpace, read_labels
 from consilience.students.estimator import student_name
-from consilience.students.truth import read_truth
 
 if TYPE_CHECKING:
-    from consilience.collision.clustering import CollisionClustering
+    from consilience.cluster.clustering import CollisionClustering
     from consilience.unify.scored import Estimate
     from consilience.unify.unifier import Unifier
 
@@ -143,7 +143,7 @@ def _show_components(groups: Sequence[Sequence[Any]]) -> None:
 
 def _show_suggestions(found: Mapping[str, Any], written: str | None) -> None:
     """Draw what `AliasSuggestions.to_dict` returns."""
-    from consilience.unify.suggestions import same_class_table, same_name_table
+    from consilience.inspect.suggestions import same_class_table, same_name_table
 
     out = console()
     parts = (
@@ -309,7 +309,7 @@ def clusters_view(model: CollisionClustering, X: Any, y: Any, truth: Any) -> dic
     truth : (n,) array or None
         Classes to compare with; rows without one are left out.
     """
-    from consilience.collision.accuracy import cluster_agreement
+    from consilience.cluster.accuracy import cluster_agreement
 
     confidence = model.predict_proba(X).max(axis=1)
     labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from consilience._optional import installed
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count
+from consilience.soft_labels.methods import METHODS
 from consilience.teachers import Teacher, as_teacher
-from consilience.unify.methods import METHODS
 from consilience.unify.unifier import Unifier
 
 NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")

@@ -22,16 +22,16 @@ from consilience.distil.teacher_signal import Task
 from consilience.distil.training import Follower, training_options, warn_of_unused
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.files.spool import Spool, check_space
-from consilience.sources import Source, memory_budget, rows_that_fit
-from consilience.sources.source_targets import SourceTargets
-from consilience.sources.targets import ROW_VISITS
+from consilience.rows import Source, memory_budget, rows_that_fit
+from consilience.rows.source_targets import SourceTargets
+from consilience.rows.targets import ROW_VISITS
+from consilience.scoring.engine import observe
+from consilience.scoring.store import ScoreStore
+from consilience.scoring.stream import check_takes_blocks
 from consilience.students.base import StudentRows, as_student_sees
 from consilience.students.checkpoints import checkpoint_folder
 from consilience.students.passes import fit_in_memory, how_it_streams
 from consilience.teachers import Observed, Teacher
-from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.store import ScoreStore
-from consilience.teachers.scoring.stream import check_takes_blocks
 
 if TYPE_CHECKING:
     from consilience.distil.distiller import CrossTaskDistiller

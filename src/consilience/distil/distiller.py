@@ -26,15 +26,15 @@ from consilience.distil.training import Follower, by_rows, train
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import read_labels
-from consilience.sources import Source, as_rows_or_source, memory_budget
+from consilience.rows import Source, as_rows_or_source, memory_budget
+from consilience.scoring.engine import observe
+from consilience.scoring.store import as_store
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.make import make_student
 from consilience.students.passes import check_student_streams
 from consilience.students.training import encode_validation, encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
-from consilience.teachers.scoring.engine import observe
-from consilience.teachers.scoring.store import as_store
 from consilience.transport.centres import KINDS
 
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
@@ -110,7 +110,7 @@ class CrossTaskDistiller(StudentClassifier):
     threshold : float
         For scikit-learn students: classes of a row that are less probable than this are left out.
     cache : path or ScoreStore, optional
-        A folder that keeps what teachers say; see `consilience.teachers.scoring.store`.
+        A folder that keeps what teachers say; see `consilience.scoring.store`.
     cache_limit : float or str, optional
         Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
     memory : float or str, optional

@@ -16,8 +16,8 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.expansion import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
+from consilience.scoring.engine import Observed
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.engine import Observed
 from consilience.transport.centres import cost_matrix, features, teacher_centres
 from consilience.transport.plan import class_share_shift, conditional_plan
 

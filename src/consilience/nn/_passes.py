@@ -17,8 +17,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from consilience.exceptions import InvalidInputError
 from consilience.nn._rows import Preprocess, as_is, prepared
 from consilience.nn._training import EPOCHS, Plan, Rows
-from consilience.sources.rearranged import in_random_order
-from consilience.sources.targets import (
+from consilience.rows.rearranged import in_random_order
+from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
     Epochs,

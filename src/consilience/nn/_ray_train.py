@@ -39,11 +39,11 @@ from consilience.nn._passes import plan_passes
 from consilience.nn._threads import multiplications_per_row
 from consilience.nn._training import run
 from consilience.nn.student import TorchStudent
-from consilience.sources.ray import sent_to_ray
-from consilience.sources.source_targets import SourceTargets
+from consilience.rows.ray import sent_to_ray
+from consilience.rows.source_targets import SourceTargets
+from consilience.scoring.ray import START_SECONDS, connected, offer
+from consilience.scoring.ray_options import RayOptions
 from consilience.teachers._base import summary
-from consilience.teachers.scoring.ray import START_SECONDS, connected, offer
-from consilience.teachers.scoring.ray_options import RayOptions
 
 RESTARTS = 3
 """How often the workers are started again after one of them died."""

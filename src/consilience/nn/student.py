@@ -32,7 +32,7 @@ from consilience.nn._rows import LazyRows, Preprocess, as_is, batches, student_r
 from consilience.nn._threads import multiplications_per_row, torch_threads_for
 from consilience.nn._validation_rows import Validation, check_pair, read_codes
 from consilience.nn.modules import Standardize, call_factory, check_output, default_module
-from consilience.sources.targets import MIN_ROWS_TO_SPLIT, TargetRows
+from consilience.rows.targets import MIN_ROWS_TO_SPLIT, TargetRows
 from consilience.teachers._networks import check_device, logits_of
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {

@@ -51,8 +51,8 @@ from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.rank import transferability
 from consilience.rank.mixture import cluster_posterior
 from consilience.rank.transferability import unit_scale
+from consilience.scoring.engine import Observed
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.engine import Observed
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.distance import sinkhorn
 from consilience.transport.plan import conditional_plan

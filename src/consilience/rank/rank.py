@@ -39,15 +39,15 @@ from consilience.rank.metrics import (
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rank.task import Task, read_task_rows, widest
-from consilience.sources import as_rows_or_source
+from consilience.rows import as_rows_or_source
+from consilience.scoring.engine import Observed
+from consilience.scoring.engines import check_engine
+from consilience.scoring.ray_options import RayOptions, read_options
+from consilience.scoring.ray_tasks import map_on_ray
+from consilience.scoring.store import ScoreStore, as_store
 from consilience.students.make import named_student
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
-from consilience.teachers.scoring.engine import Observed
-from consilience.teachers.scoring.engines import check_engine
-from consilience.teachers.scoring.ray_options import RayOptions, read_options
-from consilience.teachers.scoring.ray_tasks import map_on_ray
-from consilience.teachers.scoring.store import ScoreStore, as_store
 
 __all__ = ["METRICS", "RankedTeacher", "Ranking", "rank_teachers"]
 

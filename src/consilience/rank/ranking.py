@@ -178,8 +178,8 @@ class Ranking:
         path : path
             A file name that ends in ``.html``, in a folder that exists.
         """
+        from consilience.inspect.page import check_report, write_page
         from consilience.rank.report import ranking_page
-        from consilience.report.page import check_report, write_page
 
         return write_page(check_report(path), ranking_page(self.to_dict()))
 

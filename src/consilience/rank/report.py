@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from consilience._words import counted, visible
-from consilience.report.blocks import Block, column, dots, facts, page, section, table, versions
+from consilience.inspect.blocks import Block, column, dots, facts, page, section, table, versions
 
 
 def ranking_page(view: Mapping[str, Any]) -> Block:

@@ -15,16 +15,16 @@ from consilience.exceptions import ConsilienceWarning
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rank.metrics import Metric, Settings
-from consilience.sources import Source, memory_budget
-from consilience.sources.source_rows import SourceRows
+from consilience.rows import Source, memory_budget
+from consilience.rows.source_rows import SourceRows
+from consilience.scoring.engine import Observed, observe
+from consilience.scoring.ray_options import RayOptions
+from consilience.scoring.ray_tasks import map_on_ray
+from consilience.scoring.store import ScoreStore
+from consilience.scoring.stream import check_takes_blocks
 from consilience.students.labelled import LabelledRows, read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers
-from consilience.teachers.scoring.engine import Observed, observe
-from consilience.teachers.scoring.ray_options import RayOptions
-from consilience.teachers.scoring.ray_tasks import map_on_ray
-from consilience.teachers.scoring.store import ScoreStore
-from consilience.teachers.scoring.stream import check_takes_blocks
 
 COPIES = 4
 """How often a teacher's outputs are in memory while its metrics are computed, about."""
@@ -71,7 +71,7 @@ def read_task_rows(
     X : rows or Source
     y : (n,) sequence
     memory : int, str or None
-        The budget; see `consilience.sources.memory_budget`.
+        The budget; see `consilience.rows.memory_budget`.
     seed : int
         Draws rows where not even the outputs of all fit.
     width : callable, optional

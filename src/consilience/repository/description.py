@@ -14,8 +14,8 @@ from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import class_list
 from consilience.rank.mixture import principal_components
+from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
-from consilience.teachers.scoring.engine import observe
 
 __all__ = ["Description", "describe"]
 

@@ -36,7 +36,7 @@ from consilience.repository.saving import column_kinds_of, feature_names_of, fin
 from consilience.repository.search import SearchResult
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit
-from consilience.sources import as_rows_or_source
+from consilience.rows import as_rows_or_source
 from consilience.students.labelled import read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 

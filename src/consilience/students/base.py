@@ -32,7 +32,7 @@ from consilience.files.export import (
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.record import KEY
 from consilience.kernels.expansion import sharpen
-from consilience.sources import as_source
+from consilience.rows import as_source
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding

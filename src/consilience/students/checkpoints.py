@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from consilience.files.storage import StoragePath
-from consilience.teachers.scoring.store import ScoreStore
+from consilience.scoring.store import ScoreStore
 
 
 @contextmanager

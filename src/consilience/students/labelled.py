@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience.exceptions import ConsilienceWarning
 from consilience.labels.reader import LabelCodes, read_labels
-from consilience.sources import rows_that_fit
+from consilience.rows import rows_that_fit
 from consilience.teachers import Teacher
 
 
@@ -44,7 +44,7 @@ def read_labelled_rows(X: Any, y: Any, memory: Any, *, seed: int = 0, stacklevel
     y : (n,) sequence
         Labels; None, NaN or -1 for none.
     memory : int, str or None
-        The budget; see `consilience.sources.memory_budget`.
+        The budget; see `consilience.rows.memory_budget`.
     seed : int
         Draws the rows.
     stacklevel : int

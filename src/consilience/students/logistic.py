@@ -19,7 +19,7 @@ from consilience.kernels.expansion import targets
 from consilience.kernels.linear_model import LinearFit
 from consilience.kernels.softmax_by_blocks import fit_softmax_by_blocks
 from consilience.kernels.softmax_regression import fit_softmax_regression
-from consilience.sources.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
+from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
 from consilience.students.estimator import Loss
 from consilience.students.expansion import (
     ExpansionStudent,

@@ -18,8 +18,8 @@ from consilience._validation import as_random_state, check_choice, check_number,
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.expansion import resample, targets, thin
-from consilience.sources.rearranged import in_random_order
-from consilience.sources.targets import (
+from consilience.rows.rearranged import in_random_order
+from consilience.rows.targets import (
     BUFFER_SHARE,
     SAMPLED,
     Epochs,

@@ -12,7 +12,7 @@ from consilience._progress import Progress
 from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.sources.targets import ArrayTargets, TargetRows, read_everything
+from consilience.rows.targets import ArrayTargets, TargetRows, read_everything
 from consilience.students.estimator import student_name
 from consilience.students.expansion import ExpansionStudent, NetworkStudent
 from consilience.students.logistic import LogisticStudent

@@ -18,8 +18,8 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
 from consilience.files.streams import RowFile, Rows, TextLines, open_rows, read_batches
-from consilience.sources.files import files_of
-from consilience.sources.images import IMAGES, ImageSource
+from consilience.rows.files import files_of
+from consilience.rows.images import IMAGES, ImageSource
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]

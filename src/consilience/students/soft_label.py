@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
 from consilience._validation import as_random_state, check_choice
-from consilience.sources.targets import TargetRows
+from consilience.rows.targets import TargetRows
 from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
 
 

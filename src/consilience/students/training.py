@@ -13,9 +13,9 @@ from consilience._validation import check_distributions
 from consilience.exceptions import InvalidInputError
 from consilience.files.storage import StoragePath
 from consilience.labels import class_list, read_labels
+from consilience.scoring.ray_options import RayOptions
 from consilience.students.estimator import Loss, student_name
 from consilience.students.passes import TargetRows, fit_in_memory, how_it_streams
-from consilience.teachers.scoring.ray_options import RayOptions
 
 Floats = NDArray[np.float64]
 
@@ -142,7 +142,7 @@ def fit_network(student: Any, rows: TargetRows, on_ray: RayOptions | None, **opt
         student.fit_by_passes(rows, **options)
         return
     from consilience.nn._ray_train import fit_on_ray
-    from consilience.sources.source_targets import SourceTargets
+    from consilience.rows.source_targets import SourceTargets
 
     if not isinstance(rows, SourceTargets):
         raise InvalidInputError("Only rows of a source are sent to Ray; give SourceTargets.")

@@ -27,7 +27,7 @@ from consilience.exceptions import (
 )
 from consilience.files.preprocess import ImagePreprocess
 from consilience.labels import class_list
-from consilience.sources import join_rows
+from consilience.rows import join_rows
 from consilience.teachers._features import Observed, read_features
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, SUM_TOLERANCE, Output, ScoreReader
 from consilience.teachers._remote_options import RemoteOptions

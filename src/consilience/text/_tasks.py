@@ -13,8 +13,8 @@ from scipy.sparse import issparse
 
 from consilience.exceptions import InvalidInputError
 from consilience.files.ngram_model import Packed, Reading, as_texts, pack
-from consilience.sources.rearranged import in_random_order
-from consilience.sources.targets import BUFFER_SHARE, MOST_HELD_OUT, Epochs, TargetRows, windows
+from consilience.rows.rearranged import in_random_order
+from consilience.rows.targets import BUFFER_SHARE, MOST_HELD_OUT, Epochs, TargetRows, windows
 
 
 class Batch(NamedTuple):

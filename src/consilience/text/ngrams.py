@@ -38,7 +38,7 @@ from consilience.files.ngram_model import (
 from consilience.kernels.text.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import one_thread
 from consilience.labels import class_list, read_labels
-from consilience.sources.targets import TargetRows
+from consilience.rows.targets import TargetRows
 from consilience.text._tasks import Batch, Task, TextsByPasses, TextsInMemory
 
 __all__ = ["NgramClassifier"]

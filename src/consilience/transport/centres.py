@@ -15,8 +15,8 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.labels import class_list, read_labels
+from consilience.scoring.engine import Observed, observe
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers.scoring.engine import Observed, observe
 
 Kind = Literal["embedding", "constant", "random", "superclass"]
 Centres = Literal["auto", "card", "weights", "predictions"]

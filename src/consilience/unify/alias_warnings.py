@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from consilience._words import shorten, visible
 from consilience.exceptions import AliasWarning
+from consilience.inspect.matching import LEAST_ROWS, Matched, answered_twice, match_columns
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
-from consilience.unify.matching import LEAST_ROWS, Matched, answered_twice, match_columns
 
 # How well a pair of columns must agree, how many pairs of two teachers must do so, and what share of the
 # smaller label set they must be. One pair alone may be twins: dolphins for one teacher, whales for the other.

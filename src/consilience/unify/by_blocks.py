@@ -14,19 +14,19 @@ from consilience.files.spool import Spool
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse
 from consilience.labels import LabelSpace
-from consilience.sources import Source, memory_budget
-from consilience.sources.source_targets import SourceTargets
+from consilience.rows import Source, memory_budget
+from consilience.rows.source_targets import SourceTargets
+from consilience.scoring.engines import engine_for, score_rows
+from consilience.scoring.ray_options import read_options
+from consilience.scoring.store import as_store
+from consilience.soft_labels.estimate import Estimated, check_options
 from consilience.students.base import StudentRows, as_student_sees, timed
 from consilience.students.checkpoints import checkpoint_folder
 from consilience.students.passes import check_student_streams
 from consilience.students.training import check_trains_on_ray, fit_network, fit_student_by_passes
-from consilience.teachers.scoring.engines import engine_for, score_rows
-from consilience.teachers.scoring.ray_options import read_options
-from consilience.teachers.scoring.store import as_store
 from consilience.unify.alias_warnings import warn_of_names
 from consilience.unify.scored import Estimate, Opened, check_coverage, reference_rows
 from consilience.unify.self_labels_by_blocks import label_by_blocks
-from consilience.unify.soft_labels import Estimated, check_options
 from consilience.unify.stream import (
     ENCODED_BYTES,
     ENCODED_FROM,

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from consilience.exceptions import CoverageWarning, InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
+from consilience.soft_labels.methods import spread_out
 from consilience.teachers import Teacher
-from consilience.unify.methods import spread_out
 
 # The logit of a known label, in units of teacher logits at temperature 1: log-odds of about 1e6 : 1.
 LABEL_LOGIT = 14.0

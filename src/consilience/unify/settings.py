@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 from consilience._sizes import parse_size
 from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
+from consilience.scoring.engines import check_engine
+from consilience.scoring.ray_options import read_options
+from consilience.soft_labels.estimate import check_options, method_name
 from consilience.students.estimator import LOSSES
 from consilience.teachers.given import given_teachers
-from consilience.teachers.scoring.engines import check_engine
-from consilience.teachers.scoring.ray_options import read_options
-from consilience.unify.soft_labels import check_options, method_name
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier

@@ -18,14 +18,14 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
-from consilience.sources import ArraySource, Source, as_source
+from consilience.rows import ArraySource, Source, as_source
+from consilience.scoring.engines import BlockEngine, check_engine, engine_for
+from consilience.scoring.store import ScoreStore, as_store
+from consilience.soft_labels.estimate import Method, check_options
+from consilience.soft_labels.methods import METHODS, Lateness, Options
+from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare
 from consilience.teachers import Teacher
 from consilience.teachers.given import open_teachers
-from consilience.teachers.scoring.engines import BlockEngine, check_engine, engine_for
-from consilience.teachers.scoring.store import ScoreStore, as_store
-from consilience.unify.methods import METHODS, Lateness, Options
-from consilience.unify.soft_labels import Method, check_options
-from consilience.unify.solver import SoftLabelSolver, check_size, rows_to_compare
 
 ROW = "row"
 """The column that holds the position of a row in X."""

@@ -17,15 +17,15 @@ from consilience.files.spool import Spool, check_space
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
-from consilience.sources import ArraySource, Source, memory_budget
-from consilience.sources.ray import RaySource
+from consilience.rows import ArraySource, Source, memory_budget
+from consilience.rows.ray import RaySource
+from consilience.scoring.stream import BlockScores
+from consilience.soft_labels.estimate import Method, OwnMethod, method_name, own_soft_labels
+from consilience.soft_labels.methods import Lateness, Options
+from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare
+from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.teachers import Teacher
-from consilience.teachers.scoring.stream import BlockScores
-from consilience.unify.calibration import divide_by_temperatures
-from consilience.unify.methods import Lateness, Options
 from consilience.unify.scored import with_labels_as_teacher
-from consilience.unify.soft_labels import Method, OwnMethod, method_name, own_soft_labels
-from consilience.unify.solver import SoftLabelSolver, check_size, rows_to_compare
 
 COPIES = 3
 """How often packed logits and soft labels are in memory, at most, where all rows are solved at once."""

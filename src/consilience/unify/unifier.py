@@ -12,24 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 from consilience._progress import Progress, silent
 from consilience._validation import check_packed_logits, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
+from consilience.inspect.inspection import Inspection
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.sources import as_rows_or_source
-from consilience.students.base import Origin, StudentClassifier, StudentRows, timed
-from consilience.students.estimator import Loss
-from consilience.students.loaded import load
-from consilience.students.make import make_student
-from consilience.students.training import encode_validation
-from consilience.teachers.given import open_teachers
-from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
-from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks, score_in_memory
-from consilience.unify.calibration import agreement_temperatures, divide_by_temperatures
-from consilience.unify.inspection import Inspection
-from consilience.unify.neighbours import average_over_neighbours, neighbours_wanted
-from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
-from consilience.unify.settings import check_settings, describe_settings, trains_on_ray
-from consilience.unify.soft_labels import (
+from consilience.rows import as_rows_or_source
+from consilience.soft_labels.estimate import (
     Estimated,
     Method,
     OwnMethod,
@@ -39,7 +27,19 @@ from consilience.unify.soft_labels import (
     resolve_temperature,
     solve_soft_labels,
 )
-from consilience.unify.solver import rows_to_compare
+from consilience.soft_labels.neighbours import average_over_neighbours, neighbours_wanted
+from consilience.soft_labels.solver import rows_to_compare
+from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
+from consilience.students.base import Origin, StudentClassifier, StudentRows, timed
+from consilience.students.estimator import Loss
+from consilience.students.loaded import load
+from consilience.students.make import make_student
+from consilience.students.training import encode_validation
+from consilience.teachers.given import open_teachers
+from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
+from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks, score_in_memory
+from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
+from consilience.unify.settings import check_settings, describe_settings, trains_on_ray
 from consilience.unify.stream import Streamed, as_stream, needs_stream, read_source
 from consilience.unify.training import train, train_backprop
 

@@ -37,8 +37,8 @@ def cache(
     from consilience._sizes import size_text
     from consilience.cli import console
     from consilience.files.storage import storage_path
-    from consilience.teachers.scoring.store import ScoreStore
-    from consilience.teachers.scoring.store.contents import read_contents
+    from consilience.scoring.store import ScoreStore
+    from consilience.scoring.store.contents import read_contents
 
     if clear and limit is not None:
         raise InvalidInputError("--clear and --limit exclude each other: --clear leaves nothing.")

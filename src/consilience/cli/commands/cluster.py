@@ -54,7 +54,7 @@ def cluster(
     """
     from consilience._validation import check_count
     from consilience.cli import console
-    from consilience.collision.clustering import CollisionClustering
+    from consilience.cluster.clustering import CollisionClustering
     from consilience.files import readers
 
     readers.check_target(out, (".npy", ".csv"), "--out", [data, labels, truth])

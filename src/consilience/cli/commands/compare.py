@@ -75,9 +75,9 @@ def compare(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.inspect.compare import METHODS
+    from consilience.soft_labels.estimate import METHOD_NAMES
     from consilience.students.make import holds_texts
-    from consilience.unify.compare import METHODS
-    from consilience.unify.soft_labels import METHOD_NAMES
     from consilience.unify.unifier import Unifier
 
     if student is not None:
@@ -118,7 +118,7 @@ def compare(
 def show_comparison(view: dict[str, Any]) -> None:
     """Draw the result of `Comparison.to_dict`."""
     from consilience.cli import console
-    from consilience.unify.comparison import cells, headers, remarks, title
+    from consilience.inspect.comparison import cells, headers, remarks, title
 
     out = console.console()
     out.print(f"[bold]{console.escape(title(view))}[/]")

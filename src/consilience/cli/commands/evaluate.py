@@ -84,9 +84,9 @@ def evaluate(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.sources import rows_in_memory
-    from consilience.teachers.scoring.store import as_store
-    from consilience.unify.evaluate import evaluate_model
+    from consilience.inspect.evaluate import evaluate_model
+    from consilience.rows import rows_in_memory
+    from consilience.scoring.store import as_store
 
     if student is not None:
         check_choice("student", student, STUDENTS)
@@ -124,7 +124,7 @@ def show_evaluation(view: Mapping[str, Any]) -> None:
     """Draw the result of `Evaluation.to_dict`."""
     from consilience._words import counted, percent, shorten
     from consilience.cli import console
-    from consilience.unify.evaluation import MOST_CLASSES, MOST_CONFUSED, figures, worst_first
+    from consilience.inspect.evaluation import MOST_CLASSES, MOST_CONFUSED, figures, worst_first
 
     out = console.console()
     low, high = map(percent, view["interval"])

@@ -65,8 +65,8 @@ def score(
     from consilience._validation import check_count
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.teachers.scoring.files import SCORES, write_scores
-    from consilience.teachers.scoring.store import as_store
+    from consilience.scoring.files import SCORES, write_scores
+    from consilience.scoring.store import as_store
 
     check_count("batch_size", batch_size)
     store = as_store(cache, cache_limit)

@@ -135,10 +135,10 @@ def unify(
     from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.files import readers
+    from consilience.inspect.truth import read_truth
     from consilience.labels import LabelSpace
-    from consilience.students.truth import read_truth
+    from consilience.soft_labels.estimate import METHOD_NAMES, check_options
     from consilience.unify.scored import Estimate
-    from consilience.unify.soft_labels import METHOD_NAMES, check_options
     from consilience.unify.unifier import Unifier
 
     check_choice("student", student, STUDENTS)

@@ -1,0 +1,23 @@
+"""Cluster: classes from rows without labels, or with few; and learn from noisy ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consilience._lazy import lazy
+
+if TYPE_CHECKING:
+    from consilience.cluster.accuracy import clustering_accuracy
+    from consilience.cluster.classifier import CollisionClassifier
+    from consilience.cluster.clustering import CollisionClustering
+
+__all__ = ["CollisionClassifier", "CollisionClustering", "clustering_accuracy"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "CollisionClassifier": "classifier",
+        "CollisionClustering": "clustering",
+        "clustering_accuracy": "accuracy",
+    },
+)

@@ -1,0 +1,23 @@
+"""Look at a fitted classifier: is it good, why does it say so, which classes are the same?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consilience._lazy import lazy
+
+if TYPE_CHECKING:
+    from consilience.inspect.aliases import suggest_aliases
+    from consilience.inspect.suggestions import AliasSuggestions, SameClass, SameName
+
+__all__ = ["AliasSuggestions", "SameClass", "SameName", "suggest_aliases"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "AliasSuggestions": "suggestions",
+        "SameClass": "suggestions",
+        "SameName": "suggestions",
+        "suggest_aliases": "aliases",
+    },
+)

@@ -1,0 +1,119 @@
+"""A teacher's outputs as a file that is a teacher again, for sites that may not give their model away."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._optional import require
+from consilience._progress import Progress, silent
+from consilience._validation import n_rows
+from consilience._version import __version__
+from consilience.files.atomic import replacing
+from consilience.files.card import Card, carded
+from consilience.files.record import KEY, date_now
+from consilience.files.row_hash import rows_sha256
+from consilience.files.spool import Spool
+from consilience.labels import LabelSpace
+from consilience.rows import Source
+from consilience.scoring.engine import observe
+from consilience.scoring.store import ScoreStore, as_store
+from consilience.scoring.stream import score_blocks
+from consilience.teachers import Teacher
+
+SCORES = (".npz", ".npy", ".parquet")
+
+
+@dataclass(frozen=True)
+class WrittenScores:
+    """What was written.
+
+    Attributes
+    ----------
+    n_rows : int
+    n_abstentions : int
+        Rows about which the teacher says nothing.
+    rows_sha256 : str or None
+        The checksum of the rows, which is on the card.
+    """
+
+    n_rows: int
+    n_abstentions: int
+    rows_sha256: str | None
+
+
+def write_scores(
+    path: str | os.PathLike[str],
+    teacher: Teacher,
+    X: Any,
+    *,
+    batch_size: int = 4096,
+    store: ScoreStore | str | os.PathLike[str] | None = None,
+    progress: Progress = silent,
+) -> WrittenScores:
+    """Write a teacher's logits for the rows of X, and a card that says for which rows they are.
+
+    ``as_teacher(path)`` then says about X what the teacher says.
+
+    Parameters
+    ----------
+    path : path
+        .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
+    teacher : Teacher
+    X : array, sparse matrix, data frame, list or Source
+        n rows. Those of a source are scored block by block, in single precision, and have no checksum.
+    batch_size, store, progress
+        As in `observe`.
+    """
+    target = Path(path)
+    logits: NDArray[Any]
+    if isinstance(X, Source):
+        logits = _by_blocks(teacher, X, batch_size, as_store(store), progress)
+    else:
+        logits = observe(
+            teacher, X, batch_size=batch_size, store=store, embeddings=False, progress=progress
+        ).logits
+    digest = rows_sha256(X)
+    made = {
+        "version": __version__,
+        "date": date_now(),
+        "data": {"rows": n_rows(X), "sha256": digest},
+        "teachers": [{"name": teacher.name}],
+    }
+    card = Card(
+        target.stem,
+        tuple(teacher.classes.tolist()),
+        "logits",
+        description=f"What {teacher.name!r} says about {n_rows(X)} rows.",
+        details={KEY: made},
+    )
+    with carded(target, card), replacing(target) as file:
+        if target.suffix.lower() == ".npy":
+            np.save(file, logits, allow_pickle=False)
+        elif target.suffix.lower() == ".npz":
+            np.savez_compressed(file, logits=logits, classes=teacher.classes)
+        else:
+            pyarrow = require("pyarrow", extra="tables", purpose="Writing parquet")
+            parquet = require("pyarrow.parquet", extra="tables", purpose="Writing parquet")
+            names = [str(name) for name in teacher.classes.tolist()]
+            columns = np.ascontiguousarray(logits.T)
+            parquet.write_table(pyarrow.table(dict(zip(names, columns, strict=True))), file)
+    return WrittenScores(n_rows(X), int(np.isnan(logits[:, 0]).sum()), digest)
+
+
+def _by_blocks(
+    teacher: Teacher, source: Source, batch_size: int, store: ScoreStore | None, progress: Progress
+) -> NDArray[np.float32]:
+    """Return the logits (n, k) of rows that are read block by block, mapped from a temporary file."""
+    space = LabelSpace([teacher.classes])
+    spool = Spool((space.n_columns,), np.float32)
+    for _, packed in score_blocks(
+        [teacher], space, source, batch_size=batch_size, store=store, progress=progress
+    ):
+        spool.append(packed)
+    return spool.mapped()

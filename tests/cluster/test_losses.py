@@ -1,0 +1,239 @@
+"""The losses that clustering is compared with: optima against scipy, gradients against differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime, linear_sum_assignment, minimize
+from scipy.special import log_softmax, softmax, xlogy
+
+from consilience.cluster.losses import LOSSES, Problem, clustering_loss
+from consilience.kernels.collision.equipartition import fair_assignment
+from consilience.kernels.collision.fair_labels import Options, fair_labels
+from consilience.kernels.collision.mutual_information import (
+    invariant_information,
+    mutual_information,
+    softmax_rows,
+    through_softmax,
+)
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
+
+
+def _objective(Y, log_proba, prior, lam, epsilon):
+    mean = Y.mean(axis=0)
+    cross = (-(Y * log_proba).sum() + epsilon * xlogy(Y, Y).sum()) / len(Y)
+    return cross + lam * (xlogy(mean, mean / prior)).sum()
+
+
+@pytest.mark.parametrize("lam", [0.1, 1.0, 20.0])
+@pytest.mark.parametrize("epsilon", [0.05, 0.5])
+def test_fair_assignment_is_the_optimum(lam, epsilon):
+    rng = np.random.default_rng(1)
+    log_proba = log_softmax(2.0 * rng.normal(size=(6, 3)) + [1.0, 0.0, -1.0], axis=1)
+    prior = np.array([0.5, 0.3, 0.2])
+    ours = fair_assignment(log_proba, prior, lam, epsilon, 1e-9)
+    assert ours.error < 1e-8
+    np.testing.assert_allclose(ours.labels.sum(axis=1), 1.0)
+
+    def by_logits(z):
+        return _objective(softmax(z.reshape(6, 3), axis=1), log_proba, prior, lam, epsilon)
+
+    peer = min(minimize(by_logits, start, method="BFGS").fun for start in (np.zeros(18), log_proba.ravel()))
+    assert _objective(ours.labels, log_proba, prior, lam, epsilon) <= peer + 1e-6
+
+
+def test_equipartition_tends_to_the_best_matching():
+    log_proba = log_softmax(3.0 * np.random.default_rng(0).normal(size=(12, 3)), axis=1)
+    labels, _, error = fair_assignment(log_proba, np.full(3, 1 / 3), np.inf, 0.003, 1e-9)
+    assert error < 1e-8
+    rows, columns = linear_sum_assignment(-np.repeat(log_proba, 4, axis=1))
+    expected = np.zeros((12, 3))
+    expected[rows, columns // 4] = 1.0
+    np.testing.assert_allclose(labels, expected, atol=1e-3)
+
+
+def test_rows_can_be_pinned_and_prices_reused():
+    log_proba = log_softmax(np.random.default_rng(0).normal(size=(50, 2)), axis=1)
+    with np.errstate(divide="ignore"):
+        log_proba[:10] = np.log([[0.0, 1.0]])
+    first = fair_assignment(log_proba, np.array([0.5, 0.5]), np.inf, 0.04, 1e-9)
+    np.testing.assert_array_equal(first.labels[:10], [[0.0, 1.0]] * 10)
+    np.testing.assert_allclose(first.labels.mean(axis=0), 0.5)
+    again = fair_assignment(log_proba, np.array([0.5, 0.5]), np.inf, 0.04, 1e-9, start=first.prices)
+    np.testing.assert_allclose(again.labels, first.labels, atol=1e-6)
+
+
+def test_mutual_information_is_that_of_the_joint_distribution():
+    S = np.random.default_rng(0).dirichlet(np.ones(4), 20)
+    joint = S / len(S)
+    expected = (xlogy(joint, joint / (joint.sum(axis=0) / len(S)))).sum()
+    value, _ = mutual_information(S, np.full(4, 0.25), 1.0)
+    assert value == pytest.approx(np.log(4) - expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_softmax_of_rows_is_scipy_s_in_double_precision(dtype):
+    logits = (300.0 * np.random.default_rng(0).normal(size=(30, 4))).astype(dtype)
+    ours = softmax_rows(logits)
+    assert ours.dtype == np.float64
+    np.testing.assert_allclose(ours, softmax(logits.astype(np.float64), axis=1), rtol=1e-12)
+
+
+def test_mutual_information_of_hard_predictions_is_finite():
+    value, slope = mutual_information(np.eye(3)[[0, 0, 1, 1]], np.full(3, 1 / 3), 2.0)
+    assert value == pytest.approx(2.0 * (np.log(3) - np.log(2)))  # two of three clusters have a half each
+    assert np.isfinite(slope).all()
+
+
+def test_invariant_information_of_equal_hard_views_is_the_entropy():
+    S = np.eye(3)[[0, 0, 1, 2]]
+    value = invariant_information(S, S, 1.0)[0]
+    assert value == pytest.approx(-np.log(4) * 0.5 - 0.5 * np.log(2))
+
+
+def test_gradients_agree_with_differences():
+    rng = np.random.default_rng(0)
+    z, A = rng.normal(size=(7, 3)), rng.dirichlet(np.ones(3), 7)
+    prior = np.array([0.2, 0.3, 0.5])
+
+    def differences(function):
+        return approx_fprime(z.ravel(), lambda flat: function(softmax(flat.reshape(7, 3), axis=1)), 1e-7)
+
+    S = softmax(z, axis=1)
+    for function, slope in (
+        (lambda S: mutual_information(S, prior, 3.0)[0], mutual_information(S, prior, 3.0)[1]),
+        (lambda S: invariant_information(S, A, 1.5)[0], invariant_information(S, A, 1.5)[1]),
+        (lambda S: invariant_information(A, S, 1.5)[0], invariant_information(A, S, 1.5)[2]),
+    ):
+        np.testing.assert_allclose(through_softmax(S, slope).ravel(), differences(function), atol=1e-6)
+
+
+def test_the_exponent_of_the_invariant_information_weighs_the_marginals():
+    rng = np.random.default_rng(0)
+    S, A = rng.dirichlet(np.ones(3), 9), rng.dirichlet(np.ones(3), 9)
+    joint = S.T @ A / 9
+    P = (joint + joint.T) / 2
+    share = P.sum(axis=0)
+    together, apart = -(P * np.log(P)).sum(), (P * np.log(share[:, None] * share)).sum()
+    for lam in (0.0, 1.0, 2.5):
+        assert invariant_information(S, A, lam)[0] == pytest.approx(together + lam * apart)
+
+
+# -- the table: what of a problem reaches each loss -----------------------------------------------------
+
+N, K = 60, 3
+PRIOR = np.array([0.6, 0.3, 0.1])
+
+
+def predictions(seed=0):
+    logits = np.random.default_rng(seed).normal(size=(N, K))
+    return logits, softmax(logits, axis=1)
+
+
+def a_problem(loss, lam, prior=PRIOR, fixed=None, label_weight=2.0):
+    near = nearest_neighbours(np.random.default_rng(1).normal(size=(N, 2)), 4, 0)
+    fixed = np.full(N, -1) if fixed is None else fixed
+    return Problem(loss, lam, prior, fixed, near, "auto", label_weight)
+
+
+@pytest.mark.parametrize(("loss", "lam"), [("collision", 1e5), ("sela", np.inf), ("mi-adm", 1e5)])
+def test_labels_have_the_shares_of_the_prior(loss, lam):
+    logits, S = predictions()
+    for prior in (PRIOR, np.full(K, 1 / K)):
+        of_round, _ = clustering_loss(a_problem(loss, lam, prior))(S, S)
+        gradient = N * of_round(logits)[1]
+        if loss == "collision":  # sigma - y sigma / p, from which y follows up to a factor of the row
+            labels = 1 - gradient / S
+            labels /= labels.sum(axis=1, keepdims=True)
+        else:
+            labels = S - gradient
+        np.testing.assert_allclose(labels.mean(axis=0), prior, atol=1e-3)
+
+
+def test_mutual_information_is_least_at_the_shares_of_the_prior():
+    rows = np.repeat(np.eye(K), [36, 18, 6], axis=0)  # decided, in the shares of PRIOR
+    other = np.repeat(np.eye(K), 20, axis=0)
+    problem = a_problem("mi", 5.0)._replace(neighbours=np.empty((N, 0), np.int32))
+    told = [clustering_loss(problem)(S, S).value for S in (rows, other)]
+    assert told[0] == pytest.approx(0.0, abs=1e-12)
+    assert told[1] == pytest.approx(5.0 * (np.log(1 / 3) - np.log(PRIOR).mean()))
+    equal = problem._replace(prior=np.full(K, 1 / K))
+    assert clustering_loss(equal)(other, other).value == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("weight", [0.0, 0.5, 2.0])
+def test_labelled_rows_add_their_mean_cross_entropy_times_the_weight(loss, weight):
+    logits, S = predictions()
+    fixed = np.full(N, -1)
+    fixed[[3, 17, 40]] = [2, 0, 0]
+    lam = np.inf if loss == "sela" else 2.0
+    # the same pinned labels with no weight on them
+    free, value = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(S, S)
+    both, total = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=weight))(S, S)
+    known = -np.log(S[[3, 17, 40], [2, 0, 0]]).mean()
+    assert total == pytest.approx(value + weight * known)
+    assert both(logits)[0] == pytest.approx(free(logits)[0] + weight * known)
+    slope = np.zeros((N, K))
+    slope[[3, 17, 40]] = weight * (S[[3, 17, 40]] - np.eye(K)[[2, 0, 0]]) / 3
+    np.testing.assert_allclose(both(logits)[1], free(logits)[1] + slope, atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", ["collision", "sela", "mi-adm"])
+def test_labels_of_labelled_rows_are_pinned(loss):
+    logits, S = predictions()
+    fixed = np.where(np.arange(N) < 5, 2, -1)
+    lam = np.inf if loss == "sela" else 3.0
+    of_round, _ = clustering_loss(a_problem(loss, lam, fixed=fixed, label_weight=0.0))(S, S)
+    np.testing.assert_allclose(N * of_round(logits)[1][:5], (S - np.eye(K)[2])[:5], atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_value_of_a_round_is_its_objective(loss):
+    """Against the formulas of docs/cluster.md, with averaged predictions for labels."""
+    logits, S = predictions()
+    problem = a_problem(loss, np.inf if loss == "sela" else 2.0)
+    A = mean_of_neighbours(S, problem.neighbours)
+    made = clustering_loss(problem)
+    of_round, value = made(S, A)
+    gradient = N * of_round(logits)[1]
+    if loss in ("mi", "iic"):
+        assert value == pytest.approx(of_round(logits)[0])
+        return
+    if loss == "collision":
+        Y = 1 - gradient / S
+        Y /= Y.sum(axis=1, keepdims=True)
+        share = Y.mean(axis=0)
+        expected = -np.log((A * Y).sum(axis=1)).mean() + 2.0 * (PRIOR * np.log(PRIOR / share)).sum()
+    else:
+        Y = S - gradient
+        share = Y.mean(axis=0)
+        expected = -(Y * np.log(A)).sum() / N
+        expected += 2.0 * (share * np.log(share / PRIOR)).sum() if loss == "mi-adm" else 0.0
+    assert value == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_round_starts_from_the_solution_of_the_one_before(monkeypatch):
+    starts, prices = [], []
+
+    def labels(A, lam, prior, fixed, init, options):
+        starts.append(init)
+        return fair_labels(A, lam, prior, fixed, init, options)
+
+    def assignment(*args, start):
+        prices.append(start)
+        return fair_assignment(*args, start=start)
+
+    monkeypatch.setattr("consilience.cluster.losses.fair_labels", labels)
+    monkeypatch.setattr("consilience.cluster.losses.fair_assignment", assignment)
+    S = predictions()[1]
+    for name, seen in (("collision", starts), ("mi-adm", prices)):
+        made = clustering_loss(a_problem(name, 3.0))
+        made(S, S)
+        made(S, S)
+        assert seen[0] is None
+        assert seen[1] is not None
+        assert seen[1].shape == ((N, K) if name == "collision" else (K,))
+    cold = fair_labels(S, 3.0, PRIOR, options=Options(tol=1e-4))
+    warm = fair_labels(S, 3.0, PRIOR, init=starts[1], options=Options(tol=1e-4))
+    assert warm.n_iter < cold.n_iter

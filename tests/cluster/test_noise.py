@@ -1,0 +1,199 @@
+"""CollisionClassifier(noise_rate="auto"): the estimate, what is chosen with it, and what it gains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from consilience import CollisionClassifier, InvalidInputError
+from consilience.cluster.noise import Choice
+from consilience.kernels.collision.noise_rate import NoiseEstimate
+
+Trial = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+LOSS = "generalised-collision"
+
+
+def auto(loss: Any = LOSS, **options: Any) -> CollisionClassifier:
+    return CollisionClassifier(loss, noise_rate="auto", **{"random_state": 0} | options)
+
+
+def corrupted(y: np.ndarray, rate: float, seed: int) -> np.ndarray:
+    random = np.random.RandomState(seed)
+    drawn = random.randint(y.max() + 1, size=len(y))
+    return np.where(random.uniform(size=len(y)) < rate, drawn, y)
+
+
+def digits(rate: float, seed: int) -> Trial:
+    """Return rows, noisy labels, test rows and clean test labels."""
+    X, y = load_digits(return_X_y=True)
+    order = np.random.RandomState(seed).permutation(len(X))
+    train, test = order[:1300], order[1300:]
+    return X[train], corrupted(y[train], rate, seed), X[test], y[test]
+
+
+@pytest.fixture(scope="module")
+def iris() -> tuple[np.ndarray, np.ndarray]:
+    X, y = load_iris(return_X_y=True)
+    return X, y
+
+
+@pytest.mark.parametrize("loss", ["collision", LOSS])
+@pytest.mark.parametrize("rate", [0.0, 0.3, 0.6, 0.8])
+def test_the_estimate_is_near_the_truth(rate: float, loss: str) -> None:
+    for seed in range(20, 22):
+        X, noisy, _, _ = digits(rate, seed)
+        assert auto(loss).fit(X, noisy).noise_rate_ == pytest.approx(rate, abs=0.07), seed
+
+
+def test_two_classes_suffice() -> None:
+    X, y = load_breast_cancer(return_X_y=True)
+    for rate, seed in [(0.0, 0), (0.4, 1), (0.4, 2)]:
+        model = auto().fit(X, corrupted(y, rate, seed))
+        assert model.noise_rate_ == pytest.approx(rate, abs=0.12)
+        assert model.score(X, y) > 0.93
+
+
+def test_it_beats_strong_regularisation_and_the_default_decay_without_knowing_the_rate() -> None:
+    """Six trials that chose nothing; each rival is the better of two."""
+    gains_on_logistic, gains_on_given = [], []
+    for rate in (0.5, 0.7, 0.8):
+        for seed in (30, 31):
+            X, noisy, X_test, y_test = digits(rate, seed)
+            ours = auto().fit(X, noisy).score(X_test, y_test)
+            scaler = StandardScaler().fit(X)
+            views = [(X / 16, X_test / 16), (scaler.transform(X), scaler.transform(X_test))]
+            rivals = [
+                LogisticRegression(C=0.01, max_iter=500).fit(A, noisy).score(B, y_test) for A, B in views
+            ]
+            given = CollisionClassifier(LOSS, noise_rate=rate).fit(X, noisy).score(X_test, y_test)
+            gains_on_logistic.append(ours - max(rivals))
+            gains_on_given.append(ours - given)
+    assert min(gains_on_logistic) > 0, gains_on_logistic
+    assert np.mean(gains_on_logistic) > 0.02, gains_on_logistic
+    assert np.mean(gains_on_given) > 0, gains_on_given
+
+
+def test_clean_labels_lose_nothing() -> None:
+    for seed in (40, 41):
+        X, y, X_test, y_test = digits(0.0, seed)
+        plain = CollisionClassifier(LOSS).fit(X, y).score(X_test, y_test)
+        assert auto().fit(X, y).score(X_test, y_test) > plain - 0.005
+
+
+def test_the_last_fit_uses_what_was_chosen(iris: Any) -> None:
+    X, y = iris
+    model = auto().fit(X, corrupted(y, 0.3, 0))
+    same = CollisionClassifier(
+        LOSS,
+        noise_rate=model.noise_rate_,
+        weight_decay=model.weight_decay_,
+        standardize=model.standardize_,
+    ).fit(X, corrupted(y, 0.3, 0))
+    np.testing.assert_array_equal(same.coef_, model.coef_)
+    np.testing.assert_array_equal(same.transition_, model.transition_)
+    assert same.noise_rate_ == model.noise_rate_
+
+
+def test_decay_is_weak_for_clean_labels_and_strong_for_many_noisy_columns(iris: Any) -> None:
+    X, y = iris
+    for seed in range(3):
+        assert auto(random_state=seed).fit(X, y).weight_decay_ < 0.004
+        rng = np.random.RandomState(seed)
+        classes = rng.randint(3, size=300)
+        wide = rng.normal(size=(300, 150)) + 0.3 * rng.normal(size=(3, 150))[classes]
+        strong = auto("collision", random_state=seed).fit(wide, corrupted(classes, 0.5, seed))
+        assert strong.weight_decay_ > 0.1, seed
+
+
+def test_what_you_give_is_not_chosen(iris: Any) -> None:
+    X, y = iris
+    model = auto(weight_decay=0.2, standardize=False).fit(X, y)
+    assert (model.weight_decay_, model.standardize_) == (0.2, False)
+    default = CollisionClassifier().fit(X, y)
+    assert (default.noise_rate_, default.weight_decay_, default.standardize_) == (None, 0.01, True)
+    assert CollisionClassifier(noise_rate=0.1).fit(X, y).noise_rate_ == 0.1
+
+
+def test_seeds_reproduce_and_parameters_stay_as_given() -> None:
+    X, noisy, _, _ = digits(0.5, 50)
+    model = auto()
+    first = clone(model).fit(X[:300], noisy[:300])
+    np.testing.assert_array_equal(first.coef_, model.fit(X[:300], noisy[:300]).coef_)
+    assert model.get_params()["noise_rate"] == "auto"
+    assert model.get_params()["weight_decay"] is None
+
+
+def test_soft_labels_that_are_one_hot_are_hard_labels(iris: Any) -> None:
+    X, y = iris
+    noisy = corrupted(y, 0.3, 1)
+    np.testing.assert_array_equal(auto().fit(X, np.eye(3)[noisy]).coef_, auto().fit(X, noisy).coef_)
+
+
+def test_soft_labels_that_admit_their_doubt_need_no_rate(iris: Any) -> None:
+    X, y = iris
+    model = auto().fit(X, 0.7 * np.eye(3)[y] + 0.1)
+    assert model.noise_rate_ < 0.02
+    assert model.score(X, y) > 0.95
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        ([[0.0], [1.0]], [0, 1]),  # no row can be held out
+        ([[0.0], [1.0], [2.0]], [0, 0, 0]),
+        (np.eye(4), [0, 1, 0, 1]),
+        (np.ones((12, 2)), [0, 1] * 6),
+        ([[0.0], [0.1], [1.0], [0.9], [5.0]], ["a", "a", "b", "b", "c"]),
+    ],
+)
+def test_tiny_data_are_taken_at_their_word(X: Any, y: Any) -> None:
+    model = auto().fit(X, y)
+    assert 0.0 <= model.noise_rate_ < 0.7
+    assert np.isfinite(model.predict_proba(X)).all()
+
+
+def test_rows_without_a_label_and_classes_without_a_row(iris: Any) -> None:
+    X, y = iris
+    known = np.arange(len(y)) % 3 > 0
+    expected = auto().fit(X[known], y[known])
+    np.testing.assert_array_equal(auto().fit(X, np.where(known, y, -1)).coef_, expected.coef_)
+    wide = auto(classes=[0, 1, 2, 3]).fit(X, y)
+    assert wide.noise_rate_ < 0.05
+    assert wide.score(X, y) > 0.9
+
+
+def test_constant_columns_have_no_coefficient(iris: Any) -> None:
+    X, y = iris
+    wide = np.column_stack([X, np.full(len(X), 3.7)])
+    for standardize in (None, True, "common"):
+        model = auto(standardize=standardize).fit(wide, y)
+        np.testing.assert_array_equal(model.coef_[:, -1], 0.0)
+        assert model.score(wide, y) > 0.9
+
+
+def test_a_common_scale_keeps_the_proportions_of_columns(iris: Any) -> None:
+    X, y = iris
+    centred = X - X.mean(axis=0)
+    unit = centred / np.sqrt(centred.var(axis=0).mean())
+    common = CollisionClassifier(standardize="common").fit(X, y)
+    plain = CollisionClassifier(standardize=False).fit(unit, y)
+    np.testing.assert_allclose(common.predict_proba(X), plain.predict_proba(unit), atol=1e-6)
+
+
+def test_networks_are_told_what_to_do_instead(iris: Any) -> None:
+    torch = pytest.importorskip("torch")
+    model = CollisionClassifier(model=torch.nn.Linear(4, 3), noise_rate="auto")
+    with pytest.raises(InvalidInputError, match=r"noise_rate='auto' needs model='linear'\. Estimate"):
+        model.fit(*iris)
+
+
+@pytest.mark.parametrize(("estimated", "assumed"), [(0.55, 0.55), (0.8, 0.5)])
+def test_a_fit_assumes_no_rate_that_was_never_tried(estimated: float, assumed: float) -> None:
+    choice = Choice(True, 0.01, 0.5, NoiseEstimate(rate=estimated, sharpness=1.0, loss=1.0))
+    assert choice.rate == assumed

@@ -1,0 +1,296 @@
+"""The round loop: what it gives the loss, when it stops, what it records; and the linear model's steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.cluster import KMeans
+
+from consilience.cluster import rounds
+from consilience.cluster import starts as starts_module
+from consilience.cluster.accuracy import clustering_accuracy
+from consilience.cluster.losses import Problem, clustering_loss
+from consilience.cluster.rounds import (
+    LinearModel,
+    LinearRun,
+    Run,
+    Schedule,
+    Starts,
+    alternate,
+    best_linear,
+    descend,
+    find_neighbours,
+)
+from consilience.cluster.starts import choose_centres, promising_clusters, sample, weights_from_centres
+from consilience.kernels.collision.mutual_information import mutual_information
+from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(12, 3))
+NEAR = nearest_neighbours(X, 2, 0)
+
+
+class Scripted:
+    """A model whose predictions are given; it counts its steps."""
+
+    def __init__(self, logits, penalty=0.0, stop_after=None):
+        self.predictions = [softmax(z, axis=1) for z in logits]
+        self.losses, self._penalty, self.stop_after = [], penalty, stop_after
+
+    @property
+    def stopped(self):
+        return self.stop_after is not None and len(self.losses) >= self.stop_after
+
+    def predict(self):
+        S = self.predictions[min(len(self.losses), len(self.predictions) - 1)]
+        return S, S[::-1]  # the views are other predictions
+
+    def step(self, loss):
+        self.losses.append(loss)
+
+    def epoch(self, problem):
+        self.losses.append(problem)
+        return float(len(self.losses))
+
+    def penalty(self):
+        return self._penalty
+
+
+def problem(loss, neighbours=NEAR, n=12, fixed=None):
+    fixed = np.full(n, -1) if fixed is None else fixed
+    return Problem(loss, 0.0, np.full(3, 1 / 3), fixed, neighbours, "auto", 2.0)
+
+
+def constant(value):
+    return lambda S, A: (value, 0.0, 0.0)
+
+
+def test_a_loss_sees_the_predictions_and_the_means_of_views_over_neighbours():
+    seen = []
+
+    def own(S, A):
+        seen.append((S.copy(), A.copy()))
+        return 1.5, 0.0, 0.0
+
+    model = Scripted([RNG.normal(size=(12, 3))], penalty=0.25)
+    run = alternate(model, problem(own), Schedule(0, 0.0))
+    S, A = seen[0]
+    np.testing.assert_array_equal(S, model.predict()[0])
+    np.testing.assert_allclose(A, mean_of_neighbours(S[::-1].copy(), NEAR))
+    assert run.history == (1.75,)
+    assert (run.n_iter, model.losses) == (0, [])
+
+
+def test_rounds_end_when_few_rows_change_their_cluster():
+    """Clusters are those of the means; a quarter of the rows changes in the first round, then none."""
+    first = 9.0 * np.eye(3)[np.arange(12) % 3]
+    second = first.copy()
+    second[:3] = second[:3, [1, 2, 0]]
+    alone = np.empty((12, 0), np.int32)
+    for tol, n_iter, changed in ((0.3, 1, 0.25), (0.2, 2, 0.0)):
+        model = Scripted([first, second])
+        run = alternate(model, problem(constant(1.0), alone), Schedule(9, tol))
+        assert (run.n_iter, run.changed, len(model.losses)) == (n_iter, changed, n_iter)
+    run = alternate(Scripted([first, second] * 9), problem(constant(1.0), alone), Schedule(3, 0.0))
+    assert (run.n_iter, run.changed, len(run.history)) == (3, 0.25, 4)
+
+
+def test_a_falling_objective_or_impatience_keeps_the_rounds_going():
+    still = [9.0 * np.eye(3)[np.arange(12) % 3]]
+    values = iter([5.0, 4.0, 3.999, 3.5, 3.499, 3.498, 3.497, 3.496])  # one settled round, and later three
+
+    def falling(S, A):
+        return next(values), 0.0, 0.0
+
+    run = alternate(Scripted(still), problem(falling), Schedule(9, 0.0, most_fall=0.01, settled_rounds=3))
+    assert run.history == (5.0, 4.0, 3.999, 3.5, 3.499, 3.498, 3.497)
+    assert run.fell == pytest.approx(0.001)
+
+
+def test_a_model_that_has_stopped_is_not_trained_on():
+    model = Scripted(RNG.normal(size=(20, 12, 3)), stop_after=2)
+    run = alternate(model, problem(constant(0.0)), Schedule(9, 0.0))
+    assert (len(model.losses), run.n_iter, len(run.history)) == (2, 2, 3)
+    model = Scripted(RNG.normal(size=(20, 12, 3)), stop_after=2)
+    assert descend(model, problem(constant(0.0)), 9).history == (1.0, 2.0)
+    assert descend(Scripted([]), problem(constant(0.0)), 4).n_iter == 4
+
+
+def test_each_round_is_reported():
+    calls = []
+    alternate(
+        Scripted(RNG.normal(size=(9, 12, 3))),
+        problem(constant(0.0)),
+        Schedule(3, 0.0),
+        lambda: calls.append(1),
+    )
+    assert len(calls) == 4
+
+
+def test_an_epoch_is_the_paper_s_step_on_each_batch():
+    """W loses 0.1 times the gradient of loss and decay; biases are not decayed; batches are a permutation."""
+    W = RNG.normal(size=(4, 3))
+    fixed = np.full(12, -1)
+    fixed[2] = 1
+    whole = problem("mi", np.empty((12, 0), np.int32), fixed=fixed)._replace(lam=2.0)
+    model = LinearModel(X, W, 0.5, batch_size=12, rng=np.random.default_rng(3))
+    value = model.epoch(whole)
+    rows = np.random.default_rng(3).permutation(12)
+    z = X[rows] @ W[:-1] + W[-1]
+    S = softmax(z, axis=1)
+    loss, expected = clustering_loss(whole.rows(rows))(S, S)
+    slope = loss(z)[1]
+    assert value == pytest.approx(expected + 0.25 * (W[:-1] ** 2).sum())
+    np.testing.assert_allclose(model.W[:-1], W[:-1] - 0.1 * (X[rows].T @ slope + 0.5 * W[:-1]))
+    np.testing.assert_allclose(model.W[-1], W[-1] - 0.1 * slope.sum(axis=0))
+    small = LinearModel(X, W, 0.5, batch_size=5, rng=np.random.default_rng(3))
+    batches = []
+
+    def own(S, A):
+        batches.append(len(S))
+        return 0.0, 0.0, 0.0
+
+    small.epoch(problem(own))
+    assert batches == [6, 6, 6, 6]  # two batches, each seen for its value and for its slope
+
+
+def test_the_linear_model_takes_so_many_steps_and_no_more():
+    W = np.zeros((4, 3))
+    target = np.eye(3)[np.arange(12) % 3]
+
+    def loss(logits):
+        S = softmax(logits, axis=1)
+        return -float((target * np.log(S)).sum()) / 12, (S - target) / 12
+
+    one, many = LinearModel(X, W, 0.1, steps=1), LinearModel(X, W, 0.1, steps=50)
+    one.step(loss)
+    many.step(loss)
+
+    def objective(model):
+        return loss(X @ model.W[:-1] + model.W[-1])[0] + model.penalty()
+
+    start = objective(LinearModel(X, W, 0.1))
+    assert objective(many) < objective(one) - 1e-4 < start - 1e-3
+
+
+def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
+    """The best model of the sample goes on with all rows, for a few rounds; the sample's change is kept."""
+    Z = RNG.normal(size=(40, 3))
+    fixed = np.where(np.arange(40) == 7, 2, -1)
+    seen, calls = [], []
+
+    def best_start(rows, part, starts):
+        seen.append((rows, part))
+        return LinearRun(np.ones((4, 3)), Run((1.0,), 5, 0.7, 0.0))
+
+    monkeypatch.setattr(rounds, "_best_start", best_start)
+    monkeypatch.setattr(rounds, "_SAMPLE_ROWS", 18)
+    monkeypatch.setattr(rounds, "_LAST_ROUNDS", 2)
+    flips = iter(range(99))
+
+    def restless(self, loss):  # a model that never settles
+        self.W = np.roll(np.eye(4, 3), next(flips), axis=1)
+
+    monkeypatch.setattr(LinearModel, "step", restless)
+    whole = problem(constant(1.0), find_neighbours(Z, 4, 3, 0), 40, fixed)
+    starts = Starts(np.array([11, 12]), Schedule(50, 0.0), 0.0, 5, None, lambda *what: calls.append(what))
+    made = best_linear(Z, whole, starts)
+    rows, part = seen[0]
+    index = sample(fixed, 18, 11)
+    np.testing.assert_array_equal(rows, Z[index])
+    np.testing.assert_array_equal(part.neighbours, nearest_neighbours(Z[index], 4, 11))
+    assert (part.fixed == 2).sum() == 1
+    assert (made.run.n_iter, made.run.changed) == (2, 0.7)
+    assert calls == [("all rows", 1, 3), ("all rows", 2, 3), ("all rows", 3, 3)]
+
+
+def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monkeypatch):
+    Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [9, 0], [0, 9])])
+    taken, targets, calls = [], [], []
+    step = LinearModel.step
+
+    def counted(self, loss):
+        if not taken:  # the slope at logits of zero shows the labels
+            targets.append(np.argmin(loss(np.zeros((60, 3)))[1], axis=1))
+        taken.append(self.steps)
+        step(self, loss)
+
+    monkeypatch.setattr(LinearModel, "step", counted)
+    whole = problem("mi", find_neighbours(Z, 5, 3, 0), 60)._replace(lam=1.0)
+    starts = Starts(
+        np.arange(1, 6), Schedule(9, 0.0), 0.0, 7, None, lambda *what: calls.append(what), by_graph=True
+    )
+    W, run = best_linear(Z, whole, starts)
+    np.testing.assert_array_equal(
+        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, np.arange(1, 6))[0]
+    )
+    assert taken == [20, *[7] * run.n_iter]
+    n_starts = 5 + 3  # by the graph, and by the rows
+    assert calls[0] == ("clustering", 1, n_starts + 7 + 10)
+    assert calls[-1] == ("clustering", n_starts + 7 + 10, n_starts + 7 + 10)
+    found = (Z @ W[:-1] + W[-1]).argmax(axis=1)
+    assert clustering_accuracy(np.repeat(range(3), 20), found) == 1.0
+
+
+def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
+    """More seeds never tell less, and clusters of the parts of a graph tell all."""
+    Z = RNG.normal(size=(200, 3))
+    near, prior = nearest_neighbours(Z, 5, 0), np.full(6, 1 / 6)
+
+    def value(seeds):
+        means = mean_of_neighbours(np.eye(6)[promising_clusters(Z, near, prior, seeds)[0]], near)
+        return mutual_information(means, prior, 1.0)[0]
+
+    best = value(np.arange(8))
+    assert best <= value([0])
+    assert best < value([0]) or best < value(np.arange(2))  # so that there is a choice
+    parts = np.repeat(range(6), [30, 34, 38, 28, 36, 34])
+    apart = nearest_neighbours(np.column_stack([Z, 100.0 * np.eye(6)[parts]]), 5, 0)
+    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8))[0]) == 1.0
+
+
+def test_every_seed_clusters_the_graph_and_every_other_one_the_rows(monkeypatch):
+    Z = RNG.normal(size=(60, 2))
+    near, seen = nearest_neighbours(Z, 5, 0), []
+
+    class Recorded(KMeans):
+        def fit_predict(self, X):
+            seen.append((X is Z, self.random_state))
+            return super().fit_predict(X)
+
+    monkeypatch.setattr(starts_module, "KMeans", Recorded)
+    promising_clusters(Z, near, np.full(3, 1 / 3), np.arange(5))
+    assert seen == [*((False, seed) for seed in range(5)), (True, 0), (True, 2), (True, 4)]
+
+
+def test_larger_clusters_of_the_graph_get_larger_shares():
+    parts = np.repeat(range(3), [20, 60, 40])
+    Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
+    found = promising_clusters(Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]))[0]
+    np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
+
+
+def test_neighbours_are_never_more_than_the_others_of_a_fair_cluster():
+    assert find_neighbours(X, 10, 3, 0).shape == (12, 3)
+    assert find_neighbours(X, 2, 3, 0).shape == (12, 2)
+    assert find_neighbours(X, 10, 7, 0).shape == (12, 0)
+
+
+def test_labelled_means_are_the_centres_of_their_clusters_and_the_others_are_far_from_them():
+    Z = np.concatenate([RNG.normal(size=(20, 2)) + shift for shift in ([0, 0], [30, 0], [0, 30])])
+    fixed = np.full(60, -1)
+    fixed[[0, 1]] = 2
+    made = choose_centres(Z, fixed, 3, 0)
+    np.testing.assert_allclose(made[2], Z[:2].mean(axis=0))
+    assert {tuple((c > 15).astype(int)) for c in made[:2]} == {(1, 0), (0, 1)}
+
+
+def test_the_start_gives_rows_to_the_nearest_centre_softly():
+    Z = RNG.normal(size=(50, 2)) + np.repeat([[4.0, 0.0], [-4.0, 0.0]], 25, axis=0)
+    middle = np.array([[4.0, 0.0], [-4.0, 0.0]])
+    W = weights_from_centres(Z, middle)
+    squared = ((Z[:, None] - middle) ** 2).sum(axis=2)
+    width = max(0.1 * squared.min(axis=1).mean(), 0.05 * (Z**2).sum(axis=1).mean())
+    expected = softmax(-squared / (2 * width), axis=1)
+    np.testing.assert_allclose(softmax(Z @ W[:-1] + W[-1], axis=1), expected, atol=1e-9)

@@ -1,0 +1,445 @@
+"""`Unifier.evaluate`: metrics against scikit-learn's, what it is compared with, lost classes, speed."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from scipy.stats import norm
+from sklearn import metrics as theirs
+from sklearn.base import clone
+from sklearn.calibration import calibration_curve
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from consilience import CoverageWarning, InvalidInputError, LabelSpace, Unifier, as_teacher
+from consilience.exceptions import NotFittedError
+from consilience.inspect.evaluate import Measured, assess, evaluate_model
+from consilience.inspect.metrics import calibration_gaps
+from consilience.kernels.unify.answers import beside_teachers
+from consilience.kernels.unify.packed import make_layout
+
+
+@pytest.fixture(scope="module")
+def digits(sites: Any, unified: Any) -> dict[str, Any]:
+    """A unified model of three teachers, and labelled rows that it has not seen."""
+    return {
+        "unified": unified,
+        "teachers": sites["teachers"],
+        "X": sites["X_test"],
+        "y": sites["y_test"],
+    }
+
+
+@pytest.fixture(scope="module")
+def evaluation(digits: Any) -> Any:
+    return digits["unified"].evaluate(digits["X"], digits["y"])
+
+
+def ece(confidence: Any, right: Any, n_bins: int) -> float:
+    """Compute the expected calibration error with scikit-learn's curve, which drops empty bins."""
+    share, mean = calibration_curve(right, confidence, n_bins=n_bins, strategy="uniform")
+    edges = np.linspace(0, 1, n_bins + 1)
+    counts = np.histogram(confidence, edges)[0]
+    return float((counts[counts > 0] * np.abs(share - mean)).sum() / len(right))
+
+
+def agrees(scores: Any, proba: Any, y: Any, classes: Any) -> None:
+    """Compare scores with scikit-learn's for probabilities (k, c) in the order of sorted `classes`."""
+    guesses = np.asarray(classes)[proba.argmax(axis=1)]
+    assert scores.n_rows == len(y)
+    assert scores.accuracy == pytest.approx(theirs.accuracy_score(y, guesses))
+    with warnings.catch_warnings():  # scikit-learn warns of predictions that never occur in y
+        warnings.simplefilter("ignore", UserWarning)
+        assert scores.balanced_accuracy == pytest.approx(theirs.balanced_accuracy_score(y, guesses))
+    assert scores.log_loss == pytest.approx(theirs.log_loss(y, proba, labels=classes))
+    assert scores.calibration_error == pytest.approx(ece(proba.max(axis=1), guesses == y, 15))
+
+
+def test_the_model_is_measured_as_scikit_learn_does(evaluation: Any, digits: Any) -> None:
+    unified, X, y = digits["unified"], digits["X"], digits["y"]
+    agrees(evaluation.scores, unified.predict_proba(X), y, unified.classes_)
+    guesses, classes = unified.predict(X), unified.classes_
+    np.testing.assert_array_equal(evaluation.confusion, theirs.confusion_matrix(y, guesses, labels=classes))
+    precision, recall, _, counts = theirs.precision_recall_fscore_support(y, guesses, labels=classes)
+    assert [row.name for row in evaluation.by_class] == classes.tolist()
+    np.testing.assert_allclose([row.precision for row in evaluation.by_class], precision)
+    np.testing.assert_allclose([row.recall for row in evaluation.by_class], recall)
+    assert [row.n_rows for row in evaluation.by_class] == counts.tolist()
+    assert [row.n_predicted for row in evaluation.by_class] == [(guesses == c).sum() for c in classes]
+
+
+@pytest.mark.parametrize("n_bins", [1, 7, 15])
+def test_the_calibration_error_is_that_of_scikit_learns_curve(n_bins: int) -> None:
+    random = np.random.default_rng(n_bins)  # some bins are too sure and some not sure enough
+    confidence, right = random.uniform(size=2000), random.uniform(size=2000) < 0.5
+    found = np.abs(calibration_gaps(confidence, right, n_bins)).sum() / len(right)
+    assert found == pytest.approx(ece(confidence, right, n_bins))
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_the_interval_is_wilsons(digits: Any, level: float) -> None:
+    found = digits["unified"].evaluate(
+        digits["X"], digits["y"], teachers=False, labels_only=False, confidence=level
+    )
+    p, n, z = found.scores.accuracy, found.scores.n_rows, norm.ppf((1 + level) / 2)
+    middle, reach = p + z**2 / (2 * n), z * np.sqrt(p * (1 - p) / n + z**2 / (4 * n**2))
+    expected = (middle - reach) / (1 + z**2 / n), (middle + reach) / (1 + z**2 / n)
+    assert found.scores.interval == pytest.approx(expected)
+    assert found.confidence == level
+    assert found.compared == ()
+
+
+def test_each_teacher_is_compared_on_its_own_classes(evaluation: Any, digits: Any) -> None:
+    unified, X, y = digits["unified"], digits["X"], digits["y"]
+    found = {row.name: row for row in evaluation.compared if row.kind == "teacher"}
+    assert list(found) == list(digits["teachers"])
+    for name, model in digits["teachers"].items():
+        rows = np.isin(y, model.classes_)
+        assert found[name].n_classes == len(model.classes_)
+        agrees(found[name].other, model.predict_proba(X[rows]), y[rows], model.classes_)
+        own = unified.predict_proba(X[rows])[:, np.isin(unified.classes_, model.classes_)]
+        agrees(found[name].model, own / own.sum(axis=1, keepdims=True), y[rows], model.classes_)
+    for row in evaluation.by_class:
+        recall = {
+            name: (model.predict(X[y == row.name]) == row.name).mean()
+            for name, model in digits["teachers"].items()
+            if row.name in model.classes_
+        }
+        assert row.teacher_recall == pytest.approx(max(recall.values()))
+        assert recall[row.teacher] == max(recall.values())
+
+
+def test_the_vote_counts_decisions_and_breaks_ties_by_probabilities(evaluation: Any, digits: Any) -> None:
+    classes = digits["unified"].classes_
+    votes, sure = np.zeros((2, len(digits["y"]), len(classes)))
+    for model in digits["teachers"].values():
+        proba = model.predict_proba(digits["X"])
+        chosen = np.searchsorted(classes, model.classes_)[proba.argmax(axis=1)]
+        votes[np.arange(len(proba)), chosen] += 1
+        sure[np.arange(len(proba)), chosen] += proba.max(axis=1)
+    (found,) = [row for row in evaluation.compared if row.kind == "vote"]
+    # scikit-learn's argmax knows no second criterion: sums below one, times little, decide ties only
+    agrees(found.other, (votes + 1 / 10) / 4 + 1e-12 * sure, digits["y"], classes)
+    assert found.model == evaluation.scores
+    assert (np.sort(votes, axis=1)[:, -2] == votes.max(axis=1)).mean() > 0.1  # there are ties
+
+
+def test_the_vote_leaves_out_who_abstains() -> None:
+    space = LabelSpace([["a", "b"], ["a", "b"], ["b", "c"]])
+    gone = [np.nan, np.nan]
+    logits = np.array([[0, 2, *gone, *gone], [0, 2, 0, 1, *gone], [2, 0, 0, 9, *gone], [*gone * 3]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    found = beside_teachers(logits, layout, np.full((4, 3), 1 / 3), np.array([0, 1, 0, 2]), 15)
+    decided, confidence, likelihood = found.vote
+    assert decided.tolist() == [1, 1, 1, 0]  # the third is a tie, and the second teacher is surer
+    np.testing.assert_allclose(confidence, [(1 + 1 / 3) / 2, (2 + 1 / 3) / 3, (1 + 1 / 3) / 3, 1 / 3])
+    np.testing.assert_allclose(likelihood, [1 / 6, (2 + 1 / 3) / 3, (1 + 1 / 3) / 3, 1 / 3])
+
+
+def test_a_model_without_mass_on_a_teachers_classes_has_no_opinion_there() -> None:
+    proba = np.array([[0.0, 0.0, 1.0], [0.3, 0.1, 0.6]])
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    logits = np.array([[0.0, 0.0, np.nan, np.nan]] * 2)
+    (tally, silent) = beside_teachers(logits, layout, proba, np.array([1, 1]), 5).model
+    assert tally.occurs.tolist() == [0, 2]
+    assert tally.hits.tolist() == [0, 0]
+    assert tally.log_likelihood == pytest.approx(np.log(0.5) + np.log(0.25))
+    np.testing.assert_allclose(tally.gaps, [0, 0, 0.5, 0.75, 0])
+    assert not silent.occurs.any()
+
+
+def test_sums_do_not_depend_on_threads_and_survive_tiny_likelihoods(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(0)
+    space = LabelSpace([["a", "b", "c"], ["b", "c", "d"]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    logits, truth = 60 * random.standard_normal((20_000, 6)), random.integers(4, size=20_000)
+    logits[::7, 3:] = np.nan
+    proba = random.dirichlet(np.full(4, 0.1), size=20_000)
+    one, two = [], []
+    for found, threads in ((one, 1), (two, 3)):
+        monkeypatch.setattr("consilience.kernels.unify.answers.kernel_threads", lambda n=threads: n)
+        found += beside_teachers(logits, layout, proba, truth, 15)[1:]
+    for i, own in enumerate(([0, 1, 2], [1, 2, 3])):
+        rows = np.isin(truth, own) & ~np.isnan(logits[:, 3 * i])
+        p = softmax(logits[rows, 3 * i : 3 * i + 3], axis=1)
+        sides = (p, proba[rows][:, own] / proba[rows][:, own].sum(axis=1, keepdims=True))
+        for side, (share, tallies) in enumerate(zip(sides, one, strict=True)):
+            tally, local = tallies[i], np.searchsorted(own, truth[rows])
+            expected = theirs.log_loss(local, share, labels=[0, 1, 2]) * rows.sum()
+            assert -tally.log_likelihood == pytest.approx(expected, rel=1e-9)
+            right = share.argmax(axis=1) == local
+            assert tally.hits.tolist() == np.bincount(local[right], minlength=3).tolist()
+            np.testing.assert_allclose(tally.gaps, calibration_gaps(share.max(axis=1), right, 15), atol=1e-8)
+            assert tally.log_likelihood == two[side][i].log_likelihood
+            assert (tally.gaps == two[side][i].gaps).all()
+
+
+def test_the_student_of_the_labels_alone_is_cross_validated(evaluation: Any, digits: Any) -> None:
+    (found,) = [row for row in evaluation.compared if row.kind == "labels only"]
+    assert found.name == "labels alone (5 folds)"
+    assert found.other.n_rows == 500
+    assert 0.88 < found.other.accuracy < 1  # a student that had seen the rows would be right on all
+    seen = LogisticRegression(max_iter=1000).fit(digits["X"], digits["y"])
+    assert seen.score(digits["X"], digits["y"]) == 1
+
+
+def test_noise_teaches_nothing(digits: Any) -> None:
+    y = np.random.default_rng(0).permutation(digits["y"])
+    with pytest.warns(CoverageWarning, match="nearly lost"):
+        found = digits["unified"].evaluate(digits["X"], y, teachers=False)
+    assert found.compared[0].other.accuracy < 0.2
+
+
+def test_the_only_row_of_a_class_is_not_held_out(digits: Any) -> None:
+    y = digits["y"].astype(object)
+    y[np.flatnonzero(y == "nine")[1:]] = None
+    found = digits["unified"].evaluate(digits["X"], y, teachers=False)
+    labelled = sum(label is not None for label in y)
+    assert found.scores.n_rows == labelled
+    assert found.n_unlabelled == 500 - labelled
+    assert found.compared[0].other.n_rows == found.compared[0].model.n_rows == labelled - 1
+
+
+def test_many_labels_are_not_learnt_unless_asked_for(digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consilience.inspect.evaluate.MOST_LABELS", 100)
+    found = digits["unified"].evaluate(digits["X"], digits["y"])
+    assert "labels_only=True" in found.remarks[0]
+    assert {row.kind for row in found.compared} == {"vote", "teacher"}
+    found = digits["unified"].evaluate(digits["X"][:120], digits["y"][:120], labels_only=True, n_folds=2)
+    assert found.compared[1].name == "labels alone (2 folds)"
+
+
+def test_given_logits_ask_no_teacher(digits: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    unified, X, y = digits["unified"], digits["X"], digits["y"]
+    logits = unified.score_teachers(X)
+    y = y.astype(object)
+    y[::5] = None  # the logits of rows without a label are left out, too
+    monkeypatch.setattr(unified, "teachers_", None)
+    found = unified.evaluate(X, y, logits=logits, labels_only=False)
+    again = np.array([label is not None for label in y])
+    for row in found.compared[1:]:
+        model = digits["teachers"][row.name]
+        rows = again & np.isin(digits["y"], model.classes_)
+        assert row.other.accuracy == pytest.approx(model.score(X[rows], digits["y"][rows]))
+
+
+def test_lost_classes_are_named() -> None:
+    """A class with no row in the transfer set is lost, and its teacher would know it."""
+    X, y = load_digits(n_class=4, return_X_y=True)
+    teachers = [LogisticRegression(max_iter=5000).fit(X[y != k], y[y != k]) for k in (0, 3)]
+    some = y != 1
+    with pytest.warns(CoverageWarning, match="the student cannot predict them"):  # labels are pinned
+        unified = Unifier(teachers, "logistic", "sd", balance=False, random_state=0).fit(X[some], y[some])
+    with pytest.warns(CoverageWarning, match=r"1 class nearly lost: 1 \(.* of 182 rows found; .* finds 100"):
+        found = unified.evaluate(X, y, labels_only=False)
+    assert found.lost == (1,)
+    assert "nearly lost" in str(found)
+    assert found.to_dict()["lost"] == [1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert unified.evaluate(X[some], y[some], labels_only=False).lost == ()  # nothing is missed there
+
+
+@pytest.mark.parametrize(("n_rows", "n_found", "lost"), [(4, 0, False), (5, 0, True), (20, 2, False)])
+def test_few_rows_do_not_make_a_lost_class(n_rows: int, n_found: int, lost: bool) -> None:
+    answers = ["b"] * (n_rows - n_found) + ["a"] * n_found + ["a", "b"]
+    proba = np.array([[0.9, 0.1] if answer == "a" else [0.1, 0.9] for answer in answers])
+    model = as_teacher(proba, ["a", "b"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)
+        found = evaluate_model(model, np.zeros((len(proba), 1)), ["a"] * n_rows + ["b", "b"])
+    assert found.by_class[0].lost is lost
+
+
+def test_a_class_that_is_never_chosen_is_lost() -> None:
+    model = as_teacher(np.array([[0.9, 0.1], [0.9, 0.1], [0.8, 0.2]]), ["a", "b"])
+    with pytest.warns(CoverageWarning, match=r"b \(0 of 1 row found\)"):
+        found = evaluate_model(model, np.zeros((3, 1)), ["a", "a", "b"])
+    assert found.lost == ("b",)
+    assert np.isnan(found.by_class[1].precision)
+    assert found.to_dict()["by_class"][1]["precision"] is None
+
+
+def test_most_confused_pairs_come_first(evaluation: Any) -> None:
+    pairs = evaluation.confused
+    assert [pair.n_rows for pair in pairs] == sorted((pair.n_rows for pair in pairs), reverse=True)
+    assert sum(pair.n_rows for pair in pairs) == round(500 * (1 - evaluation.scores.accuracy))
+    first = pairs[0]
+    place = [row.name for row in evaluation.by_class]
+    assert evaluation.confusion[place.index(first.truth), place.index(first.predicted)] == first.n_rows
+    rows = next(row.n_rows for row in evaluation.by_class if row.name == first.truth)
+    assert first.share == pytest.approx(first.n_rows / rows)
+
+
+def test_it_prints_and_exports(evaluation: Any) -> None:
+    text = str(evaluation)
+    assert "95% interval" in text
+    assert "(15 bins)" in text
+    assert all(f"\n{name} " in text for name in ("vote", "low", "middle", "high", "labels alone (5 folds)"))
+    assert max(map(len, text.splitlines())) <= 120
+    view = json.loads(json.dumps(evaluation.to_dict(), allow_nan=False))
+    assert view["accuracy"] == evaluation.scores.accuracy
+    assert [row["name"] for row in view["compared"]] == [row.name for row in evaluation.compared]
+    pandas = pytest.importorskip("pandas")
+    frame = evaluation.to_frame()
+    assert frame["name"].tolist() == ["model", *(row.name for row in evaluation.compared)]
+    assert frame["accuracy"][0] == evaluation.scores.accuracy
+    assert len(evaluation.to_frame("classes")) == 10
+    assert isinstance(evaluation.to_frame("confused"), pandas.DataFrame)
+    with pytest.raises(InvalidInputError, match="of='class' is unknown"):
+        evaluation.to_frame("class")
+
+
+def test_labels_may_be_aliases() -> None:
+    X = np.array([[0.0], [1.0], [2.0], [3.0]] * 5)
+    first = LogisticRegression().fit(X, ["cat", "cat", "car", "car"] * 5)
+    second = LogisticRegression().fit(X, ["cat", "cat", "automobile", "automobile"] * 5)
+    unified = Unifier([first, second], "logistic", aliases={"automobile": "car"}, random_state=0).fit(X)
+    found = unified.evaluate(X, ["cat", "cat", "automobile", "car"] * 5)
+    assert found.scores.accuracy == 1
+    assert [row.name for row in found.by_class] == ["car", "cat"]
+
+
+def test_stored_outputs_for_other_rows_are_left_out(digits: Any) -> None:
+    X, y = digits["X"], digits["y"]
+    models = digits["teachers"]
+    stored = as_teacher(models["low"].predict_proba(X[:300]), models["low"].classes_, "stored")
+    unified = Unifier([stored, models["middle"], models["high"]], "logistic", random_state=0).fit(X[:300])
+    found = unified.evaluate(X[300:], y[300:], labels_only=False)
+    assert found.remarks == ("stored is left out: its outputs are stored, for other rows.",)
+    assert [row.kind for row in found.compared] == ["vote", "teacher", "teacher"]
+    y = y.astype(object)
+    y[::7] = None  # which does not change what rows they belong to
+    same = unified.evaluate(X[:300], y[:300], labels_only=False)
+    assert len(same.compared) == 4
+    rows = [label in models["low"].classes_ for label in y[:300]]
+    assert same.compared[1].other.accuracy == models["low"].score(X[:300][rows], list(y[:300][rows]))
+    assert same.remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"y": ["zero"] * 3}, "y has 3 labels and X has 500 rows"),
+        ({"y": [None] * 500}, "y has no labels"),
+        ({"y": ["ten"] * 500}, r"y has 'ten' in row 0 \(500 such rows\), which is none of the classes"),
+        ({"y": iter([3] * 500)}, "The labels are numbers and the classes are text"),
+        ({"labels_only": "yes"}, "labels_only='yes' is unknown"),
+        ({"n_bins": 0}, "n_bins=0 must be"),
+        ({"n_folds": 1}, "n_folds=1 must be"),
+        ({"confidence": 1.0}, "confidence=1.0 must be below 1"),
+        ({"teachers": "no"}, "teachers='no' is unknown"),
+        ({"logits": np.zeros((2, 2))}, "logits have shape"),
+        ({"logits": np.zeros((2, 13))}, "logits have 2 rows and X has 500"),
+    ],
+)
+def test_bad_input_is_named(digits: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        digits["unified"].evaluate(digits["X"], **{"y": digits["y"], **options})
+
+
+def test_it_needs_a_fit(digits: Any) -> None:
+    with pytest.raises(NotFittedError):
+        Unifier(digits["teachers"]).evaluate(digits["X"], digits["y"])
+
+
+def test_a_saved_model_is_measured_alike(digits: Any, evaluation: Any, tmp_path: Any) -> None:
+    pytest.importorskip("skl2onnx")
+    path = digits["unified"].save(tmp_path / "unified.onnx")
+    teachers = [as_teacher(model, name=name) for name, model in digits["teachers"].items()]
+    found = evaluate_model(as_teacher(path), digits["X"], digits["y"], teachers=teachers)
+    assert found.scores.accuracy == evaluation.scores.accuracy
+    assert found.scores.log_loss == pytest.approx(evaluation.scores.log_loss, rel=1e-4)
+    assert [row.other for row in found.compared] == [
+        row.other for row in evaluation.compared if row.kind != "labels only"
+    ]
+
+
+def test_rows_of_a_class_that_the_model_does_not_know_are_errors() -> None:
+    model = as_teacher(np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]), ["a", "b"], "model")
+    other = as_teacher(np.array([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9]]), ["a", "c"], "other")
+    with pytest.warns(CoverageWarning, match=r"c \(0 of 1 row found; other finds 100.0%\)"):
+        found = evaluate_model(model, np.zeros((3, 1)), ["a", "b", "c"], teachers=[other])
+    assert found.scores.accuracy == pytest.approx(2 / 3)
+    assert [row.name for row in found.compared] == ["vote", "other"]
+    assert found.compared[1].other.n_rows == 2
+
+
+def test_rows_of_a_class_that_nobody_knows_are_errors(digits: Any) -> None:
+    """As scikit-learn counts them: with a column of zeros for each such class."""
+    unified, X, y = digits["unified"], digits["X"], digits["y"].astype(object)
+    y[:30], y[30] = "ten", "eleven"
+    found = unified.evaluate(X, y)
+    classes = sorted([*unified.classes_, "ten", "eleven"])
+    proba = np.zeros((len(X), 12))
+    proba[:, np.searchsorted(classes, unified.classes_)] = unified.predict_proba(X)
+    agrees(found.scores, proba, y.astype(str), classes)
+    assert found.scores.accuracy == unified.score(X, y)
+    remark = "2 classes that nobody knows, whose rows count as errors: 'ten' (30 rows), 'eleven' (1 row)."
+    assert found.remarks == (remark,)
+    assert remark in str(found)
+    assert [row.name for row in found.by_class] == unified.classes_.tolist()
+    assert found.confusion.sum() == 469
+    guesses = unified.predict(X)
+    for row in found.by_class:
+        assert row.n_predicted == (guesses == row.name).sum()
+        assert row.precision == pytest.approx((y[guesses == row.name] == row.name).mean())
+    vote, alone, *teachers = found.compared
+    others = unified.evaluate(X[31:], y[31:], logits=unified.score_teachers(X[31:]), n_folds=5)
+    assert vote.other.n_rows == 500
+    assert vote.other.accuracy == pytest.approx(others.compared[0].other.accuracy * 469 / 500)
+    assert alone == others.compared[1]  # it is asked about the rest only, and learns nothing else
+    assert teachers == list(others.compared[2:])
+
+
+def test_a_vote_gives_no_share_to_a_class_that_nobody_knows() -> None:
+    space = LabelSpace([["a", "b"], ["b", "c"]])
+    layout = make_layout(space.columns, space.offsets, space.n_classes)
+    logits, proba = np.array([[1.0, 0.0, 2.0, 0.0]] * 3), np.full((3, 3), 1 / 3)
+    beside = beside_teachers(logits, layout, proba, np.array([1, 3, 99]), 5)
+    np.testing.assert_allclose(beside.vote[2], [(1 + 1 / 3) / 3, 0, 0])
+    assert [tally.occurs.sum() for tally in beside.teachers] == [1, 1]
+
+
+def test_a_model_that_abstains_is_measured_where_it_answers() -> None:
+    proba = np.array([[0.9, 0.1], [np.nan, np.nan], [0.2, 0.8]])
+    found = evaluate_model(as_teacher(proba, ["a", "b"], "model"), np.zeros((3, 1)), ["a", "b", "b"])
+    assert found.scores.n_rows == 2
+    assert found.remarks == ("model abstains on 1 rows, which are left out.",)
+
+
+@pytest.mark.slow
+def test_scoring_takes_a_small_part_of_the_time_of_prediction() -> None:
+    """100,000 rows of 50 classes, a small network from eleven teachers of three kinds: 10 % at most."""
+    random = np.random.default_rng(0)
+    centres = 2 * random.standard_normal((50, 64))
+    y = random.integers(50, size=100_000)
+    X = centres[y] + random.standard_normal((100_000, 64))
+    kinds = (RandomForestClassifier(), MLPClassifier((64,), max_iter=5), LogisticRegression(max_iter=50))
+    teachers = []
+    for i, own in enumerate([*(random.permutation(50)[:15] for _ in range(10)), np.arange(50)]):
+        rows = np.flatnonzero(np.isin(y[:2000], own))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            teachers.append(clone(kinds[i % 3]).set_params(random_state=0).fit(X[rows], y[rows]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        unified = Unifier(teachers, MLPClassifier((256,), max_iter=2), "sd", random_state=0).fit(X[:1000])
+    shares = []
+    for _ in range(2):  # the first compiles
+        started = time.process_time()  # of all threads: other processes do not count
+        proba, logits = unified.predict_proba(X), unified.score_teachers(X)
+        predicted = time.process_time()
+        assess(proba, y, unified.label_space_, logits, None, Measured(0.95, 15))
+        shares.append((time.process_time() - predicted) / (predicted - started))
+    assert min(shares) < 0.1, shares

@@ -1,0 +1,208 @@
+"""Rows in one file, in several, or in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from tests.rows.rows import check_source, equal_rows
+
+from consilience.exceptions import InvalidInputError
+from consilience.files.readers import read_rows
+from consilience.rows import as_source, source
+from consilience.rows.files import FileSource, open_files
+
+N = 57
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "number": np.arange(N) / 7,
+            "text": [f"ä{i % 5}" for i in range(N)],
+            "category": pd.Categorical([f"k{i // 7}" for i in range(N)]),
+            "true": np.arange(N) % 3 == 0,
+            "when": pd.date_range("2020", periods=N, freq="h"),
+            "gap": pd.array([None if i == 50 else i for i in range(N)], dtype="Int64"),
+            "maybe": pd.array([None if i == 50 else i % 2 == 0 for i in range(N)], dtype="boolean"),
+            "word": [None if i % 4 == 1 else "x" for i in range(N)],
+        }
+    )
+
+
+@pytest.mark.parametrize("size", [3, 20, 1000])
+def test_a_folder_of_parquet_is_one_table(size: int, tmp_path: Path) -> None:
+    rows, folder = frame(), tmp_path / "rows"
+    rows.to_parquet(tmp_path / "whole.parquet", index=False)
+    (folder / "deep").mkdir(parents=True)
+    rows[:30].to_parquet(folder / "a.parquet", row_group_size=size)
+    rows[30:][rows.columns[::-1]].to_parquet(folder / "deep" / "b.parquet", row_group_size=size, index=False)
+    for other in ("_SUCCESS", ".a.parquet", "_old.parquet", "read me.md"):
+        (folder / other).write_text("no rows")
+    whole = read_rows(tmp_path / "whole.parquet", "X")
+    for given in (folder, str(folder), str(folder / "**" / "[!_]*.parquet"), folder / "**" / "[!_]*.parquet"):
+        found = as_source(given)
+        assert found is not None
+        check_source(found, whole)
+    listed = as_source([folder / "deep" / "b.parquet", str(folder / "a.parquet")])
+    assert isinstance(listed, FileSource)
+    assert [path.name for path in listed.paths] == ["b.parquet", "a.parquet"]
+    check_source(listed, pd.concat([whole[30:], whole[:30]])[whole.columns[::-1]])
+
+
+def test_blocks_of_a_group_of_rows_are_a_stretch(tmp_path: Path) -> None:
+    frame().to_parquet(tmp_path / "rows.parquet", row_group_size=20)
+    found = as_source(tmp_path)
+    assert found is not None
+    assert [list(stretch) for stretch in found.stretches] == [[0, 1, 2], [3, 4], [5, 6, 7]]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "whole"),
+    [
+        ("a,b\n1,2\n3,4\n", "a,b\n5,x\n6,7\n", "a,b\n1,2\n3,4\n5,x\n6,7\n"),
+        ("a,b\n1,2\n3,4\n", "b,a\n5,x\n6,7\n", "a,b\n1,2\n3,4\nx,5\n7,6\n"),
+        ("a,b\ntrue,2\nfalse,4\n", "a,b\n,5\ntrue,7\n", "a,b\ntrue,2\nfalse,4\n,5\ntrue,7\n"),
+        ("a,b\n,2\n,4\n", "a,b\nx,5\ny,7\n", "a,b\n,2\n,4\nx,5\ny,7\n"),
+        (
+            "a\n2020-01-01\n",
+            "a\n2020-01-01T10:00\n\n2021-01-01\n",
+            "a\n2020-01-01\n2020-01-01T10:00\n2021-01-01\n",
+        ),
+        ("a\n1\n", "a\nna\n", "a\n1\nna\n"),
+        ("a\nx\n", "a\nna\n", "a\nx\nna\n"),
+        ("a\ntrue\n", "a\n1\n", "a\ntrue\n1\n"),
+        ("1,2\n3,4\n", "5,6\n7,8\n", "1,2\n3,4\n5,6\n7,8\n"),
+        ("1,2\n3,4\n", "5,\n6,7\n", "1,2\n3,4\n5,\n6,7\n"),
+        ("1,x\n3,y\n", "5,u\n6,v\n", "1,x\n3,y\n5,u\n6,v\n"),
+    ],
+)
+def test_two_csv_files_are_read_as_one_would_be(first: str, second: str, whole: str, tmp_path: Path) -> None:
+    for name, text in {"a": first, "b": second, "whole": whole}.items():
+        (tmp_path / f"{name}.csv").write_text(text)
+    found = open_files([tmp_path / "a.csv", tmp_path / "b.csv"])
+    check_source(found, read_rows(tmp_path / "whole.csv", "X"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.random.default_rng(0).normal(size=(N, 3)),
+        np.asfortranarray(np.random.default_rng(0).normal(size=(N, 3)).astype(np.float32)),
+        np.random.default_rng(0).integers(0, 255, (N, 4, 5, 3)).astype(np.uint8),
+        np.asfortranarray(np.random.default_rng(0).normal(size=(N, 2, 3))),
+    ],
+)
+def test_arrays_in_npy_and_npz(values: Any, tmp_path: Path) -> None:
+    np.save(tmp_path / "0.npy", values[:20])
+    np.save(tmp_path / "1.npy", values[20:])
+    check_source(open_files(str(tmp_path / "*.npy")), values)
+    np.savez_compressed(tmp_path / "X.npz", X=values, other=1)
+    check_source(open_files(tmp_path / "X.npz"), values)
+
+
+def test_texts(tmp_path: Path) -> None:
+    texts = [f"zeile {i} ä" if i % 5 else "" for i in range(N)]
+    (tmp_path / "a.txt").write_bytes("\r\n".join(texts[:20]).encode("utf-8-sig") + b"\r\n")
+    (tmp_path / "b.txt").write_text("\n".join(texts[20:]))
+    found = open_files(tmp_path)
+    check_source(found, texts)
+    assert found.shape == (N,)
+
+
+def write(folder: Path, name: str, content: Any) -> Path:
+    path = folder / name
+    if isinstance(content, str):
+        path.write_text(content)
+    elif isinstance(content, dict):
+        pd.DataFrame(content).to_parquet(path)
+    else:
+        np.save(path, content) if path.suffix == ".npy" else np.savez(path, X=content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("ending", "first", "second", "message"),
+    [
+        (
+            "csv",
+            "a,b\n1,2\n",
+            "a,c\n1,2\n",
+            "1.csv lacks columns 'b' and has the other columns 'c', compared",
+        ),
+        ("csv", "1,2\n", "1,2,3\n", "1.csv holds 3 columns, and 0.csv 2 columns. Give files of one kind"),
+        ("csv", "a,b\n1,2\n", "1,2\n", "1.csv has no header, and 0.csv has one. Give all files one"),
+        ("csv", "1,2\n", "a,b\n1,2\n", "1.csv has a header, and 0.csv has none. Give all"),
+        ("csv", "a,b\n1,2\n", "a,b\n", "1.csv cannot be read: it has a header and no rows"),
+        ("csv", "1,2\n", 'a,"b\n1,2\n', "1.csv cannot be read"),
+        (
+            "npy",
+            np.ones((3, 2)),
+            np.ones((3, 2), "f4"),
+            "float32 of shape .n, 2., and 0.npy float64 of shape",
+        ),
+        ("npy", np.ones((3, 2)), np.ones((3, 3)), "holds float64 of shape .n, 3., and 0.npy"),
+        ("npz", np.ones((3, 2, 2)), np.ones((3, 2, 3)), "holds float64 of shape .n, 2, 3., and 0.npz"),
+        ("npz", np.ones((3, 2)), np.ones((3, 2), "u1"), "holds uint8 .*, and 0.npz float64"),
+        ("parquet", {"a": [1]}, {"a": [1], "b": [2]}, "has the other columns 'b', compared with 0.parquet"),
+        (
+            "parquet",
+            {"a": [1]},
+            {"a": ["x"]},
+            "holds texts in column 'a', and 0.parquet holds numbers. Write",
+        ),
+        ("parquet", {"a": [1]}, "no table", "1.parquet cannot be read"),
+    ],
+)
+def test_files_that_do_not_fit_together(
+    ending: str, first: Any, second: Any, message: str, tmp_path: Path
+) -> None:
+    paths = [write(tmp_path, f"{i}.{ending}", content) for i, content in enumerate((first, second))]
+    with pytest.raises(InvalidInputError, match=f"^--data.*{message}"):
+        open_files(paths, "--data")
+
+
+def test_types_that_mean_the_same_fit_together(tmp_path: Path) -> None:
+    first = write(tmp_path, "0.parquet", {"a": [1, 2], "b": ["x", "y"], "c": [None, None]})
+    second = write(tmp_path, "1.parquet", {"a": [0.5], "b": pd.Categorical(["z"]), "c": ["w"]})
+    assert open_files([first, second]).read_all()["b"].tolist() == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "message"),
+    [
+        ((), ".", "the folder .* has no rows; expected files that end in .csv, .parquet"),
+        (
+            ("a.csv", "b.txt", "c.txt"),
+            ".",
+            "has files of several kinds: 2 .txt, 1 .csv. Give files of one kind",
+        ),
+        ((), "rows.csv", "rows.csv does not exist. Give a file, a folder or a pattern"),
+        ((), "rows", "rows does not exist. Give"),
+        ((), "*.csv", "no file fits '.*csv'"),
+        (("a.xlsx",), "a.xlsx", r"reads .csv, .* 'a.xlsx' ends in none of these"),
+        (("a.txt",), "a.txt", "a.txt has no rows; expected at least one"),
+    ],
+)
+def test_what_is_no_file_of_rows(make: tuple[str, ...], given: str, message: str, tmp_path: Path) -> None:
+    for name in make:
+        (tmp_path / name).write_text("")
+    with pytest.raises(InvalidInputError, match=message):
+        open_files(tmp_path / given)
+
+
+def test_a_file_that_changes_between_blocks_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "X.npy", np.arange(40.0).reshape(20, 2))
+    found = open_files(path)
+    equal_rows(found.read(0), np.arange(16.0).reshape(8, 2))
+    np.save(path, np.zeros((20, 3)))
+    with pytest.raises(InvalidInputError, match=r"X: .*X.npy .*has changed since\. Run again"):
+        found.read(1)

@@ -1,0 +1,316 @@
+"""How teachers are asked: batches by their pace, processes for slow ones, and texts that are known again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
+from consilience._validation import take_rows
+from consilience.scoring import batches, engine
+from consilience.scoring.batches import BATCH_SECONDS, Pace
+from consilience.scoring.engine import observe
+from consilience.scoring.store import ScoreStore
+from consilience.teachers import join_classes, rename_classes
+from consilience.text.ngrams import NgramClassifier
+
+CLASSES = ["de", "en"]
+TEXTS = [f"text {i}" for i in range(40)]
+
+
+def say(text: str) -> dict[str, float]:
+    return {"en": len(text) / 10, "de": 1.0 - len(text) / 10}
+
+
+def sizes(pace: Pace, rows: int, seconds_a_row: float) -> list[int]:
+    found = []
+    for start, stop in pace.borders(rows):
+        found.append(stop - start)
+        pace.took(stop - start, (stop - start) * seconds_a_row)
+    return found
+
+
+def test_a_quick_teacher_gets_full_batches_soon() -> None:
+    assert sizes(Pace(4096), 10_000, 1e-6) == [4, 64, 1024, 4096, 4096, 716]
+    assert sizes(Pace(20), 50, 1e-6) == [4, 20, 20, 6]
+
+
+@pytest.mark.parametrize("seconds", [1e-3, 0.01, 0.2, 1.0, 60.0])
+def test_a_slow_teacher_is_never_silent_for_long(seconds: float) -> None:
+    rows = sizes(Pace(4096), 60_000, seconds)
+    assert sum(rows) == 60_000
+    settled = rows[10:-1]
+    assert rows[0] * seconds <= max(BATCH_SECONDS, 4 * seconds)  # nothing is known yet
+    assert max(rows[1:]) * seconds <= max(BATCH_SECONDS, seconds)
+    assert min(settled) * seconds >= min(BATCH_SECONDS / 4, 4096 * seconds)  # and not asked in crumbs either
+
+
+def test_a_model_that_loads_first_is_taken_for_slow_only_once() -> None:
+    pace = Pace(4096)
+    pace.took(4, 10.0)
+    assert sizes(pace, 9000, 1e-6) == [1, 16, 256, 4096, 4096, 535]
+
+
+def test_what_scores_are_is_decided_on_as_many_rows_as_ever(tmp_path: Path) -> None:
+    """The first rows alone look like probabilities."""
+    X = np.array([[0.5, 0.5]] * 10 + [[3.0, -1.0]] * 90)
+    for store in (None, tmp_path / "scores"):
+        teacher = as_teacher(lambda rows: rows, CLASSES, fingerprint="v1")
+        np.testing.assert_array_equal(observe(teacher, X, store=store).logits, X)
+
+
+def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> None:
+    def spell(texts: list[str]) -> list[Any]:
+        if "fail" in texts:
+            raise RuntimeError("out of ink")
+        return [{"xx": 1.0} if text == "bad" else say(text) for text in texts]
+
+    teacher = as_teacher(spell, CLASSES, output="probabilities", fingerprint="v1")
+    texts = [*TEXTS[:30], "bad", *TEXTS[30:]]
+    with pytest.raises(TeacherError, match="'xx' in row 30,"):
+        observe(teacher, texts)
+    observe(teacher, TEXTS[5:25], store=tmp_path / "scores")
+    with pytest.raises(TeacherError, match="'xx' in row 30,"):
+        observe(teacher, texts, store=tmp_path / "scores")
+    with pytest.raises(TeacherError, match=r"out of ink \(In a batch from row 28 to row 35 of X\.\)"):
+        observe(teacher, [*TEXTS[:30], "fail", *TEXTS[31:36]], store=tmp_path / "scores")
+    texts = [*TEXTS[:30], 5, *TEXTS[30:]]
+    model = NgramClassifier(n_buckets=8, dim=2, max_iter=1).fit(["a", "b"], CLASSES)
+    with pytest.raises(InvalidInputError, match="X has 5 in row 30, of type int"):
+        observe(as_teacher(model), texts, batch_size=8)
+
+
+class Clock:
+    """A time that passes only where it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, texts = Clock(), [f"text {i}" for i in range(2000)]
+    monkeypatch.setattr(batches, "time", clock)
+    asked: list[str] = []
+
+    def slow(rows: list[str]) -> list[Any]:
+        for text in rows:
+            clock.now += 0.01
+            if clock.now > stop:
+                raise KeyboardInterrupt
+            asked.append(text)
+        return [say(text[:6]) for text in rows]
+
+    teacher = as_teacher(slow, CLASSES, output="logits", fingerprint="v1")
+    reports: list[tuple[float, int]] = []
+    stop = 15.0
+    with pytest.raises(KeyboardInterrupt):
+        observe(
+            teacher,
+            texts,
+            store=tmp_path / "s",
+            progress=lambda task, done, total: reports.append((clock.now, done)),
+        )
+    assert np.diff([0.0, *(moment for moment, _ in reports)]).max() <= BATCH_SECONDS
+    kept, stop = reports[-1][1], np.inf
+    assert kept >= len(asked) - BATCH_SECONDS / 0.01
+    asked.clear()
+    seen = observe(teacher, texts, store=tmp_path / "s")
+    assert asked == texts[kept:]
+    np.testing.assert_array_equal(seen.logits, teacher.predict_logits(texts))
+
+
+def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def function(texts: Any) -> list[Any]:
+        asked.extend(texts)
+        return [say(text) for text in texts]
+
+    own = as_teacher(function, CLASSES, output="probabilities", fingerprint="v1")
+    expected = own.predict_logits(TEXTS)
+    asked.clear()
+    for texts in (
+        TEXTS,
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        pd.Series(TEXTS, index=range(40)[::-1]),
+    ):
+        found = observe(rename_classes(own, {"en": "eng"}), texts, store=tmp_path / "scores")
+        np.testing.assert_array_equal(found.logits, expected)
+    assert asked == TEXTS  # once
+    asked.clear()
+    changed = ["another", *TEXTS[1:]]
+    observe(own, changed, store=tmp_path / "scores")
+    assert asked == ["another"]
+    asked.clear()
+    observe(
+        as_teacher(function, CLASSES, output="probabilities", fingerprint="v2"),
+        TEXTS[:5],
+        store=tmp_path / "scores",
+    )
+    assert asked == TEXTS[:5]
+
+
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series])
+def test_without_a_store_texts_reach_the_function_in_batches(kind: Any) -> None:
+    teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
+    found = observe(teacher, kind(TEXTS), batch_size=7).logits
+    np.testing.assert_array_equal(found, teacher.predict_logits(TEXTS))
+
+
+def test_a_single_text_is_no_list_of_texts() -> None:
+    teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
+    with pytest.raises(InvalidInputError, match="X is a single text; give a list of texts"):
+        teacher.predict_logits("hello")
+
+
+MODULE = """
+import os, time
+
+def answer(texts):
+    if "bad" in texts:
+        return [{"xx": 1.0} for text in texts]
+    if "die" in texts:
+        os._exit(1)
+    return [{"en": float(os.getpid()), "de": float(len(text))} for text in texts]
+"""
+
+
+@pytest.fixture
+def answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that another process can import; it says which process it is in."""
+    (tmp_path / "slow_answers.py").write_text(MODULE, encoding="utf8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(batches, "PARALLEL_SECONDS", 0.0)
+    yield import_module("slow_answers").answer
+    sys.modules.pop("slow_answers")
+
+
+def test_processes_share_the_rows_and_one_store(
+    answer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed: list[int] = []
+
+    def taken(X: Any, rows: Any) -> Any:
+        handed.append(len(take_rows(X, rows)))
+        return take_rows(X, rows)
+
+    waiting: list[int] = []
+    store = ScoreStore(tmp_path / "scores")
+    own = as_teacher(answer, CLASSES, output="logits", fingerprint="v1", n_jobs=2)
+    teacher = rename_classes(join_classes(own, {}), {"en": "eng"})  # which keep n_jobs
+    assert teacher.n_jobs == 2
+    reports: list[int] = []
+
+    def progress(task: str, done: int, total: int) -> None:
+        reports.append(done)
+        waiting.append(sum(handed[1:]) - done)  # the first look is settle's
+
+    monkeypatch.setattr(engine, "take_rows", taken)
+    seen = observe(own, TEXTS, store=store, batch_size=4, progress=progress)
+    assert max(waiting) <= 2 * 4  # what is handed over and not told is lost with a run that is stopped
+    assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]
+    pids = seen.logits[:, 1]
+    assert (pids[:8] == os.getpid()).all()  # the second batch tells the pace, without the time to load
+    assert os.getpid() not in pids[8:]
+    assert reports == list(range(4, 41, 4))
+    again = observe(own, TEXTS[::-1], store=store)
+    np.testing.assert_array_equal(again.logits, seen.logits[::-1])
+
+
+def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
+    teacher = as_teacher(answer, CLASSES, "slow", output="logits", n_jobs=2)
+    with pytest.raises(TeacherError, match=r"'slow' named the class 'xx' in row 8, which"):
+        observe(teacher, [*TEXTS[:9], "bad", *TEXTS[9:]], batch_size=4)
+    with pytest.raises(TeacherError, match=r"'slow' cannot be asked in 2 processes: one of them ended"):
+        observe(teacher, [*TEXTS, "die"], batch_size=4)
+    local = as_teacher(lambda texts: answer(texts), CLASSES, output="logits", n_jobs=2)
+    with pytest.raises(TeacherError, match=r"cannot be sent to 2 processes .* not a lambda"):
+        observe(local, TEXTS, batch_size=4)
+
+
+def test_a_process_asks_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_worker_teacher", [])
+    limits: list[Any] = []
+
+    @contextmanager
+    def limit(threads: int) -> Iterator[None]:
+        limits.append(threads)
+        yield
+        limits.append("end")
+
+    def watched(texts: list[str]) -> list[Any]:
+        limits.append("asked")
+        return [say(text) for text in texts]
+
+    monkeypatch.setattr(batches, "threadpool_limits", limit)
+    batches.set_worker_teacher(as_teacher(watched, CLASSES, output="probabilities"))
+    assert batches.ask_in_worker(TEXTS, 40, False)[0].logits.shape == (40, 2)
+    assert limits == [1, "asked", "end"]
+
+
+def test_a_function_of_a_notebook_is_told_to_move(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = ModuleType("__main__")
+    session.answer = answer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "__main__", session)
+    monkeypatch.setattr(answer, "__module__", "__main__")
+    with pytest.raises(TeacherError, match=r"to be importable from a file, and belongs to a notebook"):
+        observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
+
+
+def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "PARALLEL_SECONDS", 10.0)
+    seen = observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
+    assert (seen.logits[:, 1] == os.getpid()).all()
+
+
+def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
+    with pytest.raises(TeacherError, match="n_jobs= is for functions"):
+        as_teacher([[0.5, 0.5]], CLASSES, n_jobs=2)
+    with pytest.raises(TeacherError, match="Give output=, too"):
+        as_teacher(lambda texts: texts, CLASSES, n_jobs=2)
+    with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
+        as_teacher(lambda texts: texts, CLASSES, n_jobs=0)
+
+
+def test_another_method_asks_no_teacher_about_a_text_again(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def first(texts: Any) -> list[Any]:
+        asked.extend(texts)
+        return [say(text) for text in texts]
+
+    def second(texts: Any) -> list[Any]:
+        asked.extend(texts)
+        return [{"fr": float(len(text)), "nl": 2.0, "en": 5.0} for text in texts]
+
+    def estimate(method: str, version: str = "v1") -> np.ndarray:
+        teachers = [
+            as_teacher(first, CLASSES, "first", output="probabilities", fingerprint="v1"),
+            as_teacher(second, ["en", "fr", "nl"], "second", output="costs", fingerprint=version),
+        ]
+        teachers[1] = join_classes(teachers[1], {"other": ["fr", "nl"]})
+        return Unifier(teachers, method=method, cache=tmp_path / "scores").estimate(TEXTS)
+
+    soft = estimate("ce")
+    assert sorted(asked) == sorted(TEXTS * 2)
+    assert soft.shape == (40, 3)
+    estimate("mf-lf")
+    assert len(asked) == 80
+    estimate("ce", "v2")
+    assert asked[80:] == TEXTS  # only the changed one

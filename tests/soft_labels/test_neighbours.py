@@ -1,0 +1,232 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.datasets import make_blobs
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import cohen_kappa_score
+from sklearn.neighbors import NearestNeighbors
+
+from consilience import InvalidInputError, Unifier, as_teacher, estimate_soft_labels
+from consilience.soft_labels import neighbours
+from consilience.soft_labels.neighbours import average_over_neighbours, neighbours_wanted
+
+K = 4
+
+
+def blobs(seed: int, n: int = 240) -> tuple[Any, Any]:
+    """Return rows in four groups, and soft labels that are right in most of them."""
+    X, y = make_blobs(n, 5, centers=K, cluster_std=2.0, random_state=seed)
+    random = np.random.default_rng(seed)
+    Q = np.full((n, K), 0.1) + random.uniform(0, 0.2, size=(n, K))
+    Q[np.arange(n), np.where(random.uniform(size=n) < 0.8, y, random.integers(K, size=n))] += 1.0
+    return X, Q / Q.sum(axis=1, keepdims=True)
+
+
+def nearest(X: Any, k: int = 7) -> Any:
+    return NearestNeighbors(n_neighbors=k + 1).fit(X).kneighbors(X, return_distance=False)[:, 1:]
+
+
+def pairs(Q: Any, near: Any) -> tuple[Any, Any]:
+    """Return the decisions of each row, repeated, and those of its neighbours."""
+    decisions = Q.argmax(axis=1)
+    return np.repeat(decisions, near.shape[1]), decisions[near].ravel()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_labels_are_mixed_with_the_mean_of_the_nearest_rows(seed: int) -> None:
+    X, Q = blobs(seed)
+    near = max((nearest(X), nearest(X / X.std(axis=0))), key=lambda near: np.equal(*pairs(Q, near)).mean())
+    found = average_over_neighbours(X, Q, 7, required=True)
+    assert 0 < found.weight <= 0.5
+    expected = (1 - found.weight) * Q + found.weight * Q[near].mean(axis=1)
+    np.testing.assert_allclose(found.soft_labels, expected, rtol=1e-9)
+    np.testing.assert_allclose(found.soft_labels.sum(axis=1), 1.0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_agreement_is_cohens_kappa(seed: int) -> None:
+    X, Q = blobs(seed, 120)
+    # neighbours that are a permutation: then both sides have the same shares, which Cohen's chance assumes
+    near = np.random.default_rng(seed).permutation(len(X))[:, None].astype(np.int32)
+    assert neighbours._agreement(Q, near) == pytest.approx(cohen_kappa_score(*pairs(Q, near)))
+
+
+def test_the_weight_grows_with_the_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kappa, weight in ((-0.1, 0.0), (0.2, 0.0), (0.35, 0.25), (0.5, 0.5), (1.0, 0.5)):
+        monkeypatch.setattr(neighbours, "_agreement", lambda *_, kappa=kappa: kappa)
+        assert neighbours.neighbour_weight(np.eye(2), np.zeros((2, 1), np.int32)) == pytest.approx(weight)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_without_structure_are_left_alone(seed: int) -> None:
+    _, Q = blobs(seed)
+    noise = np.random.default_rng(seed).normal(size=(len(Q), 5))
+    found = average_over_neighbours(noise, Q, 7, required=True)
+    assert found.weight == 0
+    np.testing.assert_array_equal(found.soft_labels, Q)
+
+
+def test_labels_that_all_decide_alike_are_left_alone() -> None:
+    X, _ = blobs(0)
+    Q = np.tile([0.7, 0.1, 0.1, 0.1], (len(X), 1))
+    assert average_over_neighbours(X, Q, 7, required=True).weight == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_column_in_small_units_does_not_decide_who_is_near(seed: int) -> None:
+    X, Q = blobs(seed)
+    noise = 1e4 * np.random.default_rng(seed).normal(size=(len(X), 1))
+    plain = average_over_neighbours(X, Q, 7, required=True).weight
+    assert average_over_neighbours(np.hstack([X, noise]), Q, 7, required=True).weight > 0.8 * plain > 0
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    X, Q = blobs(1)
+    order = np.random.default_rng(0).permutation(len(X))
+    straight = average_over_neighbours(X, Q, 7, required=True).soft_labels
+    shuffled = average_over_neighbours(X[order], Q[order], 7, required=True).soft_labels
+    np.testing.assert_allclose(shuffled, straight[order], rtol=1e-9)
+
+
+def test_ties_do_not_hang_on_the_layout_of_an_array() -> None:
+    X, Q = blobs(1)
+    coarse = X.round()  # many rows are equally far
+    expected = average_over_neighbours(coarse, Q, 7, required=True).soft_labels
+    found = average_over_neighbours(np.asfortranarray(coarse), Q, 7, required=True).soft_labels
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_class_of_few_rows_has_few_neighbours() -> None:
+    X, Q = blobs(2, 12)  # three rows a class, so two others
+    found = average_over_neighbours(X, Q, 10, required=True)
+    assert found.weight > 0
+    np.testing.assert_array_equal(
+        found.soft_labels, average_over_neighbours(X, Q, 2, required=True).soft_labels
+    )
+    assert average_over_neighbours(X[:4], Q[:4], 10, required=True).weight == 0
+
+
+WITHOUT_DISTANCES: dict[str, Any] = {
+    "texts": ["a", "b", "c"] * 80,
+    "words": np.array([["a", "b"]] * 240),
+    "sparse": csr_array(np.eye(240)),
+    "missing": np.where(np.eye(240, 3), np.nan, 1.0),
+    "infinite": np.where(np.eye(240, 3), np.inf, 1.0),
+    "ragged": [[1.0], [1.0, 2.0]] * 120,
+    "one column": np.arange(240.0),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_DISTANCES)
+def test_rows_without_distances_are_left_alone_or_refused(name: str) -> None:
+    X, Q = WITHOUT_DISTANCES[name], blobs(0)[1]
+    assert average_over_neighbours(X, Q, 7, required=False).soft_labels is Q
+    with pytest.raises(InvalidInputError, match=r"n_neighbors=7 compares rows by distance.*n_neighbors=0"):
+        average_over_neighbours(X, Q, 7, required=True)
+
+
+@pytest.mark.parametrize("shape", [(240, 5), (240, 5, 1), (240, 1, 5)])
+def test_images_are_compared_by_their_pixels(shape: tuple[int, ...]) -> None:
+    X, Q = blobs(3)
+    pixels = np.clip(10 * X + 128, 0, 255).astype(np.uint8)
+    found = average_over_neighbours(pixels.reshape(shape), Q, 7, required=True)
+    assert found.weight > 0.4
+    flat = average_over_neighbours(pixels, Q, 7, required=True)
+    np.testing.assert_array_equal(found.soft_labels, flat.soft_labels)
+
+
+def test_large_numbers_with_small_differences_keep_them() -> None:
+    X, Q = blobs(3)
+    near, far = (average_over_neighbours(rows, Q, 7, required=True) for rows in (X, X + 1e9))
+    assert far.weight == pytest.approx(near.weight, rel=0.01)
+
+
+SMALL = np.zeros((10, 3))
+
+
+@pytest.mark.parametrize(
+    ("method", "student", "X", "expected"),
+    [
+        ("auto", None, SMALL, 10),
+        ("auto", "logistic", SMALL, 10),
+        ("auto", "mlp", SMALL, 10),
+        ("auto", lambda: None, SMALL, 10),  # a factory of networks
+        ("auto", "forest", SMALL, 0),
+        ("auto", "boosting", SMALL, 0),
+        ("auto", LogisticRegression(), SMALL, 0),  # one that we have not measured
+        ("ce", "logistic", SMALL, 0),
+        ("ranks", "logistic", SMALL, 0),
+        ("auto", "logistic", np.broadcast_to(0.0, (100_001, 3)), 0),
+        ("auto", "logistic", np.broadcast_to(0.0, (100, 3, 500, 500)), 0),
+        ("auto", "logistic", csr_array(np.eye(3)), 10),
+        ("auto", None, ["a text"], 10),  # which `average_over_neighbours` leaves alone
+    ],
+)
+def test_the_default_is_for_what_was_measured(method: Any, student: Any, X: Any, expected: int) -> None:
+    assert neighbours_wanted(None, method, student, X) == expected
+    assert neighbours_wanted(3, method, student, X) == 3
+
+
+@pytest.fixture(scope="module")
+def two_sites() -> tuple[Any, Any, Any]:
+    """Return rows and two teachers that share one class; labels to measure with."""
+    X, y = make_blobs(400, 5, centers=K, cluster_std=2.5, random_state=5)
+    low, high = (
+        LogisticRegression().fit(X[i], y[i]) for i in (y[:200] < 3, y[:200] > 1) for i in (np.flatnonzero(i),)
+    )
+    return X, y, [low, high]
+
+
+def test_a_unifier_averages_by_default_and_says_so(two_sites: Any) -> None:
+    X, _, teachers = two_sites
+    unified = Unifier(teachers, "logistic", random_state=0).fit(X)
+    assert unified.neighbor_weight_ > 0.3
+    plain = Unifier(teachers, "logistic", n_neighbors=0, random_state=0).fit(X)
+    assert plain.neighbor_weight_ == 0
+    expected = average_over_neighbours(X, plain.soft_labels_, 10, required=True)
+    assert unified.neighbor_weight_ == expected.weight
+    np.testing.assert_array_equal(unified.soft_labels_, expected.soft_labels)
+    np.testing.assert_array_equal(unified.estimate(X), unified.soft_labels_)
+
+
+def test_trees_learn_the_labels_of_each_row_alone(two_sites: Any) -> None:
+    X, _, teachers = two_sites
+    unifier = Unifier(teachers, "forest", smoothing=0)
+    space = unifier.label_space()
+    Q = estimate_soft_labels(unifier.score_teachers(X), space, "auto")
+    np.testing.assert_array_equal(unifier.estimate(X), Q)
+
+
+def test_known_labels_stay_and_reach_their_neighbours(two_sites: Any) -> None:
+    X, y, teachers = two_sites
+    known = [label if i % 3 == 0 else None for i, label in enumerate(y)]
+    unifier = Unifier(teachers, "logistic")
+    Q, free = unifier.estimate(X, known), unifier.estimate(X)
+    np.testing.assert_array_equal(Q[::3], np.eye(K)[y[::3]])
+    others = np.arange(len(y)) % 3 > 0
+    right = np.arange(len(y)), y
+    assert Q[right][others].mean() > free[right][others].mean()
+
+
+def test_rows_on_which_nobody_answers_take_no_part() -> None:
+    X, Q = blobs(4)
+    silent = np.arange(len(X)) % 5 == 0
+    logits = np.where(silent[:, None], np.nan, np.log(Q))
+    teacher = as_teacher(logits, list("abcd"), output="logits")
+    with pytest.warns(match="Every teacher abstains on 48 of 240 rows"):
+        found = Unifier([teacher], "logistic", balance=False).estimate(X)
+    np.testing.assert_allclose(found[silent], 0.25)
+    one = Unifier([as_teacher(logits[~silent], list("abcd"), output="logits")], "logistic")
+    np.testing.assert_allclose(found[~silent], one.estimate(X[~silent]))
+
+
+def test_what_cannot_be_averaged_is_refused(two_sites: Any) -> None:
+    X, _, teachers = two_sites
+    with pytest.raises(InvalidInputError, match=r"n_neighbors=3 needs soft labels; use train='estimate'"):
+        Unifier(teachers, train="backprop", n_neighbors=3).fit(X)
+    with pytest.raises(InvalidInputError, match="n_neighbors"):
+        Unifier(teachers, n_neighbors=-1).fit(X)
