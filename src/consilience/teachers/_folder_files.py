@@ -17,7 +17,8 @@ from typing import Any
 
 from consilience._words import shorten, visible
 from consilience.exceptions import TeacherError, UnsafeFileError
-from consilience.files.card import FOLDER_CARD, Card, file_sha256
+from consilience.files.card import FOLDER_CARD, Card
+from consilience.files.opener import file_sha256
 from consilience.files.strict_json import parse_json
 
 CONFIG, MODULES = "config.json", "modules.json"
@@ -65,7 +66,7 @@ class Folder:
         if file not in self.files:
             return {}
         try:
-            return parse_json(self.text(file, max_bytes))
+            return parse_json(self.text(file, max_bytes), file, foreign=True)
         except (ValueError, RecursionError) as error:
             reason = visible(str(error))[:200]
             raise TeacherError(self.name, f"cannot be used: {file} is not JSON ({reason}).") from error
