@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
-from consilience._dataset_rows import read_rows
+from consilience._dataset_rows import DatasetRows, read_rows
 from consilience._images import holds_images
 from consilience._sizes import size_text
 from consilience._tables import as_values, is_table
@@ -195,8 +195,8 @@ class HeldRows(Rows):
         return _values(take_rows(self._X, self.rows_of(block)))
 
     def all(self, run: Run | None) -> Any:
-        """Return all rows: they are in memory already."""
-        return self._X
+        """Return all rows: they are in memory already, unless a dataset has to be read."""
+        return super().all(run) if isinstance(self._X, DatasetRows) else self._X
 
 
 class SpooledRows(HeldRows):

@@ -86,9 +86,9 @@ def test_random_rows_come_from_few_blocks_and_all_of_few_rows(monkeypatch: pytes
     assert len(set(found.tolist())) == 12
     assert (np.diff(found) > 0).all()
     assert len(set((found // 8).tolist())) <= 3
-    assert not np.array_equal(found, rows.sample_rows(12, seed=1))
-    assert len(rows.sample_rows(500)) == 24  # the blocks have no more
-    assert rows.sample_rows(800).tolist() == list(range(800))
+    assert not np.array_equal(found, given.sample_rows(12, seed=1))
+    assert len(given.sample_rows(500)) == 24  # the blocks have no more
+    assert given.sample_rows(800).tolist() == list(range(800))
 
 
 def test_only_the_blocks_of_wanted_rows_are_read() -> None:
