@@ -65,4 +65,4 @@ def repository(original: Path, tmp_path: Path) -> Repository:
 @pytest.fixture
 def onnx_file(original: Path, tmp_path: Path) -> Path:
     """A model's file alone, without a card."""
-    return Path(shutil.copy(original / "low" / "low.onnx", tmp_path / "file.onnx"))
+    return Path(shutil.copy(Repository(original).path("low"), tmp_path / "file.onnx"))

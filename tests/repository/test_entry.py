@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from consilience import Card
 from consilience.exceptions import InvalidInputError
-from consilience.repository.entry import KEY, ModelEntry, ModelFile, check_metrics, check_text, read_entry
+from consilience.files.strict_json import checked
+from consilience.repository.entry import KEY, METRICS, TEXTS, ModelEntry, ModelFile, entry_of_card
 from consilience.teachers._base import Input
 
 ENTRY = ModelEntry(
@@ -23,61 +25,64 @@ ENTRY = ModelEntry(
     "a public page",
     "Knows two birds.",
     {"accuracy": 0.5},
-    {"mean": [0.5]},
+    {},
     "2026-01-01T00:00:00Z",
 )
 
 
+def card_with(**change: Any) -> Card:
+    part = ENTRY.repository_part() | change
+    names = list(ENTRY.feature_names or ())
+    return Card(
+        "Birds", ENTRY.classes, description=ENTRY.description, details={KEY: part}, feature_names=names
+    )
+
+
 def test_an_entry_comes_back_as_it_was() -> None:
-    assert read_entry(ENTRY.to_dict(), "birds") == ENTRY
+    assert entry_of_card(card_with(), "birds") == ENTRY
     assert (ENTRY.n_bytes, ENTRY.kind, ENTRY.folder) == (15, "onnx", "birds")
+    assert ENTRY.card_copy == "birds.card.json"
 
 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("name", "pets", "lies in the folder 'birds'"),
-        ("name", 7, "names 7"),
-        ("classes", "crow", "classes"),
-        ("classes", ["crow", "crow"], "more than once"),
-        ("classes", [], "empty"),
-        ("description", 5, "description"),
-        ("feature_names", [1], "feature_names"),
-        (KEY, None, "not written by add"),
-        (f"{KEY}.version", 99, "not written by add"),
-        (f"{KEY}.file", "../x.onnx", "none of its files"),
-        (f"{KEY}.file", "other.onnx", "none of its files"),
-        (f"{KEY}.files", {"../x": ["a" * 64, 1]}, "not inside its folder"),
-        (f"{KEY}.files", {"/etc/passwd": ["a" * 64, 1]}, "not inside its folder"),
-        (f"{KEY}.files", {"birds.onnx": ["z" * 64, 1]}, "sha256"),
-        (f"{KEY}.files", {"birds.onnx": ["a" * 64, -1]}, "sha256"),
-        (f"{KEY}.files", {"birds.onnx": ["a" * 64, True]}, "sha256"),
-        (f"{KEY}.files", [], "mapping"),
-        (f"{KEY}.inputs", "X", "input"),
-        (f"{KEY}.inputs", [["X", "float32", [-1]]], "input"),
-        (f"{KEY}.inputs", [["X", "float32", "64"]], "input"),
-        (f"{KEY}.column_kinds", {"a": 1}, "column_kinds"),
-        (f"{KEY}.task", "x" * 201, "task"),
-        (f"{KEY}.licence", ["MIT"], "licence"),
-        (f"{KEY}.metrics", {"accuracy": "good"}, "metrics"),
-        (f"{KEY}.metrics", {"accuracy": True}, "metrics"),
-        (f"{KEY}.metrics", {"accuracy": float("inf")}, "metrics"),
-        (f"{KEY}.metrics", {str(i): 1 for i in range(101)}, "metrics"),
-        (f"{KEY}.preprocess", [1], "preprocess"),
-        (f"{KEY}.added", None, "added"),
+        ("version", 99, "not written by add"),
+        ("file", "../x.onnx", "inside the folder"),
+        ("file", "other.onnx", "none of its files"),
+        ("files", {"../x": ["a" * 64, 1]}, "inside the folder"),
+        ("files", {"/etc/passwd": ["a" * 64, 1]}, "inside the folder"),
+        ("files", {"birds.onnx": ["z" * 64, 1]}, r"files\['birds.onnx'\]\[0\] must be"),
+        ("files", {"birds.onnx": ["a" * 64, -1]}, "whole number"),
+        ("files", {"birds.onnx": ["a" * 64, True]}, "whole number"),
+        ("files", {"birds.onnx": ["a" * 64, 10**400]}, "whole number"),
+        ("files", {}, "1 to 10000 entries"),
+        ("files", [], "an object"),
+        ("inputs", "X", "inputs must be a list"),
+        ("inputs", [], "inputs must be a list of 1 to"),
+        ("inputs", [["X", "float32", [-1]]], r"inputs\[0\]\[2\]\[0\]"),
+        ("inputs", [["X", "float32", "64"]], r"inputs\[0\]\[2\]"),
+        ("column_kinds", {"a": 1}, "column_kinds"),
+        ("task", "x" * 201, "task"),
+        ("licence", ["MIT"], "licence"),
+        ("metrics", {"accuracy": "good"}, "metrics"),
+        ("metrics", {"accuracy": True}, "metrics"),
+        ("metrics", {"accuracy": 10**400}, "metrics"),
+        ("metrics", {str(i): 1 for i in range(101)}, "metrics"),
+        ("added", None, "added"),
+        ("other", 1, "unknown key 'other'"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(key: str, value: Any, words: str) -> None:
-    content = ENTRY.to_dict()
-    above, _, last = key.rpartition(".")
-    (content[above] if above else content)[last] = value
     with pytest.raises(InvalidInputError, match=words):
-        read_entry(content, "birds")
+        entry_of_card(card_with(**{key: value}), "birds")
 
 
-def test_an_entry_that_is_no_object_is_refused() -> None:
-    with pytest.raises(InvalidInputError, match="no JSON object"):
-        read_entry([], "birds")
+def test_a_card_of_another_model_is_refused() -> None:
+    with pytest.raises(InvalidInputError, match="lies in the folder 'pets'"):
+        entry_of_card(card_with(), "pets")
+    with pytest.raises(InvalidInputError, match="not written by add"):
+        entry_of_card(Card("Birds", ["crow"]), "birds")
 
 
 @pytest.mark.parametrize(
@@ -86,10 +91,12 @@ def test_an_entry_that_is_no_object_is_refused() -> None:
 )
 def test_a_source_tells_no_path_and_no_password(source: str) -> None:
     with pytest.raises(InvalidInputError, match="no path of this machine and no password") as caught:
-        check_text("source", source)
+        checked("source", source, TEXTS["source"])
     assert "secret" not in str(caught.value)
+    assert checked("source", "https://example.org/model?x=a@b", TEXTS["source"]) != ""
 
 
 def test_metrics_become_floats() -> None:
-    assert check_metrics({"n": 3}) == {"n": 3.0}
-    assert check_text("source", "https://example.org/model?x=a@b") != ""
+    assert METRICS({"n": 3}) == {"n": 3.0}
+    with pytest.raises(InvalidInputError, match=r"metrics= has 'b' at \['a'\]; expected a number"):
+        checked("metrics", {"a": "b"}, METRICS)

@@ -19,7 +19,9 @@ from consilience import Card, Repository, Unifier, as_teacher
 from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError
 from consilience.files.card import card_path, read_card, write_card
 from consilience.files.opener import file_sha256
-from consilience.repository.layout import OWN
+from consilience.repository.entry import ModelEntry, ModelFile
+from consilience.repository.shelf import OWN
+from consilience.teachers._base import Input
 
 
 def test_a_model_comes_back_as_a_teacher(repository: Repository, fitted: Any, digits: Any) -> None:
@@ -117,45 +119,46 @@ def test_of_two_adds_at_once_one_wins(onnx_file: Path, tmp_path: Path) -> None:
     assert ["has a model 'same' already" in text for text in found[:2]] == [True, True], found
     repository = Repository(tmp_path / "new")
     assert repository.verify().passed
-    assert list((repository.folder / OWN / "staging").iterdir()) == []
+    assert len(list((repository.folder / "same").iterdir())) == 2  # the card, and the files of one add
 
 
 def test_a_killed_add_leaves_nothing_to_see_and_is_swept(onnx_file: Path, tmp_path: Path) -> None:
     code = (
         "import os, sys; from consilience.repository import repository as r\n"
-        "r.finish_card = lambda *a: os.kill(os.getpid(), 9)\n"
+        "r.card_of = lambda *a: os.kill(os.getpid(), 9)\n"
         "r.Repository(sys.argv[1]).add(sys.argv[2], name='killed')"
     )
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "new", onnx_file], timeout=60, check=False)
     assert done.returncode == -9
     repository = Repository(tmp_path / "new")
-    (left,) = (repository.folder / OWN / "staging").iterdir()
+    (left,) = (repository.folder / "killed").iterdir()
     assert len(repository) == 0
-    repository.add(onnx_file, name="next")
+    assert [one.file for one in repository.verify().findings] == ["killed"]
     assert left.exists()  # it might still be at work
     old = time.time() - 7200
     for path in [*left.rglob("*"), left]:
         os.utime(path, (old, old))
-    repository.add(onnx_file, name="killed")
+    assert repository.verify().passed
     assert not left.exists()
-    assert list(repository) == ["killed", "next"]
+    repository.add(onnx_file, name="killed")
+    assert list(repository) == ["killed"]
 
 
 def test_verify_says_what_is_wrong(repository: Repository) -> None:
     calls: list[Any] = []
     assert repository.verify(progress=lambda *report: calls.append(report)).passed
     assert calls[-1] == ("checking", 3, 3)
-    folder = repository.folder
-    data = bytearray((folder / "low" / "low.onnx").read_bytes())
+    folder, (low, middle) = repository.folder, map(repository.path, ("low", "middle"))
+    data = bytearray(low.read_bytes())
     data[-1] ^= 1
-    (folder / "low" / "low.onnx").write_bytes(data)
-    (folder / "middle" / "middle.onnx").unlink()
+    low.write_bytes(data)
+    middle.unlink()
     (folder / "middle" / "more.txt").write_text("x")
     (folder / "high" / "high.card.json").write_text("{")
     (folder / "stray.txt").write_text("x")
     found = repository.verify()
     assert not found.passed
-    assert {(one.model, one.file, one.problem) for one in found.findings} == {
+    assert {(one.model, one.file.rpartition("/")[2], one.problem) for one in found.findings} == {
         ("low", "low.onnx", "damaged"),
         ("middle", "middle.onnx", "missing"),
         ("middle", "more.txt", "extra"),
@@ -163,68 +166,107 @@ def test_verify_says_what_is_wrong(repository: Repository) -> None:
         ("", "stray.txt", "extra"),
     }
     assert len(found.to_frame()) == 5
-    assert "low: low.onnx is not the file that was added." in repr(found)
+    assert "low.onnx is not the file that was added." in repr(found)
     with pytest.raises(InvalidInputError, match="card belongs to another file"):
         _ = repository["low"]
-    with pytest.raises(InvalidInputError, match=r"lacks its file 'middle\.onnx'"):
+    with pytest.raises(InvalidInputError, match=r"lacks its file '.*middle\.onnx'"):
         repository.path("middle")
 
 
 def test_links_are_refused(repository: Repository, tmp_path: Path) -> None:
-    secret = tmp_path / "secret.onnx"
-    shutil.move(repository.folder / "low" / "low.onnx", secret)
-    (repository.folder / "low" / "low.onnx").symlink_to(secret)
+    low, secret = repository.path("low"), tmp_path / "secret.onnx"
+    shutil.move(low, secret)
+    low.symlink_to(secret)
     with pytest.raises(UnsafeFileError, match="is a link"):
         repository.path("low")
     shutil.move(repository.folder / "middle", tmp_path / "outside")
     (repository.folder / "middle").symlink_to(tmp_path / "outside")
     assert list(repository) == ["high", "low"]
     repository.verify()
-    assert (tmp_path / "outside" / "middle.onnx").exists()
+    assert list((tmp_path / "outside").rglob("middle.onnx"))
     card = repository.folder / "high" / "high.card.json"
     shutil.move(card, tmp_path / "high.json")
     card.symlink_to(tmp_path / "high.json")
     assert "link" in repository.list().problems["high"]
 
 
-def test_hostile_cards_do_not_hide_the_others(repository: Repository) -> None:
-    deep = "[" * 200_000 + "]" * 200_000
+CHANGES = {
+    "liar": {"name": "low"},
+    "leads outside": {"details.repository.files": {"../high/high.onnx": ["a" * 64, 1]}},
+    "large metric": {"details.repository.metrics": {"a": 10**400}},
+    "large size": {"details.repository.files": {"x.onnx": ["a" * 64, 10**400]}},
+    "no inputs": {"details.repository.inputs": []},
+    "odd names": {"feature_names": 5},
+    "half a character": {"description": "\ud800"},
+    "older": {"details.repository.version": 1},
+    "deep": {"details.repository.metrics": {"a": [[[{}]]]}},
+}
+
+
+def test_a_bad_card_costs_its_model_and_no_other(repository: Repository) -> None:
+    good = (repository.folder / "low" / "low.card.json").read_text()
     texts = {
         "huge": '{"consilience_card": 1, "x": "' + "a" * (17 * 2**20) + '"}',
-        "deep": '{"consilience_card": 1, "details": ' + deep + "}",
+        "too deep": '{"consilience_card": 1, "details": ' + "[" * 200_000 + "]" * 200_000 + "}",
         "wrong": '{"consilience_card": 1, "name": "wrong", "classes": {"a": 1}}',
-        "liar": (repository.folder / "low" / "low.card.json").read_text(),
         "plain": '{"consilience_card": 1, "name": "plain", "classes": ["a"]}',
+        "twice": good.replace('"low",', '"twice", "name": "twice",', 1),
         "empty": "",
     }
+    for name, change in CHANGES.items():
+        card = json.loads(good) | {"name": name}
+        for key, value in change.items():
+            *above, last = key.split(".")
+            part = card
+            for step in above:
+                part = part[step]
+            part[last] = value
+        texts[name] = json.dumps(card)
     for name, text in texts.items():
         (repository.folder / name).mkdir()
         (repository.folder / name / f"{name}.card.json").write_text(text)
-    for _ in range(2):  # from the cards, and then from the index
-        listing = Repository(repository.folder).list()
-        assert listing.names == ["high", "low", "middle"]
-        assert sorted(listing.problems) == sorted(texts)
-        assert all(0 < len(why) <= 500 for why in listing.problems.values())
+    listing = repository.list()
+    assert listing.names == ["high", "low", "middle"]
+    assert sorted(listing.problems) == sorted(texts)
+    assert all(0 < len(why) <= 500 for why in listing.problems.values())
     assert "lies in the folder 'liar'" in listing.problems["liar"]
     assert "not written by add" in listing.problems["plain"]
+    assert "path inside the folder" in listing.problems["leads outside"]
     assert "liar cannot be used" in repr(listing)
+    json.dumps(listing.to_dict()).encode()
     with pytest.raises(InvalidInputError, match="'deep' cannot be used"):
         repository.show("deep")
+    assert "deep" not in repository
+    assert repository["low"].classes.tolist() == [0, 1, 2, 3]
+    assert {one.model for one in repository.verify().findings} == {*texts}
     for name in texts:
         repository.remove(name)
     assert repository.list().problems == {}
     assert repository.verify().passed
 
 
-def test_a_card_cannot_lead_outside(repository: Repository, tmp_path: Path) -> None:
-    path = repository.folder / "low" / "low.card.json"
-    card = json.loads(path.read_text())
-    part = card["details"]["repository"]
-    part["files"] = {"../high/high.onnx": next(iter(part["files"].values()))}
-    part["file"] = "../high/high.onnx"
-    path.write_text(json.dumps(card))
-    with pytest.raises(InvalidInputError, match="not inside its folder"):
-        repository.path("low")
+def test_ten_thousand_cards_list_in_about_a_second(tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "new")
+    repository.set_reference(["a text"])  # which makes it
+    for i in range(10_000):
+        name = f"Model {i}"
+        entry = ModelEntry(
+            name,
+            tuple(f"class {(i + j) % 500}" for j in range(20)),
+            f"{name.lower()}.onnx",
+            {f"{name.lower()}.onnx": ModelFile("a" * 64, 1000)},
+            (Input("X", "float32", (None, 64)),),
+        )
+        card = {"consilience_card": 1, "name": name, "classes": list(entry.classes)}
+        (repository.folder / entry.folder).mkdir()
+        text = json.dumps(card | {"details": {"repository": entry.repository_part()}})
+        (repository.folder / entry.folder / f"{entry.folder}.card.json").write_text(text)
+    start = time.process_time()  # the machine may be busy with other tests
+    assert len(repository.list()) == 10_000
+    listed = time.process_time()
+    repository.show("Model 77")
+    assert time.process_time() - listed < 0.05  # one card, not all
+    assert listed - start < 2.0  # measured: see docs/repository.md
 
 
 @pytest.mark.parametrize(
@@ -253,7 +295,7 @@ def test_what_cannot_be_added_leaves_nothing(
     with pytest.raises(InvalidInputError, match=words):
         repository.add(model, **options)
     assert len(repository) == 0
-    assert list(Path("new").glob(f"{OWN}/staging/*")) == []
+    assert [path.name for path in Path("new").glob("*")] in ([], [OWN])
 
 
 def test_a_fitted_model_needs_rows_to_be_exported(fitted: Any, tmp_path: Path) -> None:
@@ -305,7 +347,7 @@ def test_select_and_cover_give_teachers_for_a_unifier(repository: Repository, di
 def test_external_weights_come_along(original: Path, tmp_path: Path, digits: Any) -> None:
     import onnx
 
-    model = onnx.load(original / "low" / "low.onnx")
+    model = onnx.load(Repository(original).path("low"))
     onnx.save(
         model, tmp_path / "big.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0
     )
@@ -314,10 +356,10 @@ def test_external_weights_come_along(original: Path, tmp_path: Path, digits: Any
     X = digits[0][:5]
     expected = as_teacher(tmp_path / "big.onnx").predict_logits(X)
     (tmp_path / "weights.bin").unlink()
-    assert set(entry.files) == {"big.onnx", "weights.bin"}
+    assert {path.rpartition("/")[2] for path in entry.files} == {"big.onnx", "weights.bin"}
     assert np.array_equal(repository["big"].predict_logits(X), expected)
-    (repository.folder / "big" / "weights.bin").write_bytes(b"")
-    assert [one.file for one in repository.verify().findings] == ["weights.bin"]
+    repository.path("big").with_name("weights.bin").write_bytes(b"")
+    assert [one.problem for one in repository.verify().findings] == ["damaged"]
 
 
 def test_models_of_texts_tables_and_ours_are_kept(digits: Any, tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from consilience import CrossTaskDistiller, Repository, Unifier
 from consilience.exceptions import ConsilienceWarning, InvalidInputError
-from consilience.repository.folder import LocalLayout
-from consilience.repository.reference import load_reference, read_references, write_reference
+from consilience.repository.reference import read_references, write_reference
+from consilience.repository.shelf import Shelf
 from consilience.teachers.given import HasScoredTeachers
 
 
@@ -139,16 +139,20 @@ ROWS = [
 
 @pytest.mark.parametrize("X", ROWS, ids=["numbers", "images", "texts", "table"])
 def test_reference_rows_come_back(X: Any, tmp_path: Path) -> None:
-    layout = LocalLayout(tmp_path / "new")
-    made = write_reference(layout, X)
-    assert write_reference(layout, X) == made
-    assert read_references(layout) == [made]
-    back = load_reference(layout, made)
-    assert back == X if isinstance(X, list) else np.array_equal(np.asarray(back), np.asarray(X))
+    shelf = Shelf(tmp_path / "new", None)
+    made = write_reference(shelf, X)
+    assert write_reference(shelf, X).sha256 == made.sha256
+    (back,) = read_references(shelf)
+    assert back.X == X if isinstance(X, list) else np.array_equal(np.asarray(back.X), np.asarray(X))
     (file,) = (tmp_path / "new" / "_repository" / "reference").iterdir()
+    good = file.read_bytes()
+    file.write_bytes(good[:-5])
+    with pytest.raises(InvalidInputError, match=r"are damaged\. Give them again"):
+        read_references(shelf)
+    write_reference(shelf, X)
+    assert file.read_bytes() == good
     file.unlink()
-    with pytest.raises(InvalidInputError, match=r"are gone\. Give them again"):
-        load_reference(layout, made)
+    assert read_references(shelf) == []
 
 
 @pytest.mark.parametrize(
@@ -156,13 +160,17 @@ def test_reference_rows_come_back(X: Any, tmp_path: Path) -> None:
 )
 def test_other_reference_rows_are_refused(X: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="Reference rows must be"):
-        write_reference(LocalLayout(tmp_path / "new"), X)
+        write_reference(Shelf(tmp_path / "new", None), X)
 
 
-def test_a_hostile_list_of_references_leads_nowhere(repository: Repository, digits: Any) -> None:
+def test_files_of_strangers_among_the_references(repository: Repository, digits: Any) -> None:
     repository.set_reference(digits[0][:20])
-    file = repository.folder / "_repository" / "reference.json"
-    text = file.read_text()
-    for changed in ("[[", "[1]", text.replace(".npz", ".npz/../../x"), '{"a": 1}'):
-        file.write_text(changed)
-        assert repository.describe().done == ()
+    folder = repository.folder / "_repository" / "reference"
+    (folder / "notes.txt").write_text("x")
+    assert len(repository.describe().done) == 3
+    with (folder / f"{'a' * 64}.npz").open("wb") as file:
+        np.savez(file, X=np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(InvalidInputError, match="are damaged"):
+        repository.describe()
+    repository.set_reference(digits[0][:20])  # gives them again, and drops what is damaged
+    assert repository.describe().failed == {}

@@ -20,7 +20,7 @@ from consilience.exceptions import ConsilienceError, InvalidInputError, LabelSpa
 from consilience.files.atomic import replacing
 from consilience.files.opener import file_sha256, read_bytes
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.strict_json import RecordError, listing, maybe, parse_json, plain_text, text
+from consilience.files.strict_json import checked, listing, maybe, parse_json, plain_text, text
 from consilience.labels import class_list
 
 CardOutput = Literal["logits", "probabilities", "labels"]
@@ -83,7 +83,7 @@ class Card:
         if isinstance(self.name, str):  # that of a file may hold bytes that are not UTF-8
             object.__setattr__(self, "name", plain_text(self.name))
         try:
-            checked = {"classes": tuple(class_list(self.classes, "classes"))}
+            values: dict[str, Any] = {"classes": tuple(class_list(self.classes, "classes"))}
         except (LabelSpaceError, TypeError) as error:
             raise InvalidInputError(f"The card {self.name!r} cannot be used: {error}") from error
         check_choice("output", self.output, ("logits", "probabilities", "labels", None))
@@ -91,25 +91,19 @@ class Card:
             raise InvalidInputError(
                 "{argument} must be a mapping of names to values.", argument="details", value=self.details
             )
-        for name, reader in _READERS.items():
-            try:
-                checked[name] = reader(getattr(self, name))
-            except RecordError as error:
-                raise InvalidInputError(
-                    f"{{argument}} must be {error.expected}.", argument=name, value=error.given
-                ) from None
+        values.update((name, checked(name, getattr(self, name), reader)) for name, reader in READERS.items())
         if self.preprocess is not None:
-            checked["preprocess"] = as_preprocess(self.preprocess)  # type: ignore[assignment]
+            values["preprocess"] = as_preprocess(self.preprocess)
         names = self.feature_names
         if names is not None and len(set(names)) < len(names):
             raise InvalidInputError("A card's feature_names must differ from each other.")
         if self.centres is not None:
-            checked["centres"] = _check_centres(self.centres, len(checked["classes"]))
-        for name, value in checked.items():
+            values["centres"] = _check_centres(self.centres, len(values["classes"]))
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
 
-_READERS = {
+READERS = {
     "name": text(1000, least=1),
     "sha256": maybe(text(64, like="[0-9a-fA-F]{64}", says="64 hexadecimal digits")),
     "description": text(100_000),
@@ -147,7 +141,7 @@ def write_card(path: str | os.PathLike[str], card: Card) -> None:
     >>> read_card(path).classes
     ('crow', 'wren')
     """
-    data = _encoded(card)
+    data = card_bytes(card)
     with replacing(Path(path)) as file:
         file.write(data)
 
@@ -158,12 +152,12 @@ def carded(model_path: Path, card: Card) -> Iterator[None]:
 
     A faulty card raises an error before the block, so an older file of that name stays intact.
     """
-    _encoded(card)
+    card_bytes(card)
     yield
     write_card(card_path(model_path), replace(card, sha256=file_sha256(model_path)))
 
 
-def _encoded(card: Card) -> bytes:
+def card_bytes(card: Card) -> bytes:
     """Return the content of a card's file, or say what is wrong with it."""
     content = {"consilience_card": VERSION} | {one.name: getattr(card, one.name) for one in fields(card)}
     content["details"] = dict(card.details)

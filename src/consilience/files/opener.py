@@ -55,7 +55,7 @@ def opened(
 def read_bytes(path: str | os.PathLike[str], what: str = "", *, most: int, links: bool = False) -> bytes:
     """Return the content of a regular file of at most so many bytes."""
     with opened(path, what, most=most, links=links) as file:
-        data = file.read(most + 1)  # it may grow meanwhile
+        data = file.read(min(most, os.fstat(file.fileno()).st_size) + 1)  # it may grow meanwhile
     if len(data) > most:
         raise InvalidInputError(f"{what or path} has more than {most} bytes, the most that are read.")
     return data

@@ -14,13 +14,13 @@ import io
 import re
 import secrets
 import tempfile
-import time
-import zlib
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Literal, Self, cast
 from urllib.parse import urlsplit
 
 from consilience._optional import require
@@ -30,17 +30,10 @@ from consilience.exceptions import (
     MissingDependencyError,
     StorageError,
 )
-from consilience.files.storage import Entry, StoragePath, check_name
+from consilience.files.storage import BLOCK, Entry, StoragePath, check_name
 
-LISTING_AGE = 10.0
-"""Seconds for which `may_exist` believes a listing, at the least."""
-_LISTING_SHARE = 20  # a listing is believed this many times as long as it took
-_AT_ONCE = 2**26  # bytes that are sent from memory
-_RANGE = 2**18  # bytes that are fetched at the least, where parts of a file are read
+_AT_ONCE = 2**26  # bytes that are sent from memory, or fetched into it
 _MOST_TEXT = 200  # characters of a message of others
-_BLOCK = 2**22  # bytes of a file that are in memory at a time
-_DEEPEST = 20  # folders in folders
-_TAGS = ("ETag", "etag", "md5Hash", "generation", "content_md5", "ino")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 # what may be in messages of others: addresses with signatures, and keys
 _SECRET = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://\S+|\b[A-Za-z0-9/+_-]{20,}={0,2}")
@@ -52,41 +45,6 @@ _REMEDIES = (
     ("connect|gaierror|resolve|unreachable|network", "Check the network and the address, and try again."),
     ("notimplemented|readonly|read-only", "This storage cannot be written. Give another one."),
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a listing says of a regular file.
-
-    Attributes
-    ----------
-    size : int
-    used : float
-        Seconds since 1970: when it was written; 0 if nobody knows.
-    stamp : tuple of int
-        Changes when the file does, as far as the storage says.
-    """
-
-    size: int
-    used: float
-    stamp: tuple[int, ...]
-
-
-@dataclass
-class _Listing:
-    """The names in a folder, as of some time."""
-
-    names: set[str]
-    until: float
-
-
-@dataclass(frozen=True)
-class _Connection:
-    """A file system of fsspec."""
-
-    system: Any
-    can_rename: bool
-    listings: dict[str, _Listing] = field(default_factory=dict)
 
 
 def remote_path(url: str) -> RemotePath:
@@ -107,7 +65,6 @@ def remote_path(url: str) -> RemotePath:
         )
     require("fsspec", extra="buckets", purpose=f"A URL such as {parts.scheme}://")
     from fsspec.core import get_filesystem_class, url_to_fs
-    from fsspec.spec import AbstractFileSystem
 
     shown = url.rstrip("/") if url.rstrip("/").partition("://")[2] else url
     try:
@@ -125,8 +82,7 @@ def remote_path(url: str) -> RemotePath:
         system, path = url_to_fs(url, skip_instance_cache=True)
         if hasattr(system, "dircache"):  # what others write must be seen
             system.dircache.use_listings_cache = False
-    renames = type(system).mv is not AbstractFileSystem.mv
-    return RemotePath(shown, path.rstrip("/") or path, _Connection(system, renames))
+    return RemotePath(shown, path.rstrip("/") or path, system)
 
 
 @dataclass(frozen=True, repr=False)
@@ -143,11 +99,14 @@ class RemotePath(StoragePath):
 
     url: str
     path: str
-    _at: _Connection = field(compare=False)
+    _system: Any = field(compare=False)
 
     @property
-    def can_rename(self) -> bool:  # type: ignore[override]
-        return self._at.can_rename
+    def _renames(self) -> bool:
+        """Whether this is no bucket, but storage with folders that can rename in one step."""
+        from fsspec.spec import AbstractFileSystem
+
+        return type(self._system).mv is not AbstractFileSystem.mv
 
     @property
     def name(self) -> str:
@@ -158,7 +117,7 @@ class RemotePath(StoragePath):
         url, path = (f"{part.rstrip('/')}/{name}" for part in (self.url, self.path))
         if self.url.endswith("://"):
             url = self.url + name
-        return type(self)(url, path, self._at)
+        return type(self)(url, path, self._system)
 
     def __str__(self) -> str:
         return self.url
@@ -169,127 +128,89 @@ class RemotePath(StoragePath):
     def __reduce__(self) -> tuple[Any, ...]:
         return remote_path, (self.url,)
 
-    def names(self) -> list[str]:
-        return [name for name, info in self._listed() if _is_regular(info)]
+    def listing(self) -> list[Entry]:
+        found = self._asked("listed", lambda: self._system.ls(self.path, detail=True)) or []
+        whole = {str(info["name"]).rstrip("/"): info for info in found}
+        # a bucket may list the folder itself as an empty file, and a file as what is in it
+        named = {
+            text.rpartition("/")[2]: info
+            for text, info in whole.items()
+            if text.lstrip("/") != self.path.strip("/")
+        }
+        return [_entry(self / name, info) for name, info in sorted(named.items())]
 
-    def folders(self) -> list[str]:
-        return [name for name, info in self._listed() if _is_real_folder(info)]
+    def about(self) -> Entry | None:
+        info = self._asked("read", lambda: self._system.info(self.path))
+        return None if info is None else _entry(self, info)
 
-    def all_names(self) -> list[str]:
-        return [name for name, _ in self._listed()]
-
-    def entries(self) -> list[Entry]:
-        return [_entry(self / name, info) for name, info in self._listed() if _is_regular(info)]
-
-    def _listed(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the names in a folder with what is known of each, in order."""
-        start = time.monotonic()
-        with _told(self.url, "listed"):
+    def _asked(self, done: str, ask: Callable[[], Any]) -> Any:
+        """Return what fsspec answers; None if nothing is there."""
+        with _told(self.url, done):
             try:
-                found = self._at.system.ls(self.path, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
-                found = []
-        base = self.path.rstrip("/")
-        named = {}
-        for info in found:
-            whole = str(info["name"]).rstrip("/")
-            # a bucket may list the folder itself as an empty file, and a file as what is in it
-            if whole.lstrip("/") != base.lstrip("/"):
-                named[whole.rpartition("/")[2]] = info
-        now = time.monotonic()
-        until = now + max(LISTING_AGE, _LISTING_SHARE * (now - start))
-        self._at.listings[self.path] = _Listing(set(named), until)
-        return sorted(named.items())
-
-    def tree(self) -> dict[str, Found]:
-        """Return every regular file below a folder, by its path from there; a bucket lists all at once."""
-        if self.can_rename:
-            return dict(self._walk("", 0))
-        with _told(self.url, "listed"):
-            try:
-                found = self._at.system.find(self.path, detail=True)
-            except (FileNotFoundError, NotADirectoryError):
-                return {}
-        base = self.path.strip("/") + "/"
-        below = ((str(name).lstrip("/"), info) for name, info in found.items() if _is_regular(info))
-        return {name.removeprefix(base): _found(info) for name, info in below if name.startswith(base)}
-
-    def _walk(self, above: str, depth: int) -> Iterator[tuple[str, Found]]:
-        """Yield the files below a folder, without those behind links."""
-        for name, info in self._listed():
-            if _is_regular(info):
-                yield above + name, _found(info)
-            elif _is_real_folder(info) and depth < _DEEPEST:
-                yield from (self / name)._walk(f"{above}{name}/", depth + 1)
-
-    def found(self) -> Found | None:
-        """Return what is known of a regular file; None if there is none."""
-        info = self._info()
-        return _found(info) if info is not None and _is_regular(info) else None
-
-    def _info(self) -> dict[str, Any] | None:
-        with _told(self.url, "read"):
-            try:
-                found: dict[str, Any] = self._at.system.info(self.path)
+                return ask()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return found
 
     def entry(self) -> Entry | None:
         with contextlib.suppress(StorageError):
-            info = self._info()
-            return _entry(self, info) if info is not None and _is_regular(info) else None
+            return super().entry()
         return None
 
     def is_root(self) -> bool | None:
-        info = self._info()
+        info = self._asked("read", lambda: self._system.info(self.path))
         return None if info is None else info.get("type") == "directory"
 
     def is_folder(self) -> bool:
-        if not self.can_rename:
-            return True
-        with contextlib.suppress(StorageError):
-            info = self._info()
-            return info is not None and _is_real_folder(info)
-        return False
+        return not self._renames or super().is_folder()
 
-    def may_exist(self) -> bool:
-        folder = self.path.rpartition("/")[0]
-        known = self._at.listings.get(folder)
-        if known is None or time.monotonic() > known.until:
-            with contextlib.suppress(StorageError):
-                type(self)(self.url.rpartition("/")[0], folder, self._at)._listed()
-            known = self._at.listings.get(folder)
-        return known is None or self.name in known.names
+    def tree(self, above: str = "", depth: int = 0) -> dict[str, Entry]:
+        if self._renames:
+            return super().tree(above, depth)
+        found = self._asked("listed", lambda: self._system.find(self.path, detail=True)) or {}
+        base = self.path.strip("/") + "/"
+        below = {str(name).lstrip("/").removeprefix(base): info for name, info in found.items()}
+        url, inside = self.url.rstrip("/"), self.path.rstrip("/")
+        return {
+            path: _entry(type(self)(f"{url}/{path}", f"{inside}/{path}", self._system), info)
+            for path, info in below.items()
+            if info["type"] != "directory"
+        }
+
+    def find(self, paths: Iterable[str]) -> dict[str, Entry]:
+        if self._renames:
+            return super().find(paths)
+        tree = self.tree()  # one request for each thousand files
+        return {path: tree[path] for path in paths if path in tree}
 
     @contextmanager
-    def reading(self, *, parts: bool = False) -> Iterator[BinaryIO]:
-        size = None
-        if parts or self.can_rename:  # where files may be links or pipes
-            info = self._info()
-            if info is None or not _is_regular(info):
-                raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
-            size = info.get("size")
-        if parts and size is not None:
-            raw = _Ranges(self, int(size))
-            with io.BufferedReader(raw, _RANGE) as file:
-                yield cast(BinaryIO, file)
-        else:
-            with io.BytesIO(self.fetch()) as whole:
-                yield whole
-
-    def fetch(self, start: int | None = None, stop: int | None = None) -> bytes:
-        """Return the bytes of a file from `start` to `stop`, by default all."""
+    def reading(self) -> Iterator[BinaryIO]:
+        if self._renames and not self.is_file():  # where files may be links or pipes
+            raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
         with _told(self.url, "read"):
-            return bytes(self._at.system.cat_file(self.path, start=start, end=stop))
+            content = self._system.cat_file(self.path)
+        yield io.BytesIO(content)
 
     def blocks(self) -> Iterator[bytes]:
-        """Yield the content of a file in pieces, so that a large one need not fit in memory."""
-        if self.can_rename and self.found() is None:  # where files may be links or pipes
+        if self._renames and not self.is_file():
             raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
-        with _told(self.url, "read"), self._at.system.open(self.path, "rb", block_size=_BLOCK) as file:
-            while block := file.read(_BLOCK):
+        with _told(self.url, "read"), self._system.open(self.path, "rb", block_size=BLOCK) as file:
+            while block := file.read(BLOCK):
                 yield block
+
+    def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
+        found: list[bytes | None] = [b"" if entry.size == 0 else None for entry in files]
+        wanted = [i for i, entry in enumerate(files) if 0 < entry.size <= most]
+        while wanted:
+            ends = list(accumulate(files[i].size for i in wanted))
+            now = wanted[: max(1, bisect_right(ends, _AT_ONCE))]
+            wanted = wanted[len(now) :]
+            paths, sizes = [_inside(files[i]) for i in now], [files[i].size for i in now]
+            with _told(self.url, "read"):
+                for i, answer in zip(now, self._system.cat_ranges(paths, [0] * len(now), sizes), strict=True):
+                    if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
+                        raise answer
+                    found[i] = None if isinstance(answer, Exception) else bytes(answer)
+        return found
 
     def create(self, data: bytes) -> bool:
         """Write a file that is not there yet; False if there is one.
@@ -299,22 +220,15 @@ class RemotePath(StoragePath):
         """
         with _told(self.url, "written"):
             try:
-                with self._at.system.open(self.path, "xb") as file:
+                with self._system.open(self.path, "xb") as file:
                     file.write(data)
             except FileExistsError:
                 return False
             except (NotImplementedError, ValueError):  # no such mode
                 if self.is_file():
                     return False
-                self._at.system.pipe_file(self.path, data)
-        self._note(there=True)
-        return self.fetch() == data
-
-    def upload(self, content: Path) -> None:
-        """Put a file of this machine there, whole or not at all."""
-        with _told(self.url, "written"):
-            self._send(content)
-        self._note(there=True)
+                self._system.pipe_file(self.path, data)
+        return self.read(len(data)) == data
 
     @contextmanager
     def writing(self, *, durable: bool = False) -> Iterator[BinaryIO]:
@@ -324,10 +238,14 @@ class RemotePath(StoragePath):
                 yield file
             self.upload(content)
 
+    def upload(self, content: Path) -> None:
+        """Put a file of this machine there, whole or not at all."""
+        with _told(self.url, "written"):
+            self._send(content)
+
     def _send(self, content: Path) -> None:
-        """Put a file of this machine there."""
-        system = self._at.system
-        if self.can_rename:
+        system = self._system
+        if self._renames:
             folder, _, name = self.path.rpartition("/")
             temporary = f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
             try:
@@ -345,72 +263,24 @@ class RemotePath(StoragePath):
     def touch(self) -> None:
         """Do nothing: buckets have no time of last use."""
 
-    def rename(self, other: Self) -> None:
-        with _told(self.url, "renamed"):
-            self._at.system.mv(self.path, other.path)
-        self._note(there=False)
-        other._note(there=True)
-
     def delete(self) -> None:
         with contextlib.suppress(OSError), _told(self.url, "deleted"):
-            if not self.can_rename or self.is_file():
-                self._at.system.rm_file(self.path)
-        self._note(there=False)
-
-    def _note(self, *, there: bool) -> None:
-        """Keep the last listing right about our own doings."""
-        known = self._at.listings.get(self.path.rpartition("/")[0])
-        if known is not None:
-            (known.names.add if there else known.names.discard)(self.name)
+            if not self._renames or self.is_file():
+                self._system.rm_file(self.path)
 
     def make_root(self) -> None:
-        if self.can_rename:  # elsewhere, folders need not be made, and buckets are the user's to make
+        if self._renames:  # elsewhere, folders need not be made, and buckets are the user's to make
             with _told(self.url, "made"):
-                self._at.system.makedirs(self.path, exist_ok=True)
-
-    def make_folder(self) -> None:
-        self.make_root()
-        if not self.is_folder():
-            raise StorageError(f"{self.url} is a link or a file. Delete it, or give another folder.")
+                self._system.makedirs(self.path, exist_ok=True)
 
     def delete_folder(self) -> None:
-        if self.can_rename:
+        if self._renames:
             with contextlib.suppress(OSError), _told(self.url, "deleted"):
-                if not self.all_names():
-                    self._at.system.rmdir(self.path)
+                if not self.listing():
+                    self._system.rmdir(self.path)
 
     def absolute(self) -> Self:
         return self
-
-
-class _Ranges(io.RawIOBase):
-    """A file behind a URL of which parts are fetched when they are read."""
-
-    def __init__(self, path: RemotePath, size: int) -> None:
-        self._path, self._size, self._place = path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._place, io.SEEK_END: self._size}[whence]
-        self._place = max(0, start + offset)
-        return self._place
-
-    def tell(self) -> int:
-        return self._place
-
-    def readinto(self, buffer: Any) -> int:
-        stop = min(self._place + len(buffer), self._size)
-        if stop <= self._place:
-            return 0
-        found = self._path.fetch(self._place, stop)[: len(buffer)]
-        buffer[: len(found)] = found
-        self._place += len(found)
-        return len(found)
 
 
 @contextmanager
@@ -444,22 +314,14 @@ def _plain(error: Exception) -> str:
     return text[:_MOST_TEXT].rstrip(". ")
 
 
-def _is_regular(info: dict[str, Any]) -> bool:
-    return info.get("type") == "file" and not info.get("islink")
-
-
-def _is_real_folder(info: dict[str, Any]) -> bool:
-    return info.get("type") == "directory" and not info.get("islink")
-
-
-def _found(info: dict[str, Any]) -> Found:
-    size, used = int(info.get("size") or 0), _time(info)
-    tag = next((str(info[key]) for key in _TAGS if info.get(key)), "")
-    return Found(size, used, (int(used * 1e6), size, zlib.crc32(tag.encode())))
+def _inside(entry: Entry) -> str:
+    return cast(RemotePath, entry.path).path
 
 
 def _entry(path: RemotePath, info: dict[str, Any]) -> Entry:
-    return Entry(path, int(info.get("size") or 0), _time(info))
+    kinds: dict[object, Literal["file", "folder"]] = {"file": "file", "directory": "folder"}
+    found = {} if info.get("islink") else kinds
+    return Entry(path, found.get(info.get("type"), "other"), int(info.get("size") or 0), _time(info))
 
 
 def _time(info: dict[str, Any]) -> float:

@@ -1,8 +1,8 @@
 """Folders and their files, on this machine or behind a URL such as ``s3://bucket/scores``.
 
-`storage_path` turns what users give into a `StoragePath`. What lies on this machine is a `LocalPath`. A URL
-is a `RemotePath`, which fsspec reaches: see `consilience.files.remote`. Both list, read, write whole files or
-none, and delete. Links, pipes and devices count as nothing: they are not listed, read, written to or deleted.
+`storage_path` turns what users give into a `StoragePath`: a `LocalPath`, or a `RemotePath` that fsspec
+reaches (see `consilience.files.remote`). Files are written whole or not at all. Links, pipes and devices
+count as nothing: they are not read, written to or deleted.
 """
 
 from __future__ import annotations
@@ -10,32 +10,35 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Self
+from typing import BinaryIO, Literal, Self
 
-from consilience.exceptions import InvalidInputError, shown
+from consilience.exceptions import InvalidInputError, WriteError, shown
 from consilience.files.atomic import replacing
+from consilience.files.opener import opened, read_bytes
 
-# never follow a link, and never wait for the other end of a pipe (not on Windows)
-_FLAGS = (
-    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-)
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(::.+)?://")
 _SHORTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
+_DEEPEST = 20  # folders in folders
+BLOCK = 2**22
+"""Bytes of a file that are in memory at a time."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A regular file.
+    """What a listing says of something in a folder.
 
     Attributes
     ----------
     path : StoragePath
+    kind : {"file", "folder", "other"}
+        A link is neither a file nor a folder.
     size : int
         Bytes.
     used : float
@@ -44,15 +47,13 @@ class Entry:
     """
 
     path: StoragePath
+    kind: Literal["file", "folder", "other"]
     size: int
     used: float
 
 
 class StoragePath(ABC):
     """A file or a folder, which need not exist. ``path / name`` is a path in it; ``str(path)`` shows it."""
-
-    can_rename: bool
-    """Whether `rename` is one step. If not, write the file again and delete the old one."""
 
     @property
     @abstractmethod
@@ -64,46 +65,20 @@ class StoragePath(ABC):
         """Return the path of a name in this folder; a name with a separator in it raises."""
 
     @abstractmethod
-    def names(self) -> list[str]:
-        """Return the names of the regular files in a folder, in order; none if there is no folder."""
+    def listing(self) -> list[Entry]:
+        """Return what is in a folder, in the order of names; nothing if there is no folder."""
 
     @abstractmethod
-    def folders(self) -> list[str]:
-        """Return the names of the folders in a folder, in order; none if there is no folder."""
-
-    @abstractmethod
-    def all_names(self) -> list[str]:
-        """Return the names of everything in a folder, in order."""
-
-    @abstractmethod
-    def entry(self) -> Entry | None:
-        """Return what is known of a regular file; None if there is none."""
-
-    @abstractmethod
-    def entries(self) -> list[Entry]:
-        """Return what is known of the regular files in a folder, in the order of their names."""
+    def about(self) -> Entry | None:
+        """Return what is known of what is there; None if nothing is."""
 
     @abstractmethod
     def is_root(self) -> bool | None:
         """Tell whether it is a folder, perhaps by a link; None if nothing is there."""
 
     @abstractmethod
-    def is_folder(self) -> bool:
-        """Tell whether it is a folder, and no link to one. A bucket has none: always so there."""
-
-    @abstractmethod
-    def may_exist(self) -> bool:
-        """Tell whether to look for a file: False only if a listing of some seconds ago has no such name."""
-
-    @abstractmethod
-    def reading(self, *, parts: bool = False) -> AbstractContextManager[BinaryIO]:
-        """Open a regular file to read. All else raises a FileNotFoundError, as if nothing were there.
-
-        Parameters
-        ----------
-        parts : bool
-            Whether only parts of it will be read. Behind a URL, a file is fetched at once if not.
-        """
+    def reading(self) -> AbstractContextManager[BinaryIO]:
+        """Open a regular file to read. All else raises a FileNotFoundError, as if nothing were there."""
 
     @abstractmethod
     def writing(self, *, durable: bool = False) -> AbstractContextManager[BinaryIO]:
@@ -117,12 +92,12 @@ class StoragePath(ABC):
         """
 
     @abstractmethod
-    def touch(self) -> None:
-        """Note that a file was used, where files keep such a note."""
+    def create(self, data: bytes) -> bool:
+        """Write a file that is not there yet, whole or not at all; False if there is one."""
 
     @abstractmethod
-    def rename(self, other: Self) -> None:
-        """Give a file another name; an existing file of that name is replaced."""
+    def touch(self) -> None:
+        """Note that a file was used, where files keep such a note."""
 
     @abstractmethod
     def delete(self) -> None:
@@ -133,10 +108,6 @@ class StoragePath(ABC):
         """Make a folder, and those above it. It may be a link to a folder: that is the user's."""
 
     @abstractmethod
-    def make_folder(self) -> None:
-        """Make a folder in one that is there; raise if there is a link or a file in its place."""
-
-    @abstractmethod
     def delete_folder(self) -> None:
         """Delete a folder if it is empty: no file of others and no process at work is in it."""
 
@@ -144,9 +115,78 @@ class StoragePath(ABC):
     def absolute(self) -> Self:
         """Return a path that means the same in other working folders."""
 
+    def entries(self) -> list[Entry]:
+        """Return what is known of the regular files in a folder, in the order of their names."""
+        return [entry for entry in self.listing() if entry.kind == "file"]
+
+    def names(self) -> list[str]:
+        """Return the names of the regular files in a folder, in order."""
+        return [entry.path.name for entry in self.entries()]
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders in a folder, in order."""
+        return [entry.path.name for entry in self.listing() if entry.kind == "folder"]
+
+    def all_names(self) -> list[str]:
+        """Return the names of everything in a folder, in order."""
+        return [entry.path.name for entry in self.listing()]
+
+    def entry(self) -> Entry | None:
+        """Return what is known of a regular file; None if there is none."""
+        found = self.about()
+        return found if found is not None and found.kind == "file" else None
+
     def is_file(self) -> bool:
         """Tell whether it is a regular file."""
         return self.entry() is not None
+
+    def is_folder(self) -> bool:
+        """Tell whether it is a folder, and no link to one."""
+        found = self.about()
+        return found is not None and found.kind == "folder"
+
+    def make_folder(self) -> None:
+        """Make a folder in one that is there; raise if there is a link or a file in its place."""
+        self.make_root()
+        if not self.is_folder():
+            raise WriteError(None, "it is a link or a file", str(self))
+
+    def tree(self, above: str = "", depth: int = 0) -> dict[str, Entry]:
+        """Return everything below a folder but folders, by its path from there; links are not followed."""
+        found: dict[str, Entry] = {}
+        for entry in self.listing():
+            if entry.kind != "folder":
+                found[above + entry.path.name] = entry
+            elif depth < _DEEPEST:
+                found |= entry.path.tree(f"{above}{entry.path.name}/", depth + 1)
+        return found
+
+    def at(self, path: str) -> Self:
+        """Return the path of something below this folder, such as ``"a/b"``; an empty text is the folder."""
+        found = self
+        for part in path.split("/") if path else ():
+            found = found / part
+        return found
+
+    def find(self, paths: Iterable[str]) -> dict[str, Entry]:
+        """Return what is known of those of some paths below this folder that are there."""
+        found = ((path, self.at(path).about()) for path in paths)
+        return {path: entry for path, entry in found if entry is not None}
+
+    def blocks(self) -> Iterator[bytes]:
+        """Yield the content of a file in pieces, so that a large one need not fit in memory."""
+        with self.reading() as file:
+            while block := file.read(BLOCK):
+                yield block
+
+    def read(self, most: int) -> bytes | None:
+        """Return the content of a file; None if there is none, or it has more than so many bytes."""
+        entry = self.entry()
+        return None if entry is None else self.read_all([entry], most)[0]
+
+    @abstractmethod
+    def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
+        """Return the content of files below this folder, as `read` does; behind a URL, many at a time."""
 
 
 def is_url(where: str | os.PathLike[str]) -> bool:
@@ -214,7 +254,6 @@ class LocalPath(StoragePath):
     """
 
     path: Path
-    can_rename = True
 
     @property
     def name(self) -> str:
@@ -229,74 +268,70 @@ class LocalPath(StoragePath):
     def __repr__(self) -> str:
         return f"LocalPath({str(self.path)!r})"
 
-    def names(self) -> list[str]:
-        return self._listed(lambda entry: entry.is_file(follow_symlinks=False))
-
-    def folders(self) -> list[str]:
-        return self._listed(lambda entry: entry.is_dir(follow_symlinks=False))
-
-    def all_names(self) -> list[str]:
-        return self._listed(lambda entry: True)
-
-    def _listed(self, wanted: Callable[[os.DirEntry[str]], bool]) -> list[str]:
+    def listing(self) -> list[Entry]:
         with contextlib.suppress(OSError), os.scandir(self.path) as found:  # another process may delete it
-            return sorted(entry.name for entry in found if wanted(entry))
+            known = [
+                self._entry(type(self)(self.path / one.name), one.stat(follow_symlinks=False))
+                for one in found
+            ]
+            return sorted(known, key=lambda entry: entry.path.name)
         return []
 
-    def entry(self) -> Entry | None:
+    def about(self) -> Entry | None:
         with contextlib.suppress(OSError):
-            found = self.path.lstat()
-            if stat.S_ISREG(found.st_mode):
-                return Entry(self, found.st_size, found.st_mtime)
+            return self._entry(self, self.path.lstat())
         return None
 
-    def entries(self) -> list[Entry]:
-        found = ((self / name).entry() for name in self.names())
-        return [entry for entry in found if entry is not None]
+    @staticmethod
+    def _entry(path: LocalPath, status: os.stat_result) -> Entry:
+        kinds: dict[int, Literal["file", "folder"]] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
+        return Entry(path, kinds.get(stat.S_IFMT(status.st_mode), "other"), status.st_size, status.st_mtime)
 
     def is_root(self) -> bool | None:
         return self.path.is_dir() if self.path.exists() else None
 
-    def is_file(self) -> bool:
-        return stat.S_ISREG(self._mode())
-
-    def is_folder(self) -> bool:
-        return stat.S_ISDIR(self._mode())
-
-    def _mode(self) -> int:
-        try:
-            return self.path.lstat().st_mode
-        except OSError:
-            return 0
-
-    def may_exist(self) -> bool:
-        return True  # to open it is as quick as to ask
-
     @contextmanager
-    def reading(self, *, parts: bool = False) -> Iterator[BinaryIO]:
-        try:
-            handle = os.open(self.path, _FLAGS)
-        except OSError:
-            if self._mode() and not self.is_file():
-                raise FileNotFoundError(f"{self.path} is no regular file") from None
-            raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise FileNotFoundError(f"{self.path} is no regular file")
-        with os.fdopen(handle, "rb") as file:
+    def reading(self) -> Iterator[BinaryIO]:
+        with ExitStack() as stack:
+            try:
+                file = stack.enter_context(opened(self.path))
+            except InvalidInputError as error:
+                raise FileNotFoundError(str(error)) from None
             yield file
+
+    def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
+        found: list[bytes | None] = []
+        for entry in files:
+            try:
+                found.append(read_bytes(str(entry.path), most=most))
+            except InvalidInputError:
+                found.append(None)
+        return found
+
+    def at(self, path: str) -> Self:
+        return type(self)(self.path.joinpath(*map(check_name, path.split("/")))) if path else self
 
     def writing(self, *, durable: bool = False) -> AbstractContextManager[BinaryIO]:
         return replacing(self.path, durable=durable)
 
+    def create(self, data: bytes) -> bool:
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            with replacing(temporary) as file:
+                file.write(data)
+            os.link(temporary, self.path)  # as a whole, and only if nothing is there
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
     def touch(self) -> None:
         with contextlib.suppress(OSError):  # someone else's file, or it was deleted in between
             if self.is_file():
-                links = os.utime not in os.supports_follow_symlinks
-                os.utime(self.path) if links else os.utime(self.path, follow_symlinks=False)
-
-    def rename(self, other: Self) -> None:
-        os.replace(self.path, other.path)
+                os.utime(self.path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
     def delete(self) -> None:
         with contextlib.suppress(OSError):
@@ -304,12 +339,10 @@ class LocalPath(StoragePath):
                 self.path.unlink(missing_ok=True)
 
     def make_root(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-
-    def make_folder(self) -> None:
-        self.path.mkdir(exist_ok=True)
-        if not self.is_folder():
-            raise OSError(f"{self.path} is a link")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
 
     def delete_folder(self) -> None:
         with contextlib.suppress(OSError):

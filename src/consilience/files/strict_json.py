@@ -108,7 +108,11 @@ def text(most: int = 1000, *, least: int = 0, like: str = "", says: str = "") ->
 
     def read(value: Any) -> str:
         good = isinstance(value, str) and least <= len(value) <= most
-        if not good or (pattern and not pattern.fullmatch(value)) or plain_text(value) != value:
+        if (
+            not good
+            or (pattern and not pattern.fullmatch(value))
+            or not (value.isascii() or plain_text(value) == value)
+        ):
             raise RecordError(expected, value)
         return str(value)
 
@@ -205,6 +209,19 @@ def record(fields: Mapping[str, Reader], *, needs: Iterable[str] = (), others: b
         return {key: _at(f".{key}", reader, value[key]) for key, reader in fields.items() if key in value}
 
     return read
+
+
+def checked(name: str, value: Any, reader: Reader) -> Any:
+    """Return an argument of a call as a reader reads it, or raise an error that names it."""
+    try:
+        return reader(value)
+    except RecordError as error:
+        if not error.place:
+            raise InvalidInputError(
+                f"{{argument}} must be {error.expected}.", argument=name, value=error.given
+            ) from None
+        found = f"has {shown(error.given)} at {error.place.lstrip('.')}"
+        raise InvalidInputError(f"{{argument}} {found}; expected {error.expected}.", argument=name) from None
 
 
 def _at(place: str, reader: Reader, value: Any) -> Any:

@@ -1,13 +1,16 @@
-"""Reference rows: unlabelled rows that every fitting model is asked about once, and what is kept of it."""
+"""Reference rows: unlabelled rows that every fitting model is asked about once, and what is kept of it.
+
+Their file is named after their checksum, so that damage shows.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
-import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,27 +21,26 @@ from consilience._optional import require
 from consilience._tables import is_table
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import ArrayFileError, read_npz
-from consilience.files.readers import read_rows
+from consilience.files.arrays import NpzFile
 from consilience.files.row_hash import rows_sha256
-from consilience.files.strict_json import parse_json
+from consilience.files.strict_json import listing, parse_json, plain_text, text
 from consilience.repository.description import Description
 from consilience.repository.entry import ModelEntry
-from consilience.repository.layout import Layout
 from consilience.repository.numbers import plain_rows
+from consilience.repository.shelf import OWN, Shelf
 
-FILE = "reference.json"
+FOLDER = f"{OWN}/reference"
+MOST_BYTES = 2**30
+"""Bytes that one set of reference rows may take."""
 MOST_DESCRIPTION = 64 * 2**20
 """Bytes that the description of one model may take."""
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_MODEL, _ROWS = "model_sha256", "rows_sha256"
+_ABOUT = "model_and_rows"
 _WANTED = "Reference rows must be numbers (n, ...), texts, or a table."
-_TEXTS = ("utf8", "borders")
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Reference rows, by their content.
+    """Reference rows.
 
     Attributes
     ----------
@@ -46,14 +48,17 @@ class Reference:
         The checksum of the rows.
     kind : str
         What rows they are; a repository has one set of each kind.
-    file : str
-    n_rows : int
+    X : array, list of texts or data frame
     """
 
     sha256: str
     kind: str
-    file: str
-    n_rows: int
+    X: Any
+
+    @property
+    def description_file(self) -> str:
+        """The name of the file that holds what a model said about these rows."""
+        return f"description-{self.sha256[:32]}.npz"
 
 
 def kind_of_rows(X: Any) -> str:
@@ -82,86 +87,76 @@ def kind_of_rows(X: Any) -> str:
     return f"numbers {tuple(int(size) for size in values.shape[1:])}"
 
 
-def read_references(layout: Layout) -> list[Reference]:
-    """Return the reference sets of a repository; those that cannot be read are left out."""
-    data = layout.read_own(FILE, 2**20)
-    try:
-        found = [] if data is None else parse_json(data.decode())
-        return [
-            Reference(one["sha256"], one["kind"], one["file"], int(one["n_rows"]))
-            for one in found
-            if _SHA256.fullmatch(one["sha256"]) and re.fullmatch(r"[0-9a-f]{64}\.(npz|parquet)", one["file"])
-        ]
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return []
-
-
-def check_reference(X: Any) -> tuple[Any, str, str]:
-    """Return reference rows, their kind and their checksum, or raise."""
+def as_reference(X: Any) -> Reference:
+    """Return rows as reference rows, or raise."""
     X = plain_rows(X)
-    kind, sha256 = kind_of_rows(X), rows_sha256(X)
+    kind = kind_of_rows(X)
+    X = [plain_text(str(row)) for row in X] if kind == "texts" else X
+    sha256 = rows_sha256(X)
     if sha256 is None or n_rows(X) == 0:
         raise InvalidInputError("Reference rows must be numbers, texts or a table, and at least one row.")
-    return X, kind, sha256
+    return Reference(sha256, kind, X)
 
 
-def write_reference(layout: Layout, X: Any) -> Reference:
-    """Keep reference rows; they take the place of an earlier set of their kind."""
-    X, kind, sha256 = check_reference(X)
-    known = read_references(layout)
-    file = f"{sha256}.{'parquet' if is_table(X) else 'npz'}"
-    made = Reference(sha256, kind, file, n_rows(X))
-    if made not in known:
-        layout.write_own(f"reference/{file}", _encoded(X, kind))
-        kept = [one for one in known if one.kind != kind] + [made]
-        layout.write_own(FILE, json.dumps([vars(one) for one in kept], indent=1).encode())
+def write_reference(shelf: Shelf, X: Any) -> Reference:
+    """Keep reference rows; they take the place of an earlier set of their kind, and of damaged ones."""
+    made = as_reference(X)
+    ending, data = _encoded(made)
+    name = f"{made.sha256}{ending}"
+    before = [other for other, known in _found(shelf) if known is None or known.kind == made.kind]
+    shelf.write(f"{FOLDER}/{name}", data)
+    for other in {*before} - {name}:
+        shelf.root.at(f"{FOLDER}/{other}").delete()
     return made
 
 
-def load_reference(layout: Layout, reference: Reference) -> Any:
-    """Read reference rows, and check that they are those that were kept."""
-    path = layout.own_path(f"reference/{reference.file}")
-    if path is None:
-        raise InvalidInputError("The reference rows are gone. Give them again with set_reference.")
-    X = _decoded(path)
-    if rows_sha256(X) != reference.sha256:
-        raise InvalidInputError("The reference rows are damaged. Give them again with set_reference.")
-    return X
+def read_references(shelf: Shelf) -> list[Reference]:
+    """Return the reference sets of a repository; raise where one is damaged."""
+    found = dict(_found(shelf))
+    damaged = [name for name, known in found.items() if known is None]
+    if damaged:
+        raise InvalidInputError(
+            f"The reference rows in {damaged[0]} are damaged. Give them again with set_reference."
+        )
+    return [known for known in found.values() if known is not None]
 
 
-def description_file(reference: Reference) -> str:
-    """Return the file name of what a model said about reference rows."""
-    return f"description-{reference.sha256[:32]}.npz"
+def _found(shelf: Shelf) -> Iterator[tuple[str, Reference | None]]:
+    """Yield the name of each file of reference rows, and the rows; None where they are damaged."""
+    for entry in shelf.root.at(FOLDER).entries():
+        name = Path(entry.path.name)
+        if name.suffix in _DECODERS:
+            known = None
+            with contextlib.suppress(ValueError, KeyError, OSError, TypeError):
+                known = as_reference(_DECODERS[name.suffix](entry.path.read(MOST_BYTES) or b""))
+            yield name.name, known if known is not None and known.sha256 == name.stem else None
 
 
-def write_description(
-    layout: Layout, entry: ModelEntry, reference: Reference, description: Description
-) -> None:
+def write_description(shelf: Shelf, entry: ModelEntry, reference: Reference, made: Description) -> None:
     """Keep the description of a model beside its card."""
-    facts = {_MODEL: np.array(_model_sha256(entry)), _ROWS: np.array(reference.sha256)}
-    data = io.BytesIO()
-    np.savez_compressed(data, allow_pickle=False, **description.arrays, **facts)
+    data, about = io.BytesIO(), np.array([_model_sha256(entry), reference.sha256])
+    np.savez_compressed(data, allow_pickle=False, **made.arrays, **{_ABOUT: about})
     if data.tell() > MOST_DESCRIPTION:
         raise InvalidInputError(
             f"The description of {entry.name!r} takes {data.tell()} bytes; at most {MOST_DESCRIPTION} are "
             "kept."
         )
-    layout.write_beside(entry.folder, description_file(reference), data.getvalue())
+    shelf.write(f"{entry.folder}/{reference.description_file}", data.getvalue())
 
 
-def read_description(layout: Layout, entry: ModelEntry, reference: Reference) -> Description | None:
-    """Return the description of a model over reference rows; None where there is none that can be used."""
-    path = layout.beside(entry.folder, description_file(reference), MOST_DESCRIPTION)
-    if path is None:
-        return None
-    try:
-        arrays = read_npz(path)
-        facts = [str(arrays.pop(key)) for key in (_MODEL, _ROWS)]
-        if facts != [_model_sha256(entry), reference.sha256]:
-            return None  # of another model, or of other rows
-        return Description(arrays)
-    except (ArrayFileError, InvalidInputError, KeyError, ValueError, TypeError):
-        return None
+def read_descriptions(
+    shelf: Shelf, entries: Sequence[ModelEntry], reference: Reference
+) -> dict[str, Description]:
+    """Return what models said about reference rows, by their name; damaged descriptions count as none."""
+    paths = {f"{entry.folder}/{reference.description_file}": entry for entry in entries}
+    there = shelf.root.find(paths)
+    found = {}
+    for path, data in zip(there, shelf.root.read_all(list(there.values()), MOST_DESCRIPTION), strict=True):
+        with contextlib.suppress(KeyError, ValueError, TypeError):
+            arrays = _arrays(data or b"")
+            if arrays.pop(_ABOUT).tolist() == [_model_sha256(paths[path]), reference.sha256]:
+                found[paths[path].name] = Description(arrays)  # otherwise of other rows or another model
+    return found
 
 
 def _model_sha256(entry: ModelEntry) -> str:
@@ -170,33 +165,31 @@ def _model_sha256(entry: ModelEntry) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _encoded(X: Any, kind: str) -> bytes:
-    data = io.BytesIO()
+def _encoded(reference: Reference) -> tuple[str, bytes]:
+    """Return the ending and the content of a file of reference rows."""
+    X, data = reference.X, io.BytesIO()
     if is_table(X):
         require("pyarrow", extra="tables", purpose="A table of reference rows")
         (X if hasattr(X, "to_parquet") else X.to_pandas()).to_parquet(data, index=False)
-    elif kind == "texts":
-        texts = [str(row).encode("utf-8", "surrogatepass") for row in X]
-        borders = np.cumsum([0, *map(len, texts)])
-        utf8 = np.frombuffer(b"".join(texts), dtype=np.uint8)
-        np.savez_compressed(data, allow_pickle=False, utf8=utf8, borders=borders)
-    else:
-        np.savez_compressed(data, allow_pickle=False, X=np.asarray(X))
-    return data.getvalue()
+        return ".parquet", data.getvalue()
+    if reference.kind == "texts":
+        return ".json", json.dumps(X, ensure_ascii=False).encode()
+    np.savez_compressed(data, allow_pickle=False, X=np.asarray(X))
+    return ".npz", data.getvalue()
 
 
-def _decoded(path: Path) -> Any:
-    if path.suffix == ".parquet":
-        return read_rows(path, "The reference")
-    arrays = read_npz(path)
-    if "X" in arrays:
-        return arrays["X"]
-    if set(arrays) != set(_TEXTS):
-        raise InvalidInputError("The reference rows are damaged. Give them again with set_reference.")
-    data, borders = arrays["utf8"].tobytes(), arrays["borders"].tolist()
-    try:
-        return [data[start:stop].decode("utf-8", "surrogatepass") for start, stop in pairwise(borders)]
-    except (UnicodeDecodeError, TypeError) as error:
-        raise InvalidInputError(
-            "The reference rows are damaged. Give them again with set_reference."
-        ) from error
+def _arrays(data: bytes) -> dict[str, Any]:
+    with NpzFile(Path("arrays.npz"), file=io.BytesIO(data)) as archive:
+        return {name: archive.read(name) for name in archive.names}
+
+
+def _texts(data: bytes) -> list[str]:
+    return list(listing(text(2**30), 2**30)(parse_json(data)))
+
+
+def _table(data: bytes) -> Any:
+    parquet = require("pyarrow.parquet", extra="tables", purpose="A table of reference rows")
+    return parquet.read_table(io.BytesIO(data)).to_pandas(ignore_metadata=True)
+
+
+_DECODERS = {".npz": lambda data: _arrays(data)["X"], ".json": _texts, ".parquet": _table}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,26 +13,25 @@ from numpy.typing import ArrayLike
 from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count, check_number
 from consilience._words import counted, shorten
-from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown
+from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, shown, warn
+from consilience.files.card import MAX_BYTES
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.record import date_now, jsonable
-from consilience.files.storage import is_url, local_path
+from consilience.files.storage import LocalPath, local_path
+from consilience.files.strict_json import checked, text
 from consilience.labels import class_list
 from consilience.rank.rank import rank_teachers
 from consilience.repository import reference as references
-from consilience.repository.bucket import BucketLayout
 from consilience.repository.check import check_repository
 from consilience.repository.cover import cover_classes
-from consilience.repository.description import Description, describe
-from consilience.repository.entry import ModelEntry, check_metrics, check_text
-from consilience.repository.folder import LocalLayout
-from consilience.repository.index import Index, Known, entries
-from consilience.repository.layout import Layout, Stage, name_taken
+from consilience.repository.description import describe
+from consilience.repository.entry import METRICS, TEXTS, ModelEntry, read_entry
 from consilience.repository.listing import Listing, RepositoryCheck
-from consilience.repository.names import check_name, folder_of
+from consilience.repository.names import check_name, folder_of, is_folder
 from consilience.repository.numbers import plain_rows
-from consilience.repository.saving import column_kinds_of, feature_names_of, finish_card, stage_model
+from consilience.repository.saving import card_of, column_kinds_of, feature_names_of, stage_model
 from consilience.repository.search import SearchResult
+from consilience.repository.shelf import Shelf, card_file
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit
 from consilience.rows import as_rows
@@ -89,13 +87,13 @@ class Repository:
     ) -> None:
         if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
             raise InvalidInputError("{argument} must be a folder.", argument="folder", value=folder)
-        self._layout: Layout = BucketLayout(str(folder), copies) if is_url(folder) else LocalLayout(folder)
-        self._index = Index(self._layout)
+        self._shelf = Shelf(folder, copies)
 
     @property
     def folder(self) -> Any:
         """The folder that the models lie in: a Path, or the text of a URL."""
-        return self._layout.root
+        root = self._shelf.root
+        return root.path if isinstance(root, LocalPath) else str(root)
 
     def add(
         self,
@@ -136,38 +134,39 @@ class Repository:
             Reference rows to keep: see `set_reference`.
         """
         if reference is not None:
-            references.check_reference(reference)  # now, while nothing is added yet
-        texts = {"task": task, "licence": licence, "source": source, "description": description}
+            references.as_reference(reference)  # now, while nothing is added yet
+        texts = {"task": task, "licence": licence, "source": source}
         for key, value in texts.items():
-            check_text(key, value)
-        measured = check_metrics({} if metrics is None else jsonable(metrics))
+            checked(key, value, TEXTS[key])
+        checked("description", description, text(100_000))
+        measured = checked("metrics", {} if metrics is None else jsonable(metrics), METRICS)
         prepared = None if preprocess is None else as_preprocess(preprocess)
         classes = None if classes is None else class_list(classes)
         name = check_name(_name_of(model) if name is None else name)
         folder = folder_of(name)
-        if folder in self._layout.stamps():
-            raise name_taken(folder)
         example = reference if example is None else example
-        with self._layout.staging() as stage:
-            teacher, card = stage_model(model, classes, folder, stage.files, example)
+        with self._shelf.adding(folder) as files:
+            teacher, card = stage_model(model, classes, folder, files, example)
             if prepared is None and card is not None:
                 prepared = card.preprocess
+            file = folder if teacher.file is None else teacher.file.absolute().relative_to(files.absolute())
             entry = ModelEntry(
                 name=name,
                 classes=tuple(class_list(teacher.classes)),
-                file=_file_in(stage, teacher, folder),
+                file=f"{files.name}/{Path(file).as_posix()}",
                 files={},
                 inputs=teacher.inputs,
                 feature_names=feature_names_of(teacher, card),
                 column_kinds=column_kinds_of(teacher),
+                description=description,
                 metrics=measured,
                 preprocess={} if prepared is None else prepared.to_dict(),
                 added=date_now(),
                 **texts,
             )
             teacher.release()
-            entry = finish_card(stage.top, entry, card, teacher)
-            self._layout.publish(stage, folder)
+            entry, content = card_of(files, entry, card, teacher)
+            (files / f"{folder}.card.json").write_bytes(content)
         if reference is not None:
             self.set_reference(reference)
         self._describe_new(entry)
@@ -175,8 +174,8 @@ class Repository:
 
     def remove(self, name: str) -> None:
         """Remove a model and everything that is kept of it, or what is there under a card that is damaged."""
-        found = self._known(name)
-        self._layout.remove(folder_of(name), [] if found.entry is None else [*found.entry.files])
+        found = self._read(name)
+        self._shelf.remove(folder_of(name), None if isinstance(found, str) else found)
 
     def list(
         self,
@@ -200,52 +199,56 @@ class Repository:
         wanted = None if classes is None else set(class_list(classes))
         for key, value in {"task": task, "licence": licence}.items():
             if value is not None:
-                check_text(key, value)
-        known = self._index.read()
+                checked(key, value, TEXTS[key])
+        known = self._read_all()
         found = [
             one
-            for one in entries(known.values())
-            if (wanted is None or not wanted.isdisjoint(one.classes))
+            for one in known.values()
+            if not isinstance(one, str)
+            and (wanted is None or not wanted.isdisjoint(one.classes))
             and (task is None or one.task == task)
             and (licence is None or one.licence == licence)
             and (like is None or not misfit(one, like))
         ]
-        return Listing(tuple(found), {folder: one.problem for folder, one in known.items() if one.problem})
+        return Listing(tuple(found), {folder: one for folder, one in known.items() if isinstance(one, str)})
 
     def show(self, name: str) -> ModelEntry:
         """Return what is known of one model."""
-        found = self._known(name)
-        if found.entry is None:
-            raise InvalidInputError(f"The model {name!r} cannot be used: {found.problem}")
-        return found.entry
-
-    def _known(self, name: object) -> Known:
-        known = self._index.read()
-        found = known.get(folder_of(name)) if isinstance(name, str) else None
-        if found is None:
-            names = [one.name for one in entries(known.values())]
-            listing = f"it has {shorten(names)}" if names else "it is empty"
-            raise InvalidInputError(f"The repository has no model {shown(name)}; {listing}.")
+        found = self._read(name)
+        if isinstance(found, str):
+            raise InvalidInputError(f"The model {name!r} cannot be used: {found}")
         return found
+
+    def _read(self, name: object) -> ModelEntry | str:
+        """Return a model, or why its card cannot be used; raise where there is none of that name."""
+        folder = folder_of(name) if isinstance(name, str) else ""
+        if is_folder(folder) and (card := self._shelf.root.at(card_file(folder))).about() is not None:
+            return read_entry(card.read(MAX_BYTES), folder)
+        names = self.list().names
+        listing = f"it has {shorten(names)}" if names else "it is empty"
+        raise InvalidInputError(f"The repository has no model {shown(name)}; {listing}.")
+
+    def _read_all(self) -> dict[str, ModelEntry | str]:
+        """Return what is known of each folder, in their order."""
+        return {folder: read_entry(data, folder) for folder, data in self._shelf.read_cards().items()}
 
     def path(self, name: str) -> Path:
         """Return the file or folder of a model, as ``--teacher`` takes it; from a URL, a copy of it."""
-        return self._layout.model_path(self.show(name))
+        return self._shelf.model_path(self.show(name))
 
     def verify(self, *, progress: Progress = silent) -> RepositoryCheck:
         """Compare every file with the checksum on its card; say which are damaged, missing or extra.
 
-        The index is made anew, and what killed processes left is deleted.
+        What killed processes left is deleted, if nothing in it was written for an hour.
 
         Parameters
         ----------
         progress : callable
             Called with ("checking", models done, models in all).
         """
-        known = self._index.rebuild()
-        used = {name: None if one.entry is None else [*one.entry.files] for name, one in known.items()}
-        self._layout.sweep(used)
-        return check_repository(self._layout, known, progress)
+        known = self._read_all()
+        self._shelf.sweep(known)
+        return check_repository(self._shelf, known, progress)
 
     def select(
         self,
@@ -307,7 +310,7 @@ class Repository:
         X : array, list of texts or data frame
             A few hundred to a few thousand rows, like those of the tasks to come.
         """
-        references.write_reference(self._layout, X)
+        references.write_reference(self._shelf, X)
 
     def describe(self, *, progress: Progress = silent) -> Described:
         """Run the models that have no description yet over the reference rows that fit them.
@@ -318,42 +321,38 @@ class Repository:
             Called with ("describing", models done, models in all).
         """
         done, failed = [], {}
-        for reference in references.read_references(self._layout):
-            X = references.load_reference(self._layout, reference)
-            waiting = [
-                one
-                for one in self.list(like=X)
-                if references.read_description(self._layout, one, reference) is None
-            ]
+        for reference in references.read_references(self._shelf):
+            fitting = self.list(like=reference.X).models
+            known = references.read_descriptions(self._shelf, fitting, reference)
+            waiting = [one for one in fitting if one.name not in known]
             for place, entry in enumerate(waiting):
                 try:
-                    self._describe(entry, reference, X)
+                    self._describe(entry, reference)
                     done.append(entry.name)
                 except (ConsilienceError, OSError) as error:
                     failed[entry.name] = " ".join(str(error).split())
                 progress("describing", place + 1, len(waiting))
         return Described(tuple(dict.fromkeys(done)), failed)
 
-    def _describe(self, entry: ModelEntry, reference: references.Reference, X: Any) -> None:
+    def _describe(self, entry: ModelEntry, reference: references.Reference) -> None:
         teacher = self[entry.name]
-        made = describe(teacher, X)
+        made = describe(teacher, reference.X)
         teacher.release()
-        references.write_description(self._layout, entry, reference, made)
+        references.write_description(self._shelf, entry, reference, made)
 
     def _describe_new(self, entry: ModelEntry) -> None:
         """Describe a model that was added; that it fails does not undo the add."""
-        for reference in references.read_references(self._layout):
-            try:
-                X = references.load_reference(self._layout, reference)
-                if not misfit(entry, X):
-                    self._describe(entry, reference, X)
-            except (ConsilienceError, OSError) as error:
-                warnings.warn(
+        try:
+            for reference in references.read_references(self._shelf):
+                if not misfit(entry, reference.X):
+                    self._describe(entry, reference)
+        except (ConsilienceError, OSError) as error:
+            warn(
+                ConsilienceWarning(
                     f"{entry.name!r} is added, but has no description, so search does not find it: {error} "
-                    "Mend this, and call describe().",
-                    ConsilienceWarning,
-                    stacklevel=3,
+                    "Mend this, and call describe()."
                 )
+            )
 
     def search(
         self,
@@ -395,13 +394,15 @@ class Repository:
         fitting = [one for one in listing if one.name not in misfits]
         if not fitting:
             raise InvalidInputError(f"None of {counted(len(listing), 'model')} takes such rows. See list().")
-        found, kept = self._descriptions(fitting, rows)
+        kind = references.kind_of_rows(plain_rows(rows))
+        alike = [one for one in references.read_references(self._shelf) if one.kind == kind]
+        found = references.read_descriptions(self._shelf, fitting, alike[0]) if alike else {}
         if not found:
             raise InvalidInputError(
                 "No model that takes such rows has a description yet. Give reference rows like X with "
                 "set_reference, and call describe()."
             )
-        matches = shortlist(found, kept, rows, values, method=method, random_state=random_state)
+        matches = shortlist(found, alike[0].X, rows, values, method=method, random_state=random_state)
         chosen = {match.name: self[match.name] for match in matches[:top]}
         ranking = rank_teachers(
             chosen, rows, values, metric, cache=cache, progress=progress, random_state=random_state
@@ -409,16 +410,6 @@ class Repository:
         left = tuple(one.name for one in fitting if one.name not in found)
         scores = {match.name: float(match.score) for match in matches}
         return SearchResult(ranking, scores, len(listing), misfits, left)
-
-    def _descriptions(self, fitting: Sequence[ModelEntry], X: Any) -> tuple[dict[str, Description], Any]:
-        """Return descriptions over the reference rows that are like X, by name, and these rows."""
-        kind = references.kind_of_rows(plain_rows(X))
-        same = [one for one in references.read_references(self._layout) if one.kind == kind]
-        if not same:
-            return {}, None
-        made = {one.name: references.read_description(self._layout, one, same[0]) for one in fitting}
-        rows = references.load_reference(self._layout, same[0])
-        return {name: one for name, one in made.items() if one is not None}, rows
 
     def __getitem__(self, name: str) -> Teacher:
         return as_teacher(self.path(name), name=self.show(name).name)
@@ -430,17 +421,13 @@ class Repository:
         return iter(self.list().names)
 
     def __contains__(self, name: object) -> bool:
-        known = self._index.read()
-        return isinstance(name, str) and folder_of(name) in known and bool(known[folder_of(name)].entry)
+        folder = folder_of(name) if isinstance(name, str) else ""
+        return is_folder(folder) and not isinstance(
+            read_entry(self._shelf.root.at(card_file(folder)).read(MAX_BYTES), folder), str
+        )
 
     def __repr__(self) -> str:
-        return f"Repository({self._layout.shown!r}: {counted(len(self), 'model')})"
-
-
-def _file_in(stage: Stage, teacher: Teacher, folder: str) -> str:
-    """Return where the file of a staged model is, inside its folder."""
-    file = stage.files / folder if teacher.file is None else teacher.file
-    return file.absolute().relative_to(stage.top.absolute()).as_posix()
+        return f"Repository({str(self._shelf.root)!r}: {counted(len(self), 'model')})"
 
 
 def _name_of(model: Any) -> str:

@@ -19,13 +19,12 @@ from consilience._tables import column_names, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
-from consilience.files.card import Card, CardOutput, card_path, find_card, find_folder_card, write_card
+from consilience.files.card import Card, CardOutput, card_bytes, card_path, find_card, find_folder_card
 from consilience.files.export import finish, sklearn_to_onnx, with_input_type, write_model
+from consilience.files.opener import file_sha256
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.storage import local_path
 from consilience.repository.entry import KEY, ModelEntry, ModelFile
-from consilience.repository.folder import sha256_of
-from consilience.repository.layout import card_file
 from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
@@ -84,13 +83,13 @@ def stage_model(
     return teacher, card
 
 
-def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> ModelEntry:
-    """Write the card, the last of a model's files, and return the model with its files.
+def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher) -> tuple[ModelEntry, bytes]:
+    """Return a model with its files, and the content of its card.
 
     Parameters
     ----------
-    stage : Path
-        The top of the staging folder.
+    files : Path
+        The folder that they were made in, whose name is a part of their path.
     entry : ModelEntry
         Without files yet.
     card : Card or None
@@ -98,27 +97,25 @@ def finish_card(stage: Path, entry: ModelEntry, card: Card | None, teacher: Teac
     teacher : Teacher
         Of the staged file.
     """
-    files = {path: ModelFile(sha256_of(stage / path), size) for path, size in _sizes(stage).items()}
-    entry = replace(entry, files=files)
+    made = sorted(path for path in files.rglob("*") if path.is_file())
+    named = {f"{files.name}/{path.relative_to(files).as_posix()}": path for path in made}
+    about = {name: ModelFile(file_sha256(path), path.stat().st_size) for name, path in named.items()}
+    entry = replace(entry, files=about)
     base = card or Card(entry.name, entry.classes)
-    details = {**base.details, KEY: entry.repository_part()}
-    one, output = files.get(entry.file), cast(CardOutput | None, teacher.output)
-    write_card(
-        stage / card_file(entry.folder),
-        replace(
-            base,
-            name=entry.name,
-            classes=entry.classes,
-            output=base.output or output,
-            sha256=None if one is None else one.sha256,
-            description=entry.description or base.description,
-            details=details,
-            centres=base.centres if base.classes == entry.classes else None,
-            feature_names=entry.feature_names,
-            preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
-        ),
+    one = about.get(entry.file)
+    card = replace(
+        base,
+        name=entry.name,
+        classes=entry.classes,
+        output=base.output or cast(CardOutput | None, teacher.output),
+        sha256=None if one is None else one.sha256,
+        description=entry.description or base.description,
+        details={**base.details, KEY: entry.repository_part()},
+        centres=base.centres if base.classes == entry.classes else None,
+        feature_names=entry.feature_names,
+        preprocess=ImagePreprocess.from_dict(entry.preprocess) if entry.preprocess else None,
     )
-    return entry
+    return entry, card_bytes(card)
 
 
 def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:
@@ -211,14 +208,6 @@ def _tree(source: Path) -> list[str]:
 def _copy(source: Path, target: Path) -> None:
     with source.open("rb") as read, replacing(target) as file:
         shutil.copyfileobj(read, file, _CHUNK)
-
-
-def _sizes(stage: Path) -> dict[str, int]:
-    return {
-        path.relative_to(stage).as_posix(): path.stat().st_size
-        for path in sorted(stage.rglob("*"))
-        if path.is_file()
-    }
 
 
 def _export(model: Any, classes: ArrayLike | None, file: Path, example: Any) -> None:

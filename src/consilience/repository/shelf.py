@@ -1,0 +1,296 @@
+"""Where models lie: in a folder of this machine, or behind a URL such as ``s3://bucket/models``.
+
+::
+
+    birds/birds.card.json             with it, the model is there
+    birds/3f0c.../birds.onnx          the files of one add, and a copy of the card
+    birds/description-....npz         what it said about reference rows
+    _repository/                      README.txt, and the reference rows
+
+A bucket has whole files and no renaming of folders. So the files of each add go to a folder with a random
+name, and the card is written last, on the condition that there is none: of two adds of one name, one wins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from consilience.exceptions import (
+    ConsilienceError,
+    InvalidInputError,
+    StorageError,
+    UnsafeFileError,
+    WriteError,
+)
+from consilience.files.card import MAX_BYTES
+from consilience.files.opener import file_sha256
+from consilience.files.remote import RemotePath
+from consilience.files.storage import Entry, LocalPath, StoragePath, local_path, storage_path
+from consilience.repository.entry import ModelEntry
+from consilience.repository.names import is_folder
+
+OWN = "_repository"
+README = f"{OWN}/README.txt"
+README_TEXT = "Models that consilience keeps: a folder per model, with its files and its card.\n"
+STALE = 3600.0
+"""Seconds without a write after which files without a card are taken for those of a killed add."""
+DESCRIPTION = re.compile(r"description-[0-9a-f]{32}\.npz")
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{16}\.tmp")
+_ADD = re.compile(r"[0-9a-f]{16}/.+")
+
+
+class Shelf:
+    """The files of a repository.
+
+    Parameters
+    ----------
+    where : path or str
+        A folder, made when something is added, or a URL without a password.
+    copies : path, optional
+        The folder of this machine for copies of models behind a URL, by default in the cache of the user.
+    """
+
+    def __init__(self, where: str | os.PathLike[str], copies: str | os.PathLike[str] | None) -> None:
+        self.root = storage_path(where)
+        self._copies = _user_cache() if copies is None else local_path(copies)
+        if self.root.is_root() is False:
+            raise InvalidInputError(f"The repository {str(self.root)!r} is a file; give a folder.")
+        names = self.root.all_names()  # before the README is looked for: another process may be making it
+        if set(names) - {OWN} and not self.root.at(README).is_file():
+            raise InvalidInputError(
+                f"The folder {str(self.root)!r} holds other files and is no repository. Give a new or an "
+                "empty folder, and add the models to it."
+            )
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write a file whole or not at all, in a repository that need not be there yet."""
+        self.prepare()
+        self.root.at(path.rpartition("/")[0]).make_root()
+        with self.root.at(path).writing(durable=True) as file:
+            file.write(data)
+
+    def prepare(self) -> None:
+        """Make the folder, and write what tells that it is a repository."""
+        if not self.root.at(README).is_file():
+            self.root.at(OWN).make_root()
+            with self.root.at(README).writing() as file:
+                file.write(README_TEXT.encode())
+
+    def cards(self) -> dict[str, Entry]:
+        """Return what is known of the card of each model, by its folder, in order; no card is opened."""
+        paths = {card_file(name): name for name in self.root.folders() if is_folder(name)}
+        return {paths[path]: found for path, found in self.root.find(paths).items()}
+
+    def read_cards(self) -> dict[str, bytes | None]:
+        """Return the card of each model by its folder; None where it is no regular file, or too long."""
+        cards = self.cards()
+        return dict(zip(cards, self.root.read_all(list(cards.values()), MAX_BYTES), strict=True))
+
+    @contextmanager
+    def adding(self, folder: str) -> Iterator[Path]:
+        """Give a new folder of this machine, in which the files and the card of a model are made.
+
+        When the block ends without an error, the model is there; otherwise nothing is.
+        """
+        card, name = self.root.at(card_file(folder)), secrets.token_hex(8)
+        if card.about() is not None:
+            raise name_taken(folder)
+        self.prepare()
+        (self.root / folder).make_folder()
+        (self.root / folder / name).make_root()
+        with tempfile.TemporaryDirectory(prefix="consilience-") as elsewhere:
+            above = self.root.path / folder if isinstance(self.root, LocalPath) else Path(elsewhere)
+            (above / name).mkdir(exist_ok=True)
+            done = False
+            try:
+                yield above / name
+                self._send(above / name, folder)
+                done = card.create((above / name / card.name).read_bytes())
+                if not done:
+                    raise name_taken(folder)
+            finally:
+                if not done:
+                    self._delete(folder, [p for p in self.files(folder) if p.startswith(f"{name}/")], name)
+
+    def _send(self, made: Path, folder: str) -> None:
+        """Put the files of a model behind the URL, if there is one, and look whether they arrived."""
+        if not isinstance(self.root, RemotePath):
+            return
+        place = self.root / folder / made.name
+        sizes = {}
+        for file in sorted(path for path in made.rglob("*") if path.is_file()):
+            path = file.relative_to(made).as_posix()
+            sizes[path] = file.stat().st_size
+            place.at(path.rpartition("/")[0]).make_root()
+            place.at(path).upload(file)
+        if {path: entry.size for path, entry in place.tree().items()} != sizes:
+            raise StorageError(
+                f"The model {folder!r} was not added: {self.root} does not hold what was sent. Add it again."
+            )
+
+    def files(self, folder: str) -> dict[str, Entry]:
+        """Return what is known of everything in the folder of a model, by its path there."""
+        return (self.root / folder).tree()
+
+    def contents(self) -> dict[str, dict[str, Entry]]:
+        """Return what is known of every file, by its folder (empty if in none) and its path there."""
+        found: dict[str, dict[str, Entry]] = {}
+        for path, entry in self.root.tree().items():
+            folder, _, below = path.rpartition("/") if "/" not in path else path.partition("/")
+            found.setdefault(folder, {})[below] = entry
+        return found
+
+    def sha256(self, entry: Entry) -> str:
+        """Return the checksum of a file."""
+        digest = hashlib.sha256()
+        for block in entry.path.blocks():
+            digest.update(block)
+        return digest.hexdigest()
+
+    def remove(self, folder: str, entry: ModelEntry | None) -> None:
+        """Delete the card, and then what belongs to it; without an entry, all that is there.
+
+        An add of this name that goes on meanwhile keeps its files.
+        """
+        card = self.root.at(card_file(folder))
+        card.delete()
+        if card.about() is not None:
+            raise StorageError(
+                f"{card} cannot be deleted. Check that it is a file, and that you may delete it."
+            )
+        adds = {path.partition("/")[0] for path in entry.files} if entry else set()
+        there = self.files(folder)
+        others = [p for p in there if entry and _ADD.fullmatch(p) and p.partition("/")[0] not in adds]
+        self._delete(folder, there.keys() - others)
+
+    def _delete(self, folder: str, paths: Iterable[str], add: str = "") -> None:
+        """Delete files of a model, and folders that are empty then."""
+        place = self.root / folder
+        above = {add}
+        for path in paths:
+            place.at(path).delete()
+            parts = path.split("/")[:-1]
+            above |= {"/".join(parts[:depth]) for depth in range(1, len(parts) + 1)}
+        for path in sorted({"", *above}, key=len, reverse=True):
+            place.at(path).delete_folder()
+
+    def sweep(self, known: Mapping[str, ModelEntry | str]) -> None:
+        """Delete what killed processes left, if nothing in it was written for an hour."""
+        before = time.time() - STALE
+        for folder, files in self.contents().items():
+            entry = known.get(folder)
+            if isinstance(entry, str) or not (is_folder(folder) or folder == OWN):
+                continue
+            adds = {path.partition("/")[0] for path in entry.files} if entry else set()
+            left: dict[str, list[str]] = {}
+            for path in files:
+                first = path.partition("/")[0]
+                if _ADD.fullmatch(path) and first not in adds:
+                    left.setdefault(first, []).append(path)
+                elif _TEMPORARY.fullmatch(path.rpartition("/")[2]):
+                    left[path] = [path]
+            for paths in left.values():
+                if all(0 < files[path].used < before for path in paths):  # 0: nobody knows
+                    self._delete(folder, paths)
+
+    def model_path(self, entry: ModelEntry) -> Path:
+        """Return the file or folder of a model on this machine; from a URL, a copy that was checked."""
+        if isinstance(self.root, LocalPath):
+            check_plain_files(self.root.path / entry.folder, entry)
+            return self.root.path / entry.folder / entry.file
+        card = self.root.at(card_file(entry.folder)).read(MAX_BYTES) or b""
+        place = self._copies / f"{entry.folder}-{hashlib.sha256(card).hexdigest()[:32]}"
+        if place.is_dir() and not _is_good(place, entry):
+            shutil.rmtree(place, ignore_errors=True)  # damaged since: copy it again
+        if not place.is_dir():
+            self._copy(entry, card, place)
+        return place / entry.file
+
+    def _copy(self, entry: ModelEntry, card: bytes, place: Path) -> None:
+        """Copy a model to a folder of this machine, which is there as a whole or not at all."""
+        temporary = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            self._copies.mkdir(mode=0o700, parents=True, exist_ok=True)
+            for path, about in entry.files.items():
+                (temporary / path).parent.mkdir(parents=True, exist_ok=True)
+                self._fetch(self.root.at(f"{entry.folder}/{path}"), temporary / path, about.n_bytes)
+            (temporary / entry.card_copy).write_bytes(card)
+            if not _is_good(temporary, entry):
+                raise InvalidInputError(
+                    f"A file of the model {entry.name!r} is missing, or not the file that was added. Remove "
+                    "the model, and add it again."
+                )
+            with contextlib.suppress(OSError):  # another process was quicker with the same copy
+                os.rename(temporary, place)
+        except OSError as error:
+            if isinstance(error, ConsilienceError):
+                raise
+            raise WriteError(error.errno, error.strerror or str(error), str(place)) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _fetch(self, source: StoragePath, target: Path, size: int) -> None:
+        """Copy a file of so many bytes; of a longer one no more than that and a block."""
+        count = 0
+        with contextlib.suppress(FileNotFoundError), target.open("wb") as file:
+            for block in source.blocks():
+                file.write(block)
+                count += len(block)
+                if count > size:  # a store may send without end
+                    return
+
+
+def card_file(folder: str) -> str:
+    """Return the path of a model's card."""
+    return f"{folder}/{folder}.card.json"
+
+
+def name_taken(folder: str) -> InvalidInputError:
+    """Return the error for a second model of one name."""
+    return InvalidInputError(
+        f"The repository has a model {folder!r} already (capitals do not tell names apart). Remove it first, "
+        "or give {remedy} another.",
+        remedy="name",
+    )
+
+
+def check_plain_files(top: Path, entry: ModelEntry) -> None:
+    """Raise where a file of a model is missing, or no regular file, or behind a link."""
+    for path in entry.files:
+        places = [top / part for part in (*map(str, reversed(PurePosixPath(path).parents)), path)]
+        if any(place.is_symlink() for place in places):
+            raise UnsafeFileError(
+                f"{path!r} of the model {entry.name!r} is a link. Put the file itself there."
+            )
+        if not places[-1].is_file():
+            raise InvalidInputError(
+                f"The model {entry.name!r} lacks its file {path!r}. Remove the model, and add it again."
+            )
+
+
+def _is_good(place: Path, entry: ModelEntry) -> bool:
+    """Tell whether a folder holds the files of a model, unchanged."""
+    try:
+        check_plain_files(place, entry)
+        return all(file_sha256(place / path) == about.sha256 for path, about in entry.files.items())
+    except InvalidInputError:
+        return False
+
+
+def _user_cache() -> Path:
+    """Return where copies of models go by default."""
+    given = os.environ.get("XDG_CACHE_HOME") or os.environ.get("LOCALAPPDATA")
+    try:
+        return (Path(given) if given else Path.home() / ".cache") / "consilience" / "models"
+    except RuntimeError:  # a user without a home
+        return Path(tempfile.mkdtemp(prefix="consilience-"))
