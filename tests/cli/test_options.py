@@ -19,7 +19,9 @@ from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa
 from consilience._progress import silent  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
+from consilience.options import Options  # noqa: E402
 from consilience.rank import rank as ranks  # noqa: E402
+from consilience.rank.options import Metric  # noqa: E402
 
 TEACHER = "--teacher t.npz --data X.npy"
 # for each command: what it calls, the options it cannot do without, and for each other option the argument
@@ -127,6 +129,18 @@ SEEN_ELSEWHERE = {
 LEFT_OPEN = ("n_clusters", "progress", "random_state", "n_jobs", "max_iter")
 
 
+def flat(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments, and beside them the options of the objects among them."""
+    found = dict(arguments)
+    for name, value in arguments.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Options):
+                found |= one.get_params(deep=False)
+        if isinstance(value, list) and value and isinstance(value[0], Metric):
+            found[name] = [one.name for one in value]
+    return found
+
+
 class StopError(Exception):
     """Raised where the work would begin."""
 
@@ -154,7 +168,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def watched(function: Callable[..., Any]) -> Callable[..., None]:
         def call(*given: Any, **named: Any) -> None:
-            made.append(inspect.signature(function).bind(*given, **named).arguments)
+            made.append(flat(inspect.signature(function).bind(*given, **named).arguments))
             raise StopError
 
         return call

@@ -46,8 +46,8 @@ def test_scores_are_those_of_rows_in_memory(teachers: dict[str, Any], folder: Pa
     labels = np.where(np.arange(len(y)) % 7 == 3, -1, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = rank_teachers(teachers, folder, labels, METRICS, memory="4MB", n_bootstrap=20)
-    want = rank_teachers(teachers, X, labels, METRICS, n_bootstrap=20)
+        found = rank_teachers(teachers, folder, labels, metric=METRICS, memory="4MB", n_bootstrap=20)
+    want = rank_teachers(teachers, X, labels, metric=METRICS, n_bootstrap=20)
     assert found.n_rows == want.n_rows == (labels >= 0).sum()
     for a, b in zip(found, want, strict=True):
         assert a.name == b.name
@@ -60,7 +60,7 @@ def test_a_sample_where_not_even_outputs_fit(teachers: dict[str, Any], folder: P
     with pytest.warns(
         ConsilienceWarning, match=r"of the 1,797 that have a label are used: what teachers say"
     ):
-        found = rank_teachers(teachers, folder, y, memory="1MB", n_bootstrap=0)
+        found = rank_teachers(teachers, folder, y, memory="1MB", confidence=None)
     assert 400 < found.n_rows < 1797  # rows of 8 kB: 31 of them would fit
     assert all(row.error is None for row in found)
 
@@ -71,14 +71,14 @@ def test_a_sample_where_the_rows_themselves_are_needed(teachers: dict[str, Any],
 
     for options in ({"metric": size}, {"approximation": "student", "student": "logistic"}):
         with pytest.warns(ConsilienceWarning, match=r"random rows of 1,797 are used, those with a label"):
-            found = rank_teachers(teachers, folder, y, memory="4MB", n_bootstrap=0, **options)
+            found = rank_teachers(teachers, folder, y, memory="4MB", confidence=None, **options)
         assert found.n_rows == 125
 
     whole = as_teacher(lambda rows: rows[:, 20:30], list(range(10)), "whole", output="logits")
     whole.batched = False
     given = {**teachers, "whole": whole}
     with pytest.warns(ConsilienceWarning, match=r"random rows of 1,797 are used"):
-        found = rank_teachers(given, folder, y, memory="4MB", n_bootstrap=0)
+        found = rank_teachers(given, folder, y, memory="4MB", confidence=None)
     assert {row.name for row in found if row.error is None} == {*given}
 
 
