@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,7 +42,11 @@ from consilience.transport.centres import features
 RESULTS = records.FOLDER / "assess.jsonl"
 METRICS = ("transport", "nce", "leep", "logme", "h_score", "n_leep", "gbc", "otce", "transrate")
 # variants of the transport metric, to see how much each part contributes
-PRINTED: dict[str, Any] = {"score": "distance", "temperature": 3.0, "epsilon": 0.1}  # the paper's, with one fold
+PRINTED: dict[str, Any] = {
+    "score": "distance",
+    "temperature": 3.0,
+    "epsilon": 0.1,
+}  # and one fold
 CROSS_FITTED = ("nce", "leep", "h_score", "n_leep", "otce", "transrate")
 VARIANTS: dict[str, dict[str, Any]] = {
     **{f"{metric}, as published": {"metric": metric, "folds": 1} for metric in CROSS_FITTED},

@@ -109,7 +109,9 @@ def shift_trials(task: Task) -> list[dict[str, Any]]:
         teacher, rows = as_teacher(model), task.X_student + shift * direction
         agreement = ncm_accuracy(teacher, rows).weight_centres
         found = {
-            centres: _share_found(cost_matrix(teacher, rows, task.y_student, cost=Embedding(centres=centres)), teacher, task)
+            centres: _share_found(
+                cost_matrix(teacher, rows, task.y_student, cost=Embedding(centres=centres)), teacher, task
+            )
             for centres in ("weights", "predictions")
         }
         trials.append({"experiment": "shift", "shift": shift, "agreement": agreement, "found": found})

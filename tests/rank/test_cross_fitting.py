@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from consilience import InvalidInputError, rank_teachers
-from consilience.rank import transferability
-from consilience.rank.metrics import METRICS, SHUFFLES
+from consilience.rank import LEEP, HScore, transferability
+from consilience.rank.metrics import SCORES, SHUFFLES
 
 X, Y = load_digits(return_X_y=True)
 X = X / 16
@@ -67,7 +67,13 @@ def test_a_random_teacher_comes_first_only_in_sample(honest: dict[str, Any]) -> 
         teachers = {**honest, "random": Random(len(rows), 1000, 512, seed)}
         for folds, found in first.items():
             ranking = rank_teachers(
-                teachers, X[rows], Y[rows], metric=CROSS_FITTED, folds=folds, confidence=None, random_state=seed
+                teachers,
+                X[rows],
+                Y[rows],
+                metric=CROSS_FITTED,
+                folds=folds,
+                confidence=None,
+                random_state=seed,
             )
             for metric in CROSS_FITTED:
                 best = max(row.scores[metric] for row in ranking if row.name != "random")
@@ -127,8 +133,8 @@ def test_the_only_row_of_each_class_cannot_be_held_out(honest: dict[str, Any]) -
     more = np.append(task(0, 4)[:12], task(0, 4)[-1])
     seen: list[Any] = []
     rank_teachers(honest, X[more], Y[more], metric=lambda case: seen.append(case) or 0.0, confidence=None)
-    assert METRICS["leep"].score(seen[0])[1][-1] == pytest.approx(-np.log(4))
-    assert METRICS["h_score"].score(seen[0])[1][-1] == 0.0
+    assert SCORES[LEEP](seen[0], LEEP())[-1] == pytest.approx(-np.log(4))
+    assert SCORES[HScore](seen[0], HScore())[-1] == 0.0
 
 
 def test_shrinkage_is_for_one_fold() -> None:

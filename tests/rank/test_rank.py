@@ -19,8 +19,10 @@ from consilience.kernels.folds import stratified_folds
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.rank.probe import resampled_means, spread_jackknife, tempered_likelihood
 from consilience.kernels.softmax_regression import fit_softmax_regression
-from consilience.rank import transferability
-from consilience.rank.rank import METRICS, Ranking
+from consilience.rank import Ranking, Transport, transferability
+from consilience.rank.metrics import SCORES
+from consilience.rank.options import METRICS
+from consilience.run import Run
 from consilience.transport.plan import conditional_plan
 
 X, Y = load_digits(return_X_y=True)
@@ -66,7 +68,7 @@ def guesser(n: int, seed: int = 0) -> Any:
 @pytest.mark.parametrize("metric", ["transport", "nce", "leep", "logme", "otce"])
 def test_the_nearer_task_ranks_higher_and_a_guesser_last(models: dict[str, Any], metric: str) -> None:
     teachers = {"guesser": guesser(len(ROWS)), **models}
-    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=metric, n_bootstrap=50)
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=metric)
     assert ranking.rows[0].name == "same"
     assert ranking.rows[-1].name == "guesser" or metric == "otce"
     assert ranking.best is ranking.rows[0].teacher
@@ -113,14 +115,11 @@ def test_the_paper_s_number_is_the_mean_sinkhorn_distance(models: dict[str, Any]
     student = LogisticRegression(max_iter=500)
     p_T = softmax(model.decision_function(X[ROWS]) / 3, axis=1)
     p_S = softmax(np.log(student.fit(X[ROWS], codes).predict_proba(X[ROWS])) / 3, axis=1)
-    options = {
-        "approximation": "I",
-        "student": LogisticRegression(max_iter=500),
-        "temperature": 3.0,
-        "folds": 1,
-    }
     for score, of in (("distance", "value"), ("cost", "cost")):
-        row = rank_teachers([model], X[ROWS], Y[ROWS], score=score, epsilon=0.1, **options).rows[0]
+        metric = Transport(
+            score=score, student=LogisticRegression(max_iter=500), temperature=3.0, epsilon=0.1
+        )
+        row = rank_teachers([model], X[ROWS], Y[ROWS], metric=metric, folds=1).rows[0]
         assert row.score == pytest.approx(-getattr(sinkhorn(p_T, p_S, M, 0.1), of).mean(), abs=1e-4)
 
 
@@ -146,10 +145,10 @@ def test_the_exact_form_trains_a_student_with_each_teacher(models: dict[str, Any
         return LogisticRegression(max_iter=500)
 
     task = (models, X[ROWS], Y[ROWS])
-    by_factory = rank_teachers(*task, approximation="exact", student=factory, confidence=None)
+    by_factory = rank_teachers(*task, metric=Transport(student=factory), confidence=None)
     assert sorted(seen) == sorted(models)
     # a student that does not listen makes the exact form Approximation I
-    lone = rank_teachers(*task, approximation="I", student=LogisticRegression(max_iter=500))
+    lone = rank_teachers(*task, metric=Transport(student=LogisticRegression(max_iter=500)))
     assert [row.score for row in by_factory] == pytest.approx([row.score for row in lone])
 
 
@@ -252,8 +251,7 @@ def test_approximation_one_survives_classes_on_which_a_teacher_is_silent(models:
         [as_teacher(proba, classes=range(5))],
         X[ROWS],
         Y[ROWS],
-        approximation="I",
-        student=LogisticRegression(max_iter=500),
+        metric=Transport(student=LogisticRegression(max_iter=500)),
     ).rows[0]
     assert row.error is None
 
@@ -310,11 +308,11 @@ def test_resampled_means_spread_as_means_do() -> None:
 
 def test_a_second_ranking_runs_no_teacher_again(models: dict[str, Any], tmp_path: Path) -> None:
     teacher = Counting(models["half"])
-    first = rank_teachers([teacher], X[ROWS], Y[ROWS], cache=tmp_path / "scores")
+    first = rank_teachers([teacher], X[ROWS], Y[ROWS], run=Run(cache=tmp_path / "scores"))
     assert teacher.calls > 0
     calls = teacher.calls
-    rank_teachers([teacher], X[ROWS], Y[ROWS], metric="logme", cache=tmp_path / "scores")
-    again = rank_teachers([teacher], X[ROWS], Y[ROWS], cache=tmp_path / "scores")
+    rank_teachers([teacher], X[ROWS], Y[ROWS], metric="logme", run=Run(cache=tmp_path / "scores"))
+    again = rank_teachers([teacher], X[ROWS], Y[ROWS], run=Run(cache=tmp_path / "scores"))
     assert teacher.calls == calls
     assert again.rows[0].score == first.rows[0].score
 
@@ -390,11 +388,12 @@ def test_the_only_row_of_a_class_counts_as_a_guess(models: dict[str, Any]) -> No
     assert all(row.error is None for row in ranking)
     assert ranking.rows[0].name == "same"
     seen: list[Any] = []
-    rank_teachers([models["same"]], X[rows], Y[rows], metric=lambda case: seen.append(case) or 0.0, confidence=None)
-    score, each = METRICS["transport"].score(seen[0])
+    rank_teachers(
+        [models["same"]], X[rows], Y[rows], metric=lambda case: seen.append(case) or 0.0, confidence=None
+    )
+    each = SCORES[Transport](seen[0], Transport())
     assert each[-1] == pytest.approx(-np.log(5))
-    assert score == pytest.approx(each.mean())
-    assert score == pytest.approx(next(row.score for row in ranking if row.name == "same"))
+    assert each.mean() == pytest.approx(next(row.score for row in ranking if row.name == "same"))
     one_each = [int(np.flatnonzero(digit == Y)[0]) for digit in range(5, 10)]
     failed = rank_teachers(models, X[one_each], Y[one_each]).rows[0]
     assert "no row can be held out. Use folds=1" in str(failed.error)
@@ -489,7 +488,9 @@ def test_an_interval_ends_where_its_metric_does(models: dict[str, Any]) -> None:
 
 def test_progress_is_told(models: dict[str, Any]) -> None:
     told: list[tuple[str, int, int]] = []
-    rank_teachers(models, X[ROWS], Y[ROWS], metric="nce", progress=lambda *report: told.append(report))
+    rank_teachers(
+        models, X[ROWS], Y[ROWS], metric="nce", run=Run(progress=lambda *report: told.append(report))
+    )
     assert told == [("ranking", place, 3) for place in (1, 2, 3)]
 
 
@@ -501,26 +502,24 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"metric": None}, "metric=None is unknown"),
         ({"y": np.where(np.arange(len(ROWS)) < 9, Y[ROWS] - 7, -1)}, "y has the label -1"),
         ({"y": np.random.default_rng(0).normal(size=len(ROWS))}, "as measurements have; give classes"),
-        ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
-        ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),
         ({"teachers": []}, "teachers is empty"),
         ({"teachers": 7}, "teachers is a int; give a list of teachers"),
         ({"y": np.zeros(len(ROWS))}, "one class"),
         ({"y": [1, 2]}, "y has 2 labels and X has"),
-        ({"approximation": "III"}, "approximation='III' is unknown"),
-        ({"approximation": "exact"}, "needs student="),
-        ({"student": "mlp"}, "student= is for"),
-        ({"approximation": "I", "student": 7}, "student is a int"),
-        ({"score": "objective"}, "score='objective' is unknown"),
-        ({"temperature": 0}, "temperature=0 must be"),
-        ({"epsilon": "small"}, "epsilon='small' is unknown"),
-        ({"epsilon": -1.0}, "epsilon=-1.0 must be"),
-        ({"weight_decay": -1}, "weight_decay=-1 must be"),
+        ({"metric": Transport(student=7)}, "student is a int; give 'probe', a classifier"),
+        ({"metric": Transport(student="mpl")}, "student='mpl' is unknown"),
+        ({"metric": Transport(score="objective")}, "score='objective' is unknown"),
+        ({"metric": Transport(temperature=0)}, "temperature=0 must be"),
+        ({"metric": Transport(epsilon=-1.0)}, "epsilon=-1.0 must be"),
+        ({"metric": Transport(weight_decay=-1)}, "weight_decay=-1 must be"),
+        ({"metric": METRICS["leep"](n_bootstrap=0)}, "n_bootstrap=0 must be"),
         ({"folds": 0}, "folds=0 must be"),
-        ({"n_bootstrap": -1}, "n_bootstrap=-1 must be"),
         ({"confidence": 95}, "confidence=95 must be below 1"),
         ({"random_state": "x"}, "random_state='x' must be"),
-        ({"cache": 7}, "cache=7 must be"),
+        ({"run": Run(cache=7)}, "cache=7 must be"),
+        ({"run": "fast"}, "run='fast' must be a consilience.Run"),
+        ({"run": Run(engine="rey")}, "engine='rey' is unknown; .* Did you mean 'ray'"),
+        ({"run": Run(engine="ray", engine_options={"time": 2})}, "Did you mean 'timeout'"),
     ],
 )
 def test_bad_input_gets_one_sentence(models: dict[str, Any], change: dict[str, Any], expected: str) -> None:
@@ -568,7 +567,7 @@ def test_a_function_that_returns_no_score_is_named(models: dict[str, Any]) -> No
 
 
 def test_one_teacher_a_ranking_and_teachers_of_one_name(models: dict[str, LogisticRegression]) -> None:
-    options: dict[str, Any] = {"metric": "nce", "n_bootstrap": 0}
+    options: dict[str, Any] = {"metric": "nce", "confidence": None}
     first = rank_teachers([*models.values(), lambda rows: 1 / 0], X[ROWS], Y[ROWS], **options)
     assert sorted(row.name for row in first) == [
         "LogisticRegression 1", "LogisticRegression 2", "LogisticRegression 3", "teacher 4",

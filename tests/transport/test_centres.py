@@ -162,7 +162,9 @@ def test_centres_on_a_card_come_first(tmp_path: Path, network: Any) -> None:
         cost_matrix(as_teacher(path), X, Y, cost=Embedding(centres="card"))
     with pytest.warns(ConsilienceWarning, match="card of teacher 'old' have 5 columns .* has 64, so they"):
         found = cost_matrix(as_teacher(path), X, Y)
-    np.testing.assert_array_equal(found, cost_matrix(as_teacher(path), X, Y, cost=Embedding(centres="predictions")))
+    np.testing.assert_array_equal(
+        found, cost_matrix(as_teacher(path), X, Y, cost=Embedding(centres="predictions"))
+    )
 
 
 def test_centres_on_a_card_are_not_for_scores_without_an_embedding(tmp_path: Path, network: Any) -> None:
@@ -396,7 +398,9 @@ def test_weights_far_from_the_centres_are_passed_over_with_a_warning() -> None:
         cost = cost_matrix(model, X + far, Y)
     np.testing.assert_allclose(cost, cost_matrix(model, X + far, Y, cost=Embedding(centres="predictions")))
     assert (cost[4].argmin(), cost[5].argmin()) == (0, 1)
-    assert cost_matrix(model, X + far, Y, cost=Embedding(centres="weights")).std() < sound.std()  # no warning: it was chosen
+    assert (
+        cost_matrix(model, X + far, Y, cost=Embedding(centres="weights")).std() < sound.std()
+    )  # no warning: it was chosen
 
 
 def test_a_row_alone_in_its_class_is_nearest_to_another() -> None:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         HScore,
         LogME,
         Own,
-        TransRate,
         Transport,
+        TransRate,
     )
     from consilience.rank.rank import rank_teachers
     from consilience.rank.ranking import RankedTeacher, Ranking

@@ -49,8 +49,8 @@ from consilience.rank.options import (
     LogME,
     Metric,
     Own,
-    TransRate,
     Transport,
+    TransRate,
 )
 from consilience.rows import Rows
 from consilience.teachers import Observed, Teacher

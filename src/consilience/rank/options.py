@@ -77,7 +77,7 @@ class Transport(Metric):
     )
 
     @property
-    def likelihood(self) -> bool:  # type: ignore[override]
+    def likelihood(self) -> bool:
         """Whether the score is a mean log-likelihood."""
         return self.score == "likelihood"
 
@@ -139,7 +139,7 @@ class Own(Metric):
     '<lambda>'
     """
 
-    function: Callable[[Any], Any] = option(anything("callable"), "The function.")
+    function: Callable[[Any], Any] = option(anything("callable"), "The function.")  # type: ignore[misc]
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -161,7 +161,7 @@ def _metrics(name: str, value: Any) -> Mapping[str, Metric]:
     found: dict[str, Metric] = {}
     for one in given:
         if callable(one):
-            metric: Metric = Own(one)
+            metric: Metric = Own(function=one)
         elif isinstance(one, Metric):
             metric = one
         else:

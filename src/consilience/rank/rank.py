@@ -28,7 +28,7 @@ from consilience.scoring.engine import observe
 from consilience.scoring.engines import check_engine
 from consilience.scoring.ray_options import read_options
 from consilience.scoring.ray_tasks import map_on_ray
-from consilience.scoring.store import as_store
+from consilience.scoring.store import ScoreStore, as_store
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -57,6 +57,7 @@ class Task:
     metrics: Mapping[str, Metric]  # by name; the first ranks
     options: RankOptions
     run: Run
+    store: ScoreStore | None
     student_logits: Floats | None = None  # of Approximation I
 
     @property
@@ -138,7 +139,10 @@ def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptio
             )
         seed = options.random_state or 0
         places = np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
-    task = Task(rows, places, classes[codes[places]], codes[places], len(classes), metrics, options, run)
+    store = as_store(run.cache, run.cache_limit)
+    task = Task(
+        rows, places, classes[codes[places]], codes[places], len(classes), metrics, options, run, store
+    )
     if student is None or takes_teachers(student):
         return task
     once = fitted_logits(clone(student, safe=False), rows.take(places), task.y, classes)
@@ -228,10 +232,9 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
 def _observed(teacher: Teacher, task: Task) -> Observed:
     """Ask a teacher about the rows of the task, as many at once as memory has room for."""
     rows, places, run = task.rows, task.places, task.run
-    store = as_store(run.cache, run.cache_limit)
     held = teacher.part(slice(0, 0)) is not None  # the outputs of all rows
     if not (teacher.batched or held):
-        whole = observe(teacher, rows.all(run), batch_size=run.rows_per_call, store=store)
+        whole = observe(teacher, rows.all(run), batch_size=run.rows_per_call, store=task.store)
         return whole.take(places)
     if held:
         teacher.check_rows(rows.given)
@@ -241,7 +244,7 @@ def _observed(teacher: Teacher, task: Task) -> Observed:
             teacher.part(some) or teacher if held else teacher,
             rows.take(some),
             batch_size=run.rows_per_call,
-            store=store,
+            store=task.store,
         )
         for some in np.split(places, range(count, len(places), count))
     ]

@@ -405,7 +405,12 @@ class Repository:
         matches = shortlist(found, kept, rows, values, method=method, random_state=random_state)
         chosen = {match.name: self[match.name] for match in matches[:top]}
         ranking = rank_teachers(
-            chosen, rows, values, metric=metric, random_state=random_state, run=Run(cache=cache, progress=progress)
+            chosen,
+            rows,
+            values,
+            metric=metric,
+            random_state=random_state,
+            run=Run(cache=cache, progress=progress),
         )
         left = tuple(one.name for one in fitting if one.name not in found)
         scores = {match.name: float(match.score) for match in matches}

@@ -105,7 +105,8 @@ def cost_matrix(
     >>> cost.shape, bool(cost[0, 0] < cost[0, 1]), bool(cost[1, 1] < cost[1, 0])
     ((2, 2), True, True)
     """
-    chosen, source = as_cost("cost", cost), as_teacher(teacher)
+    chosen: Any = as_cost("cost", cost)
+    source = as_teacher(teacher)
     if isinstance(chosen, Constant | Superclass):
         names = np.asarray(class_list(classes)) if y is None and classes is not None else None
         if names is None:
@@ -113,7 +114,7 @@ def cost_matrix(
         return cost_by_name(source, names, chosen)
     names, codes = read_labels(y, n_rows(X), classes=classes)
     own, points = class_points(source, X, chosen, observed, random_state)
-    return centre_distances(own, _means(points, names, codes), bool(chosen.normalize))
+    return centre_distances(own, _means(points, names, codes), chosen.normalize)
 
 
 def class_points(

@@ -92,5 +92,6 @@ def as_cost(name: str, given: Any) -> Cost:
     if not isinstance(given, Cost):
         check_choice(name, given, COSTS)
         given = COSTS[given]()
-    given.check_options()
-    return given
+    cost: Cost = given
+    cost.check_options()
+    return cost
