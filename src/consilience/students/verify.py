@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.card import Card, card_path, file_sha256, read_card
+from consilience.files.card import Card, card_path, read_card
 from consilience.files.ngram_model import read_model
+from consilience.files.opener import file_sha256
 from consilience.files.record import data_hash, read_made
 from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier

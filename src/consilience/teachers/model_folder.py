@@ -17,8 +17,9 @@ from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from consilience._words import shorten, visible
-from consilience.exceptions import TeacherError, UnsafeFileError
-from consilience.files.card import FOLDER_CARD, Card, file_sha256
+from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience.files.card import FOLDER_CARD, Card
+from consilience.files.opener import file_sha256, read_bytes
 from consilience.files.strict_json import parse_json
 
 CONFIG, MODULES, TOKENIZER = "config.json", "modules.json", "tokenizer.json"
@@ -67,21 +68,11 @@ class Folder:
         if file not in self.files:
             return {}
         try:
-            with (self.path / file).open("rb") as opened:
-                data = opened.read(MAX_JSON + 1)
-            if len(data) > MAX_JSON:
-                raise TeacherError(
-                    self.name,
-                    f"cannot be used: {file} has more than {MAX_JSON} bytes. No such file needs so many.",
-                )
-            return parse_json(data.decode("utf-8"))
-        except OSError as error:
-            raise TeacherError(self.name, f"cannot be read: {file}: {error.strerror}.") from error
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, TeacherError):
-                raise
-            reason = visible(str(error))[:200]
-            raise TeacherError(self.name, f"cannot be used: {file} is not JSON ({reason}).") from error
+            return parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
+        except UnsafeFileError:
+            raise
+        except InvalidInputError as error:
+            raise TeacherError(self.name, f"cannot be used: {visible(str(error))[:300]}") from error
 
     def json(self, file: str) -> dict[str, Any]:
         """Return the object in a JSON file."""
