@@ -83,49 +83,97 @@ class Transport(Metric):
 
 
 class NCE(Metric):
-    """How probable the labels are, given the teacher's most probable class: Tran et al. 2019."""
+    """How probable the labels are, given the teacher's most probable class: Tran et al. 2019.
+
+    Examples
+    --------
+    >>> NCE(n_bootstrap=1000)
+    NCE(n_bootstrap=1000)
+    """
 
     name, likelihood = "nce", True
 
 
 class LEEP(Metric):
-    """How probable the labels are if each class of the teacher becomes a mix of yours: Nguyen et al. 2020."""
+    """How probable the labels are if each class of the teacher becomes a mix of yours: Nguyen et al. 2020.
+
+    Examples
+    --------
+    >>> LEEP(n_bootstrap=1000)
+    LEEP(n_bootstrap=1000)
+    """
 
     name, likelihood = "leep", True
 
 
 class LogME(Metric):
-    """How probable the labels are under linear models on the embedding: You et al. 2021."""
+    """How probable the labels are under linear models on the embedding: You et al. 2021.
+
+    Examples
+    --------
+    >>> LogME(n_bootstrap=1000)
+    LogME(n_bootstrap=1000)
+    """
 
     name = "logme"
 
 
 class HScore(Metric):
-    """How much of the labels' variance a linear model on the embedding explains: Bao et al. 2019."""
+    """How much of the labels' variance a linear model on the embedding explains: Bao et al. 2019.
+
+    Examples
+    --------
+    >>> HScore(n_bootstrap=1000)
+    HScore(n_bootstrap=1000)
+    """
 
     name = "h_score"
 
 
 class NLEEP(Metric):
-    """LEEP with clusters of the embedding for classes: Li et al. 2021."""
+    """LEEP with clusters of the embedding for classes: Li et al. 2021.
+
+    Examples
+    --------
+    >>> NLEEP(n_bootstrap=1000)
+    NLEEP(n_bootstrap=1000)
+    """
 
     name, likelihood = "n_leep", True
 
 
 class GBC(Metric):
-    """Whether each of your classes lies in its own place in the embedding: Pandy et al. 2022."""
+    """Whether each of your classes lies in its own place in the embedding: Pandy et al. 2022.
+
+    Examples
+    --------
+    >>> GBC(n_bootstrap=1000)
+    GBC(n_bootstrap=1000)
+    """
 
     name, highest = "gbc", 0.0
 
 
 class OTCE(Metric):
-    """Whether the teacher's classes are near your rows and tell the label: Tan et al. 2021."""
+    """Whether the teacher's classes are near your rows and tell the label: Tan et al. 2021.
+
+    Examples
+    --------
+    >>> OTCE(n_bootstrap=1000)
+    OTCE(n_bootstrap=1000)
+    """
 
     name, highest = "otce", 0.0
 
 
 class TransRate(Metric):
-    """How much shorter the labels make a code of the embedding: Huang et al. 2022."""
+    """How much shorter the labels make a code of the embedding: Huang et al. 2022.
+
+    Examples
+    --------
+    >>> TransRate(n_bootstrap=1000)
+    TransRate(n_bootstrap=1000)
+    """
 
     name = "transrate"
 

@@ -48,7 +48,15 @@ class Embedding(Cost):
 
 
 class Constant(Cost):
-    """0 between classes of the same name, else 1."""
+    """0 between classes of the same name, else 1.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher, cost_matrix
+    >>> teacher = as_teacher(lambda rows: rows, ["cat", "dog"])
+    >>> cost_matrix(teacher, cost=Constant(), classes=["dog", "car"]).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
 
 
 class Random(Cost):
@@ -56,6 +64,11 @@ class Random(Cost):
 
     A torch teacher gets random weights. Others get a random projection of the embedding, and random
     vectors for their classes.
+
+    Examples
+    --------
+    >>> Random(normalize=False)
+    Random(normalize=False)
     """
 
     normalize: bool = option(flag(), "Whether both sides are scaled to unit length.", default=True)
@@ -66,8 +79,8 @@ class Superclass(Cost):
 
     Examples
     --------
-    >>> Superclass({"cat": "animal", "dog": "animal", "car": "vehicle"})  # doctest: +ELLIPSIS
-    Superclass(superclasses={'cat': ...})
+    >>> Superclass({"cat": "animal", "dog": "animal", "car": "vehicle"}).superclasses["cat"]
+    'animal'
     """
 
     superclasses: Mapping[Any, Any] = option(
