@@ -351,7 +351,7 @@ CALLS: dict[str, Call] = {
     "collision_entropy": (collision_entropy, {"proba": PROBA}),
     "clustering_accuracy": (clustering_accuracy, {"labels_true": Y, "labels_pred": Y}),
     "class_centres": (class_centres, {"teacher": MODEL, "X": X, "y": Y}),
-    "cost_matrix": (cost_matrix, {"teacher": MODEL, "X": X, "y": Y, "kind": "embedding", "normalize": True}),
+    "cost_matrix": (cost_matrix, {"teacher": MODEL, "X": X, "y": Y, "cost": "embedding"}),
     "sinkhorn": (
         lambda **a: sinkhorn(**a).value,
         {"source": PROBA, "target": PROBA, "cost": np.eye(3), "epsilon": 0.5, "tol": 1e-6, "max_iter": 100},
