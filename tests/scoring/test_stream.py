@@ -14,7 +14,7 @@ import pytest
 from consilience import as_teacher
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, source
+from consilience.rows import HeldRows
 from consilience.scoring.engine import observe, score
 from consilience.scoring.store import as_store
 from consilience.scoring.stream import StreamedTeacher, score_blocks
@@ -48,11 +48,11 @@ class Linear:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 32)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 32)
 
 
 def streamed(teachers: list[Any], space: LabelSpace, rows: Any = X, **options: Any) -> Any:
-    blocks = ArraySource(rows)
+    blocks = HeldRows(rows)
     found = np.full((len(rows), space.n_columns), -7.0, dtype=np.float32)
     numbers = []
     for number, packed in score_blocks(teachers, space, blocks, **options):
@@ -181,7 +181,7 @@ def test_precomputed_scores_are_read_as_the_whole_would_be(tmp_path: Path) -> No
 def test_a_file_of_scores_that_changes_is_named_by_its_teacher(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", Z)
     teacher = as_teacher(as_teacher(tmp_path / "z.npy", classes=CLASSES, output="logits"), name="outer")
-    blocks = score_blocks([teacher], ONE, ArraySource(X))
+    blocks = score_blocks([teacher], ONE, HeldRows(X))
     next(blocks)
     np.save(tmp_path / "z.npy", Z[:100])
     with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be read from .*z.npy: it now holds"):
@@ -223,7 +223,7 @@ def test_a_block_gets_the_same_batches_in_any_order() -> None:
             found.add((rows[0, 0], len(rows)))
             return rows @ W
 
-        blocks = ArraySource(X)
+        blocks = HeldRows(X)
         one = StreamedTeacher(as_teacher(watch, classes=CLASSES, name="f"), blocks, batch_size=16)
         for block in blocks.blocks(order):
             np.testing.assert_allclose(one.score(block, None), Z[block.rows], rtol=1e-5, atol=1e-6)
@@ -237,12 +237,12 @@ import sys, time
 import numpy as np
 from consilience import as_teacher
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, source
+from consilience.rows import HeldRows
 from consilience.scoring.store import as_store
 from consilience.scoring import stream
 from consilience.scoring.stream import score_blocks
 
-source.BLOCK_ROWS = 32
+rows.BLOCK_ROWS = 32
 stream.WRITE_SECONDS = 0.0  # write every batch, however quick it was
 log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
@@ -255,7 +255,7 @@ class Slow:
             file.writelines(f"{value:.0f}\\n" for value in X[:, 0])
         return np.column_stack([X[:, 0], -X[:, 0]])
 
-rows, space = ArraySource(np.arange(200.0)[:, None]), LabelSpace([["a", "b"]])
+rows, space = HeldRows(np.arange(200.0)[:, None]), LabelSpace([["a", "b"]])
 for _ in score_blocks([as_teacher(Slow())], space, rows, batch_size=4, store=as_store(store)):
     pass
 """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from consilience import LabelSpace, TeacherError, as_teacher
-from consilience.rows import ArraySource
+from consilience.rows import HeldRows
 from consilience.scoring import stream
 from consilience.scoring.store import Shelf
 from consilience.scoring.store.score_store import ScoreStore
@@ -30,7 +30,7 @@ def teacher(fails_from: float = np.inf) -> Teacher:
 
 def scored(one: Teacher, folder: Path, batch_size: int = 16) -> np.ndarray:
     space = LabelSpace([one.classes])
-    blocks = score_blocks([one], space, ArraySource(ROWS), batch_size=batch_size, store=ScoreStore(folder))
+    blocks = score_blocks([one], space, HeldRows(ROWS), batch_size=batch_size, store=ScoreStore(folder))
     return np.concatenate([packed for _, packed in blocks])
 
 

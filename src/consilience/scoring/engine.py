@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from consilience._dataset_rows import read_rows
 from consilience._progress import Progress, part_of, silent
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import check_count, n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
@@ -59,7 +59,7 @@ def observe(
     Observed
         Its `embeddings` are None if the teacher has none, or they are not wanted.
     """
-    X = as_rows(X)
+    X = as_values(X)
     rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
     table, shelf = _Table(teacher, rows, embeddings), _shelf(teacher, kept, X, size)
     pace = Pace(size, FIRST if teacher.settled else SETTLE)

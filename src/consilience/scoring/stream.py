@@ -16,7 +16,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_count
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.rows import Block, Source
+from consilience.rows import Block, Rows
 from consilience.scoring.batches import SETTLE, Batch, Pace, ask_batches
 from consilience.scoring.digests import row_digests
 from consilience.scoring.engine import Unique, picked, some_rows
@@ -38,7 +38,7 @@ class StreamedTeacher:
     Parameters
     ----------
     teacher : Teacher
-    source : Source
+    source : Rows
         Of the rows. The first of them show how to read the teacher's scores.
     batch_size : int
         Most rows per call.
@@ -52,7 +52,7 @@ class StreamedTeacher:
     """
 
     def __init__(
-        self, teacher: Teacher, source: Source, *, batch_size: int, store: ScoreStore | None = None
+        self, teacher: Teacher, source: Rows, *, batch_size: int, store: ScoreStore | None = None
     ) -> None:
         check_takes_blocks(teacher)
         self.by_position = teacher.part(slice(0, 0)) is not None
@@ -185,7 +185,7 @@ class _Unwritten:
 def score_blocks(
     teachers: Sequence[Teacher],
     space: LabelSpace,
-    source: Source,
+    source: Rows,
     *,
     batch_size: int = 4096,
     store: ScoreStore | None = None,
@@ -198,7 +198,7 @@ def score_blocks(
     teachers : sequence of Teacher
         In the order of the blocks of `space`.
     space : LabelSpace
-    source : Source
+    source : Rows
     batch_size : int
         Rows per call of a teacher, at most.
     store : ScoreStore, optional
@@ -224,7 +224,7 @@ def score_blocks(
 
 
 def open_streams(
-    teachers: Sequence[Teacher], source: Source, *, batch_size: int, store: ScoreStore | None
+    teachers: Sequence[Teacher], source: Rows, *, batch_size: int, store: ScoreStore | None
 ) -> list[StreamedTeacher]:
     """Make teachers ready to be asked by blocks; an error names the teacher's place."""
     opened = []
