@@ -71,8 +71,8 @@ def fit_softmax_regression(
         At least 0. The intercept is not decayed.
     tol : float
         Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
-        columns. Choose no less than 1e-9 times the largest spread of a column. Without decay, columns that almost repeat others may keep even that out of reach: then
-        `converged` is False.
+        columns. Choose no less than 1e-9 times the largest spread of a column. Without decay, columns that
+        almost repeat others may keep even that out of reach: then `converged` is False.
     max_iter : int
         The most passes over the rows.
 
