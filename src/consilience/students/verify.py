@@ -24,10 +24,10 @@ from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers._base import Input
-from consilience.teachers._folder_files import source_sha256
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._remote_options import address_name, is_address
+from consilience.teachers.model_folder import source_sha256
 
 __all__ = ["Check", "Verification", "verify_model"]
 
