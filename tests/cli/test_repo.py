@@ -101,7 +101,8 @@ def test_a_url_is_a_repository(folder: Path, tmp_path: Path, monkeypatch: pytest
 
 def test_verify_exits_with_1_where_something_is_wrong(folder: Path) -> None:
     assert run("verify", "models").exit_code == 0
-    (folder / "models" / "late" / "late.onnx").write_bytes(b"x")
+    (path,) = (folder / "models" / "late").rglob("late.onnx")
+    path.write_bytes(b"x")
     result = run("verify", "models")
     assert result.exit_code == 1
     assert "late.onnx is not the file that was added" in result.stdout

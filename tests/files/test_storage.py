@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_a_link_is_replaced_and_not_written_through(folder: LocalPath) -> None:
 
 
 def test_folders(folder: LocalPath) -> None:
-    with pytest.raises(OSError, match="is a link"):
+    with pytest.raises(OSError, match="is a link or a file"):
         (folder / "inner link").make_folder()
     folder.delete_folder()  # which is not empty
     assert folder.path.is_dir()
@@ -116,12 +117,25 @@ class TestEveryStorage:
         assert (root.is_root(), (inner / "a").is_root()) == (True, False)
         assert (inner / "a").is_file()
         assert not inner.is_file()
-        for parts in (False, True):
-            with (inner / "a").reading(parts=parts) as file:
-                assert file.read(2) == b"01"
-                assert file.seek(-3, os.SEEK_END) == 7
-                assert file.read() == b"789"
-                assert file.read() == b""
+        with (inner / "a").reading() as file:
+            assert file.read(2) == b"01"
+            assert file.seek(-3, os.SEEK_END) == 7
+            assert file.read() == b"789"
+        assert b"".join((inner / "a").blocks()) == b"0123456789"
+        assert (inner / "a").read(10) == b"0123456789"
+        assert (inner / "a").read(9) is (inner / "c").read(9) is None
+        assert set(root.tree()) == {"README", "inner/a", "inner/b"}
+        found = root.find(["inner/a", "inner/b", "none/a"])
+        assert list(found) == ["inner/a", "inner/b"]
+        assert root.read_all(list(found.values()), 9) == [None, b""]
+        assert str(root.at("inner/a")) == str(inner / "a")
+
+    def test_of_several_that_create_a_file_one_wins(self, root: Any) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            won = list(pool.map(lambda i: (root / "a").create(bytes([i])), range(4)))
+        assert sum(won) == 1
+        assert (root / "a").read(1) == bytes([won.index(True)])
+        assert root.all_names() == ["a"]
 
     def test_a_failed_write_changes_nothing(self, root: Any) -> None:
         self.write(root / "a", b"old")
@@ -149,18 +163,8 @@ class TestEveryStorage:
         assert root.folders() == []
 
     def test_what_is_not_there_is_not_found(self, root: Any) -> None:
-        for parts in (False, True):
-            with pytest.raises(FileNotFoundError), (root / "a").reading(parts=parts):
-                pass
-
-    def test_a_listing_of_before_knows_our_own_files(self, root: Any) -> None:
-        (root / "a").may_exist()
-        self.write(root / "a")
-        assert (root / "a").may_exist()
-        if root.can_rename:
-            (root / "a").rename(root / "b")
-            assert (root / "b").may_exist()
-            assert root.names() == ["b"]
+        with pytest.raises(FileNotFoundError), (root / "a").reading():
+            pass
 
     @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\\b", "../x"])
     def test_names_do_not_leave_their_folder(self, root: Any, name: str) -> None:
