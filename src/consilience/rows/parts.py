@@ -111,7 +111,9 @@ def reading(path: Path, option: str) -> Iterator[None]:
         raise
     except (OSError, ValueError, EOFError, KeyError, NotImplementedError, csv.Error) as error:
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in reason:
+        if isinstance(error, UnicodeDecodeError):
+            reason = f"it is no text in UTF-8 (byte {error.start}). Save it in UTF-8"
+        elif "invalid UTF8" in reason:
             reason = "it is no text in UTF-8. Save it in UTF-8"
         hint = " Is a quote left open?" if isinstance(error, csv.Error) or "straddling" in reason else ""
         raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.{hint}") from error

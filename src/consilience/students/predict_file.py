@@ -159,10 +159,10 @@ def _check_keep(
         )
     unknown = [name for name in keep if name not in names]
     if unknown:
-        has = f"{path} has {quoted(names)}."
+        has = f"{option}: {path} has {quoted(names)}."
         if images:
-            has = f"{path.parent} is images, which have {FILE!r} alone: the name of the file."
-        raise InvalidInputError(f"{{argument}} names {quoted(unknown)}; {option}: {has}", argument="keep")
+            has = f"{option} is images, which have {FILE!r} alone: the name of the file."
+        raise InvalidInputError(f"{{argument}} names {quoted(unknown)}; {has}", argument="keep")
     titles = column_titles(model.classes_)
     taken = [name for i, name in enumerate(keep) if name in titles or name in keep[:i]]
     if taken:
