@@ -12,8 +12,7 @@ import numpy as np
 
 from consilience import CrossTaskDistiller, Unifier, as_teacher
 from consilience.nn import TorchStudent, _checkpoint
-from consilience.rows import source
-from consilience.scoring import stream
+from consilience.rows import rows
 
 N, BATCH = 256, 16
 
@@ -70,8 +69,7 @@ def run(verb: str, folder: Path, when: str = "never", by: str = "SIGKILL") -> An
 def small_steps() -> dict[Any, dict[str, Any]]:
     """Return what to set so that few rows make many blocks, and all is written at once."""
     return {
-        source: {"BLOCK_ROWS": 64},
-        stream: {"WRITE_SECONDS": 0.0},
+        rows: {"BLOCK_ROWS": 64},
         _checkpoint: {"INTERVAL": 0.0},
     }
 

@@ -9,7 +9,7 @@ import pytest
 
 from consilience import CollisionClassifier, CollisionClustering, InvalidInputError
 from consilience._tables import (
-    as_rows,
+    as_values,
     column_names,
     column_values,
     has_missing,
@@ -97,8 +97,8 @@ def test_values_of_columns_for_a_graph() -> None:
 def test_arrow_tables_become_frames() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
-    assert column_names(as_rows(table)).tolist() == ["a", "b"]
-    assert column_names(as_rows(table.to_batches()[0])).tolist() == ["a", "b"]
+    assert column_names(as_values(table)).tolist() == ["a", "b"]
+    assert column_names(as_values(table.to_batches()[0])).tolist() == ["a", "b"]
 
 
 @pytest.mark.parametrize("model", [CollisionClassifier(), CollisionClustering(2)])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience import as_teacher
-from consilience.rows.source import BLOCK_ROWS, Source, cut
+from consilience.rows.rows import BLOCK_ROWS, Rows, cut
 from consilience.teachers import Teacher
 
 COLUMNS, CLASSES = 32, 35
@@ -21,10 +21,10 @@ KNOWN = (5, 16)
 WIDTH = 256
 """Of a layer of a slow teacher."""
 
-Rows = NDArray[np.float32]
+Floats = NDArray[np.float32]
 
 
-class DrawnRows(Source):
+class DrawnRows(Rows):
     """Rows from a generator of random numbers: each block has a seed of its own, and none is kept.
 
     Parameters
@@ -37,7 +37,7 @@ class DrawnRows(Source):
         self._seed = seed
         self.borders = cut([n_rows], BLOCK_ROWS)
 
-    def read(self, block: int) -> Rows:
+    def read(self, block: int) -> Floats:
         """Return the rows of one block."""
         rows = self.rows_of(block)
         random = np.random.default_rng([self._seed, block])
@@ -54,15 +54,15 @@ class Layers:
         Layers of WIDTH x WIDTH.
     """
 
-    def __init__(self, weights: Rows, depth: int = 0) -> None:
+    def __init__(self, weights: Floats, depth: int = 0) -> None:
         self._weights, self._depth = weights, depth
         random = np.random.default_rng(0)
         self._into = random.standard_normal((len(weights), WIDTH), dtype=np.float32) / len(weights) ** 0.5
         self._wide = random.standard_normal((WIDTH, WIDTH), dtype=np.float32) * (2 / WIDTH) ** 0.5
 
-    def __call__(self, X: Any) -> Rows:
+    def __call__(self, X: Any) -> Floats:
         """Return logits (n, k) of rows (n, columns)."""
-        logits: Rows = X @ self._weights
+        logits: Floats = X @ self._weights
         if self._depth:
             hidden = X @ self._into
             for _ in range(self._depth):
@@ -103,7 +103,7 @@ def depth_for(microseconds: float, rows: int = 4096) -> int:
     return max(1, round(microseconds * 1e-6 / a_layer))
 
 
-def _cpu_seconds(model: Layers, X: Rows) -> float:
+def _cpu_seconds(model: Layers, X: Floats) -> float:
     start = time.process_time()
     model(X)
     return time.process_time() - start

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.scale.problem import DrawnRows, make_teachers
 from consilience import Unifier
-from consilience.rows import Source
+from consilience.rows import Rows
 
 BATCH = 4096
 BUDGET = "500MB"
@@ -52,7 +52,7 @@ def measure(asked: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"steps": steps, "own_peak_bytes": peak, "store_bytes": stored, "start": start_up}
 
 
-def _loop(source: Source, asked: Mapping[str, Any]) -> dict[str, float]:
+def _loop(source: Rows, asked: Mapping[str, Any]) -> dict[str, float]:
     """Only draw the rows and call the teachers; keep nothing."""
     teachers = make_teachers(asked["depth"], asked["seed"])
     for block in source.blocks():
@@ -62,7 +62,7 @@ def _loop(source: Source, asked: Mapping[str, Any]) -> dict[str, float]:
     return {}
 
 
-def _unify(source: Source, asked: Mapping[str, Any], folder: Path | None) -> dict[str, float]:
+def _unify(source: Rows, asked: Mapping[str, Any], folder: Path | None) -> dict[str, float]:
     """Return the seconds of each step of what makes soft labels."""
     options: dict[str, Any] = {}
     if asked["kind"] == "ray":

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import LabelSpace, as_teacher
-from consilience.rows import ArraySource
+from consilience.rows import HeldRows
 from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import RayOptions
 from consilience.scoring.stream import score_blocks
@@ -27,7 +27,7 @@ def ray(options: Options) -> Iterator[Result]:
     repeats = min(2, options.repeats)
     rows = (8 if options.quick else BLOCKS) * 2**14
     X = np.random.default_rng(options.seed).normal(size=(rows, COLUMNS))
-    source, sizes = ArraySource(X), {"rows": rows, "columns": COLUMNS, "classes": CLASSES}
+    source, sizes = HeldRows(X), {"rows": rows, "columns": COLUMNS, "classes": CLASSES}
     space = LabelSpace([range(CLASSES)], names=["teacher"])
 
     def quick(part: np.ndarray) -> np.ndarray:

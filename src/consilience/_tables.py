@@ -45,7 +45,7 @@ def is_table(X: Any) -> bool:
     return len(getattr(X, "shape", ())) == 2 and hasattr(X, "columns") and hasattr(X, "dtypes")
 
 
-def as_rows(X: Any) -> Any:
+def as_values(X: Any) -> Any:
     """Return rows in a form that we know: those of an Arrow table as a frame of pandas, of a torch dataset as
     `DatasetRows`, of a list of PIL images as pixels, and all else as it is.
     """

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience import exceptions
 from consilience._dataset_rows import DatasetRows, is_dataset
-from consilience._tables import as_rows, in_order, number_advice
+from consilience._tables import as_values, in_order, number_advice
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.labels import LabelSpace
@@ -252,7 +252,7 @@ def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:
     """
     from sklearn.utils.validation import validate_data
 
-    X = as_rows(X)
+    X = as_values(X)
     if not options.get("reset", True):
         X = in_order(X, getattr(estimator, "feature_names_in_", None))
     try:

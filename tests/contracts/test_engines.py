@@ -13,7 +13,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import LabelSpace, TeacherError, as_teacher
-from consilience.rows import ArraySource, source
+from consilience.rows import HeldRows
 from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import RayOptions
 from consilience.scoring.store import ScoreStore
@@ -27,7 +27,7 @@ Engine = Callable[..., Iterator[Any]]
 @pytest.fixture(params=["local", "ray"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     """Each engine, on five blocks."""
-    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
     if request.param == "local":
         yield score_blocks
         return
@@ -53,7 +53,7 @@ def teachers(body: Any = rising) -> list[Teacher]:
 
 
 def packed(engine: Engine, asked: list[Teacher], rows: Any = X, **options: Any) -> np.ndarray:
-    given = ArraySource(rows)
+    given = HeldRows(rows)
     space = LabelSpace([t.classes for t in asked], names=[t.name for t in asked])
     found = np.full((len(rows), space.n_columns), -1.0, np.float32)
     for number, logits in engine(asked, space, given, **options):
@@ -76,7 +76,7 @@ class TestEngines:
     def test_no_rows(self, engine: Engine) -> None:
         asked = [teachers()[0], teachers()[2]]
         space = LabelSpace([t.classes for t in asked], disconnected="ignore")
-        assert list(engine(asked, space, ArraySource(X[:0]))) == []
+        assert list(engine(asked, space, HeldRows(X[:0]))) == []
 
     def test_the_first_error_is_raised_and_what_was_done_is_kept(
         self, engine: Engine, tmp_path: Path

@@ -12,7 +12,6 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from consilience import CrossTaskDistiller, as_teacher
 from consilience.distil import by_blocks
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
-from consilience.rows import source
 from consilience.teachers import Teacher
 
 N, D = 400, 6
@@ -32,7 +31,7 @@ def problem(seed: int = 0) -> tuple[Any, Any, Any]:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
 
 
 @pytest.fixture

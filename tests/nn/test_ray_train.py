@@ -18,7 +18,7 @@ from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
 from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint, _ray_train  # noqa: E402
 from consilience.nn._ray_train import Seen, fit_on_ray  # noqa: E402
-from consilience.rows import ArraySource, source  # noqa: E402
+from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.source_targets import SourceTargets  # noqa: E402
 from consilience.scoring.ray_options import RayOptions  # noqa: E402
 
@@ -36,14 +36,14 @@ def _small_blocks(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator
     """Four blocks of 100 rows, and classes of this file that workers can load."""
     import ray
 
-    monkeypatch.setattr(source, "BLOCK_ROWS", 100)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 100)
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
 
 
 def rows_of(values: Any = X) -> SourceTargets:
-    return SourceTargets(ArraySource(values), np.ones(len(values), bool), Q.__getitem__, as_they_are, 2)
+    return SourceTargets(HeldRows(values), np.ones(len(values), bool), Q.__getitem__, as_they_are, 2)
 
 
 def as_they_are(rows: Any) -> Any:

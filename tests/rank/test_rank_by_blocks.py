@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from consilience import ConsilienceWarning, as_teacher, rank_teachers
-from consilience.rows import as_source, source
+from consilience.rows import as_rows
 from consilience.rows.source_rows import SourceRows
 
 digits, y = load_digits(return_X_y=True)
@@ -36,7 +36,7 @@ def teachers() -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 256)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 256)
     np.save(tmp_path / "a.npy", X[:1000])
     np.save(tmp_path / "b.npy", X[1000:])
     return tmp_path
@@ -83,7 +83,7 @@ def test_a_sample_where_the_rows_themselves_are_needed(teachers: dict[str, Any],
 
 
 def test_source_rows(folder: Path) -> None:
-    found = as_source(folder)
+    found = as_rows(folder)
     assert found is not None
     places = np.array([1500, 3, 4, 900, 3])
     rows = SourceRows(found, places)

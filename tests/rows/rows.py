@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.sparse import issparse
 
 from consilience._validation import take_rows
-from consilience.rows import Source, join_rows
+from consilience.rows import Rows, join_rows
 
 
 def equal_rows(found: Any, expected: Any) -> None:
@@ -29,9 +29,9 @@ def equal_rows(found: Any, expected: Any) -> None:
         np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
 
 
-def check_source(source: Source, expected: Any, *, sent: bool = True) -> None:
+def check_source(source: Rows, expected: Any, *, sent: bool = True) -> None:
     """Check that a source gives the same rows in whatever way it is read."""
-    equal_rows(source.read_all(), expected)
+    equal_rows(source.all(None), expected)
     parts = [source.read(block) for block in reversed(range(source.n_blocks))]
     equal_rows(join_rows(parts[::-1]), expected)
     for block in source.blocks([source.n_blocks - 1, 0]):
@@ -46,4 +46,4 @@ def check_source(source: Source, expected: Any, *, sent: bool = True) -> None:
     if sent:
         copy = pickle.loads(pickle.dumps(source))  # noqa: S301
         equal_rows(copy.read(copy.n_blocks - 1), parts[0])
-        equal_rows(copy.read_all(), expected)
+        equal_rows(copy.all(None), expected)

@@ -13,7 +13,7 @@ import pytest
 from tests.rows.rows import check_source
 
 from consilience.exceptions import InvalidInputError
-from consilience.rows import arrow, as_source, source
+from consilience.rows import arrow, as_rows
 
 FRAME = pd.DataFrame(
     {
@@ -27,7 +27,7 @@ FRAME = pd.DataFrame(
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
     monkeypatch.setattr(arrow, "BLOCK_ROWS", 5)  # rows that are read together
 
 
@@ -36,7 +36,7 @@ def test_fragments_and_groups_of_rows_follow_each_other(size: int, tmp_path: Pat
     FRAME[:30].to_parquet(tmp_path / "a.parquet", row_group_size=size, index=False)
     FRAME[:0].to_parquet(tmp_path / "b.parquet", index=False)
     FRAME[30:][FRAME.columns[::-1]].to_parquet(tmp_path / "c.parquet", row_group_size=size, index=False)
-    found = as_source(ds.dataset(tmp_path, format="parquet"))
+    found = as_rows(ds.dataset(tmp_path, format="parquet"))
     assert found is not None
     check_source(found, FRAME)
 
@@ -50,7 +50,7 @@ def test_a_partition_is_a_column(flavour: str | None, tmp_path: Path) -> None:
         partitioning=["t"],
         partitioning_flavor=flavour,
     )
-    found = as_source(ds.dataset(tmp_path, format="parquet", partitioning=flavour or ["t"]))
+    found = as_rows(ds.dataset(tmp_path, format="parquet", partitioning=flavour or ["t"]))
     assert found is not None
     check_source(found, FRAME.sort_values(["t", "i"])[["i", "x", "b", "t"]])
 
@@ -58,7 +58,7 @@ def test_a_partition_is_a_column(flavour: str | None, tmp_path: Path) -> None:
 def test_tables_of_csv_and_in_memory(tmp_path: Path) -> None:
     FRAME.to_csv(tmp_path / "rows.csv", index=False)
     for dataset in (ds.dataset(tmp_path, format="csv"), ds.dataset(pa.Table.from_pandas(FRAME))):
-        found = as_source(dataset)
+        found = as_rows(dataset)
         assert found is not None
         check_source(found, FRAME, sent=False)
 
@@ -74,26 +74,26 @@ def test_a_column_has_one_type_in_all_blocks(kind: str, tmp_path: Path) -> None:
         for name, table in (("0", whole), ("1", last)):
             ds.write_dataset(table, tmp_path / name, format="csv" if kind == "csv" else "parquet")
         dataset = ds.dataset(tmp_path, format="csv" if kind == "csv" else "parquet")
-    found = as_source(dataset)
+    found = as_rows(dataset)
     assert found is not None
     want = dataset.to_table().to_pandas()
     for block in found.blocks():
         pd.testing.assert_series_equal(block.X.dtypes, want.dtypes)
-    pd.testing.assert_frame_equal(found.read_all(), want)
+    pd.testing.assert_frame_equal(found.all(None), want)
 
 
 def test_what_has_no_rows_or_a_filter_is_refused(tmp_path: Path) -> None:
     dataset = ds.dataset(pa.Table.from_pandas(FRAME))
     with pytest.raises(InvalidInputError, match=r"with a filter, .* Write what it leaves .*write_dataset"):
-        as_source(dataset.filter(ds.field("i") > 3))
+        as_rows(dataset.filter(ds.field("i") > 3))
     with pytest.raises(InvalidInputError, match="without rows; expected at least one"):
-        as_source(ds.dataset(pa.Table.from_pandas(FRAME[:0])))
+        as_rows(ds.dataset(pa.Table.from_pandas(FRAME[:0])))
 
 
 def test_files_that_changed_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     FRAME.to_csv(path, index=False)
-    found = as_source(ds.dataset(path, format="csv"))
+    found = as_rows(ds.dataset(path, format="csv"))
     assert found is not None
     path.write_text("\n".join(path.read_text().splitlines()[:20]))
     with pytest.raises(InvalidInputError, match=r"have changed\. Run again when nobody writes"):
@@ -106,10 +106,10 @@ def hugging_face() -> Any:
 
 def test_hugging_face_texts_and_tables() -> None:
     made = hugging_face().Dataset.from_pandas(FRAME)
-    found = as_source(made)
+    found = as_rows(made)
     assert found is not None
     check_source(found, FRAME)
-    texts = as_source(made.select_columns(["t"]).select(range(5, 50)))
+    texts = as_rows(made.select_columns(["t"]).select(range(5, 50)))
     assert texts is not None
     check_source(texts, FRAME["t"][5:50].tolist())
 
@@ -126,7 +126,7 @@ def test_hugging_face_datasets_that_are_refused() -> None:
         (made.select([]), "without rows"),
     ]:
         with pytest.raises(InvalidInputError, match=message):
-            as_source(X)
-    batches = as_source(made.to_iterable_dataset().with_format("arrow").iter(8))
+            as_rows(X)
+    batches = as_rows(made.to_iterable_dataset().with_format("arrow").iter(8))
     assert batches is not None
     check_source(batches, FRAME)

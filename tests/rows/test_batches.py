@@ -19,7 +19,7 @@ from tests.rows.rows import check_source
 from torch.utils.data import DataLoader, TensorDataset
 
 from consilience.exceptions import InvalidInputError
-from consilience.rows import as_source, source
+from consilience.rows import as_rows
 from consilience.rows.batches import keep_batches
 
 X = np.random.default_rng(0).normal(size=(57, 3))
@@ -30,7 +30,7 @@ FRAME = pd.DataFrame({"x": X[:, 0], "t": TEXTS, "b": X[:, 1] > 0, "w": pd.date_r
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder for temporary files that must be empty afterwards."""
-    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield tmp_path
     gc.collect()
@@ -66,7 +66,7 @@ TENSOR = torch.tensor(X)
     ],
 )
 def test_batches_are_rows_that_can_be_read_again(batches: Any, expected: Any) -> None:
-    found = as_source(batches())
+    found = as_rows(batches())
     assert found is not None
     expected = FRAME[FRAME.columns[::-1]] if expected is None else expected
     check_source(found, expected, sent=False)
@@ -74,9 +74,9 @@ def test_batches_are_rows_that_can_be_read_again(batches: Any, expected: Any) ->
 
 
 def test_a_loader_with_workers_is_read_once() -> None:
-    found = as_source(DataLoader(TensorDataset(TENSOR), batch_size=10, shuffle=True))
+    found = as_rows(DataLoader(TensorDataset(TENSOR), batch_size=10, shuffle=True))
     assert found is not None
-    first, again = found.read_all(), found.read_all()
+    first, again = found.all(None), found.all(None)
     np.testing.assert_array_equal(first, again)  # whatever order the loader has the next time
     np.testing.assert_array_equal(np.sort(first, axis=0), np.sort(X, axis=0))
 
@@ -119,5 +119,5 @@ def test_numbers_in_a_temporary_file_are_not_sent() -> None:
 )
 def test_batches_that_do_not_fit_are_named(batches: list[Any], message: str) -> None:
     with pytest.raises(InvalidInputError, match=message) as caught:
-        as_source(iter(batches))
+        as_rows(iter(batches))
     del caught

@@ -12,7 +12,7 @@ from tests.rows.rows import check_source, equal_rows
 
 from consilience.exceptions import InvalidInputError
 from consilience.files.readers import read_rows
-from consilience.rows import as_source, source
+from consilience.rows import as_rows
 from consilience.rows.files import FileSource, open_files
 
 N = 57
@@ -20,7 +20,7 @@ N = 57
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
 
 
 def frame() -> pd.DataFrame:
@@ -49,10 +49,10 @@ def test_a_folder_of_parquet_is_one_table(size: int, tmp_path: Path) -> None:
         (folder / other).write_text("no rows")
     whole = read_rows(tmp_path / "whole.parquet", "X")
     for given in (folder, str(folder), str(folder / "**" / "[!_]*.parquet"), folder / "**" / "[!_]*.parquet"):
-        found = as_source(given)
+        found = as_rows(given)
         assert found is not None
         check_source(found, whole)
-    listed = as_source([folder / "deep" / "b.parquet", str(folder / "a.parquet")])
+    listed = as_rows([folder / "deep" / "b.parquet", str(folder / "a.parquet")])
     assert isinstance(listed, FileSource)
     assert [path.name for path in listed.paths] == ["b.parquet", "a.parquet"]
     check_source(listed, pd.concat([whole[30:], whole[:30]])[whole.columns[::-1]])
@@ -60,7 +60,7 @@ def test_a_folder_of_parquet_is_one_table(size: int, tmp_path: Path) -> None:
 
 def test_blocks_of_a_group_of_rows_are_a_stretch(tmp_path: Path) -> None:
     frame().to_parquet(tmp_path / "rows.parquet", row_group_size=20)
-    found = as_source(tmp_path)
+    found = as_rows(tmp_path)
     assert found is not None
     assert [list(stretch) for stretch in found.stretches] == [[0, 1, 2], [3, 4], [5, 6, 7]]
 
@@ -173,7 +173,7 @@ def test_files_that_do_not_fit_together(
 def test_types_that_mean_the_same_fit_together(tmp_path: Path) -> None:
     first = write(tmp_path, "0.parquet", {"a": [1, 2], "b": ["x", "y"], "c": [None, None]})
     second = write(tmp_path, "1.parquet", {"a": [0.5], "b": pd.Categorical(["z"]), "c": ["w"]})
-    assert open_files([first, second]).read_all()["b"].tolist() == ["x", "y", "z"]
+    assert open_files([first, second]).all(None)["b"].tolist() == ["x", "y", "z"]
 
 
 @pytest.mark.parametrize(

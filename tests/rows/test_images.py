@@ -10,7 +10,6 @@ import pytest
 from tests.rows.rows import check_source
 
 from consilience.exceptions import InvalidInputError
-from consilience.rows import source
 from consilience.rows.files import open_files
 
 Image = pytest.importorskip("PIL.Image")
@@ -19,7 +18,7 @@ COLOURS = np.random.default_rng(0).integers(0, 255, (5, 6, 7, 3)).astype(np.uint
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 2)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 2)
 
 
 def save(folder: Path, images: Any, mode: str | None = None) -> Path:
@@ -40,9 +39,9 @@ def test_palettes_and_grey_images_among_others_become_colours(tmp_path: Path) ->
     Image.fromarray(COLOURS[3, ..., 0]).save(tmp_path / "3.png")
     found = open_files(tmp_path)
     assert found.shape == (5, 6, 7, 3)
-    np.testing.assert_array_equal(found.read_all()[3], np.repeat(COLOURS[3, ..., :1], 3, axis=2))
+    np.testing.assert_array_equal(found.all(None)[3], np.repeat(COLOURS[3, ..., :1], 3, axis=2))
     np.testing.assert_array_equal(
-        found.read_all()[2], np.asarray(Image.open(tmp_path / "2.png").convert("RGB"))
+        found.all(None)[2], np.asarray(Image.open(tmp_path / "2.png").convert("RGB"))
     )
 
 
@@ -56,14 +55,14 @@ def test_images_of_several_sizes_are_a_list(tmp_path: Path) -> None:
     assert found.shape == (5,)
     assert found.n_bytes == sum(image.size for image in images)
     assert found.borders.tolist() == [0, 2, 4, 5]
-    for got in (found.read_all(), [row for block in found.blocks() for row in block.X], found.head):
+    for got in (found.all(None), [row for block in found.blocks() for row in block.X], found.head):
         for image, pixels in zip(images, got, strict=False):
             np.testing.assert_array_equal(pixels, image)
     np.testing.assert_array_equal(found.take(np.array([1, 4]))[1], images[4])
 
 
 def test_blocks_of_several_sizes_are_cut_by_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 128)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 128)
     monkeypatch.setattr("consilience.rows.images.BLOCK_BYTES", 300)
     images = [COLOURS[0], COLOURS[1, :3], COLOURS[2, :, :4], COLOURS[3], np.zeros((20, 20, 3), np.uint8)]
     assert [image.size for image in images] == [126, 63, 72, 126, 1200]
@@ -86,21 +85,21 @@ def test_a_photo_that_a_camera_stored_on_its_side_is_turned(tmp_path: Path) -> N
     plain = np.asarray(Image.open(tmp_path / "0.jpg"))
     found = open_files(tmp_path)
     assert found.shape == (1, 7, 6, 3)
-    np.testing.assert_array_equal(found.read_all()[0], np.rot90(plain, -1))
+    np.testing.assert_array_equal(found.all(None)[0], np.rot90(plain, -1))
 
 
 def test_deep_images_are_refused(tmp_path: Path) -> None:
     save(tmp_path, COLOURS)
     _deep().save(tmp_path / "4.png")
     with pytest.raises(InvalidInputError, match=r"4.png cannot be used: it has more than 8 bits a pixel"):
-        open_files(tmp_path).read_all()
+        open_files(tmp_path).all(None)
 
 
 def test_a_file_that_changes_its_size_is_named(tmp_path: Path) -> None:
     found = open_files(save(tmp_path, COLOURS))
     Image.fromarray(COLOURS[0, :3]).save(tmp_path / "3.png")
     with pytest.raises(InvalidInputError, match=r"3.png is 7 x 3, and was 7 x 6 when it was first opened"):
-        found.read_all()
+        found.all(None)
 
 
 @pytest.mark.parametrize("number", [0, 4])
@@ -108,4 +107,4 @@ def test_a_broken_image_is_named(number: int, tmp_path: Path) -> None:
     path = save(tmp_path, COLOURS) / f"{number}.png"
     path.write_bytes(path.read_bytes()[:60])
     with pytest.raises(InvalidInputError, match=f"X: .*{number}.png cannot be read: "):
-        open_files(tmp_path).read_all()
+        open_files(tmp_path).all(None)

@@ -27,7 +27,7 @@ from consilience import (
     as_teacher,
 )
 from consilience.exceptions import ScoringError
-from consilience.rows import ArraySource, as_source, source
+from consilience.rows import HeldRows, as_rows
 from consilience.scoring import ray as engine
 from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import RayOptions, read_options
@@ -47,7 +47,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Ten blocks, and functions of this file that workers can load though they cannot import it."""
     import ray
 
-    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
@@ -84,7 +84,7 @@ def here(asked: list[Teacher], rows: Any = X) -> np.ndarray:
 
 
 def packed_by(score: Any, asked: list[Teacher], rows: Any, **options: Any) -> np.ndarray:
-    given = rows if isinstance(rows, source.Source) else ArraySource(rows)
+    given = rows if isinstance(rows, rows.Rows) else HeldRows(rows)
     space = space_of(asked)
     packed = np.full((len(given), space.n_columns), np.nan, np.float32)
     for number, logits in score(asked, space, given, **options):
@@ -115,7 +115,7 @@ def test_workers_read_files_themselves(kind: str, tmp_path: Path, monkeypatch: p
         pandas = pytest.importorskip("pandas")
         pandas.DataFrame(X, columns=list("pqrs")).to_parquet(path)
         asked = [as_teacher(lambda rows: rows[["p", "q"]].to_numpy(), ["a", "b"], output="logits")]
-    rows = as_source(path)
+    rows = as_rows(path)
     assert rows is not None
     assert rows.n_blocks == 10
     np.testing.assert_array_equal(on_ray(asked, rows), here(asked, rows))
@@ -136,7 +136,7 @@ def test_a_ray_dataset(kind: str) -> None:
         data = ray.data.from_items([{"words": text} for text in texts], override_num_blocks=7)
         asked = [as_teacher(numbers_of, ["a", "b"], output="logits")]
         want = numbers_of(texts).astype(np.float32)
-    rows = as_source(data.map_batches(lambda batch: batch))
+    rows = as_rows(data.map_batches(lambda batch: batch))
     assert rows is not None
     assert len(rows) == len(want)
     np.testing.assert_array_equal(on_ray(asked, rows), want)
@@ -198,7 +198,7 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
         return rising(rows)
 
     asked = [function(counted, fingerprint="v1")]
-    found = score_on_ray(asked, space_of(asked), ArraySource(X), store=tmp_path / "scores")
+    found = score_on_ray(asked, space_of(asked), HeldRows(X), store=tmp_path / "scores")
     next(found)
     found.close()
     before = log.read_text().split()
@@ -294,7 +294,7 @@ def test_without_a_cluster_or_without_ray(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_file_that_workers_do_not_have(tmp_path: Path) -> None:
     np.save(tmp_path / "rows.npy", X)
-    rows = as_source(tmp_path / "rows.npy")
+    rows = as_rows(tmp_path / "rows.npy")
     assert rows is not None
     (tmp_path / "rows.npy").unlink()
     with pytest.raises((ScoringError, InvalidInputError), match=r"rows\.npy"):

@@ -14,10 +14,10 @@ import pytest
 from consilience import as_teacher
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, source
-from consilience.scoring.engine import observe, score
+from consilience.rows import HeldRows
+from consilience.scoring.engine import Asked, score
 from consilience.scoring.store import as_store
-from consilience.scoring.stream import StreamedTeacher, score_blocks
+from consilience.scoring.stream import score_blocks
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 4))
@@ -48,11 +48,11 @@ class Linear:
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 32)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 32)
 
 
 def streamed(teachers: list[Any], space: LabelSpace, rows: Any = X, **options: Any) -> Any:
-    blocks = ArraySource(rows)
+    blocks = HeldRows(rows)
     found = np.full((len(rows), space.n_columns), -7.0, dtype=np.float32)
     numbers = []
     for number, packed in score_blocks(teachers, space, blocks, **options):
@@ -114,16 +114,6 @@ def test_what_rows_in_memory_stored_will_do(tmp_path: Path) -> None:
     assert again.asked == []
 
 
-def test_what_a_stream_rounded_is_not_taken_for_exact(tmp_path: Path) -> None:
-    store, asked = as_store(tmp_path), Linear()
-    with pytest.raises(TeacherError):  # it leaves batches that are in no block yet
-        streamed([as_teacher(Linear(60, RuntimeError()))], ONE, store=store, batch_size=8)
-    score([as_teacher(Linear())], ONE, X, store=store)
-    exact = observe(as_teacher(asked), X, store=store, embeddings=False).logits
-    np.testing.assert_array_equal(exact, Z)
-    assert 32 < len(asked.asked) <= 60
-
-
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
 def test_a_stop_in_a_block_loses_no_batch_before_it(error: BaseException, tmp_path: Path) -> None:
     store, first, second = as_store(tmp_path), Linear(100, error), Linear()  # row 100 is in block 3
@@ -181,7 +171,7 @@ def test_precomputed_scores_are_read_as_the_whole_would_be(tmp_path: Path) -> No
 def test_a_file_of_scores_that_changes_is_named_by_its_teacher(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", Z)
     teacher = as_teacher(as_teacher(tmp_path / "z.npy", classes=CLASSES, output="logits"), name="outer")
-    blocks = score_blocks([teacher], ONE, ArraySource(X))
+    blocks = score_blocks([teacher], ONE, HeldRows(X))
     next(blocks)
     np.save(tmp_path / "z.npy", Z[:100])
     with pytest.raises(TeacherError, match=r"'outer' \(1 of 1\) cannot be read from .*z.npy: it now holds"):
@@ -223,10 +213,12 @@ def test_a_block_gets_the_same_batches_in_any_order() -> None:
             found.add((rows[0, 0], len(rows)))
             return rows @ W
 
-        blocks = ArraySource(X)
-        one = StreamedTeacher(as_teacher(watch, classes=CLASSES, name="f"), blocks, batch_size=16)
+        blocks = HeldRows(X)
+        teacher = as_teacher(watch, classes=CLASSES, name="f", output="logits")
+        one = Asked(teacher, blocks, batch_size=16, store=None)
         for block in blocks.blocks(order):
-            np.testing.assert_allclose(one.score(block, None), Z[block.rows], rtol=1e-5, atol=1e-6)
+            logits = one.observe(block, None, embeddings=False).logits
+            np.testing.assert_allclose(logits, Z[block.rows], rtol=1e-5, atol=1e-6)
         return found
 
     assert asked([0, 1, 2, 3]) == asked([3, 1, 0, 2])
@@ -237,13 +229,12 @@ import sys, time
 import numpy as np
 from consilience import as_teacher
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, source
+from consilience.rows import HeldRows
+from consilience.rows import rows as blocks
 from consilience.scoring.store import as_store
-from consilience.scoring import stream
 from consilience.scoring.stream import score_blocks
 
-source.BLOCK_ROWS = 32
-stream.WRITE_SECONDS = 0.0  # write every batch, however quick it was
+blocks.BLOCK_ROWS = 32
 log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 class Slow:
@@ -255,7 +246,7 @@ class Slow:
             file.writelines(f"{value:.0f}\\n" for value in X[:, 0])
         return np.column_stack([X[:, 0], -X[:, 0]])
 
-rows, space = ArraySource(np.arange(200.0)[:, None]), LabelSpace([["a", "b"]])
+rows, space = HeldRows(np.arange(200.0)[:, None]), LabelSpace([["a", "b"]])
 for _ in score_blocks([as_teacher(Slow())], space, rows, batch_size=4, store=as_store(store)):
     pass
 """

@@ -23,7 +23,7 @@ from tests.teachers.model_folders import (
 from consilience import LabelSpace, Repository, Unifier, as_teacher, rank_teachers
 from consilience.exceptions import TeacherError
 from consilience.files.card import Card, find_folder_card, write_card
-from consilience.rows import ArraySource
+from consilience.rows import HeldRows
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import encode_sentences, save_sentence_head
 
@@ -130,7 +130,7 @@ def test_a_store_remembers_a_folder(models: Path, tmp_path: Path, monkeypatch: p
     from consilience.scoring.stream import score_blocks
 
     store = ScoreStore(tmp_path / "cache")
-    rows = ArraySource(np.array(ROWS))
+    rows = HeldRows(np.array(ROWS))
     first = np.concatenate(
         [part for _, part in score_blocks([as_teacher(models / "insects")], space, rows, store=store)]
     )
@@ -206,7 +206,7 @@ def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any)
     from consilience.scoring.ray_options import RayOptions
 
     teacher, space = as_teacher(models / "farm-1.5"), LabelSpace([["bee", "cow", "dog"]])
-    rows = ArraySource(np.array(ROWS))
+    rows = HeldRows(np.array(ROWS))
     options = RayOptions(timeout=120.0, workers=1)
     found = np.concatenate([part for _, part in score_on_ray([teacher], space, rows, options=options)])
     assert teacher._loaded is None  # the driver did not load it

@@ -15,7 +15,7 @@ from consilience import Card, CrossTaskDistiller, Repository, Unifier, load, ran
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import find_card, write_card
 from consilience.labels import LabelSpace
-from consilience.rows import as_source
+from consilience.rows import as_rows
 from consilience.scoring.engine import observe, score
 from consilience.scoring.store import ScoreStore
 from consilience.scoring.stream import score_blocks
@@ -113,12 +113,12 @@ def test_every_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
 def test_in_memory_and_streamed_and_stored(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.rows.source.BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
     teacher, space = CASES[name](tmp_path), LabelSpace([CLASSES])
-    source, store = as_source(folder), ScoreStore(tmp_path / "store")
+    source, store = as_rows(folder), ScoreStore(tmp_path / "store")
     assert source is not None
     assert source.n_blocks > 2
-    in_memory = score([teacher], space, source.read_all(), store=store)
+    in_memory = score([teacher], space, source.all(None), store=store)
     np.testing.assert_allclose(in_memory, expected(name), atol=1e-4)
     # the store knows all rows by their pixels, so the teacher is not asked again
     monkeypatch.setattr(Adapter, "_scores", lambda *_: pytest.fail("asked again"))
@@ -236,7 +236,7 @@ def test_unify_and_save_and_serve(
     memory: str | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("httpx")
-    monkeypatch.setattr("consilience.rows.source.BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
     function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
     pair = as_teacher(
         lambda rows: rows.mean((2, 3))[:, :2] * 9,
@@ -340,7 +340,7 @@ def test_ray_workers_read_and_prepare_images(folder: Path, tmp_path: Path, ray_c
     from consilience.scoring.ray import score_on_ray
     from consilience.scoring.ray_options import RayOptions
 
-    source = as_source(folder)
+    source = as_rows(folder)
     assert source is not None
     teachers = [torch_case(tmp_path), onnx_case(tmp_path)]
     space, options = LabelSpace([CLASSES, CLASSES]), RayOptions(timeout=120.0, workers=1)

@@ -23,7 +23,6 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import Unifier, as_teacher, load
 from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError, TeacherError
-from consilience.rows import source
 from consilience.soft_labels import solver
 from consilience.unify import by_blocks, stream
 
@@ -43,7 +42,7 @@ KNOWN = [int(label) if i % 5 == 0 else None for i, label in enumerate(Y)]
 def folder(tmp_path_factory: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Small blocks, and a folder for temporary files that must be empty afterwards."""
     folder: Path = tmp_path_factory.mktemp("temporary")
-    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield folder
     gc.collect()
@@ -305,7 +304,7 @@ def test_the_encoder_sees_a_bounded_sample(tmp_path: Path, monkeypatch: pytest.M
 
 def test_missing_values_that_the_sample_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(by_blocks, "ENCODED_FROM", 64)
-    monkeypatch.setattr(source, "SAMPLED_BLOCKS", 1)
+    monkeypatch.setattr("consilience.rows.rows.SAMPLED_BLOCKS", 1)
     frame = mixed()
     frame["number"] = pd.array(np.arange(700), dtype="Int64")
     frame.loc[690:, ["number", "b"]] = None

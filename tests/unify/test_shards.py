@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from consilience import ConvergenceWarning, InvalidInputError, LabelSpace, as_teacher, estimate_soft_labels
-from consilience.rows import as_source, source
+from consilience.rows import as_rows
 from consilience.soft_labels import solver
 from consilience.teachers import Teacher
 from consilience.unify.shards import write_soft_labels
@@ -23,7 +23,7 @@ X = np.random.default_rng(0).normal(size=(300, 3))
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
 
 
 def teachers() -> list[Teacher]:
@@ -54,7 +54,7 @@ def test_soft_labels_are_those_of_rows_in_memory(method: Any, tmp_path: Path) ->
     found = np.column_stack([table[name].to_numpy() for name in "abcd"])
     want = estimate_soft_labels(logits().astype(np.float32), space(), method)
     np.testing.assert_allclose(found, want, atol=1e-6)
-    rows = as_source(tmp_path / "labels")
+    rows = as_rows(tmp_path / "labels")
     assert rows is not None
     assert len(rows) == 300
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, source
+from consilience.rows import HeldRows
 from consilience.rows.source_targets import SourceTargets
 from consilience.unify.stream import Streamed, packed_targets
 
@@ -21,10 +21,10 @@ LOGITS = np.column_stack([ROWS, -ROWS, 2 * ROWS, -2 * ROWS]).astype(np.float32)
 @pytest.fixture
 def streamed(monkeypatch: pytest.MonkeyPatch) -> Streamed:
     """Rows of which nothing is known in the first block, and in every third row."""
-    monkeypatch.setattr(source, "BLOCK_ROWS", 4)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 4)
     covered = (np.arange(N) >= 4) & (np.arange(N) % 3 > 0)
     zeros, ones = np.zeros(2, dtype=int), np.ones(2)
-    return Streamed([], SPACE, ArraySource(ROWS), LOGITS, None, covered, zeros, ones, 0.0)
+    return Streamed([], SPACE, HeldRows(ROWS), LOGITS, None, covered, zeros, ones, 0.0)
 
 
 def targets_of(streamed: Streamed) -> SourceTargets:

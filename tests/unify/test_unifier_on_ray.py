@@ -14,7 +14,6 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
 from consilience import InvalidInputError, Unifier, as_teacher
-from consilience.rows import source
 
 X, y = load_iris(return_X_y=True)
 
@@ -24,7 +23,7 @@ def ray(ray_cluster: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, connected; three blocks of rows."""
     import ray
 
-    monkeypatch.setattr(source, "BLOCK_ROWS", 64)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield ray
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])

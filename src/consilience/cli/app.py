@@ -398,10 +398,11 @@ def read_data(
     from consilience.files.streams import read_texts_or_rows
     from consilience.rows import memory_budget
     from consilience.rows.files import open_files
+    from consilience.run import Run
     from consilience.teachers.given import column_kinds
 
     expected = column_kinds(teachers)
-    if not drop and path.is_file() and _PACKED * path.stat().st_size <= memory_budget(memory):
+    if not drop and path.is_file() and _PACKED * path.stat().st_size <= memory_budget(Run(memory=memory)):
         return read_texts_or_rows(path, "--data", expected)
     return open_files(path, "--data", expected, drop or ())
 
@@ -420,9 +421,9 @@ def check_ending(out: Path | None, X: Any, student: str) -> None:
 
 def first_rows(X: Any) -> Any:
     """Return rows of the same kind as those of --data, in memory."""
-    from consilience.rows import Source
+    from consilience.rows import Rows
 
-    return X.head if isinstance(X, Source) else X
+    return X.head if isinstance(X, Rows) else X
 
 
 def open_teachers(files: Sequence[Path], given: Sequence[str] | None) -> list[Teacher]:

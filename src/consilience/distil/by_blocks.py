@@ -22,9 +22,10 @@ from consilience.distil.teacher_signal import Task
 from consilience.distil.training import Follower, training_options, warn_of_unused
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.files.spool import Spool, check_space
-from consilience.rows import Source, memory_budget, rows_that_fit
+from consilience.rows import Rows, memory_budget, rows_that_fit
 from consilience.rows.source_targets import SourceTargets
 from consilience.rows.targets import ROW_VISITS
+from consilience.run import Run
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
 from consilience.scoring.stream import check_takes_blocks
@@ -45,7 +46,7 @@ def sample_of(X: Any, labelled: NDArray[np.bool_], memory: Any) -> tuple[Any, ND
 
     Warn if not even all labelled rows fit.
     """
-    few, places = rows_that_fit(X, labelled, memory, seed=0, most_others=UNLABELLED)
+    few, places = rows_that_fit(X, labelled, Run(memory=memory), seed=0, most_others=UNLABELLED)
     n_labelled = int(labelled.sum())
     if places is not None and (kept := int(labelled[places].sum())) < n_labelled:
         warnings.warn(
@@ -63,7 +64,7 @@ class TaskBlocks:
 
     Attributes
     ----------
-    source : Source
+    source : Rows
     codes : (n,) array of int
         Positions of the labels; -1 for rows without one.
     followed : sequence of Follower
@@ -76,7 +77,7 @@ class TaskBlocks:
     progress : callable
     """
 
-    source: Source
+    source: Rows
     codes: NDArray[np.intp]
     followed: Sequence[Follower]
     teachers: Sequence[Teacher]
@@ -111,7 +112,6 @@ class TaskBlocks:
                 batch_size=self.batch_size,
                 store=self.store,
                 embeddings=self.embeddings,
-                dtype=np.float32,
                 progress=progress,
             )
         except InvalidInputError as error:
@@ -144,7 +144,7 @@ def train_by_blocks(
         All rows.
     """
     loss, signals = find_loss(distiller.loss), [signal for _, signal in blocks.followed]
-    K, budget = len(task.classes), memory_budget(distiller.memory)
+    K, budget = len(task.classes), memory_budget(Run(memory=distiller.memory))
     as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
     if student.scores == "probabilities":
         targets, weights, used, _ = _spool(blocks, MixedLabels.of(task, signals, loss))
@@ -201,5 +201,5 @@ def _spool(blocks: TaskBlocks, goal: MixedLabels | StackedTargets) -> Spooled:
     return Spooled(targets, weights, used, digest.hexdigest())
 
 
-def _slices(source: Source) -> Iterator[slice]:
+def _slices(source: Rows) -> Iterator[slice]:
     return map(source.rows_of, range(source.n_blocks))

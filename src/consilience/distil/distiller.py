@@ -26,7 +26,8 @@ from consilience.distil.training import Follower, by_rows, train
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import read_labels
-from consilience.rows import Source, as_rows_or_source, memory_budget
+from consilience.rows import Rows, as_rows, memory_budget
+from consilience.run import Run
 from consilience.scoring.engine import observe
 from consilience.scoring.store import as_store
 from consilience.students.base import Origin, StudentClassifier, timed
@@ -221,7 +222,7 @@ class CrossTaskDistiller(StudentClassifier):
             class of yours, give the classes names. `n_labels_` is the number of labels that were read.
         """
         loss = self._check_params()
-        X = as_rows_or_source(X)
+        X = as_rows(X).given
         if n_rows(X) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         if y is None:
@@ -232,7 +233,11 @@ class CrossTaskDistiller(StudentClassifier):
         source = X if places is not None else None  # the rest is read block by block
         if source is not None:
             check_student_streams(
-                student, len(source), source.n_bytes, len(labels.classes), memory_budget(self.memory)
+                student,
+                len(source),
+                source.n_bytes,
+                len(labels.classes),
+                memory_budget(Run(memory=self.memory)),
             )
         read = self._read_rows(student, few)
         task = Task(few, labels.classes, labels.codes if places is None else labels.codes[places], read.rows)
@@ -427,7 +432,7 @@ class CrossTaskDistiller(StudentClassifier):
 
     def _blocks(
         self,
-        source: Source,
+        source: Rows,
         codes: NDArray[np.intp],
         followed: Sequence[Follower],
         teachers: Sequence[Teacher],

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from consilience._dataset_rows import read_rows
 from consilience._images import PURPOSE, is_pil_image, pixels_of, read_image
 from consilience._optional import require
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import check_choice, check_count, check_number, n_rows
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
@@ -163,7 +163,7 @@ class ImagePreprocess:
             Paths, PIL images or arrays of uint8 (height, width), (height, width, 3) or (height, width, 4),
             of any sizes; or one array (n, ...) of such.
         """
-        X = read_rows(as_rows(X))
+        X = read_rows(as_values(X))
         X = X.detach().cpu().numpy() if hasattr(X, "detach") else X
         _check_pixels(X)
         prepared = np.empty((n_rows(X), *self.row_shape), self.dtype)

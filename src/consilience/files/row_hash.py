@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from consilience._dataset_rows import DatasetRows, is_dataset
 from consilience._tables import (
     as_frame,
-    as_rows,
+    as_values,
     column_names,
     is_numeric,
     is_table,
@@ -49,7 +49,7 @@ def rows_sha256(X: Any) -> str | None:
     if is_dataset(X) or isinstance(X, DatasetRows):
         return None
     try:
-        return _digest(as_rows(X))
+        return _digest(as_values(X))
     except (ConsilienceError, TypeError, ValueError, RuntimeError, OverflowError):
         return None  # a checksum is a service: rows without one can be learnt from all the same
 

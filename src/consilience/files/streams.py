@@ -1,4 +1,4 @@
-"""Rows of files that may not fit in memory, batch by batch.
+"""FileRows of files that may not fit in memory, batch by batch.
 
 A file is looked at once before its first batch. So a fault in its last line is found before any work, and
 every batch is read as the whole file would be.
@@ -38,7 +38,7 @@ _ARROW_KINDS = {
 _BOM = "\ufeff"  # the mark with which some editors begin a file
 
 
-class Rows(NamedTuple):
+class FileRows(NamedTuple):
     """Some rows of a file."""
 
     X: Any  # what a model takes
@@ -69,7 +69,7 @@ class RowFile(ABC):
     @abstractmethod
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
-    ) -> Rows:
+    ) -> FileRows:
         """Return what `part` does."""
 
     def part(
@@ -79,7 +79,7 @@ class RowFile(ABC):
         columns: Sequence[str] | None = None,
         keep: Sequence[str] = (),
         kinds: Kinds = None,
-    ) -> Rows:
+    ) -> FileRows:
         """Return the rows from `start` to `stop`; raise where the file has changed since it was opened.
 
         Parts in order are read quickest.
@@ -105,7 +105,7 @@ class RowFile(ABC):
 
     def batches(
         self, size: int, columns: Sequence[str] | None = None, keep: Sequence[str] = (), kinds: Kinds = None
-    ) -> Iterator[Rows]:
+    ) -> Iterator[FileRows]:
         """Yield up to `size` rows at a time; see `part`."""
         for start in range(0, self.n_rows, size):
             yield self.part(start, min(start + size, self.n_rows), columns, keep, kinds)
@@ -192,7 +192,7 @@ class CsvFile(RowFile):
 
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
-    ) -> Rows:
+    ) -> FileRows:
         layout = self.layout
         chosen = None if columns is None else [layout.names.index(name) for name in columns]
         if kinds is not None:
@@ -204,7 +204,7 @@ class CsvFile(RowFile):
         lines = (line for line in csv.reader(self._lines.beginning_at(first // _LINES)) if line)
         rows = list(islice(lines, first % _LINES, first % _LINES + stop - start))
         kept = {name: [row[layout.names.index(name)] for row in rows] for name in keep}
-        return Rows(layout.read(rows, chosen), kept)
+        return FileRows(layout.read(rows, chosen), kept)
 
 
 class ParquetFile(RowFile):
@@ -235,7 +235,7 @@ class ParquetFile(RowFile):
 
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
-    ) -> Rows:
+    ) -> FileRows:
         chosen = list(self.names or ()) if columns is None else list(columns)
         names = list(dict.fromkeys([*chosen, *keep]))
         if self._cursor is None or self._cursor[:2] != (start, names):
@@ -243,7 +243,7 @@ class ParquetFile(RowFile):
         table = self._cursor[2].read(stop - start)
         self._cursor = None if stop == self.n_rows else (stop, names, self._cursor[2])
         kept = {name: table.column(name) for name in keep}
-        return Rows(as_frame(table.select(chosen), self.gaps), kept)
+        return FileRows(as_frame(table.select(chosen), self.gaps), kept)
 
     def _reader(self, start: int, names: list[str]) -> ArrowCursor:
         """Return a reader from some row on: parts in order decode each group of rows once."""
@@ -330,8 +330,8 @@ class _Npy(RowFile):
 
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
-    ) -> Rows:
-        return Rows(self._file.part(start, stop), {})
+    ) -> FileRows:
+        return FileRows(self._file.part(start, stop), {})
 
 
 class _Npz(RowFile):
@@ -350,8 +350,8 @@ class _Npz(RowFile):
 
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
-    ) -> Rows:
-        return Rows(self._values[start:stop], {})
+    ) -> FileRows:
+        return FileRows(self._values[start:stop], {})
 
 
 def _array_type(values: Any) -> str:
@@ -371,10 +371,10 @@ class TextLines(RowFile):
 
     def _part(
         self, start: int, stop: int, columns: Sequence[str] | None, keep: Sequence[str], kinds: Kinds
-    ) -> Rows:
+    ) -> FileRows:
         lines = self._lines.beginning_at(start // _LINES)
         found = islice(lines, start % _LINES, start % _LINES + stop - start)
-        return Rows([line.rstrip("\r\n") for line in found], {})
+        return FileRows([line.rstrip("\r\n") for line in found], {})
 
 
 _KINDS: dict[str, type[RowFile]] = {
@@ -397,7 +397,7 @@ def read_batches(
     keep: Sequence[str],
     option: str,
     kinds: Kinds = None,
-) -> Iterator[Rows]:
+) -> Iterator[FileRows]:
     """Yield the batches of a file; an error names it."""
     with readers.reading(source.path, option):
         yield from source.batches(size, columns, keep, kinds)
@@ -437,9 +437,9 @@ __all__ = [
     "ENDINGS",
     "ArrowCursor",
     "CsvFile",
+    "FileRows",
     "ParquetFile",
     "RowFile",
-    "Rows",
     "TextLines",
     "as_frame",
     "columns_with_gaps",

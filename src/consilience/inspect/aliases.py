@@ -16,7 +16,8 @@ from consilience.inspect.spelling import spelling
 from consilience.inspect.suggestions import AliasSuggestions, SameClass, SameName
 from consilience.kernels.arrays import Floats, Ints
 from consilience.labels import LabelSpace
-from consilience.rows import rows_in_memory
+from consilience.rows import as_rows
+from consilience.run import Run
 from consilience.scoring.engine import score
 from consilience.scoring.store import as_store
 from consilience.teachers.given import open_teachers
@@ -116,7 +117,7 @@ def suggest_aliases(
     lists = [teacher.classes for teacher in opened.teachers]
     space = LabelSpace(lists, aliases, names=opened.names, disconnected="ignore")
     warn_of_unused(space)
-    X = rows_in_memory(X, None)
+    X = as_rows(X).all(Run())
     if n_rows(X) == 0:
         raise InvalidInputError("X has no rows; give some that the teachers can be compared on.")
     logits = score(

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from consilience._progress import silent
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import (
     as_random_state,
     check_choice,
@@ -272,7 +272,7 @@ class Halves:
 
     def _find(self, model: Unifier, part: int) -> None:
         started, seen = time.perf_counter(), np.flatnonzero(self._half != part)
-        X = as_rows(take_rows(self._X, seen))
+        X = as_values(take_rows(self._X, seen))
         scored = model._score(X, None, self._packed[seen], model._open_teachers(), {})
         self._found[part] = X, scored, model._soft_labels(X, scored, {})
         self.seconds += time.perf_counter() - started

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from consilience._validation import n_rows
 from consilience.inspect.truth import read_truth
-from consilience.rows import as_rows_or_source, rows_in_memory
+from consilience.rows import as_rows
+from consilience.run import Run
 
 if TYPE_CHECKING:
     from consilience.inspect.comparison import Comparison
@@ -39,7 +40,7 @@ class Inspection:
         """
         unified = cast("Unifier", self)
         unified._check_fitted()
-        X = as_rows_or_source(X)
+        X = as_rows(X).given
         labels = read_truth(y, n_rows(X), unified.label_space_)
         return labels.accuracy(unified.predict_proba(X).argmax(axis=1), sample_weight)
 
@@ -252,4 +253,4 @@ class Inspection:
 
     def _in_memory(self, X: Any) -> Any:
         """Return rows in memory; raise where those of a source do not fit."""
-        return rows_in_memory(X, cast("Unifier", self).memory)
+        return as_rows(X).all(Run(memory=cast("Unifier", self).memory))

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.nn._rows import LazyRows
@@ -27,7 +27,7 @@ def check_pair(validation: Any) -> tuple[Any, Any]:
         raise InvalidInputError(
             f"validation is a {type(validation).__name__}; give a pair of rows and labels: (X, y)."
         )
-    X, y = as_rows(validation[0]), validation[1]
+    X, y = as_values(validation[0]), validation[1]
     if n_rows(X) != n_rows(y):
         raise InvalidInputError(
             f"validation has {n_rows(X)} rows and {n_rows(y)} labels; give a label for each row."

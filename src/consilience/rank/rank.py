@@ -39,7 +39,7 @@ from consilience.rank.metrics import (
 )
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rank.task import Task, read_task_rows, widest
-from consilience.rows import as_rows_or_source
+from consilience.rows import as_rows
 from consilience.scoring.engine import Observed
 from consilience.scoring.engines import check_engine
 from consilience.scoring.ray_options import RayOptions, read_options
@@ -199,7 +199,7 @@ def rank_teachers(
     # metrics of ours look at outputs alone, unless a student is trained
     alone = settings.approximation == "fictitious" and not any(callable(one) for one in chosen)
     width = widest(given, options if engine == "ray" else None) if alone else None
-    X, found, places = read_task_rows(as_rows_or_source(X), y, memory, seed=settings.seed, width=width)
+    X, found, places = read_task_rows(as_rows(X).given, y, memory, seed=settings.seed, width=width)
     classes, all_codes = found
     codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
     labels, once = classes[codes], None

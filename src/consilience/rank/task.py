@@ -15,8 +15,9 @@ from consilience.exceptions import ConsilienceWarning
 from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rank.metrics import Metric, Settings
-from consilience.rows import Source, memory_budget
+from consilience.rows import Rows, memory_budget
 from consilience.rows.source_rows import SourceRows
+from consilience.run import Run
 from consilience.scoring.engine import Observed, observe
 from consilience.scoring.ray_options import RayOptions
 from consilience.scoring.ray_tasks import map_on_ray
@@ -68,7 +69,7 @@ def read_task_rows(
 
     Parameters
     ----------
-    X : rows or Source
+    X : rows or Rows
     y : (n,) sequence
     memory : int, str or None
         The budget; see `consilience.rows.memory_budget`.
@@ -78,8 +79,8 @@ def read_task_rows(
         From a few rows to the most numbers that a teacher says of one row. None if the rows themselves are
         needed in memory.
     """
-    budget = memory_budget(memory)
-    if not isinstance(X, Source) or width is None or X.n_bytes <= budget / 4:
+    budget = memory_budget(Run(memory=memory))
+    if not isinstance(X, Rows) or width is None or X.n_bytes <= budget / 4:
         return read_labelled_rows(X, y, memory, seed=seed, stacklevel=4)
     labels = read_labels(y, len(X), at_least=2)
     places, fit = np.flatnonzero(labels.known), int(budget / 4 * len(X) / X.n_bytes)

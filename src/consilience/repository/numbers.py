@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
@@ -47,8 +47,8 @@ def comparable_rows(reference: Any, X: Any) -> tuple[Floats, Floats]:
 
 
 def plain_rows(X: Any) -> Any:
-    """Return rows as `as_rows` gives them, and a tensor as an array."""
-    rows = as_rows(X)
+    """Return rows as `as_values` gives them, and a tensor as an array."""
+    rows = as_values(X)
     if not hasattr(rows, "detach"):
         return rows
     rows = rows.detach().cpu()

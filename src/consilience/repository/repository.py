@@ -36,7 +36,7 @@ from consilience.repository.saving import column_kinds_of, feature_names_of, fin
 from consilience.repository.search import SearchResult
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit
-from consilience.rows import as_rows_or_source
+from consilience.rows import as_rows
 from consilience.students.labelled import read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 
@@ -388,7 +388,7 @@ class Repository:
         """
         top = check_count("top", top)
         random_state = check_count("random_state", random_state, at_least=0)
-        rows, labels, _ = read_labelled_rows(as_rows_or_source(X), y, memory, seed=random_state)
+        rows, labels, _ = read_labelled_rows(as_rows(X).given, y, memory, seed=random_state)
         values = [None if code < 0 else labels.classes[code] for code in labels.codes]
         listing = self.list()
         misfits = {one.name: why for one in listing if (why := misfit(one, rows))}

@@ -1,23 +1,17 @@
-"""Rows that need not fit in memory: files, folders, datasets and batches, read block by block."""
+"""Rows: whatever X is, in memory or elsewhere, read block by block."""
 
-from consilience.rows.given import (
-    as_rows_or_source,
-    as_source,
-    memory_budget,
-    rows_in_memory,
-    rows_that_fit,
-)
-from consilience.rows.source import ArraySource, Block, Source, bytes_of, join_rows
+from consilience.rows.given import as_rows, rows_that_fit
+from consilience.rows.memory import memory_budget, new_array
+from consilience.rows.rows import Block, HeldRows, Rows, bytes_of, join_rows
 
 __all__ = [
-    "ArraySource",
     "Block",
-    "Source",
-    "as_rows_or_source",
-    "as_source",
+    "HeldRows",
+    "Rows",
+    "as_rows",
     "bytes_of",
     "join_rows",
     "memory_budget",
-    "rows_in_memory",
+    "new_array",
     "rows_that_fit",
 ]

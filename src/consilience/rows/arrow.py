@@ -11,10 +11,10 @@ import numpy as np
 from consilience._optional import is_instance_of, require
 from consilience.exceptions import InvalidInputError
 from consilience.files.streams import ArrowCursor, as_frame, columns_with_gaps
-from consilience.rows.source import BLOCK_ROWS, Source, block_rows, cut
+from consilience.rows.rows import BLOCK_ROWS, Rows, block_rows, cut
 
 
-class ArrowSource(Source):
+class ArrowSource(Rows):
     """Rows of a ``pyarrow.dataset.Dataset``, fragment by fragment.
 
     Parameters
@@ -96,7 +96,7 @@ def _count(fragment: Any) -> int:
     return sum(group.num_rows for group in groups) if groups else int(fragment.count_rows())
 
 
-class HuggingFaceSource(Source):
+class HuggingFaceSource(Rows):
     """Rows of a ``datasets.Dataset``: texts if it has a single column of texts, else a data frame.
 
     Parameters
@@ -121,7 +121,7 @@ class HuggingFaceSource(Source):
         return table.column(0).to_pylist() if self._texts else as_frame(table, self._gaps)
 
 
-def as_arrow_source(X: Any) -> Source | None:
+def as_arrow_source(X: Any) -> Rows | None:
     """Return the source of an Arrow dataset, or None if X is none; neither library is imported for this."""
     if is_instance_of(X, "pyarrow.dataset", "Dataset"):
         return ArrowSource(X)

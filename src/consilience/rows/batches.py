@@ -13,11 +13,11 @@ import numpy as np
 
 from consilience._dataset_rows import first_part
 from consilience._optional import is_instance_of, require
-from consilience._tables import as_frame, as_rows, is_table
+from consilience._tables import as_frame, as_values, is_table
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool
 from consilience.rows.files import FileSource
-from consilience.rows.source import ArraySource, Source
+from consilience.rows.rows import Rows, SpooledRows
 
 _TEXT = "text"  # the column of texts
 
@@ -28,7 +28,7 @@ def comes_in_batches(X: Any) -> bool:
     return is_iterator or is_instance_of(X, "torch.utils.data", "DataLoader")
 
 
-def keep_batches(batches: Iterable[Any]) -> Source:
+def keep_batches(batches: Iterable[Any]) -> Rows:
     """Return the rows of batches, written to temporary files: arrays, tables, or lists of texts.
 
     A batch that is a tuple (x, ...), or a list of this kind as a torch DataLoader makes it, counts with x.
@@ -42,7 +42,7 @@ def keep_batches(batches: Iterable[Any]) -> Source:
         return _KeptTables(first, parts)
     if _are_texts(first):
         return _KeptTables(first, parts)
-    return ArraySource(_keep_arrays(first, parts))
+    return SpooledRows(_keep_arrays(first, parts))
 
 
 def _rows_of(batch: Any, loaded: bool) -> Any:
@@ -55,7 +55,7 @@ def _rows_of(batch: Any, loaded: bool) -> Any:
     elif getattr(rows, "ndim", None) == 1 and not is_instance_of(rows, "torch", "Tensor"):
         texts = rows.tolist() if hasattr(rows, "tolist") else rows  # in an array or a series
         rows = texts if _are_texts(texts) else rows
-    return as_rows(rows)
+    return as_values(rows)
 
 
 def _are_texts(batch: Any) -> bool:
@@ -87,7 +87,7 @@ def _as_numbers(batch: Any, number: int) -> Any:
     return values
 
 
-class _KeptTables(Source):
+class _KeptTables(Rows):
     """Tables or texts in a temporary parquet file, which is gone with this object."""
 
     local = True

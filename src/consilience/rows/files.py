@@ -20,10 +20,10 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.readers import reading
 from consilience.files.streams import ENDINGS, CsvFile, ParquetFile, RowFile, open_rows
 from consilience.rows.images import IMAGES, ImageSource
-from consilience.rows.source import LOOKED_AT, Source, block_rows, bytes_of, cut
+from consilience.rows.rows import LOOKED_AT, Rows, block_rows, bytes_of, cut
 
 
-class FileSource(Source):
+class FileSource(Rows):
     """Rows of files of one kind, one file after the other.
 
     Parameters
@@ -163,7 +163,7 @@ def open_files(
     option: str = "X",
     expected: Mapping[Any, str] | None = None,
     drop: Sequence[str] = (),
-) -> Source:
+) -> Rows:
     """Return the rows of a file, a folder, a pattern such as ``rows/*.parquet``, or a list of files.
 
     `expected` is what columns of .csv files should hold, and `drop` which are left out; see `FileSource`.

@@ -1,4 +1,4 @@
-"""What users give as X, as rows in memory or as a source."""
+"""Whatever users give as X, as `Rows`."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._sizes import parse_size, size_text
-from consilience._tables import as_rows
 from consilience.exceptions import InvalidInputError
 from consilience.rows.arrow import as_arrow_source
 from consilience.rows.batches import comes_in_batches, keep_batches
 from consilience.rows.files import open_files
+from consilience.rows.memory import memory_budget
 from consilience.rows.ray import as_ray_source
-from consilience.rows.source import Source
-
-SHARE_OF_MACHINE = 0.25
-"""By default, work may take this share of the memory."""
+from consilience.rows.rows import HeldRows, Rows
+from consilience.run import Run
 
 
-def as_source(X: Any, option: str = "X") -> Source | None:
-    """Return the source of rows that lie elsewhere, or None if X holds rows itself.
+def as_rows(X: Any, option: str = "X") -> Rows:
+    """Return whatever X is as `Rows`, to be read block by block; a small array is one block.
 
     Parameters
     ----------
-    X : path, list of paths, dataset (Arrow, Hugging Face, Ray), iterator of batches, Source, or rows
-        A path names a file, a folder of files, or several by a pattern such as ``"rows/*.parquet"``.
+    X : array, data frame, list, path, list of paths, dataset, iterator of batches, or Rows
+        A path names a file, a folder of files, or several by a pattern such as ``"rows/*.parquet"``. A
+        dataset is one of Arrow, Hugging Face, Ray or torch.
     option : str
         What named it, for messages.
 
@@ -38,11 +36,21 @@ def as_source(X: Any, option: str = "X") -> Source | None:
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
     >>> np.save(f"{folder}/rows.npy", np.zeros((1000, 4), dtype=np.float32))
-    >>> len(as_source(f"{folder}/rows.npy"))
+    >>> len(as_rows(f"{folder}/rows.npy"))
     1000
+    >>> as_rows(np.eye(3)).n_blocks
+    1
     """
-    if isinstance(X, Source):
+    if isinstance(X, Rows):
         return X
+    rows = _elsewhere(X, option)
+    rows = HeldRows(X) if rows is None else rows
+    rows.option = option
+    return rows
+
+
+def _elsewhere(X: Any, option: str) -> Rows | None:
+    """Return rows that lie elsewhere, or None if X holds rows itself."""
     if isinstance(X, os.PathLike) or (isinstance(X, str) and X):
         if isinstance(X, str) and not _names_files(X):
             raise InvalidInputError(
@@ -60,24 +68,18 @@ def as_source(X: Any, option: str = "X") -> Source | None:
     return as_arrow_source(X) if found is None else found
 
 
-def as_rows_or_source(X: Any, option: str = "X") -> Any:
-    """Return the source of rows that lie elsewhere, and other rows as `as_rows` gives them."""
-    source = as_source(X, option)
-    return as_rows(X) if source is None else source
-
-
 def rows_that_fit(
-    X: Any, first: NDArray[np.bool_], memory: Any, seed: int, most_others: int | None = None
+    X: Any, first: NDArray[np.bool_], run: Run, seed: int, most_others: int | None = None
 ) -> tuple[Any, NDArray[np.intp] | None]:
-    """Return rows in memory: those of a source that are wanted first, and as many random others as fit.
+    """Return rows in memory: those that are wanted first, and as many random others as fit.
 
     Parameters
     ----------
-    X : rows or Source
+    X : rows or Rows
     first : (n,) array of bool
         Rows to take before others, such as those with a label.
-    memory : int, str or None
-        The budget; see `memory_budget`. A quarter of it is for the rows.
+    run : Run
+        A quarter of its memory is for the rows.
     seed : int
     most_others : int, optional
         Most other rows, if not all rows fit.
@@ -88,11 +90,11 @@ def rows_that_fit(
     places : (k,) array of int or None
         Their positions, in order; None if these are all.
     """
-    if not isinstance(X, Source):
+    if not isinstance(X, Rows):
         return X, None
-    most = max(1, int(memory_budget(memory) / 4 * len(X) / max(1, X.n_bytes)))
+    most = max(1, int(memory_budget(run) / 4 * len(X) / max(1, X.n_bytes)))
     if len(X) <= most:
-        return X.read_all(), None
+        return X.all(None), None
     random = np.random.default_rng(seed)
     chosen, others = np.flatnonzero(first), np.flatnonzero(~first)
     if len(chosen) > most:
@@ -101,48 +103,6 @@ def rows_that_fit(
     rest = random.choice(others, min(len(others), room), replace=False)
     places = np.sort(np.concatenate([chosen, rest]))
     return X.take(places), places
-
-
-def rows_in_memory(X: Any, memory: Any, option: str = "X") -> Any:
-    """Return rows in memory, for work that needs all of them at once; raise where they do not fit.
-
-    Parameters
-    ----------
-    X : rows, or anything that `as_source` takes
-    memory : int, str or None
-        The budget; see `memory_budget`.
-    option : str
-        What named X, for messages.
-    """
-    source = as_source(X, option)
-    if source is None:
-        return as_rows(X)
-    budget = memory_budget(memory)
-    if source.n_bytes > budget:
-        raise InvalidInputError(
-            f"This needs all rows in memory: {option} has {len(source):,} rows of about "
-            f"{size_text(source.n_bytes)}, and memory is {size_text(budget)}. Give fewer rows, or more."
-        )
-    return source.read_all()
-
-
-def memory_budget(memory: Any = None) -> int:
-    """Return how many bytes work may take: a size such as ``"2GB"``, or by default a quarter of the machine.
-
-    Examples
-    --------
-    >>> memory_budget("2GB")
-    2000000000
-    """
-    if memory is not None:
-        return parse_size("memory", memory)
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else [2**33]
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # of the container, of either version
-        try:
-            limits.append(int(Path("/sys/fs/cgroup", name).read_text(encoding="ascii")))
-        except (OSError, ValueError):  # no such file, or "max"
-            continue
-    return int(SHARE_OF_MACHINE * min(limits))
 
 
 def _names_files(text: str) -> bool:

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from consilience._images import read_header, read_image
 from consilience.exceptions import InvalidInputError
-from consilience.rows.source import BLOCK_BYTES, LOOKED_AT, Source, block_rows, cut
+from consilience.rows.rows import BLOCK_BYTES, LOOKED_AT, Rows, block_rows, cut
 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """The endings of image files."""
 
 
-class ImageSource(Source):
+class ImageSource(Rows):
     """Images as rows (height, width, 3) of uint8, or (height, width) if all of them are grey.
 
     The sizes come from the first bytes of the files; the pixels are read block by block. Images of one size

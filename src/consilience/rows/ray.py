@@ -10,10 +10,10 @@ import numpy as np
 from consilience._optional import is_instance_of, require
 from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.rows.source import Source, block_rows, bytes_of, cut, join_rows
+from consilience.rows.rows import Rows, block_rows, bytes_of, cut, join_rows
 
 
-class RaySource(Source):
+class RaySource(Rows):
     """Parts of rows that Ray holds, in memory or on the disks of the cluster.
 
     Parameters
@@ -53,7 +53,7 @@ class RaySource(Source):
         return joined.reset_index(drop=True) if hasattr(joined, "iloc") else joined
 
 
-def as_ray_source(X: Any) -> Source | None:
+def as_ray_source(X: Any) -> Rows | None:
     """Return the source of a ``ray.data.Dataset``, or None if X is none. Ray is not imported for this.
 
     The dataset is executed once, in order, and stays in the object store of the cluster, which moves to disk
@@ -80,7 +80,7 @@ def as_ray_source(X: Any) -> Source | None:
     return RaySource(parts, counts, block_rows(sum(sizes), sum(counts)), texts=texts)
 
 
-def sent_to_ray(ray: Any, source: Source) -> Source:
+def sent_to_ray(ray: Any, source: Rows) -> Rows:
     """Return a source that every machine can read: rows that lie in this process go to Ray's memory."""
     head = source.head  # is sent along, so that no worker reads it again
     if not source.local:

@@ -18,7 +18,7 @@ import numpy as np
 from consilience._sizes import size_text
 from consilience.exceptions import ConsilienceWarning
 from consilience.files.spool import Spool
-from consilience.rows.source import BLOCK_ROWS
+from consilience.rows.rows import BLOCK_ROWS
 from consilience.rows.targets import Part, TargetRows, check_block
 
 SORTED = 0.05

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from consilience._dataset_rows import DatasetRows, parts_of
 from consilience._validation import take_rows
-from consilience.rows.source import Source
+from consilience.rows.rows import Rows
 
 
 class SourceRows(DatasetRows):
@@ -18,12 +18,12 @@ class SourceRows(DatasetRows):
 
     Parameters
     ----------
-    source : Source
+    source : Rows
     places : (n,) array of int
         Which rows. They are read fastest in ascending order: the last block is remembered.
     """
 
-    def __init__(self, source: Source, places: NDArray[np.intp]) -> None:
+    def __init__(self, source: Rows, places: NDArray[np.intp]) -> None:
         super().__init__(source if isinstance(source, RecentBlock) else RecentBlock(source), places)
         self._row_shape = source.shape[1:]
 
@@ -46,10 +46,10 @@ class SourceRows(DatasetRows):
         return take_rows(found, back)
 
 
-class RecentBlock(Source):
+class RecentBlock(Rows):
     """A source that remembers the block it has read last."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Rows) -> None:
         self._source, self.borders, self.local = source, source.borders, source.local
         self.head = source.head
         self._last: tuple[int, Any] = (-1, None)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._validation import n_rows, take_rows
-from consilience.rows.source import Source, bytes_of
+from consilience.rows.rows import Rows, bytes_of
 from consilience.rows.targets import Part, TargetRows
 
 Floats = NDArray[np.floating[Any]]
@@ -20,7 +20,7 @@ class SourceTargets(TargetRows):
 
     Parameters
     ----------
-    source : Source
+    source : Rows
     used : (n,) array of bool
         The rows that the student learns from.
     targets : callable
@@ -35,7 +35,7 @@ class SourceTargets(TargetRows):
 
     def __init__(
         self,
-        source: Source,
+        source: Rows,
         used: NDArray[np.bool_],
         targets: Callable[[slice], Floats],
         as_seen: Callable[[Any], Any],
@@ -75,7 +75,7 @@ class SourceTargets(TargetRows):
         rows = self._source.rows_of(block)
         return np.asarray(self._targets(rows), dtype=np.float32)[self._used[rows]]
 
-    def sent(self, send: Callable[[Source], Source]) -> SourceTargets:
+    def sent(self, send: Callable[[Rows], Rows]) -> SourceTargets:
         """Return the same with rows, targets and weights where `send` puts the blocks of a source."""
         source, weights = self._source, self._weights
         return SourceTargets(
@@ -101,12 +101,12 @@ class SourceTargets(TargetRows):
         return self._as_seen(X), targets, weights
 
 
-class _Columns(Source):
+class _Columns(Rows):
     """Targets or weights of the rows of a source, in the same blocks."""
 
     local = True
 
-    def __init__(self, rows: Source, values: Callable[[slice], Floats]) -> None:
+    def __init__(self, rows: Rows, values: Callable[[slice], Floats]) -> None:
         self.borders, self._values = rows.borders, values
 
     def read(self, block: int) -> Any:
@@ -117,7 +117,7 @@ class _Columns(Source):
 class Slices:
     """The rows of a source by slices, which need not be blocks."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Rows) -> None:
         self._source = source
 
     def __call__(self, rows: slice) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.rows.source import bytes_of, join_rows
+from consilience.rows.rows import bytes_of, join_rows
 
 EPOCH_ROWS = 2**20
 """After at most this many rows a student is measured on held-out rows, also in the middle of a pass."""

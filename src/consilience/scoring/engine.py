@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience._dataset_rows import read_rows
 from consilience._progress import Progress, part_of, silent
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import check_count, n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
@@ -184,7 +184,7 @@ def observe(
     Observed
         Its `embeddings` are None if the teacher has none, or they are not wanted.
     """
-    X = as_rows(X)
+    X = as_values(X)
     asked = Asked(teacher, X, batch_size=check_count("batch_size", batch_size), store=as_store(store))
     block = Block(0, slice(0, n_rows(X)), X)
     digests = row_digests(X) if asked.stores else None

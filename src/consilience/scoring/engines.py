@@ -13,7 +13,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_choice, n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, Source
+from consilience.rows import HeldRows, Rows
 from consilience.rows.ray import RaySource
 from consilience.scoring.engine import observe, score
 from consilience.scoring.ray import score_on_ray
@@ -33,7 +33,7 @@ class BlockEngine(Protocol):
         self,
         teachers: Sequence[Teacher],
         space: LabelSpace,
-        source: Source,
+        source: Rows,
         *,
         batch_size: int = 4096,
         store: ScoreStore | None = None,
@@ -54,7 +54,7 @@ def check_engine(engine: str, options: Mapping[str, Any] | None = None) -> None:
     read_options(options)
 
 
-def engine_for(engine: str, options: Mapping[str, Any] | None, source: Source | None = None) -> BlockEngine:
+def engine_for(engine: str, options: Mapping[str, Any] | None, source: Rows | None = None) -> BlockEngine:
     """Return what scores blocks. Rows that Ray holds are always scored on Ray."""
     if engine == "ray" or isinstance(source, RaySource):
         return partial(score_on_ray, options=read_options(options))
@@ -64,7 +64,7 @@ def engine_for(engine: str, options: Mapping[str, Any] | None, source: Source | 
 def _score_here(
     teachers: Sequence[Teacher],
     space: LabelSpace,
-    source: Source,
+    source: Rows,
     *,
     batch_size: int = 4096,
     store: ScoreStore | None = None,
@@ -91,7 +91,7 @@ def score_rows(
     """Return the packed logits (n, m) of rows in memory; see `consilience.scoring.engine.score`."""
     if engine == "local":
         return score(teachers, space, X, batch_size=batch_size, store=store, progress=progress)
-    packed, source, count = np.empty((n_rows(X), space.n_columns)), ArraySource(X), len(teachers)
+    packed, source, count = np.empty((n_rows(X), space.n_columns)), HeldRows(X), len(teachers)
     whole = [i for i, teacher in enumerate(teachers) if not teacher.batched]  # want all rows at once
     asked = [i for i in range(count) if i not in whole]
     try:

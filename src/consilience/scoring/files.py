@@ -20,7 +20,7 @@ from consilience.files.record import KEY, date_now
 from consilience.files.row_hash import rows_sha256
 from consilience.files.spool import Spool
 from consilience.labels import LabelSpace
-from consilience.rows import Source
+from consilience.rows import Rows
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.scoring.stream import score_blocks
@@ -65,14 +65,14 @@ def write_scores(
     path : path
         .npz (`logits` and `classes`), .npy or .parquet (a column per class); the card has the classes.
     teacher : Teacher
-    X : array, sparse matrix, data frame, list or Source
+    X : array, sparse matrix, data frame, list or Rows
         n rows. Those of a source are scored block by block, in single precision, and have no checksum.
     batch_size, store, progress
         As in `observe`.
     """
     target = Path(path)
     logits: NDArray[Any]
-    if isinstance(X, Source):
+    if isinstance(X, Rows):
         logits = _by_blocks(teacher, X, batch_size, as_store(store), progress)
     else:
         logits = observe(
@@ -107,7 +107,7 @@ def write_scores(
 
 
 def _by_blocks(
-    teacher: Teacher, source: Source, batch_size: int, store: ScoreStore | None, progress: Progress
+    teacher: Teacher, source: Rows, batch_size: int, store: ScoreStore | None, progress: Progress
 ) -> NDArray[np.float32]:
     """Return the logits (n, k) of rows that are read block by block, mapped from a temporary file."""
     space = LabelSpace([teacher.classes])

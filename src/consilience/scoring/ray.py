@@ -26,7 +26,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_choice, check_count
 from consilience.exceptions import ConsilienceWarning, ScoringError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.rows import Block, Source
+from consilience.rows import Block, Rows
 from consilience.rows.ray import sent_to_ray
 from consilience.scoring.engine import Asked
 from consilience.scoring.ray_board import Board, View
@@ -73,7 +73,7 @@ def connected(address: str | None = None) -> Iterator[Any]:
 def score_on_ray(
     teachers: Sequence[Teacher],
     space: LabelSpace,
-    source: Source,
+    source: Rows,
     *,
     batch_size: int = 4096,
     store: ScoreStore | str | Path | None = None,
@@ -89,7 +89,7 @@ def score_on_ray(
         In the order of the blocks of `space`. Each actor gets them pickled; those of ONNX files open their
         file there.
     space : LabelSpace
-    source : Source
+    source : Rows
         Of the rows. Its files must be readable on every machine of the cluster.
     batch_size : int
         Rows per call of a teacher, at most.
@@ -176,7 +176,7 @@ class Work:
 
     teachers: Sequence[Teacher]
     space: LabelSpace
-    source: Source
+    source: Rows
     parts: Sequence[Part]
     store: ScoreStore | None
     finish: Finish | None
@@ -349,7 +349,7 @@ def _stopper(switch: Switch) -> type:
 _KEPT = "Blocks that are done are in the store, if one was given: the same call goes on from there."
 
 
-def _in_turn(run: _Run, source: Source, n_teachers: int, progress: Progress) -> Iterator[BlockScores]:
+def _in_turn(run: _Run, source: Rows, n_teachers: int, progress: Progress) -> Iterator[BlockScores]:
     """Yield blocks as they come. After an error, wait for all blocks before: one machine meets the first."""
     every, rows, missing = len(source) * n_teachers, 0, set(range(source.n_blocks))
     failed: Answer | None = None

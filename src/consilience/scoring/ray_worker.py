@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from consilience._progress import Progress
 from consilience.exceptions import ConsilienceError, ScoringError, TeacherError
-from consilience.rows import Block, Source
+from consilience.rows import Block, Rows
 from consilience.scoring.digests import row_digests
 from consilience.scoring.engine import Asked
 from consilience.scoring.store import ScoreStore
@@ -139,7 +139,7 @@ class Worker:
         import ray
 
         self._job, self._refs, self._board = job, (source, sent), board
-        self._source: Source | None = None
+        self._source: Rows | None = None
         self._asked: list[Asked] = []
         self._finish: Finish | None = None
         context = ray.get_runtime_context()
@@ -188,7 +188,7 @@ class Worker:
         report("", len(self._asked) * rows, rows)
         return logits if self._finish is None else self._finish(block.rows, logits)
 
-    def _fetched(self) -> Source:
+    def _fetched(self) -> Rows:
         """Return the source; with the first block, fetch it and the teachers."""
         import ray
         from ray import cloudpickle

@@ -68,19 +68,20 @@ def is_ours(entry: Entry) -> bool:
 
 def is_plain(values: NDArray[np.float32]) -> NDArray[np.bool_]:
     """Tell which rows are finite or all NaN, as a teacher's are."""
-    finite: NDArray[np.bool_] = np.isfinite(values).all(axis=1)
-    return np.asarray(finite if finite.all() else finite | np.isnan(values).all(axis=1))
+    finite = np.asarray(np.isfinite(values).all(axis=1))
+    return finite if finite.all() else finite | np.asarray(np.isnan(values).all(axis=1))
 
 
 def all_records(file: BinaryIO, kind: Kind) -> Iterator[NDArray[np.uint64]]:
     """Yield the records of a file from where it is, some at a time; half a record at the end is none."""
     while data := file.read(max(1, _CHUNK // kind.n_bytes) * kind.n_bytes):
         whole = len(data) // kind.n_bytes
-        yield np.frombuffer(data, np.uint64, whole * kind.n_bytes // 8).reshape(whole, -1)
+        if whole:
+            yield np.frombuffer(data, np.uint64, whole * kind.n_bytes // 8).reshape(whole, kind.n_bytes // 8)
 
 
 def read_records(file: BinaryIO, kind: Kind, rows: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the records at some positions, in order; zeros beyond the end. What lies close is read at once."""
+    """Return the records at some positions, in order; zeros beyond the end."""
     records = np.zeros((len(rows), kind.n_bytes // 8), np.uint64)
     far = np.flatnonzero(np.diff(rows) * kind.n_bytes > kind.n_bytes + _GAP) + 1
     for a, b in pairwise([0, *far.tolist(), len(rows)] if len(rows) else []):

@@ -100,7 +100,9 @@ class Shelf:
                 left = ~known[places]
                 found, records = self._read(number, kind, digests[places[left]], rows[left])
                 places = places[left][found]
-                if len(places) and embeddings and width is None:
+                if not len(places):
+                    continue
+                if embeddings and width is None:
                     width = kind.width
                     values = np.empty((len(digests), self._n_classes + (width or 0)), np.float32)
                 values[places] = records[:, : values.shape[1]]
@@ -130,9 +132,9 @@ class Shelf:
             if kind.width and features is not None:
                 values[:, self._n_classes : self._n_classes + kind.width] = features[part]
             records[:, -1] = kind.sums(self._key, records)
-            if not self._store.room_for(records.nbytes):
-                return
             try:
+                if not self._store.room_for(records.nbytes):
+                    return
                 self._append(kind, records, size)
             except OSError as error:
                 self._cannot_write(error)
@@ -148,8 +150,7 @@ class Shelf:
             start = os.fstat(file.fileno())
         view = records.reshape(-1).view(np.uint8).data
         try:
-            while view:
-                view = view[file.write(view) :]
+            _write(file, view)
         except OSError:
             os.ftruncate(file.fileno(), start.st_size)  # no half of a record before the next one
             raise
@@ -188,32 +189,29 @@ class Shelf:
         if NAME not in folder.names():
             with (folder / NAME).writing() as about:
                 about.write(self._teacher[:MOST_NAME].encode(errors="replace"))
-        left = [] if self._remote else [entry for entry in self._folder.entries() if entry.size < size // 2]
-        names = [entry.path.name for entry in left if Kind.parse(entry.path.name) == kind]
-        file = next(filter(None, map(self._taken_over, names)), None)
-        if file is None:
+        for entry in [] if self._remote else self._folder.entries():
+            name = entry.path.name
+            if Kind.parse(name) == kind and entry.size < size // 2 and (file := self._taken_over(name, kind)):
+                self._refresh()  # what its writer has added since
+                break
+        else:
             name = kind.new_name()
             file = self._opened(name, os.O_CREAT | os.O_EXCL)
             _lock(file)  # where there are no locks, nobody takes it over
-        else:
-            name = Path(file.name).name
-            self._refresh()  # what its writer has added since
+        self._store.used.add(folder / name)
         self._writers[kind] = file, self._number(name)
         return self._writers[kind]
 
-    def _taken_over(self, name: str) -> BinaryIO | None:
-        """Return a file of another process that ended, without the half of a record that a kill may leave."""
-        try:
+    def _taken_over(self, name: str, kind: Kind) -> BinaryIO | None:
+        """Return a file that nobody writes any more, without the half of a record that a kill may leave."""
+        with contextlib.suppress(OSError):
             file = self._opened(name, 0)
-        except OSError:
-            return None
-        kind = Kind.parse(name)
-        if kind is None or not _lock(file):
+            if _lock(file):
+                size = os.fstat(file.fileno()).st_size
+                os.ftruncate(file.fileno(), size - size % kind.n_bytes)
+                return file
             file.close()
-            return None
-        size = os.fstat(file.fileno()).st_size
-        os.ftruncate(file.fileno(), size - size % kind.n_bytes)
-        return file
+        return None
 
     def _opened(self, name: str, flags: int) -> BinaryIO:
         path = self._folder.path / name
@@ -322,6 +320,11 @@ class Shelf:
             self._store.warn(path.name, f"{path} has damaged rows; they are computed again.")
         right = sound & (records[:, :2] == digests).all(axis=1)
         return right, values if right.all() else values[right]
+
+
+def _write(file: BinaryIO, rows: memoryview) -> None:
+    while rows:
+        rows = rows[file.write(rows) :]
 
 
 def _lock(file: BinaryIO) -> bool:

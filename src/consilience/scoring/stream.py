@@ -15,7 +15,7 @@ from consilience._progress import Progress, silent
 from consilience._validation import check_count
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
-from consilience.rows import Source
+from consilience.rows import Rows
 from consilience.scoring.batches import SETTLE
 from consilience.scoring.digests import row_digests
 from consilience.scoring.engine import Asked, some_rows
@@ -39,7 +39,7 @@ def check_takes_blocks(teacher: Teacher) -> None:
 def score_blocks(
     teachers: Sequence[Teacher],
     space: LabelSpace,
-    source: Source,
+    source: Rows,
     *,
     batch_size: int = 4096,
     store: ScoreStore | None = None,
@@ -52,7 +52,7 @@ def score_blocks(
     teachers : sequence of Teacher
         In the order of the blocks of `space`.
     space : LabelSpace
-    source : Source
+    source : Rows
     batch_size : int
         Rows per call of a teacher, at most.
     store : ScoreStore, optional
@@ -80,14 +80,14 @@ def score_blocks(
 
 
 def open_streams(
-    teachers: Sequence[Teacher], source: Source, *, batch_size: int, store: ScoreStore | None
+    teachers: Sequence[Teacher], source: Rows, *, batch_size: int, store: ScoreStore | None
 ) -> list[Asked]:
     """Make teachers ready to be asked by blocks; an error names the teacher's place."""
     opened = []
     for i, teacher in enumerate(teachers):
         try:
             check_takes_blocks(teacher)
-            if not teacher.settled and len(source):
+            if not teacher.settled and len(source) and teacher.part(slice(0, 0)) is None:
                 teacher.settle(some_rows(source.head, slice(0, min(SETTLE, batch_size))))
             opened.append(Asked(teacher, source, batch_size=batch_size, store=store))
         except TeacherError as error:

@@ -17,7 +17,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._dataset_rows import read_rows
-from consilience._tables import as_frame, as_rows, column_names, in_order, is_numeric, is_table, kind_of
+from consilience._tables import as_frame, as_values, column_names, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, carded
@@ -32,7 +32,7 @@ from consilience.files.export import (
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.record import KEY
 from consilience.kernels.expansion import sharpen
-from consilience.rows import as_source
+from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding
@@ -75,10 +75,10 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         X may be rows that lie elsewhere, as in `Unifier.fit`. They are read block by block.
         """
         self._check_fitted()
-        source = as_source(X)
-        if source is not None:
-            return np.concatenate([self.predict_proba(block.X) for block in source.blocks()])
-        X = self._student_input(X)
+        rows = as_rows(X)
+        if not rows.held:
+            return np.concatenate([self.predict_proba(block.X) for block in rows.blocks()])
+        X = self._student_input(rows.given)
         if self.student_.scores == "logits":
             return np.asarray(softmax(self.student_.predict_logits(X), axis=1))
         return sharpen(self.student_.predict_all(X, len(self.classes_)), self._student_temperature())
@@ -86,10 +86,10 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the most probable class (n,) of each row; X as in `predict_proba`."""
         self._check_fitted()
-        source = as_source(X)
-        if source is not None:
-            return np.concatenate([self.predict(block.X) for block in source.blocks()])
-        return np.asarray(self.classes_[self.predict_proba(X).argmax(axis=1)])
+        rows = as_rows(X)
+        if not rows.held:
+            return np.concatenate([self.predict(block.X) for block in rows.blocks()])
+        return np.asarray(self.classes_[self.predict_proba(rows).argmax(axis=1)])
 
     def save(self, path: str | os.PathLike[str], *, measured: Any = None) -> Path:
         """Write the classifier as one file, and its card next to it; ``as_teacher(path)`` makes it a teacher.
@@ -275,7 +275,7 @@ def as_student_sees(student: Any, X: Any, names: NDArray[Any] | None, encoder: T
 
     A torch dataset is read batch by batch by a network. All other students need its rows in memory.
     """
-    X = in_order(as_rows(X), names)
+    X = in_order(as_values(X), names)
     if student.scores == "probabilities":
         X = read_rows(X)
     return X if encoder is None else encoder.transform(X)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import check_choice, check_temperature, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.unify.balance import inverse_mean
@@ -113,7 +113,7 @@ class SoftLabelClassifier(StudentClassifier):
             raise InvalidInputError(
                 "requires y to be passed, but the target y is None: give soft labels or labels."
             )
-        X = as_rows(X)
+        X = as_values(X)
         classes, Q = read_soft_labels(y, self.classes)
         rows = n_rows(X)
         if len(Q) != rows:

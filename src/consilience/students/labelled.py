@@ -12,6 +12,7 @@ from consilience._validation import n_rows
 from consilience.exceptions import ConsilienceWarning
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import rows_that_fit
+from consilience.run import Run
 from consilience.teachers import Teacher
 
 
@@ -40,7 +41,7 @@ def read_labelled_rows(X: Any, y: Any, memory: Any, *, seed: int = 0, stacklevel
 
     Parameters
     ----------
-    X : rows or Source
+    X : rows or Rows
     y : (n,) sequence
         Labels; None, NaN or -1 for none.
     memory : int, str or None
@@ -51,7 +52,7 @@ def read_labelled_rows(X: Any, y: Any, memory: Any, *, seed: int = 0, stacklevel
         Where the warning points.
     """
     labels = read_labels(y, n_rows(X), at_least=2)
-    rows, places = rows_that_fit(X, labels.known, memory, seed)
+    rows, places = rows_that_fit(X, labels.known, Run(memory=memory), seed)
     if places is None:
         return LabelledRows(rows, labels, None)
     warnings.warn(

@@ -17,7 +17,7 @@ from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
-from consilience.files.streams import RowFile, Rows, TextLines, open_rows, read_batches
+from consilience.files.streams import FileRows, RowFile, TextLines, open_rows, read_batches
 from consilience.rows.files import files_of
 from consilience.rows.images import IMAGES, ImageSource
 from consilience.students.loaded import LoadedClassifier
@@ -112,7 +112,7 @@ class Asked(NamedTuple):
     option: str
 
 
-def _table_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[Rows]]:
+def _table_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[FileRows]]:
     """Return the number of rows of files, and the rows batch by batch."""
     sources = [open_rows(path, asked.option) for path in paths]
     for source in sources:
@@ -127,7 +127,7 @@ def _table_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[Row
     return sum(source.n_rows for source in sources), parts
 
 
-def _image_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[Rows]]:
+def _image_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[FileRows]]:
     """Return the number of images, and the images block by block."""
     if asked.keep:
         _check_table(asked.target)
@@ -142,13 +142,13 @@ def _image_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[Row
     within = asked.data if asked.data.is_dir() else Path()
     names = [(path.relative_to(within) if path.is_relative_to(within) else path).as_posix() for path in paths]
 
-    def read() -> Iterator[Rows]:
+    def read() -> Iterator[FileRows]:
         for block in source.blocks():
             for start in range(0, block.rows.stop - block.rows.start, asked.size):
                 part = take_rows(block.X, slice(start, start + asked.size))
                 first = block.rows.start + start
                 kept = {FILE: names[first : first + len(part)]} if asked.keep else {}
-                yield Rows(part, kept)
+                yield FileRows(part, kept)
 
     return len(source), read()
 

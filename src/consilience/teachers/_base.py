@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._dataset_rows import read_rows
 from consilience._images import differ_in_size
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import n_rows, take_rows
 from consilience._words import shorten
 from consilience.exceptions import (
@@ -284,7 +284,7 @@ class Adapter(Teacher):
 
     def raw_scores(self, X: Any) -> Any:
         """Return what the model itself gives (n, k): logits or probabilities, not yet checked."""
-        X = read_rows(as_rows(X))
+        X = read_rows(as_values(X))
         rows = n_rows(X)
         if rows == 0:  # scikit-learn and many others refuse an empty X
             return np.empty((0, len(self.classes)))
@@ -313,7 +313,7 @@ class Adapter(Teacher):
 
     def predict_logits(self, X: Any) -> NDArray[np.float64]:
         """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
-        X = as_rows(X)
+        X = as_values(X)
         raw, rows = self.raw_scores(X), n_rows(X)
         return self._reader.read(raw, rows) if rows else np.empty((0, len(self.classes)))
 
@@ -324,7 +324,7 @@ class Adapter(Teacher):
 
     def observe(self, X: Any) -> Observed:
         """Return logits and embeddings of one pass over the model."""
-        X = read_rows(as_rows(X))
+        X = read_rows(as_values(X))
         rows = n_rows(X)
         if rows == 0:
             empty = np.empty((0, self._width())) if self._embeddable() else None
@@ -349,7 +349,7 @@ class Adapter(Teacher):
         """Return features (n, d), or None where there are none."""
         if not self._embeddable():
             return None
-        X = read_rows(as_rows(X))
+        X = read_rows(as_values(X))
         rows = n_rows(X)
         if rows == 0:
             return np.empty((0, self._width()))

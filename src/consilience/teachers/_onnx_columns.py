@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._tables import PURPOSE, Kind, as_rows, column_names, column_values, is_table, name_problem
+from consilience._tables import PURPOSE, Kind, as_values, column_names, column_values, is_table, name_problem
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers._base import Input
 from consilience.teachers._onnx_graph import parse_names
@@ -33,7 +33,7 @@ class Columns:
 
     def in_order(self, X: Any, teacher: str) -> Any:
         """Return X with its columns in the order of the model; rows without names are taken by position."""
-        X = as_rows(X)
+        X = as_values(X)
         try:
             found = None if self.names is None else column_names(X)
         except InvalidInputError as error:

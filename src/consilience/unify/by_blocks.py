@@ -14,8 +14,9 @@ from consilience.files.spool import Spool
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.balance import inverse
 from consilience.labels import LabelSpace
-from consilience.rows import Source, memory_budget
+from consilience.rows import Rows, memory_budget
 from consilience.rows.source_targets import SourceTargets
+from consilience.run import Run
 from consilience.scoring.engines import engine_for, score_rows
 from consilience.scoring.ray_options import read_options
 from consilience.scoring.store import as_store
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 
-def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened: Opened) -> Unifier:
+def fit_by_blocks(unifier: Unifier, source: Rows, y: Any, logits: Any, opened: Opened) -> Unifier:
     """Do what `Unifier.fit` does, with rows that are read block by block."""
     check_streams(unifier.n_neighbors)
     student = unifier._make_student(source.head)
-    budget = memory_budget(unifier.memory)
+    budget = memory_budget(Run(memory=unifier.memory))
     check_trains_on_ray(student, read_options(unifier.engine_options))
     check_student_streams(student, len(source), source.n_bytes, opened.space.n_classes, budget)
     row_bytes = max(1, source.n_bytes // len(source)) if len(source) else 1
@@ -70,7 +71,7 @@ def fit_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened:
     return unifier
 
 
-def estimate_by_blocks(unifier: Unifier, source: Source, y: Any, logits: Any, opened: Opened) -> Estimate:
+def estimate_by_blocks(unifier: Unifier, source: Rows, y: Any, logits: Any, opened: Opened) -> Estimate:
     """Return soft labels of rows that are read block by block, on disk."""
     seconds: dict[str, float] = {}
     check_streams(unifier.n_neighbors)
@@ -102,7 +103,7 @@ def score_in_memory(unifier: Unifier, opened: Opened, X: Any) -> Floats:
     )
 
 
-def score_by_blocks(unifier: Unifier, source: Source, opened: Opened) -> Spool:
+def score_by_blocks(unifier: Unifier, source: Rows, opened: Opened) -> Spool:
     """Return the packed logits (n, m) of all teachers, on disk."""
     run = engine_for(unifier.engine, unifier.engine_options, source)
     scores = run(
@@ -118,7 +119,7 @@ def score_by_blocks(unifier: Unifier, source: Source, opened: Opened) -> Spool:
 
 def _score(
     unifier: Unifier,
-    source: Source,
+    source: Rows,
     y: Any,
     logits: Any,
     opened: Opened,

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience._progress import Progress, silent
-from consilience._tables import as_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, Source, as_source
+from consilience.rows import HeldRows, Rows, as_rows
 from consilience.scoring.engines import BlockEngine, check_engine, engine_for
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.soft_labels.estimate import Method, check_options
@@ -112,8 +111,7 @@ def write_soft_labels(
         raise InvalidInputError("method is a function; write_soft_labels takes the name of a method.")
     options = check_options(method, temperature, tol, max_iter, off_set)
     check_engine(engine, engine_options)
-    found = as_source(X)
-    source = ArraySource(as_rows(X)) if found is None else found
+    source = as_rows(X)
     target = _folder(folder, source)
     names, opened, _ = open_teachers(teachers)
     space = LabelSpace([teacher.classes for teacher in opened], names=names)
@@ -171,7 +169,7 @@ def _compared(
     run: BlockEngine,
     teachers: list[Teacher],
     space: LabelSpace,
-    source: Source,
+    source: Rows,
     method: str,
     arguments: dict[str, Any],
 ) -> Floats:
@@ -187,14 +185,14 @@ def _compared(
             value=method,
             remedy=("method", "mf-lf"),
         )
-    some = source if rows is None else ArraySource(source.take(rows))
+    some = source if rows is None else HeldRows(source.take(rows))
     packed = np.empty((len(some), space.n_columns))
     for number, logits in run(teachers, space, some, **arguments):
         packed[some.rows_of(number)] = logits
     return packed
 
 
-def _folder(folder: str | os.PathLike[str], source: Source) -> Path:
+def _folder(folder: str | os.PathLike[str], source: Rows) -> Path:
     """Return the folder, or raise if it holds anything but files that are written again."""
     target = Path(folder).absolute()
     shards = {_shard(int(start)) for start in source.borders[:-1]}

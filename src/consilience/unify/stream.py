@@ -17,8 +17,9 @@ from consilience.files.spool import Spool, check_space
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
-from consilience.rows import ArraySource, Source, memory_budget
+from consilience.rows import HeldRows, Rows, memory_budget
 from consilience.rows.ray import RaySource
+from consilience.run import Run
 from consilience.scoring.stream import BlockScores
 from consilience.soft_labels.estimate import Method, OwnMethod, method_name, own_soft_labels
 from consilience.soft_labels.methods import Lateness, Options
@@ -42,11 +43,11 @@ def needs_stream(X: Any, space: LabelSpace, memory: Any) -> bool:
     """
     if isinstance(X, RaySource):
         return True
-    rows = len(X) if isinstance(X, Source) else n_rows(X)
+    rows = len(X) if isinstance(X, Rows) else n_rows(X)
     needed = 8 * COPIES * rows * (space.n_columns + space.n_classes)
-    if isinstance(X, Source):
+    if isinstance(X, Rows):
         needed += 2 * X.n_bytes  # the rows, and what a student makes of them
-    return needed > memory_budget(memory)
+    return needed > memory_budget(Run(memory=memory))
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Streamed:
     ----------
     teachers, space
         Who says it.
-    source : Source
+    source : Rows
     raw : (n, m) array-like
         Packed logits as the teachers gave them, by slices.
     labels : (n,) array or None
@@ -71,7 +72,7 @@ class Streamed:
 
     teachers: list[Teacher]
     space: LabelSpace
-    source: Source
+    source: Rows
     raw: Any
     labels: NDArray[np.intp] | None
     covered: NDArray[np.bool_]
@@ -101,7 +102,7 @@ class Streamed:
         return self.logits(_all_or(rows_to_compare(len(self.source), self.space.n_columns)))
 
 
-def keep_scores(scores: Iterator[BlockScores], source: Source, space: LabelSpace) -> Spool:
+def keep_scores(scores: Iterator[BlockScores], source: Rows, space: LabelSpace) -> Spool:
     """Write packed logits to a temporary file, wherever their block comes in turn."""
     check_space(4 * len(source) * (space.n_columns + space.n_classes))
     spool = Spool((space.n_columns,), np.float32)
@@ -111,7 +112,7 @@ def keep_scores(scores: Iterator[BlockScores], source: Source, space: LabelSpace
 
 
 def find_coverage(
-    raw: Any, source: Source, space: LabelSpace, labels: NDArray[np.intp] | None
+    raw: Any, source: Rows, space: LabelSpace, labels: NDArray[np.intp] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
     """Return on which rows something is known, and how often each teacher abstains; check the logits."""
     covered = np.zeros(len(source), dtype=bool) if labels is None else labels >= 0
@@ -216,12 +217,12 @@ def packed_targets(streamed: Streamed) -> tuple[LabelSpace, Callable[[slice], Fl
 
 def read_source(X: Any) -> Any:
     """Return the rows of a source in memory, and other rows as they are."""
-    return X.read_all() if isinstance(X, Source) else X
+    return X.all(None) if isinstance(X, Rows) else X
 
 
-def as_stream(X: Any) -> Source:
+def as_stream(X: Any) -> Rows:
     """Return rows as a source: rows in memory are read by slices."""
-    return X if isinstance(X, Source) else ArraySource(X)
+    return X if isinstance(X, Rows) else HeldRows(X)
 
 
 def check_streams(n_neighbors: int | None) -> None:

@@ -16,7 +16,7 @@ from consilience.inspect.inspection import Inspection
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.rows import as_rows_or_source
+from consilience.rows import as_rows
 from consilience.soft_labels.estimate import (
     Estimated,
     Method,
@@ -256,7 +256,7 @@ class Unifier(Inspection, StudentClassifier):
             The teachers' outputs for X, from `score_teachers`: score once to compare methods.
         """
         self._check_params()
-        X, opened = as_rows_or_source(X), self._open_teachers()
+        X, opened = as_rows(X).given, self._open_teachers()
         if trains_on_ray(self) or needs_stream(X, opened.space, self.memory):
             return fit_by_blocks(self, as_stream(X), y, logits, opened)
         X = read_source(X)
@@ -332,7 +332,7 @@ class Unifier(Inspection, StudentClassifier):
         Of rows that do not fit in memory they are float32, mapped from a temporary file.
         """
         self._check_params()
-        X, opened = as_rows_or_source(X), self._open_teachers()
+        X, opened = as_rows(X).given, self._open_teachers()
         if needs_stream(X, opened.space, self.memory):
             return np.asanyarray(score_by_blocks(self, as_stream(X), opened).mapped())
         return score_in_memory(self, opened, read_source(X))
@@ -344,7 +344,7 @@ class Unifier(Inspection, StudentClassifier):
         float32, mapped from a temporary file.
         """
         self._check_params()
-        X, opened = as_rows_or_source(X), self._open_teachers()
+        X, opened = as_rows(X).given, self._open_teachers()
         if needs_stream(X, opened.space, self.memory):
             return np.asanyarray(estimate_by_blocks(self, as_stream(X), y, logits, opened).soft_labels)
         X = read_source(X)
@@ -353,7 +353,7 @@ class Unifier(Inspection, StudentClassifier):
     def _estimate(self, X: Any, y: Any) -> Estimate:
         """Return what `estimate` returns, and how it was made; for the command line."""
         self._check_params()
-        X, opened = as_rows_or_source(X), self._open_teachers()
+        X, opened = as_rows(X).given, self._open_teachers()
         if needs_stream(X, opened.space, self.memory):
             return estimate_by_blocks(self, as_stream(X), y, None, opened)
         X = read_source(X)

@@ -85,7 +85,8 @@ def evaluate(
     from consilience.cli import console
     from consilience.files import readers
     from consilience.inspect.evaluate import evaluate_model
-    from consilience.rows import rows_in_memory
+    from consilience.rows import as_rows
+    from consilience.run import Run
     from consilience.scoring.store import as_store
 
     if student is not None:
@@ -94,7 +95,7 @@ def evaluate(
     check_report(report)
     store = as_store(cache, cache_limit)
     opened = open_teachers([model, *(teacher or [])], classes)
-    X = rows_in_memory(read_data(data, opened, memory, drop), memory, "--data")
+    X = as_rows(read_data(data, opened, memory, drop), "--data").all(Run(memory=memory))
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = evaluate_model(

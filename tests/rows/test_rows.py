@@ -14,15 +14,15 @@ import torch
 from scipy.sparse import csr_array, csr_matrix
 from tests.rows.rows import check_source, equal_rows
 
-from consilience._tables import as_rows
+from consilience._tables import as_values
 from consilience._validation import n_rows, take_rows
-from consilience.rows import ArraySource, source
-from consilience.rows.source import Source, block_rows, bytes_of, cut, join_rows
+from consilience.rows import HeldRows, rows
+from consilience.rows.rows import Rows, block_rows, bytes_of, cut, join_rows
 
 X = np.random.default_rng(0).normal(size=(57, 3))
 
 
-class Rows(torch.utils.data.Dataset[Any]):
+class Items(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return len(X)
 
@@ -43,56 +43,56 @@ class Rows(torch.utils.data.Dataset[Any]):
         torch.tensor(X),
         [f"text {i}" for i in range(57)],
         X.tolist(),
-        as_rows(Rows()),
+        as_values(Items()),
     ],
     ids=lambda rows: type(rows).__name__,
 )
 def test_blocks_in_any_order_are_the_rows(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
-    found = ArraySource(rows)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
+    found = HeldRows(rows)
     assert found.n_blocks == 8
     expected = torch.tensor(X) if isinstance(found.head, torch.Tensor) else rows
     check_source(found, expected)
 
 
 def test_a_mapped_file_is_read_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
     np.save(tmp_path / "X.npy", X)
-    found = ArraySource(np.load(tmp_path / "X.npy", mmap_mode="r"))
+    found = HeldRows(np.load(tmp_path / "X.npy", mmap_mode="r"))
     check_source(found, X)
     assert not isinstance(found.read(0), np.memmap)
     assert not isinstance(found.head, np.memmap)
 
 
 def test_no_rows_are_no_blocks() -> None:
-    empty = ArraySource(X[:0])
+    empty = HeldRows(X[:0])
     assert (len(empty), empty.n_blocks, list(empty.blocks()), empty.n_bytes) == (0, 0, [], 0)
 
 
 def test_blocks_are_cut_by_size_and_at_the_ends_of_files() -> None:
     assert cut([5, 2, 0, 4], 4).tolist() == [0, 4, 5, 7, 11]
     assert cut([], 4).tolist() == cut([0], 4).tolist() == [0]
-    assert block_rows(8 * 64, 64) == source.BLOCK_ROWS
+    assert block_rows(8 * 64, 64) == rows.BLOCK_ROWS
     assert block_rows(64 * 3 * 2**20, 64) == 16  # images of 3 MB
     assert block_rows(2**40, 1) == 1
-    assert block_rows(0, 0) == source.BLOCK_ROWS
+    assert block_rows(0, 0) == rows.BLOCK_ROWS
 
 
 def test_random_rows_come_from_few_blocks_and_all_of_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "BLOCK_ROWS", 8)
-    monkeypatch.setattr(source, "SAMPLED_BLOCKS", 3)
-    rows = ArraySource(np.arange(800.0)[:, None])
-    found = rows.sample_rows(12)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
+    monkeypatch.setattr("consilience.rows.rows.SAMPLED_BLOCKS", 3)
+    given = HeldRows(np.arange(800.0)[:, None])
+    found = given.sample_rows(12)
     assert len(set(found.tolist())) == 12
     assert (np.diff(found) > 0).all()
     assert len(set((found // 8).tolist())) <= 3
-    assert not np.array_equal(found, rows.sample_rows(12, seed=1))
-    assert len(rows.sample_rows(500)) == 24  # the blocks have no more
-    assert rows.sample_rows(800).tolist() == list(range(800))
+    assert not np.array_equal(found, given.sample_rows(12, seed=1))
+    assert len(given.sample_rows(500)) == 24  # the blocks have no more
+    assert given.sample_rows(800).tolist() == list(range(800))
 
 
 def test_only_the_blocks_of_wanted_rows_are_read() -> None:
-    class Counted(Source):
+    class Counted(Rows):
         borders = np.array([0, 10, 20, 30])
         asked: list[int] = []  # noqa: RUF012
 
@@ -113,7 +113,7 @@ def test_sizes_are_about_those_in_memory() -> None:
     assert 10_000 < bytes_of(["x" * 1000] * 10) < 12_000
     assert bytes_of(csr_array(np.eye(100))) == 100 * (8 + 4)
     assert 9_000 < bytes_of(pl.DataFrame({"t": ["x" * 1000] * 10})) < 12_000
-    assert ArraySource(X).n_bytes == X.nbytes
+    assert HeldRows(X).n_bytes == X.nbytes
 
 
 def test_one_part_is_not_copied() -> None:
@@ -121,6 +121,6 @@ def test_one_part_is_not_copied() -> None:
 
 
 def test_a_source_is_sent_with_what_it_holds() -> None:
-    sent = pickle.loads(pickle.dumps(ArraySource(X)))  # noqa: S301
-    equal_rows(sent.read_all(), X)
+    sent = pickle.loads(pickle.dumps(HeldRows(X)))  # noqa: S301
+    equal_rows(sent.all(None), X)
     assert n_rows(take_rows(sent.head, slice(0, 2))) == 2

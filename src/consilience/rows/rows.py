@@ -1,4 +1,4 @@
-"""A source of rows: read block by block, so that the rows need not fit in memory."""
+"""Rows: whatever X is, in blocks that are read one by one, so that they need not fit in memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
 
-from consilience._dataset_rows import read_rows
+from consilience._dataset_rows import DatasetRows, read_rows
+from consilience._images import holds_images
+from consilience._sizes import size_text
+from consilience._tables import as_values, is_table
 from consilience._validation import n_rows, take_rows
+from consilience.exceptions import InvalidInputError
+from consilience.rows.memory import memory_budget
+from consilience.run import Run
 
 BLOCK_ROWS = 2**14
 """Most rows of a block."""
@@ -43,10 +49,10 @@ class Block(NamedTuple):
     X: Any
 
 
-class Source(ABC):
+class Rows(ABC):
     """Rows in blocks. Every pass finds the same blocks, in whatever order it reads them.
 
-    A source can be sent to another process: it holds paths and positions, and reads when it is asked.
+    They can be sent to another process: they hold paths and positions, and read when they are asked.
 
     Attributes
     ----------
@@ -54,10 +60,16 @@ class Source(ABC):
         Where each block begins, and the number of rows.
     local : bool
         Whether the rows lie in this process, or in files that only this machine has.
+    held : bool
+        Whether the rows lie in memory already.
+    option : str
+        What named the rows, for messages.
     """
 
     borders: NDArray[np.int64]
     local: bool = False
+    held: bool = False
+    option: str = "X"
 
     @abstractmethod
     def read(self, block: int) -> Any:
@@ -85,6 +97,23 @@ class Source(ABC):
     def shape(self) -> tuple[int, ...]:
         """The shape (n, ...) of all rows; (n,) if they are texts."""
         return (len(self), *np.shape(self.head)[1:])
+
+    @property
+    def kind(self) -> Literal["array", "sparse", "table", "texts", "images"]:
+        """Of what kind the rows are; "array" is also a list of rows of numbers, and a tensor."""
+        if is_table(self.head):
+            return "table"
+        if issparse(self.head):
+            return "sparse"
+        if holds_images(self.head):
+            return "images"
+        texts = len(self) > 0 and all(isinstance(row, str) for row in self.head[:1])
+        return "texts" if texts else "array"
+
+    @property
+    def given(self) -> Any:
+        """X itself where the rows lie in memory already, else these rows."""
+        return self
 
     @property
     def n_bytes(self) -> int:
@@ -121,30 +150,61 @@ class Source(ABC):
         places = np.concatenate([np.arange(self.borders[i], self.borders[i + 1]) for i in np.sort(few)])
         return np.sort(random.choice(places, min(count, len(places)), replace=False))
 
-    def read_all(self) -> Any:
-        """Return all rows, in memory."""
+    def all(self, run: Run | None) -> Any:
+        """Return all rows, in memory; raise where they take more than `run` allows. None allows anything."""
+        budget = None if run is None else memory_budget(run)
+        if budget is not None and self.n_bytes > budget:
+            raise InvalidInputError(
+                f"This needs all rows in memory: {self.option} has {len(self):,} rows of about "
+                f"{size_text(self.n_bytes)}, and memory is {size_text(budget)}. Give fewer rows, or more."
+            )
         return join_rows([block.X for block in self.blocks()])
 
 
-class ArraySource(Source):
-    """Rows that can be taken by position already: an array, a memory-mapped file, a data frame, a list.
+class HeldRows(Rows):
+    """Rows that lie in memory and can be taken by position: an array, a data frame, a list, a torch dataset.
 
     Parameters
     ----------
-    X : array, sparse matrix, data frame, list or rows of a torch dataset
+    X : array, sparse matrix, data frame, list or torch dataset
         n rows.
     """
 
-    local = True
+    local = held = True
 
     def __init__(self, X: Any) -> None:
-        self._X = X
-        few = _values(take_rows(X, slice(0, min(LOOKED_AT, n_rows(X)))))
-        self.borders = cut([n_rows(X)], block_rows(bytes_of(few), n_rows(few)))
+        self._X = as_values(X)
+        self._n_rows = n_rows(self._X)
+
+    @cached_property
+    def borders(self) -> NDArray[np.int64]:  # type: ignore[override]
+        """Where each block begins, and the number of rows."""
+        few = _values(take_rows(self._X, slice(0, min(LOOKED_AT, self._n_rows))))
+        return cut([self._n_rows], block_rows(bytes_of(few), n_rows(few)))
+
+    def __len__(self) -> int:
+        return self._n_rows
+
+    @property
+    def given(self) -> Any:
+        """X itself."""
+        return self._X
 
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
         return _values(take_rows(self._X, self.rows_of(block)))
+
+    def all(self, run: Run | None) -> Any:
+        """Return all rows: they are in memory already, unless a dataset has to be read."""
+        return super().all(run) if isinstance(self._X, DatasetRows) else self._X
+
+
+class SpooledRows(HeldRows):
+    """Rows that lie in a temporary file of this process, from where they are taken by position."""
+
+    held = False
+    all = Rows.all
+    given = Rows.given
 
 
 def block_rows(n_bytes: int, rows: int) -> int:
