@@ -24,7 +24,8 @@ from consilience import SoftLabelClassifier, Unifier, as_teacher, load  # noqa: 
 from consilience.cli.commands import app  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import read_npz  # noqa: E402
-from consilience.files.card import card_path, file_sha256, read_card, write_card  # noqa: E402
+from consilience.files.card import card_path, read_card, write_card  # noqa: E402
+from consilience.files.opener import file_sha256  # noqa: E402
 from consilience.students.verify import verify_model  # noqa: E402
 from consilience.text import NgramClassifier  # noqa: E402
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consilience.exceptions import ConsilienceError, WriteError
+from consilience.exceptions import ConsilienceError, InvalidInputError, WriteError
 from consilience.files.atomic import replacing
 
 
@@ -39,3 +39,18 @@ def test_a_device_without_room(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="No space left"), replacing(target), full:
         np.save(full, np.zeros(100_000))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_only_files_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for target in (tmp_path / "folder", tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(InvalidInputError, match="is a folder, a pipe or a device"), replacing(target):
+            pass
+    (tmp_path / "file").write_bytes(b"old")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    with replacing(tmp_path / "link") as file:
+        file.write(b"new")
+    assert not (tmp_path / "link").is_symlink()  # replaced, not followed
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "link", "pipe"]

@@ -13,7 +13,8 @@ import pytest
 
 from consilience.exceptions import InvalidInputError, UnsafeFileError
 from consilience.files import card as card_module
-from consilience.files.card import Card, card_path, file_sha256, find_card, read_card, write_card
+from consilience.files.card import Card, card_path, find_card, read_card, write_card
+from consilience.files.opener import file_sha256
 
 GOOD = {"consilience_card": 1, "name": "birds", "classes": ["crow", "wren"]}
 
@@ -44,10 +45,9 @@ def test_a_card_survives_the_file(card: Card, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "m.card.json").read_bytes())["consilience_card"] == 1
 
 
-def test_names_of_files_that_are_not_utf8_survive(tmp_path: Path) -> None:
-    name = os.fsdecode(b"bird\xff")
-    write_card(tmp_path / "m.card.json", Card(name, ["a"]))
-    assert read_card(tmp_path / "m.card.json").name == name
+def test_names_of_files_that_are_not_utf8_are_made_so(tmp_path: Path) -> None:
+    write_card(tmp_path / "m.card.json", Card(os.fsdecode(b"bird\xff"), ["a"]))
+    assert read_card(tmp_path / "m.card.json").name == "bird?"
 
 
 def test_a_card_is_frozen() -> None:
@@ -66,16 +66,19 @@ def test_the_path_is_next_to_the_model() -> None:
         ({"consilience_card": 2}, "version 2; this release reads version 1"),
         ({"consilience_card": True}, "version True"),
         ({"consilience_card": "1"}, "version '1'"),
-        ({"name": ""}, "name must be a text"),
-        ({"name": 3}, "name must be a text"),
+        ({"name": ""}, "name='' must be a text"),
+        ({"name": 3}, "name=3 must be a text"),
+        ({"name": "\ud800"}, "a text in it has half a character"),
+        ({"feature_names": 5}, "feature_names=5 must be a list"),
+        ({"feature_names": ["a", "a"]}, "must differ"),
+        ({"details": {"deep": [{"n": 10**400}]}}, r"beyond 2\^53"),
         ({"classes": []}, "classes is empty"),
         ({"classes": ["a", "a"]}, "names a more than once"),
         ({"classes": "ab"}, "classes as a list"),
         ({"classes": {"0": "a"}}, "classes as a list"),
         ({"classes": ["a", 1]}, "mixes numbers and text"),
         ({"classes": ["a", "a\0"]}, "the name 'a.x00' with a NUL character"),
-        ({"classes": [2**53 + 1, 0.5]}, "which an array cannot hold exactly"),
-        ({"classes": [1, 10**400]}, "which an array cannot hold exactly"),
+        ({"classes": [2**53 + 1, 0.5]}, r"the number 9007199254740993 is beyond 2\^53"),
         ({"classes": [["a"]]}, "classes are text or numbers"),
         ({"output": "proba"}, "output='proba' is unknown"),
         ({"output": ["logits"]}, "is unknown"),
@@ -203,13 +206,9 @@ def test_wrong_centres(centres: Any, tmp_path: Path) -> None:
 def test_centres_that_are_not_finite(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="centres must be finite"):
         Card("birds", ["crow", "wren"], centres=[[1.0], [np.inf]])
-    with pytest.raises(InvalidInputError, match="centres must be finite"):
-        read_card(
-            put(
-                tmp_path / "m.card.json",
-                json.dumps({**GOOD, "centres": [[1], [0]]}).replace("0]]", "1e999]]"),
-            )
-        )
+    text = json.dumps({**GOOD, "centres": [[1], [0]]}).replace("0]]", "1e999]]")
+    with pytest.raises(InvalidInputError, match="number 1e999 is too large"):
+        read_card(put(tmp_path / "m.card.json", text))
 
 
 def test_a_card_names_the_layer_of_its_centres(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import pytest
 
 from consilience import Card, Repository, Unifier, as_teacher
 from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError
-from consilience.files.card import card_path, file_sha256, read_card, write_card
+from consilience.files.card import card_path, read_card, write_card
+from consilience.files.opener import file_sha256
 from consilience.repository.layout import OWN
 
 

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience import as_teacher
-from consilience.files.card import file_sha256
+from consilience.files.opener import file_sha256
 from consilience.students import provenance
 from consilience.students.provenance import describe_model, describe_teacher, student_name
 

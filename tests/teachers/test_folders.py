@@ -1,162 +1,213 @@
-"""What a model folder is told to be, by its files alone. Nothing here needs transformers."""
+"""Model folders wherever teachers go: the command line, a repository, a score store, Ray, a unified model."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from tests.teachers.model_folders import (
+    CLASSES,
+    WORDS,
+    change_json,
+    image_folder,
+    images,
+    sentence_folder,
+    text_folder,
+)
 
-from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from consilience import LabelSpace, Repository, Unifier, as_teacher, rank_teachers
+from consilience.exceptions import TeacherError
 from consilience.files.card import Card, find_folder_card, write_card
-from consilience.teachers import as_teacher
-from consilience.teachers._folder_files import MAX_FILES, Folder, list_files
-from consilience.teachers._folders import kind_of
+from consilience.rows import HeldRows
+from consilience.scoring.store import ScoreStore
+from consilience.teachers import encode_sentences, save_sentence_head
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+ROWS = [f"{WORDS[i % 11]} {WORDS[i * 7 % 11]} {WORDS[i * 3 % 10]}" for i in range(60)]
 
 
-def folder_of(path: Path, **files: object) -> Path:
-    """Write files, given as texts or as what JSON holds; ``config_json`` is config.json."""
-    path.mkdir(parents=True, exist_ok=True)
-    for key, content in files.items():
-        name = key.replace("__", "/").replace("_json", ".json").replace("_bin", ".bin")
-        place = path / name
-        place.parent.mkdir(exist_ok=True)
-        place.write_text(content if isinstance(content, str) else json.dumps(content))
-    return path
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three folders that no test may change; two take texts and share two classes."""
+    root = tmp_path_factory.mktemp("models")
+    text_folder(root / "insects")
+    image_folder(root / "pictures")
+    path = sentence_folder(root / "farm-1.5")
+    labels = np.array(["bee", "cow", "dog"] * 20)
+    save_sentence_head(path, LogisticRegression(C=100).fit(encode_sentences(path, ROWS), labels))
+    return root
 
 
-def opened(path: Path) -> Folder:
-    return Folder(path, path.name, list_files(path, path.name))
+def run(*words: Any) -> Any:
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from consilience.cli.commands import app
+
+    return CliRunner().invoke(app, list(map(str, words)))
 
 
-@pytest.mark.parametrize(
-    ("files", "kind"),
-    [
-        ({"config_json": {"model_type": "bert"}}, "transformers"),
-        ({"config_json": {"architectures": ["BertForSequenceClassification"]}}, "transformers"),
-        ({"config_json": {"architecture": "resnet18", "num_classes": 3}}, "timm"),
-        ({"config_json": {"architecture": "resnet18", "model_type": "timm_wrapper"}}, "timm"),
-        ({"config_json": {"architecture": "x", "model_type": "bert"}}, "transformers"),
-        ({"modules_json": [], "config_json": {"model_type": "bert"}}, "sentences"),
-    ],
-)
-def test_kinds(tmp_path: Path, files: dict[str, object], kind: str) -> None:
-    assert kind_of(opened(folder_of(tmp_path / "model", **files))) == kind
+def test_inspect_shows_folders(models: Path) -> None:
+    result = run("inspect", f"{models}/insects/", models / "farm-1.5", models / "pictures", "--json")
+    assert result.exit_code == 0, result.output
+    view = json.loads(result.stdout)["teachers"]
+    assert [one["name"] for one in view] == ["insects", "farm-1.5", "pictures"]
+    assert [one["inputs"][0]["dtype"] for one in view] == ["text", "text", "image"]
+    assert {one["output"] for one in view} == {"logits"}
+    shown = run("inspect", models / "insects", models / "farm-1.5")
+    assert shown.exit_code == 0
+    assert "folder" in shown.output
+    assert "text" in shown.output
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, "holds nothing. A model folder has a config.json"),
-        ({"notes.txt": "x"}, "holds 'notes.txt'. A model folder has"),
-        ({"config_json": {"a": 1}}, "holds 'config.json'. A model folder has"),
-        ({"a.onnx": ""}, "holds 'a.onnx'. Give the file itself"),
-        ({"model.joblib": ""}, "holds 'model.joblib': a pickle, which can run any code"),
-        ({"saved_model.pb": ""}, "a TensorFlow model. Convert it to ONNX"),
-        ({"MLmodel": ""}, "an MLflow model"),
-        ({"adapter_config_json": {}, "config_json": {"model_type": "bert"}}, "an adapter without its model"),
-        ({"config_json": "{"}, "config.json is not JSON"),
-        (
-            {"config_json": '{"model_type": "bert", "model_type": "vit"}'},
-            "'model_type' is given twice",
-        ),
-        ({"config_json": [1]}, "config.json must hold a JSON object"),
-        ({"config_json": " " * (16 * 2**20 + 1)}, "config.json has more than"),
-        ({"config_json": "[" * 100_000}, "config.json is not JSON"),
-    ],
-)
-def test_folders_that_are_no_model(tmp_path: Path, files: dict[str, object], message: str) -> None:
-    with pytest.raises(TeacherError) as caught:
-        as_teacher(folder_of(tmp_path / "model", **files))
-    assert message in str(caught.value)
-    assert caught.value.teacher == "model"
+def test_the_command_scores_with_a_folder(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").write_text("\n".join(ROWS))
+    arguments = ["--teacher", models / "farm-1.5", "--data", tmp_path / "rows.txt"]
+    result = run("score", *arguments, "--out", tmp_path / "scores.npz", "--quiet")
+    assert result.exit_code == 0, result.output
+    scored = as_teacher(tmp_path / "scores.npz")
+    assert scored.classes.tolist() == ["bee", "cow", "dog"]
+    expected = as_teacher(models / "farm-1.5").predict_logits(ROWS)
+    np.testing.assert_allclose(scored.predict_logits(ROWS), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("link", ["config.json", "weights", "1_Pooling/config.json"])
-def test_links_are_refused(tmp_path: Path, link: str) -> None:
-    path = folder_of(tmp_path / "model", config_json={"model_type": "bert"})
-    (path / link).parent.mkdir(exist_ok=True)
-    (path / link).unlink(missing_ok=True)
-    (path / link).symlink_to(tmp_path)
-    with pytest.raises(UnsafeFileError, match=r"is a link, which may lead outside.*--local-dir"):
-        as_teacher(path)
+def test_the_command_names_the_option_for_classes(models: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
+    change_json(path / "config.json", id2label=...)
+    change_json(path / "config.json", num_labels=3)
+    result = run("inspect", path)
+    assert result.exit_code == 2
+    assert "Give --classes 3 names" in " ".join(result.output.split())
+    assert run("inspect", path, "--classes", "insects=ant,bee,cow").exit_code == 0
 
 
-def test_hidden_files_do_not_matter(tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "model", config_json={"model_type": "bert"})
-    (path / ".cache").mkdir()
-    (path / ".cache" / "lock").symlink_to(tmp_path)
-    (path / ".gitattributes").symlink_to(tmp_path)
-    assert list_files(path, "model") == {"config.json"}
+def test_the_command_scores_a_folder_of_images(models: Path, tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    (tmp_path / "images").mkdir()
+    X = [*images(3), *images(2, 12, 9)]
+    for i, pixels in enumerate(X):
+        image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
+    arguments = ["--teacher", models / "pictures", "--data", tmp_path / "images"]
+    result = run("score", *arguments, "--out", tmp_path / "scores.npz", "--quiet")
+    assert result.exit_code == 0, result.output
+    expected = as_teacher(models / "pictures").predict_logits(X)
+    found = as_teacher(tmp_path / "scores.npz").predict_logits(X)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
-def test_a_folder_of_very_many_files_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MAX_FILES > 1000
-    monkeypatch.setattr("consilience.teachers._folder_files.MAX_FILES", 2)
-    path = folder_of(tmp_path / "model", a="", b="", c="")
-    with pytest.raises(TeacherError, match="more than 2 files"):
-        as_teacher(path)
+def test_folders_are_unified_and_the_card_names_them(models: Path, tmp_path: Path) -> None:
+    from consilience.students.verify import verify_model
+
+    teachers = [models / "insects", models / "farm-1.5"]
+    unifier = Unifier(teachers, student="ngrams", random_state=0).fit(ROWS)
+    assert unifier.classes_.tolist() == ["ant", "bee", "cow", "dog"]
+    file = tmp_path / "unified.npz"
+    unifier.save(file)
+    assert verify_model(file, teachers=teachers).passed
+    other = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
+    (other / "notes.txt").write_text("another")
+    assert not verify_model(file, teachers=[other]).passed
 
 
-@pytest.mark.parametrize(
-    ("index", "message"),
-    [
-        ({}, "has no weight_map"),
-        ({"weight_map": {"a": "../evil.safetensors"}}, "keeps weights in '../evil.safetensors'"),
-        ({"weight_map": {"a": "C:\\evil.safetensors"}}, "keeps weights in"),
-        ({"weight_map": {"a": "/evil.safetensors"}}, "keeps weights in"),
-        ({"weight_map": {"a": "evil.bin"}}, "keeps weights in 'evil.bin'"),
-        ({"weight_map": {"a": 7}}, "keeps weights in ''"),
-        ({"weight_map": {"a": "one.safetensors"}}, "lacks the file 'one.safetensors'"),
-    ],
-)
-def test_shards_lie_in_the_folder(tmp_path: Path, index: object, message: str) -> None:
-    path = folder_of(tmp_path / "model", **{"model.safetensors.index_json": index})
-    (tmp_path / "evil.safetensors").write_text("")
-    with pytest.raises(InvalidInputError) as caught:
-        opened(path).weight_files()
-    assert message in str(caught.value)
+def test_folders_are_ranked(models: Path) -> None:
+    labels = ["left", "right"] * 30
+    ranking = rank_teachers([models / "insects", models / "farm-1.5"], ROWS, labels)
+    assert sorted(name for name, _, score in ranking.scored_teachers() if np.isfinite(score)) == [
+        "farm-1.5",
+        "insects",
+    ]
 
 
-def test_shards_are_listed_once(tmp_path: Path) -> None:
-    shards = {"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "2.safetensors"}}
-    path = folder_of(tmp_path / "m", **{"model.safetensors.index_json": shards})
-    for name in ("1.safetensors", "2.safetensors"):
-        (path / name).write_text("")
-    assert opened(path).weight_files() == ("1.safetensors", "2.safetensors")
+def test_a_store_remembers_a_folder(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    space = LabelSpace([["ant", "bee", "cow"]])
+    from consilience.scoring.stream import score_blocks
+
+    store = ScoreStore(tmp_path / "cache")
+    rows = HeldRows(np.array(ROWS))
+    first = np.concatenate(
+        [part for _, part in score_blocks([as_teacher(models / "insects")], space, rows, store=store)]
+    )
+    again = as_teacher(models / "insects")
+    monkeypatch.setattr(type(again), "_load", lambda *_: pytest.fail("the folder was loaded again"))
+    second = np.concatenate([part for _, part in score_blocks([again], space, rows, store=store)])
+    np.testing.assert_array_equal(first, second)
 
 
-def test_a_digest_is_of_names_and_contents(tmp_path: Path) -> None:
-    folder = opened(folder_of(tmp_path / "m", a="1", b="2"))
-    first = folder.digest(["a", "b"])
-    assert folder.digest(["b", "a"]) == first
-    assert folder.digest(["a"]) != first
-    (folder.path / "a").write_text("3")
-    assert folder.digest(["a", "b"]) != first
+@pytest.mark.parametrize("name", ["insects", "farm-1.5", "pictures"])
+def test_a_repository_holds_a_folder(models: Path, name: str, tmp_path: Path) -> None:
+    rows = images() if name == "pictures" else ROWS
+    source = Path(shutil.copytree(models / name, tmp_path / name))
+    (source / "training.py").write_text("print('never run')")
+    (source / "last.ckpt").write_bytes(b"a pickle")
+    (source / "optimizer.pt").write_bytes(b"a pickle")
+    repository = Repository(tmp_path / "shelf")
+    entry = repository.add(source, task="test", licence="Apache-2.0")
+    assert (entry.name, entry.kind) == (name, "folder")
+    assert not any(file.endswith((".py", ".pt", ".ckpt")) for file in entry.files)
+    shutil.rmtree(source)
+    check = repository.verify()
+    assert not check.findings, check.findings
+    assert repository.path(name).is_dir()
+    teacher = repository[name]
+    expected = as_teacher(models / name)
+    assert teacher.classes.tolist() == expected.classes.tolist()
+    assert teacher.fingerprint == expected.fingerprint
+    np.testing.assert_array_equal(teacher.predict_logits(rows), expected.predict_logits(rows))
+    assert [one.name for one in repository.list(like=rows)] == [name]
+    assert not repository.list(like=np.zeros((3, 4)))
+    weights = repository.path(name) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    assert [one.problem for one in repository.verify().findings] == ["damaged"]
 
 
-def test_a_card_lies_next_to_the_folder_or_in_it(tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "birds-1.5")
-    assert find_folder_card(path) is None
-    write_card(path / "model.card.json", Card("inside", ("a", "b")))
-    assert find_folder_card(path) == Card("inside", ("a", "b"))
-    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b")))
-    assert find_folder_card(path) == Card("beside", ("a", "b"))
-    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b"), sha256="0" * 64))
-    with pytest.raises(InvalidInputError, match="belongs to one file and not to the folder"):
-        find_folder_card(path)
+def test_the_command_adds_a_folder(models: Path, tmp_path: Path) -> None:
+    added = run("repo", "add", tmp_path / "shelf", models / "farm-1.5", "--json")
+    assert added.exit_code == 0, added.output
+    assert Repository(tmp_path / "shelf")["farm-1.5"].classes.tolist() == ["bee", "cow", "dog"]
+    assert run("repo", "verify", tmp_path / "shelf").exit_code == 0
 
 
-@pytest.mark.parametrize("name", ["google/vit-base", "org/bert-v1.5"])
-def test_a_hub_name_is_not_fetched(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(TeacherError, match=rf"nothing is downloaded.*hf download {name} --local-dir FOLDER"):
-        as_teacher(name)
+def test_a_repository_keeps_the_card_and_the_given_classes(models: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
+    change_json(source / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
+    repository = Repository(tmp_path / "shelf")
+    with pytest.raises(TeacherError, match="placeholders"):
+        repository.add(source, name="none")
+    repository.add(source, CLASSES, "given")
+    assert repository["given"].classes.tolist() == CLASSES
+    card = Card("carded", ("x", "y", "z"), description="of a card", details={"a": 1})
+    write_card(source / "model.card.json", card)
+    repository.add(source, name="carded")
+    assert repository.show("carded").description == "of a card"
+    assert repository["carded"].classes.tolist() == ["x", "y", "z"]
+    assert find_folder_card(repository.path("carded")).details["a"] == 1
+    assert not repository.verify().findings
 
 
-@pytest.mark.parametrize("name", ["/google/vit", "a/b/c", "../vit", "vit", "a/b\x1b"])
-def test_other_paths_are_no_hub_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(TeacherError, match=r"a teacher's file ends in .*, or it is a model folder") as caught:
-        as_teacher(name)
-    assert "\x1b" not in str(caught.value)
+def test_a_repository_describes_a_folder_of_texts(models: Path, tmp_path: Path) -> None:
+    repository = Repository(tmp_path / "shelf")
+    repository.set_reference(ROWS)
+    repository.add(models / "farm-1.5")
+    repository.add(models / "insects")
+    found = repository.search(ROWS[:30], ["left", "right"] * 15, top=1)
+    assert len(found.ranking.scored_teachers()) == 1
+
+
+@pytest.mark.slow
+def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
+    from consilience.scoring.ray import score_on_ray
+    from consilience.scoring.ray_options import RayOptions
+
+    teacher, space = as_teacher(models / "farm-1.5"), LabelSpace([["bee", "cow", "dog"]])
+    rows = HeldRows(np.array(ROWS))
+    options = RayOptions(timeout=120.0, workers=1)
+    found = np.concatenate([part for _, part in score_on_ray([teacher], space, rows, options=options)])
+    assert teacher._loaded is None  # the driver did not load it
+    np.testing.assert_allclose(found, teacher.predict_logits(ROWS), atol=1e-4)

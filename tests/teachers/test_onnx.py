@@ -20,7 +20,8 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
-from consilience.files.card import Card, card_path, file_sha256, write_card
+from consilience.files.card import Card, card_path, write_card
+from consilience.files.opener import file_sha256
 from consilience.teachers import as_teacher
 
 onnx = pytest.importorskip("onnx")

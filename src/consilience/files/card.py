@@ -5,44 +5,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from consilience._validation import check_choice
-from consilience.exceptions import InvalidInputError, LabelSpaceError, UnsafeFileError, shown
+from consilience.exceptions import ConsilienceError, InvalidInputError, LabelSpaceError
 from consilience.files.atomic import replacing
+from consilience.files.opener import file_sha256, read_bytes
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
-from consilience.files.strict_json import RepeatedKeyError, parse_json
+from consilience.files.strict_json import RecordError, listing, maybe, parse_json, plain_text, text
 from consilience.labels import class_list
 
 CardOutput = Literal["logits", "probabilities", "labels"]
 
 VERSION = 1
 MAX_BYTES = 16 * 2**20
+MOST_COLUMNS = 1_000_000
 FOLDER_CARD = "model.card.json"
 """The card in a model folder."""
-
-_KEYS = (
-    "name",
-    "classes",
-    "output",
-    "sha256",
-    "description",
-    "details",
-    "centres",
-    "embed",
-    "feature_names",
-    "preprocess",
-)
 
 
 @dataclass(frozen=True)
@@ -93,38 +80,42 @@ class Card:
     preprocess: ImagePreprocess | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name:
-            raise InvalidInputError(
-                f"A card's name must be a text that is not empty; it is {shown(self.name)}."
-            )
+        if isinstance(self.name, str):  # that of a file may hold bytes that are not UTF-8
+            object.__setattr__(self, "name", plain_text(self.name))
         try:
-            classes = tuple(class_list(self.classes, "classes"))
+            checked = {"classes": tuple(class_list(self.classes, "classes"))}
         except (LabelSpaceError, TypeError) as error:
             raise InvalidInputError(f"The card {self.name!r} cannot be used: {error}") from error
-        object.__setattr__(self, "classes", classes)
         check_choice("output", self.output, ("logits", "probabilities", "labels", None))
-        if self.sha256 is not None and not _is_sha256(self.sha256):
-            raise InvalidInputError(
-                "{argument} must be 64 hexadecimal digits.", argument="sha256", value=self.sha256
-            )
-        if not isinstance(self.description, str):
-            raise InvalidInputError(
-                "{argument} must be a text.", argument="description", value=self.description
-            )
         if not isinstance(self.details, Mapping):
             raise InvalidInputError(
                 "{argument} must be a mapping of names to values.", argument="details", value=self.details
             )
-        if self.embed is not None and (not isinstance(self.embed, str) or not self.embed):
-            raise InvalidInputError(
-                "{argument} must be the name of a layer.", argument="embed", value=self.embed
-            )
+        for name, reader in _READERS.items():
+            try:
+                checked[name] = reader(getattr(self, name))
+            except RecordError as error:
+                raise InvalidInputError(
+                    f"{{argument}} must be {error.expected}.", argument=name, value=error.given
+                ) from None
         if self.preprocess is not None:
-            object.__setattr__(self, "preprocess", as_preprocess(self.preprocess))
-        if self.feature_names is not None:
-            object.__setattr__(self, "feature_names", _check_feature_names(self.feature_names))
+            checked["preprocess"] = as_preprocess(self.preprocess)  # type: ignore[assignment]
+        names = self.feature_names
+        if names is not None and len(set(names)) < len(names):
+            raise InvalidInputError("A card's feature_names must differ from each other.")
         if self.centres is not None:
-            object.__setattr__(self, "centres", _check_centres(self.centres, len(classes)))
+            checked["centres"] = _check_centres(self.centres, len(checked["classes"]))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+_READERS = {
+    "name": text(1000, least=1),
+    "sha256": maybe(text(64, like="[0-9a-fA-F]{64}", says="64 hexadecimal digits")),
+    "description": text(100_000),
+    "embed": maybe(text(1000, least=1, says="the name of a layer")),
+    "feature_names": maybe(listing(text(10_000), MOST_COLUMNS)),
+}
 
 
 def card_path(model_path: str | os.PathLike[str]) -> Path:
@@ -136,21 +127,6 @@ def card_path(model_path: str | os.PathLike[str]) -> Path:
     'models/birds.card.json'
     """
     return Path(model_path).with_suffix(".card.json")
-
-
-def file_sha256(path: str | os.PathLike[str]) -> str:
-    """Return the checksum of a file that a card records.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "empty"
-    >>> path.touch()
-    >>> file_sha256(path)[:8]
-    'e3b0c442'
-    """
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_card(path: str | os.PathLike[str], card: Card) -> None:
@@ -189,20 +165,16 @@ def carded(model_path: Path, card: Card) -> Iterator[None]:
 
 def _encoded(card: Card) -> bytes:
     """Return the content of a card's file, or say what is wrong with it."""
-    content: dict[str, Any] = {"consilience_card": VERSION}
-    content.update((key, getattr(card, key)) for key in _KEYS)
+    content = {"consilience_card": VERSION} | {one.name: getattr(card, one.name) for one in fields(card)}
     content["details"] = dict(card.details)
     if card.preprocess is not None:
         content["preprocess"] = card.preprocess.to_dict()
-    for key in ("centres", "embed", "feature_names", "preprocess"):
-        if content[key] is None:
-            del content[key]  # so that older releases read the card
+    kept = {key: value for key, value in content.items() if value is not None}
     try:
-        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+        data = json.dumps(kept, indent=1, ensure_ascii=False, allow_nan=False).encode()
+        parse_json(data, "The card")  # what is written can be read
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"The details of card {card.name!r} are not plain JSON: {error}.") from error
-    # a file name may hold bytes that are not UTF-8: JSON has escapes for them, and they look like Python's
-    data = text.encode("utf-8", errors="backslashreplace")
     if len(data) > MAX_BYTES:
         raise InvalidInputError(
             f"The card {card.name!r} takes {len(data)} bytes; at most {MAX_BYTES} are read."
@@ -227,7 +199,7 @@ def read_card(path: str | os.PathLike[str]) -> Card:
     'birds'
     """
     target = Path(path)
-    return parse_card(_read_bytes(target), target.name)
+    return parse_card(read_bytes(target, f"The card {target}", most=MAX_BYTES), target.name)
 
 
 def parse_card(data: bytes, filename: str) -> Card:
@@ -239,7 +211,9 @@ def parse_card(data: bytes, filename: str) -> Card:
     filename : str
         For messages.
     """
-    content = _parse(data, filename)
+    content = parse_json(data, filename)
+    if not isinstance(content, dict):
+        raise InvalidInputError(f"{filename} must hold a JSON object, not a {type(content).__name__}.")
     version = content.pop("consilience_card", None)
     if version is None:
         raise InvalidInputError(
@@ -250,10 +224,11 @@ def parse_card(data: bytes, filename: str) -> Card:
             f"{filename} is a card of version {version!r}; this release reads version {VERSION}. "
             "Upgrade consilience, or write the card again."
         )
-    unknown = [key for key in content if key not in _KEYS]
+    known = [one.name for one in fields(Card)]
+    unknown = [key for key in content if key not in known]
     if unknown:
         raise InvalidInputError(
-            f"{filename} has the unknown key {unknown[0]!r}; a card has {', '.join(_KEYS)}. "
+            f"{filename} has the unknown key {unknown[0]!r}; a card has {', '.join(known)}. "
             "Put anything else under details."
         )
     for key in ("name", "classes"):
@@ -263,7 +238,7 @@ def parse_card(data: bytes, filename: str) -> Card:
         raise InvalidInputError(f"{filename} must give classes as a list with one name per column.")
     try:
         return Card(**content)
-    except InvalidInputError as error:
+    except ConsilienceError as error:
         raise InvalidInputError(f"{filename}: {error}") from error
 
 
@@ -306,36 +281,6 @@ def find_folder_card(folder: str | os.PathLike[str]) -> Card | None:
     return None
 
 
-def _read_bytes(path: Path) -> bytes:
-    try:
-        status = path.lstat()
-    except OSError as error:
-        raise InvalidInputError(f"The card {path} cannot be read: {error.strerror}.") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise UnsafeFileError(
-            f"The card {path} is not a regular file. Put the card itself next to its model."
-        )
-    if status.st_size > MAX_BYTES:
-        raise InvalidInputError(f"The card {path} has {status.st_size} bytes; at most {MAX_BYTES} are read.")
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidInputError(f"The card {path} cannot be read: {error.strerror}.") from error
-
-
-def _parse(data: bytes, filename: str) -> dict[str, Any]:
-    try:
-        content = parse_json(data.decode("utf-8"))
-    except RepeatedKeyError as error:
-        raise InvalidInputError(f"{filename} cannot be used: {error}. Keep one of the two.") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{filename} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise InvalidInputError(f"{filename} must hold a JSON object, not a {type(content).__name__}.")
-    return content
-
-
 def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...]:
     """Return centres (k, d) as plain numbers, or say what is wrong with them."""
     try:
@@ -350,16 +295,3 @@ def _check_centres(centres: Any, n_classes: int) -> tuple[tuple[float, ...], ...
     if not np.isfinite(values).all():
         raise InvalidInputError("A card's centres must be finite numbers.")
     return tuple(tuple(row) for row in values.astype(float).tolist())
-
-
-def _check_feature_names(names: Any) -> tuple[str, ...]:
-    """Return names of columns, or say what is wrong with them."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise InvalidInputError("A card's feature_names must be a list of texts.")
-    if len(set(names)) < len(names):
-        raise InvalidInputError("A card's feature_names must differ from each other.")
-    return tuple(names)
-
-
-def _is_sha256(value: object) -> bool:
-    return isinstance(value, str) and len(value) == 64 and set(value.lower()) <= set("0123456789abcdef")

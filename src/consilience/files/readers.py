@@ -20,9 +20,10 @@ from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, read_npy
 from consilience.files.atomic import replacing
-from consilience.files.card import Card, card_path, file_sha256, write_card
+from consilience.files.card import Card, card_path, write_card
 from consilience.files.cells import read_cells
-from consilience.files.strict_json import RepeatedKeyError, parse_json
+from consilience.files.opener import file_sha256
+from consilience.files.strict_json import parse_json
 
 _WITH_CARD = (".onnx", ".npy", ".npz", ".parquet")
 
@@ -168,7 +169,7 @@ def read_classes(path: Path) -> list[Any]:
     text = _read_text(path)
     if path.suffix.lower() != ".json":
         return numbers_or_text([line.strip() for line in text.splitlines() if line.strip()])
-    values = _parse_json(text, path)
+    values = parse_json(text, str(path))
     if not isinstance(values, list):
         raise InvalidInputError(f"{path} must hold a JSON list of classes.")
     return values
@@ -178,7 +179,7 @@ def read_aliases(path: Path | None) -> dict[Any, Any] | None:
     """Return other names of classes from a JSON object. If all names are numbers, so are the aliases."""
     if path is None:
         return None
-    values = _parse_json(_read_text(path), path)
+    values = parse_json(_read_text(path), str(path))
     if not isinstance(values, dict):
         raise InvalidInputError(f'{path} must hold a JSON object such as {{"automobile": "car"}}.')
     return _number_keys(values)
@@ -310,12 +311,3 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except UnicodeDecodeError as error:
         raise InvalidInputError(f"{path} is not a text file in UTF-8.") from error
-
-
-def _parse_json(text: str, path: Path) -> Any:
-    try:
-        return parse_json(text)
-    except RepeatedKeyError as error:
-        raise InvalidInputError(f"{path} cannot be used: {error}. Keep one of the two.") from error
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path} is not JSON: {error}.") from error

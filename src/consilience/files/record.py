@@ -16,6 +16,7 @@ import numpy as np
 
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card
+from consilience.files.strict_json import LARGEST, plain_text
 
 KEY = "made"
 MOST_VALUES = 1000
@@ -64,8 +65,10 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     >>> jsonable({"method": len, "range": (1, 2), "tol": np.float32(0.5)})
     {'method': 'len', 'range': [1, 2], 'tol': 0.5}
     """
-    if value is None or isinstance(value, bool | int | str):
-        return value
+    if isinstance(value, str):
+        return plain_text(value)
+    if value is None or isinstance(value, int):
+        return value if value is None or abs(value) <= LARGEST else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, np.generic):

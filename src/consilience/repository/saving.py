@@ -29,8 +29,8 @@ from consilience.repository.layout import card_file
 from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers._folder_files import PICKLES
 from consilience.teachers._onnx import OnnxTeacher, load_safely
+from consilience.teachers.model_folder import PICKLES
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""

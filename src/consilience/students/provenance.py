@@ -13,7 +13,7 @@ from consilience.files.record import date_now, figures, jsonable, settings_of
 from consilience.files.row_hash import rows_sha256
 from consilience.students.estimator import student_name
 from consilience.teachers import Teacher
-from consilience.teachers._folder_files import source_sha256
+from consilience.teachers.model_folder import source_sha256
 
 MOST_NAMES = 100_000
 """With more classes of all teachers together, a card has only their numbers: the size of cards is limited."""

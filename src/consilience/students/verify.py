@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from consilience._validation import n_rows
 from consilience._words import counted, shorten
 from consilience.exceptions import ConsilienceError, InvalidInputError
-from consilience.files.card import Card, card_path, file_sha256, read_card
+from consilience.files.card import Card, card_path, read_card
 from consilience.files.ngram_model import read_model
+from consilience.files.opener import file_sha256
 from consilience.files.record import data_hash, read_made
 from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
 from consilience.teachers._base import Input
-from consilience.teachers._folder_files import source_sha256
 from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._remote_options import address_name, is_address
+from consilience.teachers.model_folder import source_sha256
 
 __all__ = ["Check", "Verification", "verify_model"]
 

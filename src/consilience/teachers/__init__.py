@@ -21,9 +21,6 @@ from consilience.teachers._base import BATCH_SIZE, Options, Teacher, TeacherLike
 from consilience.teachers._callable import callable_teacher
 from consilience.teachers._classes import join_classes, rename_classes, split_classes
 from consilience.teachers._features import Observed
-from consilience.teachers._folder_sentence_head import save_sentence_head
-from consilience.teachers._folder_sentences import encode_sentences
-from consilience.teachers._folders import folder_teacher, hub_advice
 from consilience.teachers._onnx import onnx_teacher
 from consilience.teachers._outputs import FLOOR, LABEL_SMOOTHING, Output, check_floor, check_label_smoothing
 from consilience.teachers._precomputed import (
@@ -39,6 +36,9 @@ from consilience.teachers._skops import skops_teacher
 from consilience.teachers._text import is_ngram_classifier, ngram_teacher, text_or_outputs
 from consilience.teachers._torch import torch_teacher
 from consilience.teachers._wrapped import relabel
+from consilience.teachers.folders import folder_teacher, hub_advice
+from consilience.teachers.sentence_head import save_sentence_head
+from consilience.teachers.sentences import encode_sentences
 
 __all__ = [
     "ImagePreprocess",

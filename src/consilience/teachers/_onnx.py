@@ -16,7 +16,7 @@ from consilience._optional import require
 from consilience._validation import take_rows
 from consilience._words import shorten
 from consilience.exceptions import TeacherError
-from consilience.files.card import file_sha256
+from consilience.files.opener import file_sha256
 from consilience.teachers._base import (
     Adapter,
     Input,

@@ -81,7 +81,7 @@ def check_content(data: bytes, source: Path, name: str) -> set[str]:
         with NpzFile(source, file=io.BytesIO(data)) as archive:
             if _SCHEMA not in archive.names:
                 raise TeacherError(name, f"is no .skops file: {source.name} has no {_SCHEMA}.")
-            schema = parse_json(archive.read_bytes(_SCHEMA, MAX_SCHEMA).decode("utf-8"))
+            schema = parse_json(archive.read_bytes(_SCHEMA, MAX_SCHEMA), _SCHEMA, foreign=True)
             found, arrays = _check_entries(schema, source)
             for array in sorted(arrays):
                 if not array.endswith(".npy") or array.removesuffix(".npy") not in archive.names:

@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.files.card import file_sha256
 from consilience.files.ngram_model import TextModel, is_text_model, read_model
+from consilience.files.opener import file_sha256
 from consilience.teachers._base import Adapter, Input, Options, Teacher, check_embed_function, own_or_given
 from consilience.teachers._files import centres_of, open_source
 from consilience.teachers._precomputed import npz_teacher

@@ -6,7 +6,6 @@ in the table below, and the weights are safetensors. timm is given the weights, 
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,11 +20,12 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.preprocess import ImagePreprocess
 from consilience.teachers._base import Options, Teacher, own_or_given, summary
 from consilience.teachers._files import centres_of, with_preprocess
-from consilience.teachers._folder_files import CONFIG, PLACEHOLDER, Folder, check_config
 from consilience.teachers._torch import TorchTeacher, torch_teacher
+from consilience.teachers.checkpoints import cannot_load
+from consilience.teachers.model_folder import CONFIG, PLACEHOLDER, Folder, Signature
 
 _PURPOSE = "A network of timm"
-_EMBEDDING, _NETWORK, _WRAPPED = "embedding", "network.", "timm_model."
+_WRAPPED = "timm_model."
 _ARCHITECTURE = re.compile(r"[a-z0-9_]{1,100}")
 # fmt: off
 _ARGUMENTS = frozenset({
@@ -44,26 +44,24 @@ _IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}  # tim
 
 
 class TimmTeacher(TorchTeacher):
-    """A network of timm; its embedding is what ``forward_head(..., pre_logits=True)`` returns."""
+    """A network of timm."""
 
     _folder: Folder | None
-    _files: tuple[str, ...]
-    _signed: tuple[tuple[int, ...], ...]
+    _signed: Signature
     _library: str
 
     def _model_fingerprint(self) -> str | None:
         """Hash the files of the folder, unless they changed after they were read."""
         if self._folder is None:
             return super()._model_fingerprint()
-        if self._folder.signature(self._files) != self._signed:
+        if self._folder.signature() != self._signed:
             return None
-        return f"{self._library} {self._folder.digest(self._files)}"
+        return f"{self._library} {self._folder.digest(self._folder.read)}"
 
     def randomised(self, seed: int) -> Teacher | None:
         """Return a teacher of the same structure with random weights, which are in no folder."""
         twin = super().randomised(seed)
         if isinstance(twin, TimmTeacher):
-            twin = copy.copy(twin)
             twin._folder = None
         return twin
 
@@ -81,7 +79,6 @@ def timm_teacher(folder: Folder, classes: ArrayLike | None, options: Options) ->
         With the output on the card, where the caller left it open.
     """
     config = folder.json(CONFIG)
-    check_config(folder, config)
     about = config.get("pretrained_cfg")
     about = about if isinstance(about, dict) else config  # older folders have no part of its own
     arguments = _arguments(folder, config.get("model_args", {}))
@@ -89,9 +86,11 @@ def timm_teacher(folder: Folder, classes: ArrayLike | None, options: Options) ->
         side = arguments["img_size"]
         channels = arguments.get("in_chans", 3)
         about = {**about, "input_size": [channels, *(side if isinstance(side, tuple) else (side, side))]}
-    files = (CONFIG, *folder.weight_files())
-    signed = folder.signature(files)
-    network = _network(folder, config, about, arguments, files[1:])
+    signed = folder.signature()
+    count = config.get("num_classes", about.get("num_classes"))
+    if type(count) is not int or not 1 <= count <= 10**6:
+        raise TeacherError(folder.name, f"has no number of classes: num_classes is missing in {CONFIG}.")
+    network = _network(folder, config, about, arguments, count)
     own = folder.card.classes if folder.card is not None else _labels(config, about)
     if own is None and classes is None:
         raise TeacherError(
@@ -100,22 +99,20 @@ def timm_teacher(folder: Folder, classes: ArrayLike | None, options: Options) ->
             remedy="classes",
         )
     found = own_or_given(own if own is not None else [], classes, folder.name, binding=False)
-    if len(found) != network.n_classes:
+    if len(found) != count:
         raise TeacherError(
             folder.name,
-            f"has {network.n_classes} columns and {len(found)} classes ({shorten(found, 5)}). Give "
+            f"has {count} columns and {len(found)} classes ({shorten(found, 5)}). Give "
             "{remedy} one name per column.",
             remedy="classes",
         )
     options = with_preprocess(options, folder.card)
     if options.preprocess is None:
         options = replace(options, preprocess=_preprocess(folder, about))
-    given = options.embed
-    embed = _EMBEDDING if given is None else f"{_NETWORK}{given}" if isinstance(given, str) else given
-    teacher = torch_teacher(network, found, folder.name, replace(options, embed=embed), TimmTeacher)
-    teacher._folder, teacher._files, teacher._signed = folder, files, signed
+    teacher = torch_teacher(network, found, folder.name, options, TimmTeacher)
+    teacher._folder, teacher._signed = folder, signed
     teacher._library = f"timm {require('timm', extra='timm', purpose=_PURPOSE).__version__}"
-    if folder.card is not None and folder.card.embed == given:
+    if folder.card is not None and folder.card.embed == options.embed:
         teacher.class_centres = centres_of(folder.card)
     return teacher
 
@@ -125,9 +122,9 @@ def _network(
     config: Mapping[str, Any],
     about: Mapping[str, Any],
     arguments: Mapping[str, Any],
-    weights: tuple[str, ...],
+    count: int,
 ) -> Any:
-    """Return the network with its weights."""
+    """Return the network with its weights, in eval mode."""
     timm = _import_timm(folder)
     architecture = config.get("architecture")
     if not isinstance(architecture, str) or not _ARCHITECTURE.fullmatch(architecture):
@@ -142,10 +139,7 @@ def _network(
             f"has the architecture {architecture!r}, which timm {timm.__version__} does not know. Install a "
             "newer timm, or export the network to ONNX.",
         )
-    count = config.get("num_classes", about.get("num_classes"))
-    if type(count) is not int or not 1 <= count <= 10**6:
-        raise TeacherError(folder.name, f"has no number of classes: num_classes is missing in {CONFIG}.")
-    state = _weights(folder, weights)
+    state = _weights(folder)
     known = {"num_classes": count, "input_size": _input_size(folder, about), "state_dict": state}
     if isinstance(about.get("fixed_input_size"), bool):  # transformers are then made for that size
         known["fixed_input_size"] = about["fixed_input_size"]
@@ -154,25 +148,15 @@ def _network(
             architecture, pretrained=True, pretrained_cfg=known, num_classes=count, **arguments
         )
     except Exception as error:  # whatever a network raises for weights that are not its own
-        raise TeacherError(
-            folder.name,
-            f"cannot be loaded as {architecture!r} by timm {timm.__version__}: {visible(summary(error))}",
-        ) from error
-    from consilience.teachers._timm_network import TimmNetwork
-
-    return TimmNetwork(made.eval(), count)
+        raise cannot_load(folder, f"timm {timm.__version__} as {architecture!r}", error) from error
+    return made.eval()
 
 
 def _import_timm(folder: Folder) -> Any:
-    """Import timm; what a torchvision that does not fit raises becomes a sentence."""
     try:
         return require("timm", extra="timm", purpose=_PURPOSE)
     except RuntimeError as error:  # operator torchvision::nms does not exist
-        raise TeacherError(
-            folder.name,
-            f"needs timm, which cannot be imported ({summary(error)}). timm needs the torchvision that was "
-            "built for your torch: install both from one source.",
-        ) from error
+        raise cannot_load(folder, "timm", error) from error
 
 
 def _arguments(folder: Folder, given: Any) -> dict[str, Any]:
@@ -200,11 +184,11 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _weights(folder: Folder, files: tuple[str, ...]) -> dict[str, Any]:
+def _weights(folder: Folder) -> dict[str, Any]:
     """Return the tensors by name; transformers puts a word before each name."""
     tensors = require("safetensors.torch", extra="timm", purpose=_PURPOSE)
     state: dict[str, Any] = {}
-    for file in files:
+    for file in folder.weight_files():
         try:
             state.update(tensors.load_file(folder.path / file))
         except Exception as error:  # an error of its own in Rust

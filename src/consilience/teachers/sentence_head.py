@@ -18,8 +18,8 @@ from consilience.files.atomic import replacing
 from consilience.files.strict_json import parse_json
 from consilience.labels import class_list
 from consilience.teachers._base import own_or_given, summary
-from consilience.teachers._folder_files import MODULES, Folder
 from consilience.teachers._sklearn_features import last_layer_weights, split
+from consilience.teachers.model_folder import MODULES, Folder
 
 HEAD = "head.safetensors"
 _PURPOSE = "The head of an encoder folder"
@@ -40,6 +40,10 @@ class Head:
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     classes: tuple[Any, ...]
+
+    def logits(self, features: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return logits (n, k) of embeddings (n, d)."""
+        return np.asarray(features @ self.weight.T + self.bias, dtype=np.float64)
 
 
 def read_head(folder: Folder) -> Head:

@@ -26,7 +26,7 @@ from tests.teachers.model_folders import (
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.card import Card, write_card
 from consilience.teachers import as_teacher
-from consilience.teachers._folder_tokens import CPU_TOKENS
+from consilience.teachers.checkpoints import CPU_TOKENS
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -103,7 +103,7 @@ def test_a_network_without_a_padding_token_reads_one_text_at_a_time(tmp_path: Pa
 def test_batches_by_length_keep_the_order(
     bert: tuple[Path, Any, Any], batch_size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consilience.teachers._folder_tokens.CPU_TOKENS", 2 * LONGEST)
+    monkeypatch.setattr("consilience.teachers.checkpoints.CPU_TOKENS", 2 * LONGEST)
     path, module, tokens = bert
     texts = [TEXTS[i % 5] + " cat" * (i % 3) for i in range(17)]
     alone = np.concatenate([text_logits(module, tokens, [text]) for text in texts])
@@ -114,12 +114,12 @@ def test_batches_by_length_keep_the_order(
 def test_batches_are_small_and_hardly_padded(bert: tuple[Path, Any, Any]) -> None:
     tokens = as_teacher(bert[0]).loaded()[1]
     texts = ["cat " * (1 + i % 20) for i in range(3000)]
-    largest = [batch["input_ids"].size for _, batch in tokens.batches(texts, 10**6)]
+    largest = [batch["input_ids"].numel() for _, batch in tokens.batches(texts, 10**6)]
     assert CPU_TOKENS / 2 < max(largest) <= CPU_TOKENS
     batches = [batch for _, batch in tokens.batches(texts, 32)]
     assert max(len(batch["input_ids"]) for batch in batches) == 32
-    read = sum(batch["attention_mask"].sum() for batch in batches)
-    assert read > 0.9 * sum(batch["input_ids"].size for batch in batches)
+    read = sum(int(batch["attention_mask"].sum()) for batch in batches)
+    assert read > 0.9 * sum(batch["input_ids"].numel() for batch in batches)
 
 
 @pytest.mark.parametrize("kind", ["vit", "deit", "resnet"])
@@ -258,9 +258,6 @@ def test_nothing_is_asked_of_the_network(copied: Path, monkeypatch: pytest.Monke
     change_json(
         copied / "config.json",
         _name_or_path="org/other",
-        attn_implementation="org/kernel",
-        _attn_implementation="org/kernel",
-        transformers_weights="../other.safetensors",
         return_dict=False,
     )
     change_json(copied / "tokenizer_config.json", name_or_path="org/other", vocab_file="/etc/hostname")
@@ -310,6 +307,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"architectures": ...}, "is a checkpoint of unknown architecture"),
     ({"architectures": [7]}, "is a checkpoint of unknown architecture"),
     ({"quantization_config": {"bits": 4}}, "is quantised"),
+    (
+        {"text_config": {"attn_implementation": "org/kernel"}},
+        "sets attn_implementation to 'org/kernel', which",
+    ),
+    ({"transformers_weights": "../other.safetensors"}, "sets transformers_weights to"),
 ]
 
 
@@ -321,11 +323,9 @@ def test_what_is_refused_at_once(copied: Path, config: dict[str, Any], message: 
 
 
 UNLOADABLE: list[tuple[dict[str, Any], str]] = [
-    ({"model_type": "evil"}, "model_type 'evil', which this release of transformers does not know"),
-    ({"model_type": 7}, "which this release of transformers does not know"),
-    ({"architectures": ["EvilForSequenceClassification"]}, "is a EvilForSequenceClassification, which"),
-    ({"architectures": ["RobertaForSequenceClassification"]}, "it has BertForSequenceClassification"),
-    ({"hidden_size": "large"}, "transformers cannot use|cannot be loaded"),
+    ({"model_type": "evil"}, "cannot be loaded by transformers .*model type `evil`"),
+    ({"model_type": 7}, "cannot be loaded by transformers"),
+    ({"hidden_size": "large"}, "cannot be loaded by transformers"),
     ({"hidden_size": 32}, "has weights of another shape for"),
     ({"num_hidden_layers": 2}, "lacks the weights bert.encoder.layer.1"),
     ({"id2label": {"0": "a", "1": "b"}}, "has weights of another shape for classifier"),
@@ -351,7 +351,7 @@ def test_pickled_weights_are_refused(copied: Path) -> None:
 
 def test_damaged_weights(copied: Path) -> None:
     (copied / "model.safetensors").write_bytes(b"\xff" * 100)
-    with pytest.raises(TeacherError, match=r"weights that cannot be read: model.safetensors"):
+    with pytest.raises(TeacherError, match=r"cannot be loaded by transformers \(SafetensorError"):
         as_teacher(copied).predict_logits(TEXTS)
 
 
@@ -361,7 +361,7 @@ def test_tokenizers_that_are_refused(copied: Path) -> None:
         as_teacher(copied)
     change_json(copied / "tokenizer_config.json", auto_map=...)
     (copied / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "Evil"}}')
-    with pytest.raises(TeacherError, match=r"cannot be used: tokenizer.json"):
+    with pytest.raises(TeacherError, match=r"cannot be loaded by transformers"):
         as_teacher(copied).predict_logits(TEXTS)
     (copied / "tokenizer.json").unlink()
     with pytest.raises(TeacherError, match=r"has no tokenizer.json. Only this form of a tokenizer is read"):
@@ -377,7 +377,7 @@ def test_tokenizers_that_are_refused(copied: Path) -> None:
         ),
         ({"image_processor_type": "evil.Processor"}, "which transformers does not have for image"),
         ({"auto_map": {"AutoImageProcessor": "evil.P"}}, "asks for code of its own"),
-        ({"size": "large"}, "preprocessor_config.json that cannot be used"),
+        ({"size": "large"}, "cannot be loaded by transformers"),
     ],
 )
 def test_image_processors_that_are_refused(

@@ -18,10 +18,10 @@ from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.card import find_folder_card
 from consilience.teachers._base import Options, Teacher
-from consilience.teachers._folder_files import CONFIG, MODULES, PICKLES, Folder, list_files
-from consilience.teachers._folder_sentences import sentence_teacher
-from consilience.teachers._folder_timm import timm_teacher
-from consilience.teachers._folder_transformers import transformers_teacher
+from consilience.teachers.checkpoints import transformers_teacher
+from consilience.teachers.model_folder import CONFIG, MODULES, PICKLES, Folder, list_files
+from consilience.teachers.sentences import sentence_teacher
+from consilience.teachers.timm import timm_teacher
 
 Kind = Literal["transformers", "sentences", "timm"]
 FolderMaker = Callable[[Folder, ArrayLike | None, Options], Teacher]
@@ -61,6 +61,7 @@ def folder_teacher(
     except OSError as error:
         raise TeacherError(shown, f"cannot be read from {where}: {error.strerror}.") from error
     kind = kind_of(folder)
+    folder.check_settings()
     if options.preprocess is not None and kind != "timm":
         raise TeacherError(
             shown,
