@@ -11,8 +11,8 @@ import numpy as np
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import as_teacher
-from consilience.scoring.engine import observe
 from consilience.rows.rows import BLOCK_ROWS
+from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
 from consilience.teachers import Observed
 
