@@ -1,52 +1,58 @@
-r"""Multinomial logistic regression on hard or soft labels, made for many fits: the "fictitious student".
+r"""Multinomial logistic regression on hard or soft labels, in passes over blocks of rows.
 
-L-BFGS takes about ten steps instead of fifty when it starts near the solution, in coordinates in which the
-loss has about the same curvature in every direction. The Gram matrix of the features gives both: at equal
-probabilities the curvature of the loss is G / K, with G the covariance of the features. One solve gives the
-start (a ridge regression, whose length is found by trial), and a Cholesky factor gives the coordinates.
+The loss is a convex sum over rows, so sums over blocks give its exact value and gradient. A first pass adds
+up the covariance G of the rows and their products with the labels: the labels' part of the loss is linear,
+and known from then on. The curvature of the loss is about G times the mean of p (1 - p). A Cholesky factor of
+that gives coordinates in which the loss curves about equally in all directions. There L-BFGS takes about
+twenty steps, each of a pass, instead of hundreds.
 
-The steps of L-BFGS use float32 products. They stop at the tolerance, or where rounding hides the slope of the
-loss: how early that is depends on the BLAS kernels of the machine. From there Newton steps go on. Their
-gradients are float64, while the products inside a step stay float32, since an error there only costs a step.
+Passes use float32 products until they reach the tolerance, or until rounding hides the slope. Then float64
+ones go on, in coordinates for the curvature of each row, which are found anew where progress ends.
 
 `minimise_linear` is for other problems: any loss of the logits, convex or not, and a given start.
-What makes fits fast and exact here needs the curvature of cross-entropy. So the two share only `LinearFit`.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
-from scipy.optimize import minimize
-from scipy.sparse.linalg import LinearOperator, cg
+from scipy.linalg import cholesky, solve_triangular
 
 from consilience.kernels.arrays import Floats
 from consilience.kernels.linear_model import LinearFit, linear_logits
 from consilience.kernels.threads import threads_for
 
-Features = NDArray[np.float32]
-Codes = NDArray[np.intp]
+Block = tuple[NDArray[Any], NDArray[Any]]
+# rows (b, d) in a given precision, and their soft labels (b, K)
+Read = Callable[[Any], Iterable[Block]]
 
-# lengths of the ridge solution, in units of the Newton step from equal probabilities
-_LENGTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-# Newton steps in a row that may lower neither the loss nor the gradient: all that is left is rounding
-_PATIENCE = 3
-# products that a step may cost on average
-_PRODUCTS = 20
+# mean of p (1 - p) in a fitted model, over that of equal probabilities
+_CURVATURE = 0.1
+# L-BFGS remembers this many steps
+_MEMORY = 15
+# Times that coordinates are chosen, and most passes in one choice after the first.
+_ROUNDS, _PASSES = 12, 60
+# Steps that may lower no gradient, and lengths to try for a step.
+_PATIENCE, _TRIALS = 8, 20
+# Entries of the gradient from float32 products err by up to this times the spread of a column.
+_ROUNDING = 20 * float(np.finfo(np.float32).eps)
+# The share of a column's curvature that is added to it, where rounding could hide that.
+_FLOOR = {np.float32: 1e-5, np.float64: 1e-12}
 
 
 def fit_softmax_regression(
-    X: Features,
+    X: NDArray[np.float32],
     labels: NDArray[Any],
     n_classes: int,
     *,
     weight_decay: float,
     tol: float = 1e-4,
-    max_iter: int = 200,
-    overwrite: bool = False,
+    max_iter: int = 400,
 ) -> LinearFit:
     r"""Minimise the regularised cross-entropy of a linear softmax model with an intercept.
 
@@ -65,370 +71,289 @@ def fit_softmax_regression(
         At least 0. The intercept is not decayed.
     tol : float
         Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
-        columns. Choose no less than 1e-10 times the largest spread of a column, or 1e-8 times with soft
-        labels. Without decay, columns that
+        columns. Choose no less than 1e-9 times the largest spread of a column. Without decay, columns that
         almost repeat others may keep even that out of reach: then `converged` is False.
     max_iter : int
-        The most steps, of L-BFGS and Newton together.
-    overwrite : bool
-        Whether X and soft labels may be changed, which saves a copy of them.
+        The most passes over the rows.
 
     Returns
     -------
     LinearFit
         Its `W` (d + 1, n_classes) has the intercept in the last row: `linear_logits(X, W)` are the logits.
     """
+    mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+    soft = labels if labels.ndim == 2 else np.eye(n_classes, dtype=np.float32)[labels]
+    basis = None
+    if len(X) < X.shape[1]:  # weights lie in the span of the rows
+        basis = np.linalg.qr(np.subtract(X, mean, dtype=np.float64).T)[0]
+
+    @cache
+    def centred(precision: Any) -> NDArray[Any]:
+        Z = np.subtract(X, mean, dtype=precision)
+        return np.asarray(Z if basis is None else Z @ basis.astype(precision))
+
     with threads_for(X.size * n_classes):
-        mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-        targets = _Hard(labels, n_classes) if labels.ndim == 1 else _Soft.of(labels, overwrite)
-        Z = np.subtract(X, mean, out=X if overwrite else None)
-        problem = _prepare(Z, targets, weight_decay)
-        # Newton steps are few. Keep some of the budget for them, since rounding can stall L-BFGS.
-        fit = _descend(problem, max(tol, problem.rounding(np.zeros((X.shape[1], 1)))), (max_iter + 1) // 2)
-        if not fit.converged or tol < problem.rounding(fit.W[:-1]):
-            exact = Z.astype(np.float64) if overwrite else X - mean.astype(np.float64)
-            fit = _polish(exact, problem, fit, tol, max_iter)
-        fit.W[-1] -= mean @ fit.W[:-1]
-        return fit
+        fit = _minimise(
+            lambda precision: [(centred(precision), soft)], None, basis, weight_decay, tol, max_iter
+        )
+    W = fit.W if basis is None else np.vstack([basis @ fit.W[:-1], fit.W[-1:]])
+    W[-1] -= mean @ W[:-1]
+    return fit._replace(W=W)
 
 
-def _in_span(Z: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Return rows and their basis: weights lie in the span of the rows, so fewer rows need fewer columns."""
-    if len(Z) >= Z.shape[1]:
-        return Z, None
-    basis, triangle = np.linalg.qr(Z.T)
-    return np.ascontiguousarray(triangle.T), basis
+def fit_softmax_by_blocks(
+    blocks: Callable[[], Iterable[Block]],
+    start: Floats | None = None,
+    *,
+    weight_decay: float,
+    tol: float = 1e-4,
+    max_iter: int = 400,
+    progress: Callable[[int], None] = lambda passes: None,
+) -> LinearFit:
+    """Minimise the loss of `fit_softmax_regression` over rows that are read block by block.
+
+    Parameters
+    ----------
+    blocks : callable
+        Starts a pass: yields rows (b, d) and soft labels (b, K), not negative; the weight of a row is its
+        sum. Rows should be standardized, since products are in single precision.
+    start : (d + 1, K) array, optional
+        Weights to start from, with the intercepts in the last row.
+    weight_decay, tol, max_iter
+        As in `fit_softmax_regression`.
+    progress : callable
+        Called with the number of passes so far.
+    """
+
+    def read(precision: Any) -> Iterable[Block]:
+        return ((X.astype(precision, copy=False), labels) for X, labels in blocks())
+
+    return _minimise(read, start, None, weight_decay, tol, max_iter, progress)
 
 
-class _Hard(NamedTuple):
-    """One class per row, as a target of the logits."""
+class _Sums(NamedTuple):
+    """What does not depend on the weights."""
 
-    codes: Codes  # (n,)
-    n_classes: int
-
-    @property
-    def mass(self) -> None:
-        """The weights of the rows: all the same."""
-
-    def shares(self) -> Floats:
-        """Return the share (K,) of each class."""
-        return np.bincount(self.codes, minlength=self.n_classes) / len(self.codes)
-
-    def dense(self) -> Features:
-        """Return soft labels (n, K)."""
-        return np.eye(self.n_classes, dtype=np.float32)[self.codes]
-
-    def softmax_in_place(self, logits: NDArray[Any]) -> float:
-        """Turn logits (n, K) into probabilities; return the mean cross-entropy."""
-        logits -= logits.max(axis=1, keepdims=True)
-        own = logits[np.arange(len(self.codes)), self.codes].mean(dtype=np.float64)
-        return float(np.log(normalise_exp(logits)).mean(dtype=np.float64) - own)
-
-    def slope_in_place(self, proba: NDArray[Any]) -> None:
-        """Turn probabilities (n, K) into the gradient of the cross-entropy by the logits, times n."""
-        proba[np.arange(len(self.codes)), self.codes] -= 1.0
+    mass: float  # of all labels
+    mean: Floats  # (d,): of the rows, by mass
+    gram: Floats  # (d, d): the covariance of the rows
+    cross: Floats  # (d + 1, K): mean products of centred rows and labels, and the share of each class
 
 
-class _Soft(NamedTuple):
-    """Soft labels as a target of the logits. Rows count by their mass, of mean one."""
+class _Point(NamedTuple):
+    """Weights, the loss there, and the largest entry of its gradient."""
 
-    labels: NDArray[Any]  # (n, K)
-    rough: Features  # the same
-    mass: Floats  # (n,): their sums
+    W: Floats  # (d + 1, K), of centred rows
+    value: float
+    largest: float
+
+
+class _Coordinates(NamedTuple):
+    """U = (factor^T v, root b), with factor factor^T = curvature * gram + a floor."""
+
+    factor: Floats  # (d, d)
+    root: float
 
     @classmethod
-    def of(cls, labels: NDArray[Any], overwrite: bool) -> _Soft:
-        mean = labels.sum(axis=1, dtype=np.float64).mean().astype(labels.dtype)
-        labels = np.divide(labels, mean, out=labels if overwrite else None)
-        mass = labels.sum(axis=1, dtype=np.float64)
-        return cls(labels, labels.astype(np.float32, copy=False), mass)
+    def of(cls, gram: Floats, curvature: float, weight_decay: float, precision: Any) -> _Coordinates:
+        diagonal = curvature * gram.diagonal()
+        share = _FLOOR[precision]
+        floor = weight_decay + share * (diagonal + diagonal.mean()) + 1e-30
+        return cls(cholesky(curvature * gram + np.diag(floor), lower=True), float(np.sqrt(curvature)))
 
-    def shares(self) -> Floats:
-        return np.asarray(self.labels.mean(axis=0, dtype=np.float64))
-
-    def dense(self) -> Features:
-        return self.rough
-
-    def softmax_in_place(self, logits: NDArray[Any]) -> float:
-        logits -= logits.max(axis=1, keepdims=True)
-        own = np.einsum("ik,ik->i", self._as(logits), logits).mean(dtype=np.float64)
-        return float((self.mass * np.log(normalise_exp(logits))).mean() - own)
-
-    def slope_in_place(self, proba: NDArray[Any]) -> None:
-        proba *= self.mass.astype(proba.dtype)[:, None]
-        proba -= self._as(proba)
-
-    def _as(self, like: NDArray[Any]) -> NDArray[Any]:
-        return self.rough if like.dtype == np.float32 else self.labels
-
-
-def normalise_exp(logits: NDArray[Any]) -> NDArray[Any]:
-    """Turn logits (n, K) with a largest entry of 0 in each row into probabilities; return the sums."""
-    np.exp(logits, out=logits)
-    total: NDArray[Any] = logits.sum(axis=1)
-    logits /= total[:, None]
-    return total
-
-
-class Coordinates(NamedTuple):
-    """U = (factor^T basis^T v, sqrt(curvature) b), with factor factor^T = curvature * gram + floor."""
-
-    factor: Floats  # (r, r)
-    curvature: float
-    floor: float
-    basis: NDArray[Any] | None  # (d, r), orthonormal: the span of the rows, if fewer than columns
-
-    def of(self, W: Floats) -> Floats:
-        """Return U (r + 1, K) for weights W (r + 1, K) in the basis."""
-        return np.vstack([self.factor.T @ W[:-1], W[-1:] * np.sqrt(self.curvature)])
-
-    def inside(self, U: Floats) -> Floats:
-        """Return the weights (r + 1, K) at U, in the basis."""
-        v = solve_triangular(self.factor, U[:-1], lower=True, trans="T")
-        return np.vstack([v, U[-1:] / np.sqrt(self.curvature)])
+    def at(self, W: Floats) -> Floats:
+        """Return U for weights W (d + 1, K), flat."""
+        return np.vstack([self.factor.T @ W[:-1], W[-1:] * self.root]).ravel()
 
     def weights(self, U: Floats) -> Floats:
-        """Return the weights (d + 1, K) at U."""
-        W = self.inside(U)
-        return W if self.basis is None else np.vstack([self.basis @ W[:-1], W[-1:]])
-
-    def largest(self, gradient: Floats, enough: float) -> float:
-        """Return the largest entry, by the weights, of a gradient (r + 1, K) by U.
-
-        Entries outside the basis cost a product, so they only count once those inside are small `enough`.
-        """
-        inside = self.factor @ gradient[:-1]
-        by_bias = float(np.abs(gradient[-1]).max() * np.sqrt(self.curvature))
-        largest = max(float(np.abs(inside).max(initial=0.0)), by_bias)
-        if self.basis is None or largest > enough:
-            return largest
-        return max(largest, float(np.abs(self.basis @ inside.astype(self.basis.dtype)).max(initial=0.0)))
-
-    def by_coordinates(self, gradient: Floats) -> Floats:
-        """Return the gradient (r + 1, K) by U for one (d + 1, K) by the weights."""
-        if self.basis is not None:
-            gradient = np.vstack([self.basis.T @ gradient[:-1], gradient[-1:]])
-        return self.pull(gradient)
+        """Return the weights (d + 1, K) at U (d + 1, K)."""
+        v = solve_triangular(self.factor, U[:-1], lower=True, trans="T", check_finite=False)
+        return np.vstack([v, U[-1:] / self.root])
 
     def pull(self, gradient: Floats) -> Floats:
-        """Return the gradient (r + 1, K) by U for one (r + 1, K) by the weights in the basis."""
-        by_v = solve_triangular(self.factor, gradient[:-1], lower=True)
-        return np.vstack([by_v, gradient[-1:] / np.sqrt(self.curvature)])
+        """Return the gradient by U, flat, of one (d + 1, K) by the weights."""
+        by_v = solve_triangular(self.factor, gradient[:-1], lower=True, check_finite=False)
+        return np.vstack([by_v, gradient[-1:] / self.root]).ravel()
 
 
-class Problem(NamedTuple):
-    """Features in coordinates that suit them, and where to start."""
+def _minimise(
+    read: Read,
+    start: Floats | None,
+    basis: Floats | None,
+    weight_decay: float,
+    tol: float,
+    max_iter: int,
+    progress: Callable[[int], None] = lambda passes: None,
+) -> LinearFit:
+    """Minimise the loss; with a `basis` (D, d), entries of the gradient count in the D columns it spans."""
+    sums, passes = _moments(read, np.float32), 1
+    shape = sums.cross.shape
+    if start is None:
+        W = np.zeros(shape)
+        W[-1] = np.log(np.maximum(sums.cross[-1], 0.5 / sums.mass))
+    else:
+        W = start.astype(np.float64)
+        W[-1] += sums.mean @ W[:-1]  # the intercepts of centred rows
+    best = _Point(W, np.inf, np.inf)
 
-    Z: NDArray[Any]  # (n, r): centred, in the basis; float32, or float64 where that is not enough
-    gram: Floats  # (r, r): Z^T Z / n
-    whitened: Features  # (n, r): Z times the weights at U is whitened times U
-    targets: _Hard | _Soft
-    weight_decay: float
-    at: Coordinates
-    start: Floats  # U (r + 1, K)
-    spreads: Floats  # (d,): the root mean square of each column
+    def point_at(U: Floats, at: _Coordinates, precision: Any) -> tuple[float, Floats]:
+        nonlocal passes, best
+        passes += 1
+        progress(passes)
+        W = at.weights(U.reshape(shape))
+        value, gradient = _pass(read, sums, W, weight_decay, precision)
+        largest = float(np.abs(gradient).max())
+        if basis is not None and largest <= tol:  # the entries by columns cost a product
+            largest = max(largest, float(np.abs(basis @ gradient[:-1]).max()))
+        if largest < best.largest:
+            best = _Point(W, value, largest)
+        return value, at.pull(gradient)
 
-    def rounding(self, weights: Floats) -> float:
-        """Return the size below which a gradient of float32 products is only rounding, at weights (d, K)."""
-        size = float(np.linalg.norm(self.spreads[:, None] * weights, axis=0).max())  # of a logit
-        return float(np.finfo(np.float32).eps * self.spreads.max(initial=1e-30)) * (10.0 + size)
+    def enough(goal: float, most: int) -> bool:
+        return best.largest <= goal or passes >= most
 
-
-def _prepare(Z: Features, targets: _Hard | _Soft, weight_decay: float) -> Problem:
-    """Find coordinates and a start for centred features Z (n, d)."""
-    spreads = np.sqrt(np.einsum("ij,ij->j", Z, Z).astype(np.float64) / len(Z))
-    Z, basis = _in_span(Z)
-    gram: Floats = (Z.T @ Z).astype(np.float64) / len(Z)
-    spread = float(np.trace(gram)) / max(len(gram), 1)
-    start, curvature = _ridge_start(Z, gram, targets, 1e-4 * spread + 1e-12, weight_decay)
-    # a floor for directions without spread; it concerns the coordinates, not the solution
-    floor = max(weight_decay, 1e-4 * curvature * spread, 1e-12)
-    factor = np.linalg.cholesky(curvature * gram + floor * np.eye(len(gram))).astype(np.float64, copy=False)
-    at = Coordinates(factor, curvature, floor, basis)
-    whitened = np.ascontiguousarray(solve_triangular(factor.astype(np.float32), Z.T, lower=True).T)
-    return Problem(Z, gram, whitened, targets, weight_decay, at, at.of(start), spreads)
-
-
-def _ridge_start(
-    Z: Features, gram: Floats, targets: _Hard | _Soft, ridge: float, weight_decay: float
-) -> tuple[Floats, float]:
-    """Return a start W (d + 1, K) for centred features, and the mean curvature p (1 - p) there."""
-    n, d = Z.shape
-    shares = targets.shares()
-    n_classes = len(shares)
-    curved = gram + (n_classes * weight_decay + ridge) * np.eye(d)
-    v = cho_solve(cho_factor(curved), (Z.T @ targets.dense()).astype(np.float64)) * (n_classes / n)
-    bias = np.log(np.maximum(shares, 0.5 / n))
-    direction, squares = Z @ v.astype(np.float32), float(np.vdot(v, v))
-    best, length, curvature = np.inf, _LENGTHS[0], 0.0
-    for trial in _LENGTHS:
-        proba = np.float32(trial) * direction
-        proba += bias.astype(np.float32)
-        value = targets.softmax_in_place(proba) + 0.5 * weight_decay * trial**2 * squares
-        if value >= best:
+    for number in range(_ROUNDS):
+        precision = np.float64 if number else np.float32
+        gram, curvature, before = sums.gram, _CURVATURE / shape[1], best.largest
+        if number:
+            sums = sums if number > 1 else _moments(read, precision)
+            gram, curvature = _curved_moments(read, sums, best.W)
+            passes += 1 + (number == 1)
+            best = best._replace(largest=np.inf)
+        at = _Coordinates.of(gram, curvature, weight_decay, precision)
+        # float32 sees no smaller gradient
+        goal = tol if number else max(tol, _ROUNDING * float(np.sqrt(gram.diagonal().max(initial=0.0))))
+        most = min(max_iter, passes + _PASSES) if number else max_iter
+        _descend(
+            partial(point_at, at=at, precision=precision),
+            at.at(best.W),
+            partial(enough, goal=goal, most=most),
+            float(np.finfo(precision).eps),
+        )
+        if best.largest <= tol == goal or passes >= max_iter or (number > 1 and best.largest >= 0.9 * before):
             break
-        best, length = value, trial
-        curvature = float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / n_classes
-    # the loss has no curvature where rows are fitted perfectly, but it has some on the way there
-    return np.vstack([length * v, bias]), max(curvature, 1e-2 / n_classes)
+    W = best.W
+    W[-1] -= sums.mean @ W[:-1]
+    return LinearFit(W, best.value, passes, best.largest <= tol, best.largest)
 
 
-def _descend(problem: Problem, tol: float, max_iter: int) -> LinearFit:
-    """Run L-BFGS over U with float32 products, to the tolerance or until rounding stops it.
+def _descend(
+    point_at: Callable[[Floats], tuple[float, Floats]], U: Floats, enough: Callable[[], bool], rounding: float
+) -> None:
+    """Run L-BFGS from U on a convex function, until `enough()` or until only rounding is left.
 
-    The decay costs no product of its own: ||U||^2 = ||v||^2 floor + curvature ||Z v||^2 / n, and Z v are the
-    logits that are there anyway.
+    Slopes alone decide about the length of a step: near the minimum the function changes by less than its
+    rounding, while its slope is still exact.
     """
-    whitened, targets, at, shape = problem.whitened, problem.targets, problem.at, problem.start.shape
-    n, root, decay = len(whitened), np.sqrt(at.curvature), problem.weight_decay / at.floor
-    gradient = np.empty(shape)
-
-    def value_and_gradient(flat: Floats) -> tuple[float, Floats]:
-        U = flat.reshape(shape)
-        scores = whitened @ U[:-1].astype(np.float32)
-        proba = scores + (U[-1] / root).astype(np.float32)
-        value = targets.softmax_in_place(proba)
-        targets.slope_in_place(proba)
-        gradient[-1] = proba.sum(axis=0, dtype=np.float64) / (n * root)
-        # float64: a difference is to come
-        spread = float(np.einsum("ik,ik->", scores, scores, dtype=np.float64)) / n
-        norm = float(np.vdot(U[:-1], U[:-1])) - at.curvature * spread
-        scores *= np.float32(decay * at.curvature)
-        proba -= scores
-        gradient[:-1] = whitened.T @ proba
-        gradient[:-1] /= n
-        gradient[:-1] += decay * U[:-1]
-        return value + 0.5 * decay * norm, gradient.ravel().copy()
-
-    def stop(_: Floats) -> None:
-        if at.largest(gradient, tol) <= tol:
-            raise StopIteration
-
-    result = minimize(
-        value_and_gradient,
-        problem.start.ravel(),
-        jac=True,
-        method="L-BFGS-B",
-        callback=stop,
-        # the callback stops, or a line search that sees nothing but rounding
-        options={"maxiter": max_iter, "gtol": 0.0, "ftol": 0.0, "maxfun": _PRODUCTS * max_iter},
-    )
-    slope = at.largest(result.jac.reshape(shape), tol)
-    W = at.weights(result.x.reshape(shape))
-    return LinearFit(W, float(result.fun), int(result.nit), slope <= tol, slope)
+    least, g = point_at(U)
+    memory: deque[tuple[Floats, Floats, float]] = deque(maxlen=_MEMORY)
+    smallest, idle = np.inf, 0
+    while not enough() and idle < _PATIENCE:
+        direction = _quasi_newton(-g, memory)
+        steep = float(g @ direction)
+        length, low, high = 1.0, 0.0, np.inf
+        if not memory:
+            length = 1.0 / max(1.0, float(np.linalg.norm(direction)))
+        for _ in range(_TRIALS):
+            value, new = point_at(U + length * direction)
+            slope = float(new @ direction)
+            if slope > -0.5 * steep:
+                high = length
+            elif slope < 0.9 * steep:
+                low = length
+            else:
+                break
+            secant = length * steep / (steep - slope) if slope > steep else np.inf
+            if high == np.inf:
+                length *= float(np.clip(secant / length, 2.0, 10.0))
+            else:
+                length = float(np.clip(secant, 0.9 * low + 0.1 * high, 0.1 * low + 0.9 * high))
+        step, change = length * direction, new - g
+        product = float(step @ change)
+        if not (steep < 0.0 < product):
+            break
+        memory.append((step, change, 1.0 / product))
+        U, g = U + step, new
+        norm = float(np.linalg.norm(g))
+        idle = 0 if norm < smallest or value < least - rounding * abs(least) else idle + 1
+        smallest, least = min(norm, smallest), min(value, least)
 
 
-class Point(NamedTuple):
-    """The loss at weights W, in float64."""
-
-    W: Floats  # (d + 1, K)
-    value: float
-    gradient: Floats  # (d + 1, K)
-    proba: Floats  # (n, K)
-
-    @property
-    def largest(self) -> float:
-        """The largest entry of the gradient."""
-        return float(np.abs(self.gradient).max())
-
-
-def _polish(Z: Floats, problem: Problem, fit: LinearFit, tol: float, max_iter: int) -> LinearFit:
-    """Take Newton steps from where float32 has stopped, with float64 gradients."""
-    point, n_iter = _point(Z, problem.targets, fit.W, problem.weight_decay), fit.n_iter
-    best, left, idle = point, _PRODUCTS * max_iter, 0
-    while best.largest > tol and n_iter < max_iter and left > 0 and idle < _PATIENCE:
-        if idle and problem.Z.dtype == np.float32:
-            problem, point, idle = _in_full_precision(problem, Z), best, 0
-        direction, products = _newton_direction(problem, point, tol, min(left, 200))
-        last, point = point, _search(Z, problem, point, direction)
-        n_iter, left = n_iter + 1, left - products
-        idle = 0 if point.largest < best.largest or point.value < last.value else idle + 1
-        best = point if point.largest < best.largest else best
-    return LinearFit(best.W, best.value, n_iter, best.largest <= tol, best.largest)
+def _quasi_newton(q: Floats, memory: deque[tuple[Floats, Floats, float]]) -> Floats:
+    """Return q times the inverse of the curvature that L-BFGS remembers."""
+    shares = []
+    for step, change, scale in reversed(memory):
+        shares.append(scale * float(step @ q))
+        q = q - shares[-1] * change
+    if memory:
+        _, change, scale = memory[-1]
+        q = q / (scale * float(change @ change))
+    for (step, change, scale), share in zip(memory, reversed(shares), strict=True):
+        q = q + (share - scale * float(change @ q)) * step
+    return q
 
 
-def _in_full_precision(problem: Problem, Z: Floats) -> Problem:
-    """Return the problem with float64 products, for curvatures too unequal for float32."""
-    Z, basis = _in_span(Z)
-    mass = problem.targets.mass
-    gram = (Z if mass is None else Z * mass[:, None]).T @ Z / len(Z)
-    return problem._replace(Z=Z, gram=gram, at=problem.at._replace(basis=basis))
+def _moments(read: Read, precision: Any) -> _Sums:
+    """Return sums over the rows, and over their products with the labels."""
+    mass: Any = 0.0
+    first: Any = 0.0
+    second: Any = 0.0
+    cross: Any = 0.0
+    shares: Any = 0.0
+    for X, labels in read(precision):
+        with threads_for(X.size * max(X.shape[1], labels.shape[1])):
+            by_row = labels.sum(axis=1, dtype=np.float64)
+            mass = mass + by_row.sum()
+            first = first + by_row @ X
+            second = second + X.T @ (X * by_row.astype(X.dtype)[:, None])
+            cross = cross + X.T.astype(np.float64) @ labels
+            shares = shares + labels.sum(axis=0, dtype=np.float64)
+    mean, shares = first / mass, shares / mass
+    covariance = np.vstack([cross / mass - np.outer(mean, shares), shares])
+    return _Sums(float(mass), mean, second / mass - np.outer(mean, mean), covariance)
 
 
-def _point(Z: Floats, targets: _Hard | _Soft, W: Floats, weight_decay: float) -> Point:
-    proba = linear_logits(Z, W)
-    value = targets.softmax_in_place(proba) + 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1]))
-    slope = proba.copy()
-    targets.slope_in_place(slope)
-    slope /= len(Z)
-    return Point(W, value, np.vstack([Z.T @ slope + weight_decay * W[:-1], slope.sum(axis=0)]), proba)
+def _curved_moments(read: Read, sums: _Sums, W: Floats) -> tuple[Floats, float]:
+    """Return the covariance (d, d) of rows that weigh as the loss curves in them at W, and mean p (1 - p)."""
+    second, first, total = np.zeros_like(sums.gram), np.zeros_like(sums.mean), 0.0
+    for X, labels in read(np.float64):
+        with threads_for(X.size * X.shape[1]):
+            proba, _ = _softmax(X, W, sums)
+            curved = labels.sum(axis=1) * np.maximum(1.0 - np.einsum("ik,ik->i", proba, proba), 1e-12)
+            first += curved @ X
+            second += X.T @ (X * curved[:, None])
+            total += float(curved.sum())
+    mean = first / total
+    return second / total - np.outer(mean, mean), total / (sums.mass * W.shape[1])
 
 
-def _search(Z: Floats, problem: Problem, point: Point, direction: Floats) -> Point:
-    """Go along the direction, but not to where the loss rises steeply again.
-
-    Near the minimum the loss changes by less than its rounding, but its slope is still exact. So slopes
-    decide, as in the approximate Wolfe conditions of Hager and Zhang (2005). The loss is convex: slopes only
-    rise.
-    """
-    steep = -float(np.vdot(point.gradient, direction))
-    length, rounding = 1.0, 1e-12 * max(1.0, abs(point.value))
-    if not steep > 0.0:
-        return point
-    for _ in range(50):
-        new = _point(Z, problem.targets, point.W + length * direction, problem.weight_decay)
-        slope = float(np.vdot(new.gradient, direction))
-        if slope <= 0.8 * steep and new.value <= point.value + rounding:
-            return new
-        length *= max(0.1, steep / (steep + slope)) if slope > 0 else 0.5
-    return point
-
-
-def _newton_direction(problem: Problem, point: Point, tol: float, most: int) -> tuple[Floats, int]:
-    """Return the direction (d + 1, K), by at most so many conjugate gradients, and how many it took.
-
-    Products in float32 are good enough for them.
-    """
-    Z, weight_decay, proba, shape = problem.Z, problem.weight_decay, point.proba, problem.start.shape
-    curved = proba if problem.targets.mass is None else proba * problem.targets.mass[:, None]
-    at = _newton_coordinates(problem, proba)
-    gradient = at.by_coordinates(point.gradient)
-    norm = float(np.linalg.norm(gradient))
-    least = 1e-3 * norm  # of the curvature: there is none where all classes move together
-
-    products = 0
-
-    def curve(flat: Floats) -> Floats:
-        nonlocal products
-        products += 1
-        S = flat.reshape(shape)
-        W = at.inside(S)
-        moved = (Z @ W[:-1].astype(Z.dtype)) + W[-1]
-        moved -= np.einsum("ik,ik->i", proba, moved)[:, None]  # float64: sure rows leave a small difference
-        moved *= curved
-        moved /= len(Z)
-        pulled = np.vstack([Z.T @ moved.astype(Z.dtype) + weight_decay * W[:-1], moved.sum(axis=0)])
-        return np.asarray((at.pull(pulled) + least * S).ravel())
-
-    operator = LinearOperator((gradient.size, gradient.size), matvec=curve, dtype=np.float64)
-    enough = float(np.clip(0.3 * tol / point.largest, 1e-3, 0.1))
-    solution, _ = cg(operator, -gradient.ravel() / norm, rtol=enough, maxiter=most)
-    direction = at.weights(norm * solution.reshape(shape))
-    if at.basis is not None and weight_decay > 0:
-        # the gradient outside the basis is rounding, and the only curvature there is the decay
-        inside = at.basis @ (at.basis.T @ point.gradient[:-1])
-        direction[:-1] -= (point.gradient[:-1] - inside) / weight_decay
-    return direction, products
+def _pass(read: Read, sums: _Sums, W: Floats, weight_decay: float, precision: Any) -> tuple[float, Floats]:
+    """Return the loss at weights W (d + 1, K) of centred rows, and its gradient."""
+    value, slope = 0.0, np.zeros_like(W)
+    for X, labels in read(precision):
+        with threads_for(X.size * W.shape[1]):
+            proba, log_total = _softmax(X, W, sums)
+            by_row = labels.sum(axis=1, dtype=precision)
+            value += float((by_row * log_total).sum(dtype=np.float64))
+            proba *= by_row[:, None]
+            slope[:-1] += X.T @ proba
+            slope[-1] += proba.sum(axis=0, dtype=np.float64)
+    slope /= sums.mass
+    slope[:-1] -= np.outer(sums.mean, slope[-1])
+    slope -= sums.cross
+    slope[:-1] += weight_decay * W[:-1]
+    value = value / sums.mass - float(np.vdot(sums.cross, W))
+    return value + 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1])), slope
 
 
-def _newton_coordinates(problem: Problem, proba: Floats) -> Coordinates:
-    """Return coordinates for the present curvature, which suit columns of unequal spread better."""
-    curvature = max(float((1.0 - np.einsum("ik,ik->i", proba, proba)).mean()) / proba.shape[1], 1e-30)
-    gram = curvature * problem.gram
-    rounding = 1e-5 if problem.Z.dtype == np.float32 else 1e-13  # of the Gram matrix
-    floor = (
-        problem.weight_decay
-        + rounding * gram.diagonal()
-        + max(1e-12 * float(gram.diagonal().max(initial=0.0)), 1e-30)
-    )
-    return problem.at._replace(factor=np.linalg.cholesky(gram + np.diag(floor)), curvature=curvature)
+def _softmax(X: NDArray[Any], W: Floats, sums: _Sums) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return probabilities (b, K) and log sum exp of the logits (b,) at weights W of centred rows."""
+    plain = W.copy()
+    plain[-1] -= sums.mean @ W[:-1]
+    proba = linear_logits(X, plain)
+    top = proba.max(axis=1, keepdims=True)
+    proba -= top
+    np.exp(proba, out=proba)
+    total = proba.sum(axis=1, keepdims=True)
+    proba /= total
+    return proba, (np.log(total) + top)[:, 0]

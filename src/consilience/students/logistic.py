@@ -17,8 +17,7 @@ from consilience._validation import as_random_state, check_number, take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.expansion import targets
 from consilience.kernels.linear_model import LinearFit
-from consilience.kernels.softmax_by_blocks import fit_softmax_by_blocks
-from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.kernels.softmax_regression import fit_softmax_by_blocks, fit_softmax_regression
 from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
 from consilience.students.estimator import Loss
 from consilience.students.expansion import (
@@ -68,7 +67,6 @@ class LogisticStudent(ExpansionStudent):
             weight_decay=_decay(model, len(columns), total),
             tol=TOLERANCE,
             max_iter=MAX_ITER,
-            overwrite=True,
         )
         self._keep_fit(scaler, model, fit, columns)
 
