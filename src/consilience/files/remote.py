@@ -183,7 +183,7 @@ class RemotePath(StoragePath):
         return {path: tree[path] for path in paths if path in tree}
 
     @contextmanager
-    def reading(self, *, parts: bool = False) -> Iterator[BinaryIO]:
+    def reading(self) -> Iterator[BinaryIO]:
         if self._renames and not self.is_file():  # where files may be links or pipes
             raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
         with _told(self.url, "read"):

@@ -77,7 +77,7 @@ class StoragePath(ABC):
         """Tell whether it is a folder, perhaps by a link; None if nothing is there."""
 
     @abstractmethod
-    def reading(self, *, parts: bool = False) -> AbstractContextManager[BinaryIO]:
+    def reading(self) -> AbstractContextManager[BinaryIO]:
         """Open a regular file to read. All else raises a FileNotFoundError, as if nothing were there."""
 
     @abstractmethod
@@ -114,16 +114,6 @@ class StoragePath(ABC):
     @abstractmethod
     def absolute(self) -> Self:
         """Return a path that means the same in other working folders."""
-
-    can_rename = False  # this, may_exist and parts go with scoring/store
-
-    def may_exist(self) -> bool:
-        """Tell whether to look for a file."""
-        return True
-
-    def rename(self, other: Self) -> None:
-        """Not asked for: `can_rename` is False."""
-        raise NotImplementedError
 
     def entries(self) -> list[Entry]:
         """Return what is known of the regular files in a folder, in the order of their names."""
@@ -301,7 +291,7 @@ class LocalPath(StoragePath):
         return self.path.is_dir() if self.path.exists() else None
 
     @contextmanager
-    def reading(self, *, parts: bool = False) -> Iterator[BinaryIO]:
+    def reading(self) -> Iterator[BinaryIO]:
         with ExitStack() as stack:
             try:
                 file = stack.enter_context(opened(self.path))
