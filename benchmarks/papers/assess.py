@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from benchmarks.papers.sources import load
 from benchmarks.papers.windows import Repository, Students, Task, Window, make_repository, train_students
 from consilience import Teacher, rank_teachers
 from consilience.kernels.rank.probe import probe_logits
+from consilience.rank import Transport
 from consilience.rank.transferability import unit_scale
 from consilience.scoring.engine import observe
 from consilience.transport.centres import features
@@ -41,21 +42,25 @@ from consilience.transport.centres import features
 RESULTS = records.FOLDER / "assess.jsonl"
 METRICS = ("transport", "nce", "leep", "logme", "h_score", "n_leep", "gbc", "otce", "transrate")
 # variants of the transport metric, to see how much each part contributes
-PRINTED: dict[str, Any] = {"score": "distance", "temperature": 3.0, "epsilon": 0.1, "folds": 1}  # the paper's
+PRINTED: dict[str, Any] = {
+    "score": "distance",
+    "temperature": 3.0,
+    "epsilon": 0.1,
+}  # and one fold
 CROSS_FITTED = ("nce", "leep", "h_score", "n_leep", "otce", "transrate")
 VARIANTS: dict[str, dict[str, Any]] = {
     **{f"{metric}, as published": {"metric": metric, "folds": 1} for metric in CROSS_FITTED},
-    "eq. (24), as printed": PRINTED,
-    "eq. (24), automatic epsilon": {**PRINTED, "epsilon": "auto"},
-    "plain cost <T, M>": {**PRINTED, "score": "cost", "epsilon": "auto"},
-    "likelihood, temperature 3": {"temperature": 3.0},
-    "likelihood, l2 0.01": {"weight_decay": 1e-2},
+    "eq. (24), as printed": {"metric": Transport(**PRINTED), "folds": 1},
+    "eq. (24), automatic epsilon": {"metric": Transport(**{**PRINTED, "epsilon": "auto"}), "folds": 1},
+    "plain cost <T, M>": {"metric": Transport(score="cost", temperature=3.0), "folds": 1},
+    "likelihood, temperature 3": {"metric": Transport(temperature=3.0)},
+    "likelihood, l2 0.01": {"metric": Transport(weight_decay=1e-2)},
     "likelihood, in-sample": {"folds": 1},
-    "likelihood, centres not normalised": {"normalize": False},
-    "likelihood, Approximation I": {"approximation": "I"},
-    "eq. (24), Approximation I": {**PRINTED, "approximation": "I"},
-    "likelihood, exact": {"approximation": "exact"},
-    "eq. (24), exact": {**PRINTED, "approximation": "exact"},
+    "likelihood, centres not normalised": {"metric": Transport(normalize=False)},
+    "likelihood, Approximation I": {"metric": Transport(student="alone")},
+    "eq. (24), Approximation I": {"metric": Transport(**PRINTED, student="alone"), "folds": 1},
+    "likelihood, exact": {"metric": Transport(student="taught")},
+    "eq. (24), exact": {"metric": Transport(**PRINTED, student="taught"), "folds": 1},
 }
 KL_TEMPERATURES = (1.0, 3.0)  # our default's, and the paper's
 PROBE_WEIGHT_DECAY = 1e-3  # the default of `rank_teachers`
@@ -144,27 +149,31 @@ def assessed(
     Variants that need a true student use the students that were trained for the accuracies. The score is the
     mean over these students, and the seconds include their training.
     """
-    approximation, classes = options.get("approximation"), np.unique(task.y)
-    makers: list[Callable[..., Trained] | None] = [None]
-    if approximation == "I":
-        makers = [lambda one=one: Trained(one, classes) for one in alone.logits]
-    elif approximation == "exact":
-        makers = [
+    metric, classes = options.get("metric", "transport"), np.unique(task.y)
+    wanted = metric.student if isinstance(metric, Transport) else "probe"  # replaced by trained ones below
+    students: list[Any] = ["probe"]
+    if wanted == "alone":
+        students = [Trained(one, classes) for one in alone.logits]
+    elif wanted == "taught":
+        students = [
             lambda teacher, i=i: Trained(taught[teacher.name].logits[i], classes)
             for i in range(len(alone.logits))
         ]
     scores, spent = ({name: [] for name in teachers} for _ in range(2))
-    for maker in makers:
+    for student in students:
+        if isinstance(metric, Transport):
+            metric = Transport(**{**metric.get_params(deep=False), "student": student})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ranking = rank_teachers(teachers, task.X, task.y, n_bootstrap=0, student=maker, **options)
+            given = {**options, "metric": metric}
+            ranking = rank_teachers(teachers, task.X, task.y, confidence=None, **given)
         for row in ranking:
             scores[row.name].append(row.score)
             spent[row.name].append(row.seconds)
     trained = {
-        "I": dict.fromkeys(teachers, alone.seconds / len(teachers)),
-        "exact": {name: students.seconds for name, students in taught.items()},
-    }.get(approximation, dict.fromkeys(teachers, 0.0))
+        "alone": dict.fromkeys(teachers, alone.seconds / len(teachers)),
+        "taught": {name: one.seconds for name, one in taught.items()},
+    }.get(wanted, dict.fromkeys(teachers, 0.0))
     seconds = [np.mean(spent[name]) + trained[name] for name in teachers]
     return {name: float(np.mean(values)) for name, values in scores.items()}, float(np.median(seconds))
 

@@ -36,7 +36,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import DATA_VARIABLE, load
 from consilience import as_teacher, cost_matrix
-from consilience.transport import ncm_accuracy
+from consilience.transport import Embedding, ncm_accuracy
 
 RESULTS = records.FOLDER / "centres.jsonl"
 SHIFTS = (0, 1, 2, 4, 8)  # in mean lengths of a row
@@ -109,7 +109,9 @@ def shift_trials(task: Task) -> list[dict[str, Any]]:
         teacher, rows = as_teacher(model), task.X_student + shift * direction
         agreement = ncm_accuracy(teacher, rows).weight_centres
         found = {
-            centres: _share_found(cost_matrix(teacher, rows, task.y_student, centres=centres), teacher, task)
+            centres: _share_found(
+                cost_matrix(teacher, rows, task.y_student, cost=Embedding(centres=centres)), teacher, task
+            )
             for centres in ("weights", "predictions")
         }
         trials.append({"experiment": "shift", "shift": shift, "agreement": agreement, "found": found})

@@ -136,7 +136,7 @@ def run_trial(repository: Repository, setting: Window, seed: int) -> list[dict[s
         for name, options in WAYS.items():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                ranking = rank_teachers(repository.teachers, task.X, task.y, n_bootstrap=0, **options)
+                ranking = rank_teachers(repository.teachers, task.X, task.y, confidence=None, **options)
             scores[name] = {row.name: row.score for row in ranking}
         accuracy = {
             name: train_students(task, setting, seed, teacher).accuracy

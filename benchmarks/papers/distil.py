@@ -44,6 +44,7 @@ from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from consilience import CrossTaskDistiller, as_teacher, class_centres, cost_matrix
 from consilience.nn import TorchStudent
+from consilience.transport import Embedding, Superclass
 
 RESULTS = records.FOLDER / "distil.jsonl"
 METHODS = ("none", "kd", "rkd", "fitnet", "refilled", "sinkhorn")
@@ -224,14 +225,14 @@ def accuracy(trial: Trial, seed: int, **options: Any) -> float:
 def _cost(kind: str, source: Source, trial: Trial, seed: int) -> dict[str, Any]:
     """Return the options for a row of Table 8, without the check, which would drop the worst costs."""
     if kind == "superclass":
-        return {"cost": kind, "superclasses": dict(enumerate(source.superclasses)), "check": False}
+        return {"cost": Superclass(dict(enumerate(source.superclasses))), "check": False}
     if kind != "shallow":
         return {"cost": kind, "check": False}
     rows = np.isin(source.y, trial.known)
     X, codes = source.X[rows] / source.X.std(), np.searchsorted(trial.known, source.y[rows])
     other = as_teacher(train_teacher(X, codes, (32,), seed), trial.known)
     teacher = as_teacher(trial.teacher, trial.known)
-    return {"cost": cost_matrix(teacher, trial.X, trial.y, other=other), "check": False}
+    return {"cost": cost_matrix(teacher, trial.X, trial.y, cost=Embedding(other=other)), "check": False}
 
 
 def superclass_nmi(trial: Trial, superclasses: Sequence[int], seed: int) -> dict[str, float]:

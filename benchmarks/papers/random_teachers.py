@@ -141,7 +141,7 @@ def scored(teachers: Mapping[str, Any], task: Task, folds: int) -> dict[str, dic
     """Return the score of each teacher by metric; None where there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ranking = rank_teachers(teachers, task.X, task.y, METRICS, folds=folds, n_bootstrap=0)
+        ranking = rank_teachers(teachers, task.X, task.y, metric=METRICS, folds=folds, confidence=None)
     rows = ranking.to_dict()["teachers"]
     return {metric: {row["name"]: row["scores"].get(metric) for row in rows} for metric in METRICS}
 

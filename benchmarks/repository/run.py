@@ -124,7 +124,7 @@ def _run(shelf: Shelf, task: int, models: Any) -> Scores:
     rows = shelf.tasks[task]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # models that are of no use
-        ranking = rank_teachers(teachers, rows.X, rows.y, n_bootstrap=0)
+        ranking = rank_teachers(teachers, rows.X, rows.y, confidence=None)
     scores = {row.name: row.score for row in ranking}
     return np.array([scores[name] for name in teachers])
 

@@ -20,9 +20,10 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import Teacher, as_teacher, rank_teachers
-from consilience.rank import transferability
-from consilience.rank.metrics import METRICS, Case
-from consilience.rank.rank import Settings
+from consilience.rank import Transport, transferability
+from consilience.rank.metrics import SCORES, Case
+from consilience.rows import as_rows
+from consilience.run import Run
 from consilience.scoring.engine import Observed
 
 Floats = NDArray[np.float64]
@@ -150,9 +151,9 @@ def transport(
     observed = Observed(teacher.predict_logits(None), F)
 
     def assess(score: str, temperature: float) -> None:
-        settings = Settings("fictitious", None, score, temperature, "auto", True, 1e-3, 2, 0)
+        metric = Transport(score=score, temperature=temperature)
         # a case keeps what it computes, so each run needs a new one
-        METRICS["transport"].score(Case(teacher, F, y, y, sizes["K"], observed, settings))
+        SCORES[Transport](Case(teacher, as_rows(F), np.arange(len(F)), y, y, sizes["K"], observed), metric)
 
     for label, score, temperature in (("", "likelihood", 1.0), (", eq. (24) by Sinkhorn", "distance", 3.0)):
         ours = best_of(min(options.repeats, 3), lambda s=score, t=temperature: assess(s, t))
@@ -183,18 +184,18 @@ def many_teachers(options: Options) -> Iterator[Result]:
     teachers = [Cached(seed, d, width, K) for seed in range(many)]
     sizes = {"n": n, "d": width, "K": K, "teachers": many}
     with tempfile.TemporaryDirectory() as folder:
-        rank_teachers(teachers, X, y, "nce", cache=folder, n_bootstrap=0)  # fills the cache
+        rank_teachers(teachers, X, y, metric="nce", run=Run(cache=folder), confidence=None)  # fills the cache
         peaks = []
         for count in (few, many):
             tracemalloc.start()
-            rank_teachers(teachers[:count], X, y, cache=folder)
+            rank_teachers(teachers[:count], X, y, run=Run(cache=folder))
             peaks.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()
         start = time.perf_counter()
-        rank_teachers(teachers, X, y, cache=folder)
+        rank_teachers(teachers, X, y, run=Run(cache=folder))
         whole = time.perf_counter() - start
         start = time.perf_counter()
-        rank_teachers(teachers, X, y, "nce", cache=folder)  # all but probes and centres
+        rank_teachers(teachers, X, y, metric="nce", run=Run(cache=folder))  # all but probes and centres
         rest = time.perf_counter() - start
     share = 100 * (1 - rest / whole)
     note = "by comparison with nce, which needs neither probe nor centres"

@@ -19,7 +19,10 @@ from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa
 from consilience._progress import silent  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
+from consilience.options import Options  # noqa: E402
 from consilience.rank import rank as ranks  # noqa: E402
+from consilience.rank.options import Metric, Transport  # noqa: E402
+from consilience.run import Run  # noqa: E402
 
 TEACHER = "--teacher t.npz --data X.npy"
 # for each command: what it calls, the options it cannot do without, and for each other option the argument
@@ -77,7 +80,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
         ranks.rank_teachers,
         f"{TEACHER} --labels y.npy",
         {
-            "--metric leep --metric nce": ("metric", ["leep", "nce"]),
+            "--metric transport --metric nce": ("metric", ["transport", "nce"]),
             "--score cost": ("score", "cost"),
             "--temperature 3": ("temperature", 3.0),
             "--bootstrap 7": ("n_bootstrap", 7),
@@ -127,6 +130,18 @@ SEEN_ELSEWHERE = {
 LEFT_OPEN = ("n_clusters", "progress", "random_state", "n_jobs", "max_iter")
 
 
+def flat(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments, and beside them the options of the objects among them."""
+    found = dict(arguments)
+    for name, value in arguments.items():
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Options):
+                found |= one.get_params(deep=False)
+        if isinstance(value, list) and value and isinstance(value[0], Metric):
+            found[name] = [one.name for one in value] if len(value) > 1 else value[0].name
+    return found
+
+
 class StopError(Exception):
     """Raised where the work would begin."""
 
@@ -154,7 +169,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
     def watched(function: Callable[..., Any]) -> Callable[..., None]:
         def call(*given: Any, **named: Any) -> None:
-            made.append(inspect.signature(function).bind(*given, **named).arguments)
+            made.append(flat(inspect.signature(function).bind(*given, **named).arguments))
             raise StopError
 
         return call
@@ -197,9 +212,11 @@ def test_without_options_a_command_does_what_the_library_does(
 ) -> None:
     called, needed, table = COMMANDS[name]
     CliRunner().invoke(app, [name, *needed.split()])
-    parameters = inspect.signature(called).parameters
+    defaults = {name: one.default for name, one in inspect.signature(called).parameters.items()}
+    for options in (Run, Transport):  # objects among the arguments
+        defaults |= {name: one.default for name, one in options.declared().items() if name not in defaults}
     for argument, _ in table.values():
-        default = parameters[argument].default
+        default = defaults[argument]
         if argument not in LEFT_OPEN:
             assert calls[0].get(argument, default) == default, argument
 

@@ -300,19 +300,19 @@ def test_a_ranking_gives_the_weights(digits: Any) -> None:
 
 def test_the_exact_form_of_a_ranking_trains_a_distiller_with_each_teacher(digits: Any) -> None:
     from consilience import rank_teachers
+    from consilience.rank import Transport
 
-    task, options = (digits.X, digits.y), {"approximation": "exact", "n_bootstrap": 0, "random_state": 0}
     teachers = {"six": digits.first_six, "ten": digits.all_ten}
 
     def make(teacher: Any) -> Any:
         return CrossTaskDistiller(teacher, "logistic", check=False, random_state=0)
 
-    by_parameter = rank_teachers(teachers, *task, student=make(None), **options)
-    by_factory = rank_teachers(teachers, *task, student=make, **options)
+    by_parameter, by_factory = (
+        rank_teachers(teachers, digits.X, digits.y, metric=Transport(student=student), confidence=None)
+        for student in (make(None), make)
+    )
     assert [row.name for row in by_parameter] == ["ten", "six"]
     assert [row.score for row in by_parameter] == [row.score for row in by_factory]
-    with pytest.raises(InvalidInputError, match="needs a classifier with a parameter teachers"):
-        rank_teachers(teachers, *task, student=LogisticRegression(), **options)
 
 
 def test_weights_do_not_depend_on_the_units_of_the_scores() -> None:

@@ -14,8 +14,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from consilience import InvalidInputError, rank_teachers
-from consilience.rank import transferability
-from consilience.rank.metrics import METRICS, SHUFFLES
+from consilience.rank import LEEP, HScore, transferability
+from consilience.rank.metrics import SCORES, SHUFFLES
 
 X, Y = load_digits(return_X_y=True)
 X = X / 16
@@ -67,7 +67,13 @@ def test_a_random_teacher_comes_first_only_in_sample(honest: dict[str, Any]) -> 
         teachers = {**honest, "random": Random(len(rows), 1000, 512, seed)}
         for folds, found in first.items():
             ranking = rank_teachers(
-                teachers, X[rows], Y[rows], CROSS_FITTED, folds=folds, n_bootstrap=0, random_state=seed
+                teachers,
+                X[rows],
+                Y[rows],
+                metric=CROSS_FITTED,
+                folds=folds,
+                confidence=None,
+                random_state=seed,
             )
             for metric in CROSS_FITTED:
                 best = max(row.scores[metric] for row in ranking if row.name != "random")
@@ -98,10 +104,10 @@ def test_cross_fitted_scores_are_those_of_the_plain_functions(
         ),
         "transrate": lambda: transferability.transrate(F, Y[rows], **shuffles),
     }
-    row = rank_teachers([model], X[rows], Y[rows], metric, folds=3, random_state=seed).rows[0]
+    row = rank_teachers([model], X[rows], Y[rows], metric=metric, folds=3, random_state=seed).rows[0]
     assert row.score == pytest.approx(expected[metric](), abs=1e-4)
     assert row.interval[0] < row.score < row.interval[1]
-    published = rank_teachers([model], X[rows], Y[rows], metric, folds=1).rows[0].score
+    published = rank_teachers([model], X[rows], Y[rows], metric=metric, folds=1).rows[0].score
     assert published > row.score + 0.01
 
 
@@ -109,7 +115,7 @@ def test_metrics_without_folds_do_not_change(honest: dict[str, Any]) -> None:
     rows = task(0)
     for metric in ("logme", "gbc"):
         scores = [
-            rank_teachers(honest, X[rows], Y[rows], metric, folds=folds, n_bootstrap=0)[0].score
+            rank_teachers(honest, X[rows], Y[rows], metric=metric, folds=folds, confidence=None)[0].score
             for folds in (1, 2)
         ]
         assert scores[0] == scores[1]
@@ -121,14 +127,14 @@ def test_the_only_row_of_each_class_cannot_be_held_out(honest: dict[str, Any]) -
     with pytest.raises(InvalidInputError, match="y has one row of each class, so no row can be held out"):
         transferability.leep(proba, Y[rows], folds=2)
     assert np.isfinite(transferability.leep(proba, Y[rows]))
-    failed = rank_teachers(honest, X[rows], Y[rows], "leep").rows[0]
+    failed = rank_teachers(honest, X[rows], Y[rows], metric="leep").rows[0]
     assert "no row can be held out. Use folds=1" in str(failed.error)
     # next to others, the only row of a class counts as a guess
     more = np.append(task(0, 4)[:12], task(0, 4)[-1])
     seen: list[Any] = []
-    rank_teachers(honest, X[more], Y[more], lambda case: seen.append(case) or 0.0, n_bootstrap=0)
-    assert METRICS["leep"].score(seen[0])[1][-1] == pytest.approx(-np.log(4))
-    assert METRICS["h_score"].score(seen[0])[1][-1] == 0.0
+    rank_teachers(honest, X[more], Y[more], metric=lambda case: seen.append(case) or 0.0, confidence=None)
+    assert SCORES[LEEP](seen[0], LEEP())[-1] == pytest.approx(-np.log(4))
+    assert SCORES[HScore](seen[0], HScore())[-1] == 0.0
 
 
 def test_shrinkage_is_for_one_fold() -> None:

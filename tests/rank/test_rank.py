@@ -19,8 +19,10 @@ from consilience.kernels.folds import stratified_folds
 from consilience.kernels.linear_model import linear_logits
 from consilience.kernels.rank.probe import resampled_means, spread_jackknife, tempered_likelihood
 from consilience.kernels.softmax_regression import fit_softmax_regression
-from consilience.rank import transferability
-from consilience.rank.rank import METRICS, Ranking
+from consilience.rank import Ranking, Transport, transferability
+from consilience.rank.metrics import SCORES
+from consilience.rank.options import METRICS
+from consilience.run import Run
 from consilience.transport.plan import conditional_plan
 
 X, Y = load_digits(return_X_y=True)
@@ -66,7 +68,7 @@ def guesser(n: int, seed: int = 0) -> Any:
 @pytest.mark.parametrize("metric", ["transport", "nce", "leep", "logme", "otce"])
 def test_the_nearer_task_ranks_higher_and_a_guesser_last(models: dict[str, Any], metric: str) -> None:
     teachers = {"guesser": guesser(len(ROWS)), **models}
-    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric, n_bootstrap=50)
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=metric)
     assert ranking.rows[0].name == "same"
     assert ranking.rows[-1].name == "guesser" or metric == "otce"
     assert ranking.best is ranking.rows[0].teacher
@@ -102,7 +104,7 @@ def test_scores_are_those_of_the_plain_functions(models: dict[str, Any], metric:
         "otce": lambda: transferability.otce(centres, np.arange(5), unit, codes, source_weight=share),
         "transrate": lambda: transferability.transrate(F, codes),
     }
-    row = rank_teachers([model], X[ROWS], Y[ROWS], metric, n_bootstrap=0, folds=1).rows[0]
+    row = rank_teachers([model], X[ROWS], Y[ROWS], metric=metric, confidence=None, folds=1).rows[0]
     assert row.error is None
     assert row.score == pytest.approx(expected[metric](), rel=1e-4, abs=1e-4)
 
@@ -113,14 +115,11 @@ def test_the_paper_s_number_is_the_mean_sinkhorn_distance(models: dict[str, Any]
     student = LogisticRegression(max_iter=500)
     p_T = softmax(model.decision_function(X[ROWS]) / 3, axis=1)
     p_S = softmax(np.log(student.fit(X[ROWS], codes).predict_proba(X[ROWS])) / 3, axis=1)
-    options = {
-        "approximation": "I",
-        "student": LogisticRegression(max_iter=500),
-        "temperature": 3.0,
-        "folds": 1,
-    }
     for score, of in (("distance", "value"), ("cost", "cost")):
-        row = rank_teachers([model], X[ROWS], Y[ROWS], score=score, epsilon=0.1, **options).rows[0]
+        metric = Transport(
+            score=score, student=LogisticRegression(max_iter=500), temperature=3.0, epsilon=0.1
+        )
+        row = rank_teachers([model], X[ROWS], Y[ROWS], metric=metric, folds=1).rows[0]
         assert row.score == pytest.approx(-getattr(sinkhorn(p_T, p_S, M, 0.1), of).mean(), abs=1e-4)
 
 
@@ -146,10 +145,10 @@ def test_the_exact_form_trains_a_student_with_each_teacher(models: dict[str, Any
         return LogisticRegression(max_iter=500)
 
     task = (models, X[ROWS], Y[ROWS])
-    by_factory = rank_teachers(*task, approximation="exact", student=factory, n_bootstrap=0)
+    by_factory = rank_teachers(*task, metric=Transport(student=factory), confidence=None)
     assert sorted(seen) == sorted(models)
     # a student that does not listen makes the exact form Approximation I
-    lone = rank_teachers(*task, approximation="I", student=LogisticRegression(max_iter=500))
+    lone = rank_teachers(*task, metric=Transport(student=LogisticRegression(max_iter=500)))
     assert [row.score for row in by_factory] == pytest.approx([row.score for row in lone])
 
 
@@ -172,7 +171,7 @@ def test_teachers_that_fail_come_last_with_the_reason_and_stop_nobody(models: di
         "nothing": 7,
         "blind": Blind(models["half"]),
     }
-    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], ["transport", "logme"])
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=["transport", "logme"])
     assert ranking.rows[0].name == "same"
     reasons = {row.name: row.error for row in ranking.rows[1:]}
     assert list(reasons) == ["broken", "constant", "silent", "missing", "nothing", "blind"]
@@ -195,8 +194,8 @@ def test_rows_without_a_label_are_left_out(models: dict[str, Any]) -> None:
     teachers = {"model": models["same"], "table": as_teacher(table, classes=range(5))}
     rest = {"model": models["same"], "table": as_teacher(table[known], classes=range(5))}
     for metric in ("transport", "leep"):
-        ranking = rank_teachers(teachers, X[ROWS], partial, metric)
-        expected = rank_teachers(rest, X[ROWS][known], Y[ROWS][known], metric)
+        ranking = rank_teachers(teachers, X[ROWS], partial, metric=metric)
+        expected = rank_teachers(rest, X[ROWS][known], Y[ROWS][known], metric=metric)
         assert ranking.n_rows == known.sum()
         assert [(row.name, row.score) for row in ranking] == [(row.name, row.score) for row in expected]
         assert all(row.error is None for row in ranking)
@@ -208,7 +207,7 @@ def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> No
     gaps[Y[ROWS] == 9] = np.nan
     gaps[0] = np.nan
     teachers = {"gaps": as_teacher(gaps, classes=range(5)), "whole": as_teacher(proba, classes=range(5))}
-    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], "leep")
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric="leep")
     spoken = ~np.isnan(gaps[:, 0])
     (row,) = [row for row in ranking if row.name == "gaps"]
     told = transferability.leep(gaps[spoken], Y[ROWS][spoken], folds=2)
@@ -224,7 +223,7 @@ def test_who_speaks_on_two_rows_wins_nothing(models: dict[str, Any]) -> None:
     proba[few] = models["same"].predict_proba(X[ROWS])[few]
     teachers = {"rare": as_teacher(proba, classes=range(5)), "other": models["other"]}
     for metric in ("transport", "leep", "logme"):
-        ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], [metric, "nce"])
+        ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=[metric, "nce"])
         assert [row.name for row in ranking] == ["other", "rare"]
         assert [row.wins for row in ranking] == [1.0, 0.0]
         rare = ranking.rows[1]
@@ -238,7 +237,7 @@ def test_a_higher_score_over_fewer_classes_comes_behind_and_wins_nothing(models:
     easy = np.isin(Y[ROWS], (5, 6))
     proba = np.where(easy[:, None], models["same"].predict_proba(X[ROWS]), np.nan)
     teachers = {"easy": as_teacher(proba, classes=range(5)), "other": models["other"]}
-    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], "gbc")
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric="gbc")
     assert [row.name for row in ranking] == ["other", "easy"]
     assert ranking.rows[1].score > ranking.rows[0].score
     assert [row.partial for row in ranking] == [False, True]
@@ -252,8 +251,7 @@ def test_approximation_one_survives_classes_on_which_a_teacher_is_silent(models:
         [as_teacher(proba, classes=range(5))],
         X[ROWS],
         Y[ROWS],
-        approximation="I",
-        student=LogisticRegression(max_iter=500),
+        metric=Transport(student=LogisticRegression(max_iter=500)),
     ).rows[0]
     assert row.error is None
 
@@ -272,16 +270,16 @@ def test_a_further_metric_that_fails_is_a_gap_in_its_column(models: dict[str, An
     def broken(case: Any) -> Any:
         raise FloatingPointError("no digits left")
 
-    ranking = rank_teachers(models, X[ROWS], Y[ROWS], ["leep", broken, "nce"], n_bootstrap=0)
+    ranking = rank_teachers(models, X[ROWS], Y[ROWS], metric=["leep", broken, "nce"], confidence=None)
     assert ranking.rows[0].error is None
     assert np.isnan(ranking.rows[0].scores["broken"])
     assert np.isfinite(ranking.rows[0].scores["nce"])
     assert "broken: FloatingPointError: no digits left" in ranking.rows[0].warnings
-    assert rank_teachers(models, X[ROWS], Y[ROWS], [broken, "leep"]).rows[0].error is not None
+    assert rank_teachers(models, X[ROWS], Y[ROWS], metric=[broken, "leep"]).rows[0].error is not None
 
 
 def test_equals_share_their_wins(models: dict[str, Any]) -> None:
-    ranking = rank_teachers({"a": models["same"], "b": models["same"]}, X[ROWS], Y[ROWS], "leep")
+    ranking = rank_teachers({"a": models["same"], "b": models["same"]}, X[ROWS], Y[ROWS], metric="leep")
     assert [row.wins for row in ranking] == [0.5, 0.5]
 
 
@@ -310,11 +308,11 @@ def test_resampled_means_spread_as_means_do() -> None:
 
 def test_a_second_ranking_runs_no_teacher_again(models: dict[str, Any], tmp_path: Path) -> None:
     teacher = Counting(models["half"])
-    first = rank_teachers([teacher], X[ROWS], Y[ROWS], cache=tmp_path / "scores")
+    first = rank_teachers([teacher], X[ROWS], Y[ROWS], run=Run(cache=tmp_path / "scores"))
     assert teacher.calls > 0
     calls = teacher.calls
-    rank_teachers([teacher], X[ROWS], Y[ROWS], "logme", cache=tmp_path / "scores")
-    again = rank_teachers([teacher], X[ROWS], Y[ROWS], cache=tmp_path / "scores")
+    rank_teachers([teacher], X[ROWS], Y[ROWS], metric="logme", run=Run(cache=tmp_path / "scores"))
+    again = rank_teachers([teacher], X[ROWS], Y[ROWS], run=Run(cache=tmp_path / "scores"))
     assert teacher.calls == calls
     assert again.rows[0].score == first.rows[0].score
 
@@ -357,12 +355,12 @@ def test_noise_of_many_classes_ranks_below_those_who_know_something(
     odd = np.flatnonzero(np.arange(len(X)) % 2 == 1)
     rows = np.concatenate([odd[Y[odd] == digit][:per_class] for digit in range(10)])
     bad = [joker(count) for count in (10, 50, 200, 1000)] + [nasty(honest["of 10"])]
-    ranking = rank_teachers({**honest, **{one.name: one for one in bad}}, X[rows], Y[rows], n_bootstrap=0)
+    ranking = rank_teachers({**honest, **{one.name: one for one in bad}}, X[rows], Y[rows], confidence=None)
     assert [row.name for row in ranking][:3] == ["of 10", "of 6", "of 3"]
     # nobody has much more than a guess, and nobody less
     assert all(-np.log(10) - 1e-9 <= row.score < -np.log(10) + 0.3 for row in ranking.rows[3:])
     if per_class == 2:  # the rows themselves would call the noise the best
-        first = rank_teachers({**honest, "joker": joker(1000)}, X[rows], Y[rows], n_bootstrap=0, folds=1)
+        first = rank_teachers({**honest, "joker": joker(1000)}, X[rows], Y[rows], confidence=None, folds=1)
         assert first.rows[0].name == "joker"
 
 
@@ -390,11 +388,12 @@ def test_the_only_row_of_a_class_counts_as_a_guess(models: dict[str, Any]) -> No
     assert all(row.error is None for row in ranking)
     assert ranking.rows[0].name == "same"
     seen: list[Any] = []
-    rank_teachers([models["same"]], X[rows], Y[rows], lambda case: seen.append(case) or 0.0, n_bootstrap=0)
-    score, each = METRICS["transport"].score(seen[0])
+    rank_teachers(
+        [models["same"]], X[rows], Y[rows], metric=lambda case: seen.append(case) or 0.0, confidence=None
+    )
+    each = SCORES[Transport](seen[0], Transport())
     assert each[-1] == pytest.approx(-np.log(5))
-    assert score == pytest.approx(each.mean())
-    assert score == pytest.approx(next(row.score for row in ranking if row.name == "same"))
+    assert each.mean() == pytest.approx(next(row.score for row in ranking if row.name == "same"))
     one_each = [int(np.flatnonzero(digit == Y)[0]) for digit in range(5, 10)]
     failed = rank_teachers(models, X[one_each], Y[one_each]).rows[0]
     assert "no row can be held out. Use folds=1" in str(failed.error)
@@ -405,8 +404,8 @@ def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
     pandas = pytest.importorskip("pandas")
     names = np.array(["a five", "b six", "c seven", "d eight", "e nine"])[Y[ROWS] - 5]
     frame = pandas.DataFrame(X[ROWS])
-    plain = rank_teachers(models, X[ROWS].tolist(), Y[ROWS], ["transport", "leep"])
-    ranking = rank_teachers(models, X[ROWS], names.tolist(), ["transport", "leep"])
+    plain = rank_teachers(models, X[ROWS].tolist(), Y[ROWS], metric=["transport", "leep"])
+    ranking = rank_teachers(models, X[ROWS], names.tolist(), metric=["transport", "leep"])
     assert [row.score for row in ranking] == pytest.approx([row.score for row in plain])
     table = ranking.to_frame()
     assert table.index.tolist() == [1, 2, 3]
@@ -422,12 +421,12 @@ def test_names_texts_frames_and_the_table(models: dict[str, Any]) -> None:
     ):
         assert cell in ranking._repr_html_()
     assert isinstance(ranking, Ranking)
-    assert rank_teachers(list(models.values()), frame, names, "nce").rows[0].error is None
+    assert rank_teachers(list(models.values()), frame, names, metric="nce").rows[0].error is None
 
 
 def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]) -> None:
     teachers = {**models, "a/very/long/path/to/a/folder/and/more/model.onnx": models["same"], "bad": 7}
-    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], ["transport", "leep", "logme"])
+    ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric=["transport", "leep", "logme"])
     title, head, *lines = repr(ranking).splitlines()
     assert title == f"5 teachers by transport, best first ({len(ROWS)} rows of 5 classes)"
     assert head.split() == ["teacher", "transport", "interval", "wins", "leep", "logme"]
@@ -441,14 +440,14 @@ def test_a_printed_ranking_shows_further_metrics_and_wins(models: dict[str, Any]
     assert "5  bad " in lines[4]
     assert "failed: " in lines[4]
     assert "wins: the share of resamples" in lines[-1]
-    short = repr(rank_teachers(models, X[ROWS], Y[ROWS], n_bootstrap=0)).splitlines()
+    short = repr(rank_teachers(models, X[ROWS], Y[ROWS], confidence=None)).splitlines()
     assert short[1].split() == ["teacher", "transport"]
     assert short[2].endswith("█" * 20)
     assert "wins" not in "".join(short)
 
 
 def test_a_wide_ranking_goes_on_below(models: dict[str, Any]) -> None:
-    ranking = rank_teachers(models, X[ROWS], Y[ROWS], sorted(METRICS))
+    ranking = rank_teachers(models, X[ROWS], Y[ROWS], metric=sorted(METRICS))
     lines = repr(ranking).splitlines()[1:]
     heads = [line.split()[1:] for line in lines if line.split()[0] == "teacher"]
     assert len(heads) == 2
@@ -461,7 +460,7 @@ def test_an_mlp_s_hidden_layer_is_its_embedding() -> None:
     known = Y < 4
     model = MLPClassifier((16,), max_iter=30, random_state=0, early_stopping=True).fit(X[known], Y[known])
     teacher = as_teacher(model)
-    row = rank_teachers([teacher], X[ROWS], Y[ROWS], "logme").rows[0]
+    row = rank_teachers([teacher], X[ROWS], Y[ROWS], metric="logme").rows[0]
     hidden = np.maximum(X[ROWS] @ model.coefs_[0] + model.intercepts_[0], 0)
     assert row.score == pytest.approx(transferability.logme(hidden, Y[ROWS]), abs=1e-4)
 
@@ -483,13 +482,15 @@ def test_files_are_closed_when_their_teacher_is_assessed(models: dict[str, Any],
 def test_an_interval_ends_where_its_metric_does(models: dict[str, Any]) -> None:
     apart = 100.0 * np.eye(5)[Y[ROWS] - 5] + 10 * np.random.default_rng(0).normal(size=(len(ROWS), 5))
     teacher = as_teacher(lambda rows: rows, range(5), output="logits", embed=lambda rows: rows)
-    row = rank_teachers([teacher], apart, Y[ROWS], "gbc").rows[0]
+    row = rank_teachers([teacher], apart, Y[ROWS], metric="gbc").rows[0]
     assert row.interval[0] < row.score <= row.interval[1] <= 0
 
 
 def test_progress_is_told(models: dict[str, Any]) -> None:
     told: list[tuple[str, int, int]] = []
-    rank_teachers(models, X[ROWS], Y[ROWS], "nce", progress=lambda *report: told.append(report))
+    rank_teachers(
+        models, X[ROWS], Y[ROWS], metric="nce", run=Run(progress=lambda *report: told.append(report))
+    )
     assert told == [("ranking", place, 3) for place in (1, 2, 3)]
 
 
@@ -501,26 +502,24 @@ def test_progress_is_told(models: dict[str, Any]) -> None:
         ({"metric": None}, "metric=None is unknown"),
         ({"y": np.where(np.arange(len(ROWS)) < 9, Y[ROWS] - 7, -1)}, "y has the label -1"),
         ({"y": np.random.default_rng(0).normal(size=len(ROWS))}, "as measurements have; give classes"),
-        ({"approximation": "exact", "student": 42}, "student is a int; approximation='exact' needs"),
-        ({"approximation": "exact", "student": LogisticRegression()}, "needs a classifier with a"),
         ({"teachers": []}, "teachers is empty"),
         ({"teachers": 7}, "teachers is a int; give a list of teachers"),
         ({"y": np.zeros(len(ROWS))}, "one class"),
         ({"y": [1, 2]}, "y has 2 labels and X has"),
-        ({"approximation": "III"}, "approximation='III' is unknown"),
-        ({"approximation": "exact"}, "needs student="),
-        ({"student": "mlp"}, "student= is for"),
-        ({"approximation": "I", "student": 7}, "student is a int"),
-        ({"score": "objective"}, "score='objective' is unknown"),
-        ({"temperature": 0}, "temperature=0 must be"),
-        ({"epsilon": "small"}, "epsilon='small' is unknown"),
-        ({"epsilon": -1.0}, "epsilon=-1.0 must be"),
-        ({"weight_decay": -1}, "weight_decay=-1 must be"),
+        ({"metric": Transport(student=7)}, "student is a int; give 'probe', a classifier"),
+        ({"metric": Transport(student="mpl")}, "student='mpl' is unknown"),
+        ({"metric": Transport(score="objective")}, "score='objective' is unknown"),
+        ({"metric": Transport(temperature=0)}, "temperature=0 must be"),
+        ({"metric": Transport(epsilon=-1.0)}, "epsilon=-1.0 must be"),
+        ({"metric": Transport(weight_decay=-1)}, "weight_decay=-1 must be"),
+        ({"metric": METRICS["leep"](n_bootstrap=0)}, "n_bootstrap=0 must be"),
         ({"folds": 0}, "folds=0 must be"),
-        ({"n_bootstrap": -1}, "n_bootstrap=-1 must be"),
         ({"confidence": 95}, "confidence=95 must be below 1"),
         ({"random_state": "x"}, "random_state='x' must be"),
-        ({"cache": 7}, "cache=7 must be"),
+        ({"run": Run(cache=7)}, "cache=7 must be"),
+        ({"run": "fast"}, "run='fast' must be a consilience.Run"),
+        ({"run": Run(engine="rey")}, "engine='rey' is unknown; .* Did you mean 'ray'"),
+        ({"run": Run(engine="ray", engine_options={"time": 2})}, "Did you mean 'timeout'"),
     ],
 )
 def test_bad_input_gets_one_sentence(models: dict[str, Any], change: dict[str, Any], expected: str) -> None:
@@ -538,7 +537,7 @@ def right_class_share(case: Any) -> Any:
 
 
 def test_a_function_ranks(models: dict[str, Any]) -> None:
-    ranking = rank_teachers(models, X[ROWS], Y[ROWS], [right_class_share, "leep"])
+    ranking = rank_teachers(models, X[ROWS], Y[ROWS], metric=[right_class_share, "leep"])
     assert ranking.metric == "right_class_share"
     assert [row.name for row in ranking] == ["same", "half", "other"]
     best = models["same"].predict_proba(X[ROWS])[np.arange(len(ROWS)), Y[ROWS] - 5]
@@ -546,7 +545,7 @@ def test_a_function_ranks(models: dict[str, Any]) -> None:
     low, high = ranking.rows[0].interval
     assert low < best.mean() < high
     assert low == pytest.approx(best.mean() - 1.96 * best.std() / len(best) ** 0.5, abs=0.01)
-    whole = rank_teachers(models, X[ROWS], Y[ROWS], lambda case: float(right_class_share(case).mean()))
+    whole = rank_teachers(models, X[ROWS], Y[ROWS], metric=lambda case: float(right_class_share(case).mean()))
     assert [row.score for row in whole] == pytest.approx([row.score for row in ranking])
     assert whole.rows[0].interval[0] < whole.rows[0].interval[1]
 
@@ -555,20 +554,20 @@ def test_a_function_that_returns_no_score_is_named(models: dict[str, Any]) -> No
     def wrong(case: Any) -> Any:
         return case.proba
 
-    row = rank_teachers([models["same"]], X[ROWS], Y[ROWS], wrong).rows[0]
+    row = rank_teachers([models["same"]], X[ROWS], Y[ROWS], metric=wrong).rows[0]
     assert "metric 'wrong' returned an array of shape" in str(row.error)
     with pytest.raises(InvalidInputError, match="two metrics called 'wrong'"):
-        rank_teachers([models["same"]], X[ROWS], Y[ROWS], [wrong, wrong])
+        rank_teachers([models["same"]], X[ROWS], Y[ROWS], metric=[wrong, wrong])
 
     def leep(case: Any) -> float:
         return 0.0
 
     with pytest.raises(InvalidInputError, match="two metrics called 'leep'"):
-        rank_teachers([models["same"]], X[ROWS], Y[ROWS], leep)
+        rank_teachers([models["same"]], X[ROWS], Y[ROWS], metric=leep)
 
 
 def test_one_teacher_a_ranking_and_teachers_of_one_name(models: dict[str, LogisticRegression]) -> None:
-    options: dict[str, Any] = {"metric": "nce", "n_bootstrap": 0}
+    options: dict[str, Any] = {"metric": "nce", "confidence": None}
     first = rank_teachers([*models.values(), lambda rows: 1 / 0], X[ROWS], Y[ROWS], **options)
     assert sorted(row.name for row in first) == [
         "LogisticRegression 1", "LogisticRegression 2", "LogisticRegression 3", "teacher 4",

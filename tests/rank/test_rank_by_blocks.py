@@ -1,4 +1,4 @@
-"""Ranking on labelled rows that do not fit in memory: what teachers say of all of them counts."""
+"""Ranking on labelled rows in files: the same scores, whether or not the rows fit in memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from consilience import ConsilienceWarning, as_teacher, rank_teachers
-from consilience.rows import as_rows
-from consilience.rows.source_rows import SourceRows
+from consilience import ConsilienceWarning, Run, as_teacher, rank_teachers
+from consilience.rank import Transport
+from consilience.rank import rank as ranks
+from consilience.rank.options import METRICS
 
 digits, y = load_digits(return_X_y=True)
 X = np.hstack([digits, np.zeros((len(digits), 936))])  # rows are far larger than what teachers say of them
-METRICS = ["transport", "leep", "nce", "logme", "h_score", "gbc", "transrate", "n_leep"]
+FEW = Run(memory="4MB")
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,7 @@ def teachers() -> dict[str, Any]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 256)
+def folder(tmp_path: Path) -> Path:
     np.save(tmp_path / "a.npy", X[:1000])
     np.save(tmp_path / "b.npy", X[1000:])
     return tmp_path
@@ -44,10 +44,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_scores_are_those_of_rows_in_memory(teachers: dict[str, Any], folder: Path) -> None:
     labels = np.where(np.arange(len(y)) % 7 == 3, -1, y)
+    chosen = [*set(METRICS) - {"otce"}]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = rank_teachers(teachers, folder, labels, METRICS, memory="4MB", n_bootstrap=20)
-    want = rank_teachers(teachers, X, labels, METRICS, n_bootstrap=20)
+        found = rank_teachers(teachers, folder, labels, metric=chosen, run=FEW)
+    want = rank_teachers(teachers, X, labels, metric=chosen)
     assert found.n_rows == want.n_rows == (labels >= 0).sum()
     for a, b in zip(found, want, strict=True):
         assert a.name == b.name
@@ -56,39 +57,33 @@ def test_scores_are_those_of_rows_in_memory(teachers: dict[str, Any], folder: Pa
         np.testing.assert_allclose(a.interval, b.interval, rtol=1e-6)
 
 
-def test_a_sample_where_not_even_outputs_fit(teachers: dict[str, Any], folder: Path) -> None:
-    with pytest.warns(
-        ConsilienceWarning, match=r"of the 1,797 that have a label are used: what teachers say"
-    ):
-        found = rank_teachers(teachers, folder, y, memory="1MB", n_bootstrap=0)
-    assert 400 < found.n_rows < 1797  # rows of 8 kB: 31 of them would fit
+def test_many_rows_are_a_sample_wherever_they_lie(
+    teachers: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "MOST_ROWS", 500)
+    found, want = (rank_teachers(teachers, rows, y, run=FEW) for rows in (folder, X))
+    assert found.n_rows == want.n_rows == 500
+    np.testing.assert_allclose([row.score for row in found], [row.score for row in want], rtol=1e-6)
     assert all(row.error is None for row in found)
 
 
-def test_a_sample_where_the_rows_themselves_are_needed(teachers: dict[str, Any], folder: Path) -> None:
+def test_fewer_rows_where_they_themselves_are_needed(teachers: dict[str, Any], folder: Path) -> None:
     def size(case: Any) -> float:
         return float(np.asarray(case.X).shape[0])
 
-    for options in ({"metric": size}, {"approximation": "student", "student": "logistic"}):
-        with pytest.warns(ConsilienceWarning, match=r"random rows of 1,797 are used, those with a label"):
-            found = rank_teachers(teachers, folder, y, memory="4MB", n_bootstrap=0, **options)
+    for metric in (size, Transport(student="logistic")):
+        with pytest.warns(ConsilienceWarning, match=r"125 random rows of the 1,797 that have a label"):
+            found = rank_teachers(teachers, folder, y, metric=metric, confidence=None, run=FEW)
         assert found.n_rows == 125
 
+
+def test_a_teacher_that_wants_all_rows_at_once_fails_where_they_do_not_fit(
+    teachers: dict[str, Any], folder: Path
+) -> None:
     whole = as_teacher(lambda rows: rows[:, 20:30], list(range(10)), "whole", output="logits")
     whole.batched = False
     given = {**teachers, "whole": whole}
-    with pytest.warns(ConsilienceWarning, match=r"random rows of 1,797 are used"):
-        found = rank_teachers(given, folder, y, memory="4MB", n_bootstrap=0)
-    assert {row.name for row in found if row.error is None} == {*given}
-
-
-def test_source_rows(folder: Path) -> None:
-    found = as_rows(folder)
-    assert found is not None
-    places = np.array([1500, 3, 4, 900, 3])
-    rows = SourceRows(found, places)
-    np.testing.assert_array_equal(rows.read(), X[places])
-    np.testing.assert_array_equal(rows[1:3].read(), X[3:5])
-    np.testing.assert_array_equal(np.stack(list(rows)), X[places])
-    assert rows.shape == (5, 1000)
-    assert np.asarray(rows).shape == (5, 1000)
+    assert all(row.error is None for row in rank_teachers(given, folder, y, confidence=None))
+    (failed,) = [row for row in rank_teachers(given, folder, y, run=FEW) if row.error]
+    assert failed.name == "whole"
+    assert "memory" in str(failed.error)

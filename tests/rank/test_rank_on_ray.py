@@ -14,7 +14,7 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 
-from consilience import InvalidInputError, as_teacher, rank_teachers
+from consilience import Run, as_teacher, rank_teachers
 from consilience.exceptions import ScoringError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster", "_by_value")
@@ -56,7 +56,7 @@ def function(body: Any) -> Any:
 def test_the_ranking_is_that_of_one_machine_and_failures_come_last() -> None:
     given = {**models(), "raises": function(raises), "ends": function(ends)}
     calls: list[tuple[str, int, int]] = []
-    found = rank_teachers(given, X, y, engine="ray", progress=lambda *call: calls.append(call))
+    found = rank_teachers(given, X, y, run=Run(engine="ray", progress=lambda *call: calls.append(call)))
     local = rank_teachers({**models(), "raises": function(raises)}, X, y)
     assert [row.name for row in found][:2] == ["known", "guess"]
     assert [(row.score, row.interval) for row in found][:2] == [(row.score, row.interval) for row in local][
@@ -77,7 +77,8 @@ def test_rows_that_do_not_fit_are_read_by_the_tasks(tmp_path: Path) -> None:
 
     given = {"plain": as_teacher(first_columns, [0, 1, 2], output="logits"), "raises": function(raises)}
     found, want = (
-        rank_teachers(given, tmp_path / "X.npy", y, memory="1MB", engine=name) for name in ("ray", "local")
+        rank_teachers(given, tmp_path / "X.npy", y, run=Run(memory="1MB", engine=name))
+        for name in ("ray", "local")
     )
     assert found.n_rows == want.n_rows == len(X)
     assert [(row.name, row.score, row.error) for row in found] == [
@@ -87,11 +88,4 @@ def test_rows_that_do_not_fit_are_read_by_the_tasks(tmp_path: Path) -> None:
 
 def test_a_task_that_hangs_is_told() -> None:
     with pytest.raises(ScoringError, match=r"1 of 1 tasks on Ray are left.*2 seconds.*raise timeout"):
-        rank_teachers([function(hangs)], X, y, engine="ray", engine_options={"timeout": 2})
-
-
-def test_the_engine_is_checked() -> None:
-    with pytest.raises(InvalidInputError, match=r"engine='rey' is unknown; .* Did you mean 'ray'"):
-        rank_teachers(models(), X, y, engine="rey")
-    with pytest.raises(InvalidInputError, match="Did you mean 'timeout'"):
-        rank_teachers(models(), X, y, engine="ray", engine_options={"time": 2})
+        rank_teachers([function(hangs)], X, y, run=Run(engine="ray", engine_options={"timeout": 2}))

@@ -284,7 +284,7 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
     spectrum = transferability.feature_spectrum(F)
     sums, counts = label_sums(F, codes, 3)
     evidence = evidence_rows(F, codes, spectrum, maximum_evidence(spectrum, sums, counts))
-    _, variance = h_score_rows(F, codes, transferability.feature_spectrum(F, centred=True), sums, counts)
+    variance = h_score_rows(F, codes, transferability.feature_spectrum(F, centred=True), sums, counts)
     copies = 200
     for row in (0, 7, 31):
         more = np.append(np.repeat(np.arange(60), copies), row)

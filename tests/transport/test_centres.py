@@ -27,6 +27,7 @@ from consilience import (
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.scoring.engine import Observed, observe
+from consilience.transport import Embedding, Superclass
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
 
@@ -84,7 +85,7 @@ def test_a_cost_is_the_distance_of_a_row_of_weights_from_a_centre(network: Any) 
         for n in range(6):
             a, b = source[m] / np.linalg.norm(source[m]), target[n] / np.linalg.norm(target[n])
             assert cost[m, n] == pytest.approx(np.linalg.norm(a - b))
-    raw = cost_matrix(network, X, Y, normalize=False)
+    raw = cost_matrix(network, X, Y, cost=Embedding(normalize=False))
     assert raw[0, 0] == pytest.approx(np.linalg.norm(source[0] / np.linalg.norm(source[0]) - target[0]))
 
 
@@ -152,16 +153,18 @@ def test_centres_on_a_card_come_first(tmp_path: Path, network: Any) -> None:
     np.testing.assert_array_equal(teacher.class_centres, true)
     target = class_centres(teacher, X, Y)
     for centres in ("auto", "card"):
-        cost = cost_matrix(teacher, X, Y, centres=centres, normalize=False)
+        cost = cost_matrix(teacher, X, Y, cost=Embedding(centres=centres, normalize=False))
         np.testing.assert_allclose(cost[2, 3], np.linalg.norm(true[2] - target[3]))
     write_card(tmp_path / "old.card.json", Card("old", range(6), centres=true[:, :5]))
     with pytest.raises(
         TeacherError, match=r"'old' has centres on its card of shape \(6, 5\) and embeddings of 64"
     ):
-        cost_matrix(as_teacher(path), X, Y, centres="card")
+        cost_matrix(as_teacher(path), X, Y, cost=Embedding(centres="card"))
     with pytest.warns(ConsilienceWarning, match="card of teacher 'old' have 5 columns .* has 64, so they"):
         found = cost_matrix(as_teacher(path), X, Y)
-    np.testing.assert_array_equal(found, cost_matrix(as_teacher(path), X, Y, centres="predictions"))
+    np.testing.assert_array_equal(
+        found, cost_matrix(as_teacher(path), X, Y, cost=Embedding(centres="predictions"))
+    )
 
 
 def test_centres_on_a_card_are_not_for_scores_without_an_embedding(tmp_path: Path, network: Any) -> None:
@@ -182,33 +185,33 @@ def test_without_weights_or_card_the_teachers_own_predictions_give_centres(netwo
     proba, embedded = network.predict_proba(X), hidden(X)
     expected = proba.T @ embedded / proba.sum(axis=0)[:, None]
     for centres in ("auto", "predictions"):
-        found = teacher_centres(teacher, X, centres=centres)
+        found = teacher_centres(teacher, X, observe(teacher, X), centres)
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)  # probabilities have a floor
     for centres in ("weights", "card"):
         with pytest.raises(TeacherError, match=r"has no .*Use centres='auto'"):
-            teacher_centres(teacher, X, centres=centres)
+            teacher_centres(teacher, X, observe(teacher, X), centres)
 
 
 def test_constant_and_superclass_costs(network: Any) -> None:
-    constant = cost_matrix(network, X, Y, kind="constant")
+    constant = cost_matrix(network, X, Y, cost="constant")
     expected = np.ones((6, 6))
     expected[4, 0] = expected[5, 1] = 0
     np.testing.assert_array_equal(constant, expected)
-    np.testing.assert_array_equal(cost_matrix(network, kind="constant", classes=range(4, 10)), expected)
+    np.testing.assert_array_equal(cost_matrix(network, cost="constant", classes=range(4, 10)), expected)
     parity = {k: k % 2 for k in range(10)}
-    cost = cost_matrix(network, X, Y, kind="superclass", superclasses=parity)
+    cost = cost_matrix(network, X, Y, cost=Superclass(parity))
     np.testing.assert_array_equal(cost, (np.arange(6)[:, None] + np.arange(4, 10)) % 2)
     del parity[7], parity[0]
     with pytest.raises(InvalidInputError, match="superclasses lacks 0, 7; give a superclass for every class"):
-        cost_matrix(network, X, Y, kind="superclass", superclasses=parity)
+        cost_matrix(network, X, Y, cost=Superclass(parity))
 
 
 @pytest.mark.parametrize("model", ["network", "forest"])
 def test_a_random_cost_depends_on_the_seed_alone(model: str, request: pytest.FixtureRequest) -> None:
     teacher = request.getfixturevalue(model)
-    first = cost_matrix(teacher, X, Y, kind="random", random_state=0)
-    np.testing.assert_array_equal(first, cost_matrix(teacher, X, Y, kind="random", random_state=0))
-    assert np.abs(first - cost_matrix(teacher, X, Y, kind="random", random_state=1)).max() > 0.01
+    first = cost_matrix(teacher, X, Y, cost="random", random_state=0)
+    np.testing.assert_array_equal(first, cost_matrix(teacher, X, Y, cost="random", random_state=0))
+    assert np.abs(first - cost_matrix(teacher, X, Y, cost="random", random_state=1)).max() > 0.01
     assert first.shape == (6, 6)
     assert ((first > 0) & (first < 2)).all()
 
@@ -217,10 +220,10 @@ def test_a_random_cost_of_a_torch_module_is_that_of_random_weights() -> None:
     torch = pytest.importorskip("torch")
     module = torch.nn.Sequential(torch.nn.Linear(64, 8), torch.nn.ReLU(), torch.nn.Linear(8, 6))
     teacher = as_teacher(module, range(6))
-    cost = cost_matrix(teacher, X, Y, kind="random", random_state=0)
+    cost = cost_matrix(teacher, X, Y, cost="random", random_state=0)
     seed = int(np.random.RandomState(0).randint(2**31 - 1))
     np.testing.assert_allclose(
-        cost, cost_matrix(teacher.randomised(seed), X, Y, centres="weights"), atol=1e-6
+        cost, cost_matrix(teacher.randomised(seed), X, Y, cost=Embedding(centres="weights")), atol=1e-6
     )
 
 
@@ -232,39 +235,33 @@ def test_the_head_of_a_torch_module_is_found_when_all_outputs_are_known() -> Non
     seen = observe(as_teacher(module, range(6)), X)
     fresh = as_teacher(module, range(6))
     assert fresh.class_weights is None
-    found = teacher_centres(fresh, X, centres="weights", observed=seen)
+    found = teacher_centres(fresh, X, seen, "weights")
     weights = module[2].weight.detach().numpy()
     np.testing.assert_allclose(found, weights / np.linalg.norm(weights, axis=1, keepdims=True), atol=1e-6)
 
 
 def test_another_models_embedding(network: Any) -> None:
     other = LogisticRegression(max_iter=300).fit(DIGITS, LABELS)  # knows all ten classes
-    cost = cost_matrix(network, X, Y, other=other)
+    cost = cost_matrix(network, X, Y, cost=Embedding(other=other))
     np.testing.assert_allclose(cost, cost_matrix(other, X, Y)[:6])
     few = LogisticRegression(max_iter=300).fit(DIGITS[NEW], LABELS[NEW])
     with pytest.raises(
         InvalidInputError, match=r"does not know the classes 0, 1, 2, 3 of teacher 'MLPClassifier'"
     ):
-        cost_matrix(network, X, Y, other=few)
+        cost_matrix(network, X, Y, cost=Embedding(other=few))
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"kind": "embeding"}, "kind='embeding' is unknown.*Did you mean 'embedding'"),
-        ({"centres": "weigths"}, "centres='weigths' is unknown"),
-        ({"normalize": "yes"}, "normalize='yes' is unknown"),
-        ({"kind": "superclass"}, "kind='superclass' needs superclasses="),
-        ({"superclasses": {1: 2}}, "and no other kind takes it"),
-        ({"kind": "superclass", "superclasses": [1, 2]}, "superclasses is a list; give a mapping"),
-        (
-            {"kind": "constant", "centres": "weights"},
-            "other and centres are for kind='embedding', not kind='constant'",
-        ),
+        ({"cost": "embeding"}, "cost='embeding' is unknown.*Did you mean 'embedding'"),
+        ({"cost": Embedding(centres="weigths")}, "centres='weigths' is unknown"),
+        ({"cost": Embedding(normalize="yes")}, "normalize='yes' is unknown"),
+        ({"cost": Superclass([1, 2])}, "superclasses is a list; give a mapping"),
         ({"classes": [4, 5, 6, 7, 8, 9, 99]}, "The centre of 99 is unknown"),
         ({"classes": [4, 5]}, r"y has \d in row \d+ \(\d+ such rows\), which is none of the classes 4, 5"),
         ({"classes": [4, 4]}, "more than once"),
-        ({"kind": "random", "random_state": "a"}, "random_state='a' must be a whole number"),
+        ({"cost": "random", "random_state": "a"}, "random_state='a' must be a whole number"),
         (
             {"observed": Observed(np.zeros((len(X), 5)), None)},
             r"logits of shape \(\d+, 5\); expected \(\d+, 6\)",
@@ -326,7 +323,7 @@ def test_a_row_without_features_does_not_count_for_or_against_the_weights(networ
         found = ncm_accuracy(network, X, y, observed=seen)
         assert found == ncm_accuracy(network, X[kept], their, observed=rest)
     np.testing.assert_array_equal(
-        teacher_centres(as_teacher(network), X, observed=seen), unit_rows(as_teacher(network).class_weights)
+        teacher_centres(as_teacher(network), X, seen), unit_rows(as_teacher(network).class_weights)
     )
 
 
@@ -399,9 +396,11 @@ def test_weights_far_from_the_centres_are_passed_over_with_a_warning() -> None:
     assert not ncm_accuracy(model, X + far).trustworthy
     with pytest.warns(ConsilienceWarning, match="'LogisticRegression' agree with its .*instead"):
         cost = cost_matrix(model, X + far, Y)
-    np.testing.assert_allclose(cost, cost_matrix(model, X + far, Y, centres="predictions"))
+    np.testing.assert_allclose(cost, cost_matrix(model, X + far, Y, cost=Embedding(centres="predictions")))
     assert (cost[4].argmin(), cost[5].argmin()) == (0, 1)
-    assert cost_matrix(model, X + far, Y, centres="weights").std() < sound.std()  # no warning: it was chosen
+    assert (
+        cost_matrix(model, X + far, Y, cost=Embedding(centres="weights")).std() < sound.std()
+    )  # no warning: it was chosen
 
 
 def test_a_row_alone_in_its_class_is_nearest_to_another() -> None:

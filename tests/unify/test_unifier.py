@@ -601,7 +601,7 @@ def test_teachers_are_a_list_a_dict_a_ranking_or_one(digits: Any) -> None:
     named = Unifier({f"site {i}": source for i, source in enumerate(sources)})
     np.testing.assert_array_equal(named.score_teachers(X), expected)
     assert list(named.label_space().names) == [f"site {i}" for i in range(len(sources))]
-    ranking = rank_teachers(sources, X, digits["y"][:40], "nce", n_bootstrap=0)
+    ranking = rank_teachers(sources, X, digits["y"][:40], metric="nce", confidence=None)
     ranked = Unifier(ranking)
     assert ranked.score_teachers(X).shape == expected.shape
     assert list(ranked.label_space().names) == [row.name for row in ranking]

@@ -36,7 +36,6 @@ from consilience.students.passes import check_student_streams
 from consilience.students.training import encode_validation, encoder_of
 from consilience.teachers import Teacher
 from consilience.teachers.given import OpenedTeachers, open_teachers
-from consilience.transport.centres import KINDS
 
 Loss = Literal["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
 # With teacher_weight="auto": the weights that teachers can earn, for a network and for a scikit-learn
@@ -301,7 +300,7 @@ class CrossTaskDistiller(StudentClassifier):
         else:
             check_number("epsilon", self.epsilon, above=0)
         if isinstance(self.cost, str):
-            check_choice("cost", self.cost, KINDS)
+            check_choice("cost", self.cost, ("embedding", "constant", "random", "superclass"))
         check_count("batch_size", self.batch_size)
         if (self.superclasses is not None) != (isinstance(self.cost, str) and self.cost == "superclass"):
             raise InvalidInputError("cost='superclass' needs superclasses=, and no other cost takes them.")

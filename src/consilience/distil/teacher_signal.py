@@ -18,7 +18,8 @@ from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.scoring.engine import Observed
 from consilience.teachers import Teacher
-from consilience.transport.centres import cost_matrix, features, teacher_centres
+from consilience.transport.centres import class_points, cost_by_name
+from consilience.transport.costs import Constant, Embedding, Random, Superclass, as_cost
 from consilience.transport.plan import class_share_shift, conditional_plan
 
 # What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
@@ -272,19 +273,13 @@ def _cost_source(teacher: Teacher, observed: Observed, task: Task, options: Sign
         fixed = check_cost(options.cost, len(teacher.classes), n_classes)
         return CostSource(n_classes, codes, options.normalize, fixed)
     X = take_rows(task.X, labelled)
-    embeddings = None if observed.embeddings is None else observed.embeddings[labelled]
-    on_labelled = Observed(observed.logits[labelled], embeddings)
-    if options.cost == "embedding":
-        centres = teacher_centres(teacher, X, observed=on_labelled)
-        return CostSource(n_classes, codes, options.normalize, None, centres, features(on_labelled))
-    fixed = cost_matrix(
-        teacher,
-        X,
-        task.classes[codes],
-        kind=options.cost,  # type: ignore[arg-type]
-        superclasses=options.superclasses,
-        normalize=options.normalize,
-        observed=on_labelled,
-        random_state=options.seed,
-    )
-    return CostSource(n_classes, codes, options.normalize, fixed)
+    if options.cost == "constant":
+        cost: Any = Constant()
+    elif options.cost == "superclass":
+        cost = as_cost("cost", Superclass(options.superclasses))
+    else:
+        cost = (Random if options.cost == "random" else Embedding)(normalize=options.normalize)
+    if isinstance(cost, Constant | Superclass):
+        return CostSource(n_classes, codes, False, cost_by_name(teacher, task.classes, cost))
+    centres, points = class_points(teacher, X, cost, observed.take(labelled), options.seed)
+    return CostSource(n_classes, codes, cost.normalize, None, centres, points)

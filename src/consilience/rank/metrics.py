@@ -12,7 +12,6 @@ those of SCTD.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,8 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
 
-from consilience._validation import take_rows
-from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.folds import held_out_folds, stratified_folds
 from consilience.kernels.rank.evidence import (
@@ -34,50 +32,36 @@ from consilience.kernels.rank.evidence import (
     label_sums,
     maximum_evidence,
 )
-from consilience.kernels.rank.label_evidence import (
-    held_out_leep_rows,
-    held_out_nce_rows,
-    leep_rows,
-    nce_rows,
-)
-from consilience.kernels.rank.probe import (
-    probe_logits,
-    spread_jackknife,
-    tempered_likelihood,
-)
+from consilience.kernels.rank.label_evidence import leep_rows
+from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
 from consilience.kernels.rank.separability import h_score_rows, held_out_h_score
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.rank import transferability
 from consilience.rank.mixture import cluster_posterior
-from consilience.rank.transferability import unit_scale
-from consilience.scoring.engine import Observed
-from consilience.teachers import Teacher
+from consilience.rank.options import (
+    GBC,
+    LEEP,
+    NCE,
+    NLEEP,
+    OTCE,
+    HScore,
+    LogME,
+    Metric,
+    Own,
+    Transport,
+    TransRate,
+)
+from consilience.rows import Rows
+from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.distance import sinkhorn
 from consilience.transport.plan import conditional_plan
 
-SCORES = ("likelihood", "distance", "cost")
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
 SHUFFLES = 5  # of the labels, for what transrate finds by chance
 SINKHORN_TOL = 1e-5
 FLOOR = 1e-12  # of a student's probabilities
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the metrics need to know besides a teacher's outputs."""
-
-    approximation: str
-    student: Any
-    score: str
-    temperature: float
-    epsilon: float | str
-    normalize: bool
-    weight_decay: float
-    folds: int
-    seed: int
-    intervals: bool = True  # False spares the numbers of the rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +71,10 @@ class Case:
     Attributes
     ----------
     teacher : Teacher
-    X : rows
-        The n rows of the task that the teacher answered.
+    rows : Rows
+        All rows that were given.
+    places : (n,) array of int
+        Those of the task that the teacher answered; `X` has them in memory.
     y : (n,) array
         Their labels.
     codes : (n,) array of int
@@ -100,9 +86,11 @@ class Case:
     proba : (n, m) array
         The teacher's probabilities.
     embeddings : (n, d) array
-        Its embeddings; asking for them raises an error where it has none.
-    settings : Settings
-        The options of `rank_teachers`.
+        Its embeddings, or the square roots of its probabilities where it has none.
+    n_folds, seed : int
+        As given to `rank_teachers`.
+    intervals : bool
+        False spares the numbers of the rows.
     student_logits : (n, K) array or None
         p_S of Approximation I, which is the same for all teachers.
 
@@ -118,18 +106,26 @@ class Case:
     """
 
     teacher: Teacher
-    X: Any
+    rows: Rows
+    places: NDArray[np.intp]
     y: NDArray[Any]
     codes: NDArray[np.intp]
     n_classes: int
     observed: Observed
-    settings: Settings
+    n_folds: int = 2
+    seed: int = 0
+    intervals: bool = True
     student_logits: Floats | None = None
+
+    @cached_property
+    def X(self) -> Any:  # noqa: N802
+        """The rows, in memory."""
+        return self.rows.take(self.places)
 
     @cached_property
     def features(self) -> NDArray[np.float32]:
         """Embeddings (n, d) less their mean, with a mean squared length of d: one scale for all teachers."""
-        F: NDArray[np.float32] = unit_scale(self.embeddings)
+        F: NDArray[np.float32] = transferability.unit_scale(self.embeddings)
         F *= np.float32(np.sqrt(F.shape[1]))
         return F
 
@@ -141,15 +137,19 @@ class Case:
     @cached_property
     def folds(self) -> NDArray[np.intp]:
         """The fold (n,) of each row; -1 where it is the only one of its class."""
-        if self.settings.folds == 1:
+        if self.n_folds == 1:
             return np.zeros(len(self.codes), dtype=np.intp)
-        rng = np.random.RandomState(self.settings.seed)
-        folds = held_out_folds(self.codes, self.settings.folds, rng)
+        folds = held_out_folds(self.codes, self.n_folds, np.random.RandomState(self.seed))
         if (folds < 0).all():
             raise TeacherError(
                 self.teacher.name, "answered one row of each class, so no row can be held out. Use folds=1."
             )
         return folds
+
+    @property
+    def held_out(self) -> NDArray[np.intp] | None:
+        """The folds, or None if there is one."""
+        return None if self.n_folds == 1 else self.folds
 
     @cached_property
     def proba(self) -> Floats:
@@ -178,31 +178,21 @@ class Case:
 
     def part(self, rows: NDArray[np.bool_]) -> Case:
         """Return the same teacher on some of the rows."""
-        seen = self.observed
-        kept = Observed(seen.logits[rows], None if seen.embeddings is None else seen.embeddings[rows])
-        y = self.y[rows]
-        classes, codes = np.unique(y, return_inverse=True)
-        known = np.unique(self.codes[rows])
-        student = None if self.student_logits is None else self.student_logits[rows][:, known]
+        classes, codes = np.unique(self.codes[rows], return_inverse=True)
+        student = None if self.student_logits is None else self.student_logits[rows][:, classes]
         return replace(
             self,
-            X=take_rows(self.X, np.flatnonzero(rows)),
-            y=y,
+            places=self.places[rows],
+            y=self.y[rows],
             codes=codes.astype(np.intp, copy=False),
             n_classes=len(classes),
-            observed=kept,
+            observed=self.observed.take(rows),
             student_logits=student,
         )
 
 
-# the score, and a number for each row whose mean is the score
-Scored = tuple[float, Floats]
-# a user's metric: the score, or a number for each row whose mean is the score
-OwnMetric = Callable[[Case], float | Floats]
-
-
-def _transport(case: Case) -> Scored:
-    r"""Return minus the mean of eq. (24) over the rows, or the likelihood of the student's predictions.
+def _transport(case: Case, metric: Transport) -> Floats:
+    r"""Return minus eq. (24) of each row, or the likelihood of the student's predictions.
 
     "likelihood" (ours) compares the student's predictions with the transported label q, which a student
     of the teacher alone would predict: q = argmin_q S_epsilon(p_T, q). A power a flattens q where that fits
@@ -217,51 +207,47 @@ def _transport(case: Case) -> Scored:
     The rows of a fold meet a probe of that fold and class centres of the other folds. Made of the same rows,
     probe and centres would agree by chance.
     """
-    settings, folds = case.settings, case.folds
-    p_T = np.asarray(softmax(case.observed.logits / settings.temperature, axis=1))
-    p_S = np.asarray(softmax(_student_side(case) / settings.temperature, axis=1))
+    folds = case.folds
+    p_T = np.asarray(softmax(case.observed.logits / metric.temperature, axis=1))
+    p_S = np.asarray(softmax(_student_side(case, metric) / metric.temperature, axis=1))
     log_q, rows = np.full(p_S.shape, np.nan), np.full(len(p_S), np.nan)
     for fold in range(int(folds.max()) + 1):
         own = folds == fold
-        M = _cost(case, ~own if settings.folds > 1 else own)
-        if settings.score == "likelihood":
-            epsilon = automatic_epsilon(M) if isinstance(settings.epsilon, str) else settings.epsilon
+        M = _cost(case, ~own if case.n_folds > 1 else own, metric.normalize)
+        if metric.likelihood:
+            epsilon = automatic_epsilon(M) if isinstance(metric.epsilon, str) else metric.epsilon
             q = p_T[own] @ conditional_plan(M, epsilon)
             log_q[own] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
         else:
-            found = sinkhorn(p_T[own], p_S[own], M, settings.epsilon, tol=SINKHORN_TOL)
-            rows[own] = -(found.cost if settings.score == "cost" else found.value)
+            found = sinkhorn(p_T[own], p_S[own], M, metric.epsilon, tol=SINKHORN_TOL)
+            rows[own] = -(found.cost if metric.score == "cost" else found.value)
     several = folds >= 0
-    if settings.score == "likelihood":
+    if metric.likelihood:
         rows[several] = tempered_likelihood(p_S[several], log_q[several])
     # the only row of a class cannot be held out, so nothing is known about it
-    rows[~several] = case.guess if settings.score == "likelihood" else rows[several].mean()
-    return float(rows.mean()), rows
+    rows[~several] = case.guess if metric.likelihood else rows[several].mean()
+    return rows
 
 
-def _cost(case: Case, known: NDArray[np.bool_]) -> Floats:
+def _cost(case: Case, known: NDArray[np.bool_], normalize: bool) -> Floats:
     """Return the cost matrix M (m, K) of eq. (7), made from the rows `known` alone."""
-    seen = case.observed
-    logits = np.where(known[:, None], seen.logits, np.nan)  # as if the teacher abstained on the others
-    own = teacher_centres(case.teacher, case.X, observed=Observed(logits, seen.embeddings))
-    means = class_means(features(seen), np.where(known, case.codes, -1), case.n_classes)
-    return centre_distances(own, means, case.settings.normalize)
+    own = teacher_centres(case.teacher, case.rows.head, case.observed.take(known))
+    means = class_means(features(case.observed), np.where(known, case.codes, -1), case.n_classes)
+    return centre_distances(own, means, normalize)
 
 
-def _student_side(case: Case) -> Floats:
+def _student_side(case: Case, metric: Transport) -> Floats:
     """Return the logits (n, K) of the student of eq. (24); NaN for rows that cannot be held out."""
-    settings = case.settings
     if case.student_logits is not None:
         return case.student_logits
-    if settings.approximation == "exact":
-        return fitted_logits(_student_of(settings.student, case.teacher), case.X, case.y, np.unique(case.y))
-    folds = case.folds if settings.folds > 1 else None
-    probe = probe_logits(case.features, case.codes, case.n_classes, settings.weight_decay, folds)
+    if metric.student != "probe":
+        return fitted_logits(_student_of(metric.student, case.teacher), case.X, case.y, np.unique(case.y))
+    probe = probe_logits(case.features, case.codes, case.n_classes, metric.weight_decay, case.held_out)
     if not probe.converged:
-        warnings.warn(
-            f"The probe stopped with a gradient of {probe.gradient:.1e} (tol 1e-4). Raise weight_decay.",
-            ConvergenceWarning,
-            stacklevel=2,
+        warn(
+            ConvergenceWarning(
+                f"The probe stopped with a gradient of {probe.gradient:.1e} (tol 1e-4). Raise weight_decay."
+            )
         )
     return probe.logits.astype(np.float64)
 
@@ -293,149 +279,99 @@ def fitted_logits(student: Any, X: Any, y: NDArray[Any], classes: NDArray[Any]) 
     return np.asarray(np.log(np.maximum(proba[:, [known.index(name) for name in classes.tolist()]], FLOOR)))
 
 
-def _nce(case: Case) -> Scored:
-    guesses, n_guesses = case.proba.argmax(axis=1), case.proba.shape[1]
-    if case.settings.folds == 1:
-        rows = nce_rows(guesses, case.codes, case.n_classes, n_guesses)
-    else:
-        rows = held_out_nce_rows(guesses, case.codes, case.n_classes, n_guesses, case.folds)
-    return float(rows.mean()), rows
+def _nce(case: Case, _: Metric) -> Floats:
+    sure = np.eye(case.proba.shape[1])[case.proba.argmax(axis=1)]
+    return leep_rows(sure, case.codes, case.n_classes, case.held_out)
 
 
-def _leep(case: Case) -> Scored:
-    return _leep_of(case.proba, case)
+def _leep(case: Case, _: Metric) -> Floats:
+    return leep_rows(case.proba, case.codes, case.n_classes, case.held_out)
 
 
-def _n_leep(case: Case) -> Scored:
+def _n_leep(case: Case, _: Metric) -> Floats:
     F = case.embeddings.astype(np.float64)
-    return _leep_of(cluster_posterior(F, case.n_classes, 0.8, case.settings.seed), case)
+    theta = cluster_posterior(F, case.n_classes, 0.8, case.seed)
+    return leep_rows(theta, case.codes, case.n_classes, case.held_out)
 
 
-def _leep_of(theta: Floats, case: Case) -> Scored:
-    """Return LEEP for given probabilities (n, m)."""
-    if case.settings.folds == 1:
-        rows = leep_rows(theta, case.codes, case.n_classes)
-    else:
-        rows = held_out_leep_rows(theta, case.codes, case.n_classes, case.folds)
-    return float(rows.mean()), rows
-
-
-def _logme(case: Case) -> Scored:
+def _logme(case: Case, _: Metric) -> Floats:
     found = maximum_evidence(case.spectrum, *case.sums)
     transferability.warn_of_evidence(found)
-    if not case.settings.intervals:
-        return float(found.values.mean()), np.full(len(case.codes), found.values.mean())
-    rows = evidence_rows(case.embeddings, case.codes, case.spectrum, found)
-    return float(found.values.mean()), rows
+    if not case.intervals:
+        return np.full(len(case.codes), found.values.mean())
+    return evidence_rows(case.embeddings, case.codes, case.spectrum, found)
 
 
-def _h_score(case: Case) -> Scored:
-    if case.settings.folds == 1:
+def _h_score(case: Case, _: Metric) -> Floats:
+    if case.n_folds == 1:
         return h_score_rows(case.embeddings, case.codes, case.centred_spectrum, *case.sums)
     return held_out_h_score(case.embeddings, case.codes, case.n_classes, case.centred_spectrum, case.folds)
 
 
-def _transrate(case: Case) -> Scored:
+def _transrate(case: Case, _: Metric) -> Floats:
     def value(part: Case) -> float:
-        if part.settings.folds == 1:
+        if part.n_folds == 1:
             return transferability.transrate(part.embeddings, part.codes, spectrum=part.centred_spectrum)
-        seed = part.settings.seed
-        return transferability.transrate(part.embeddings, part.codes, n_shuffles=SHUFFLES, random_state=seed)
+        return transferability.transrate(
+            part.embeddings, part.codes, n_shuffles=SHUFFLES, random_state=part.seed
+        )
 
     return _jackknifed(case, value)
 
 
-def _gbc(case: Case) -> Scored:
+def _gbc(case: Case, _: Metric) -> Floats:
     return _jackknifed(case, lambda part: transferability.gbc(part.embeddings, part.codes))
 
 
-def _otce(case: Case) -> Scored:
+def _otce(case: Case, _: Metric) -> Floats:
     """Score with the teacher's class centres in place of its training rows, which are not available.
 
     A centre counts as often as its class is predicted. Both sides have unit length.
     """
-
-    S = unit_rows(teacher_centres(case.teacher, case.X, observed=case.observed))
-    folds = None if case.settings.folds == 1 else case.folds
-    classes = (np.arange(len(S)), len(S))
+    S = unit_rows(teacher_centres(case.teacher, case.rows.head, case.observed))
     share = case.proba.mean(axis=0)
-    rows = transferability.otce_rows(
-        S, classes, share / share.sum(), unit_rows(case.embeddings), case.codes, folds
-    )
-    return float(rows.mean()), rows
+    source = S, (np.arange(len(S)), len(S)), share / share.sum()
+    return transferability.otce_rows(*source, unit_rows(case.embeddings), case.codes, case.held_out)
 
 
-def _jackknifed(case: Case, value: Callable[[Case], float]) -> Scored:
-    """Return a score that is no mean over rows, with its spread when a tenth of the rows is left out."""
+def _own(case: Case, metric: Own) -> Floats:
+    """Score by a user's function: a number, or a number for each row."""
+    value = np.asarray(metric.function(case))
+    if value.dtype.kind not in "biuf" or value.shape not in ((), (len(case.codes),)):
+        raise InvalidInputError(
+            f"metric {metric.name!r} returned an array of shape {value.shape} and type {value.dtype}; "
+            f"expected one number, or one for each of the {len(case.codes)} rows."
+        )
+    if value.ndim == 0:
+        return _jackknifed(case, lambda part: float(metric.function(part)))
+    return value.astype(np.float64)
+
+
+def _jackknifed(case: Case, value: Callable[[Case], float]) -> Floats:
+    """Return numbers (n,) of a score that is no mean over rows; they spread as it does without a tenth."""
     whole = value(case)
-    if not case.settings.intervals:
-        return whole, np.full(len(case.codes), whole)
+    if not case.intervals:
+        return np.full(len(case.codes), whole)
     count = min(JACKKNIFE, len(case.codes))
-    groups = stratified_folds(case.codes, count, np.random.RandomState(case.settings.seed))
+    groups = stratified_folds(case.codes, count, np.random.RandomState(case.seed))
     left_out = np.empty(count)
     for g in range(count):
         kept = groups != g
         few = len(np.unique(case.codes[kept])) < 2
         left_out[g] = whole if few else value(case.part(kept))
-    return whole, spread_jackknife(whole, left_out, groups)
+    return spread_jackknife(whole, left_out, groups)
 
 
-@dataclass(frozen=True)
-class Metric:
-    """How a metric scores, and what its numbers are.
-
-    Attributes
-    ----------
-    score : callable
-        From a `Case` to the score and a number for each row.
-    likelihood : bool
-        Whether the score is a mean log-likelihood. Rows without an answer then count as guesses.
-    highest : float
-        The largest score there can be; a jackknife interval is cut there.
-    """
-
-    score: Callable[[Case], Scored]
-    likelihood: bool = False
-    highest: float = np.inf
-
-
-METRICS: dict[str, Metric] = {
-    "transport": Metric(_transport, likelihood=True),
-    "nce": Metric(_nce, likelihood=True),
-    "leep": Metric(_leep, likelihood=True),
-    "logme": Metric(_logme),
-    "h_score": Metric(_h_score),
-    "n_leep": Metric(_n_leep, likelihood=True),
-    "gbc": Metric(_gbc, highest=0.0),
-    "otce": Metric(_otce, highest=0.0),
-    "transrate": Metric(_transrate),
+SCORES: dict[type[Metric], Callable[[Case, Any], Floats]] = {
+    Transport: _transport,
+    NCE: _nce,
+    LEEP: _leep,
+    LogME: _logme,
+    HScore: _h_score,
+    NLEEP: _n_leep,
+    GBC: _gbc,
+    OTCE: _otce,
+    TransRate: _transrate,
+    Own: _own,
 }
-
-
-def as_metric(metric: str | OwnMetric, settings: Settings) -> Metric:
-    """Return the metric of this name, or make one of a user's function."""
-    if callable(metric):
-        return Metric(lambda case: _own(metric, case))
-    found = METRICS[metric]
-    if metric == "transport" and settings.score != "likelihood":
-        return replace(found, likelihood=False)
-    return found
-
-
-def _own(metric: OwnMetric, case: Case) -> Scored:
-    """Score by a user's function: a number, or a number for each row."""
-    name = metric_name(metric)
-    value = np.asarray(metric(case))
-    if value.dtype.kind not in "biuf" or value.shape not in ((), (len(case.codes),)):
-        raise InvalidInputError(
-            f"metric {name!r} returned an array of shape {value.shape} and type {value.dtype}; expected "
-            f"one number, or one for each of the {len(case.codes)} rows."
-        )
-    if value.ndim == 0:
-        return _jackknifed(case, lambda part: float(metric(part)))
-    return float(value.mean()), value.astype(np.float64)
-
-
-def metric_name(metric: str | OwnMetric) -> str:
-    """Return the name of a metric, for tables."""
-    return metric if isinstance(metric, str) else str(getattr(metric, "__name__", type(metric).__name__))
+"""From a `Case` and the metric to a number for each row; their mean is the score."""

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 
 from consilience._validation import as_random_state, check_count, check_number
-from consilience.exceptions import ConvergenceWarning
+from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats
 
 
@@ -29,10 +29,10 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
         warnings.simplefilter("ignore", NotConverged)  # our own warning below has figures
         posterior: Floats = mixture.fit(Z).predict_proba(Z)
     if not mixture.converged_:
-        warnings.warn(
-            f"The Gaussian mixture stopped after {mixture.n_iter_} steps. Use fewer clusters.",
-            ConvergenceWarning,
-            stacklevel=2,
+        warn(
+            ConvergenceWarning(
+                f"The Gaussian mixture stopped after {mixture.n_iter_} steps. Use fewer clusters."
+            )
         )
     return posterior
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,83 +13,61 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
 
-from consilience._progress import Progress, silent
-from consilience._validation import (
-    check_choice,
-    check_count,
-    check_number,
-    check_temperature,
-    take_rows,
-)
 from consilience._words import counted
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, ScoringError, TeacherError
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, ScoringError, TeacherError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.rank.probe import resampled_means
-from consilience.rank.metrics import (
-    METRICS,
-    SCORES,
-    Case,
-    OwnMetric,
-    Settings,
-    as_metric,
-    fitted_logits,
-    metric_name,
-    takes_teachers,
-)
+from consilience.labels.reader import read_labels
+from consilience.options import takes
+from consilience.rank.metrics import SCORES, Case, fitted_logits, takes_teachers
+from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
-from consilience.rank.task import Task, read_task_rows, widest
-from consilience.rows import as_rows
-from consilience.scoring.engine import Observed
+from consilience.rows import Rows, as_rows, memory_budget
+from consilience.run import Run, resolve_run
+from consilience.scoring.engine import observe
 from consilience.scoring.engines import check_engine
-from consilience.scoring.ray_options import RayOptions, read_options
+from consilience.scoring.ray_options import read_options
 from consilience.scoring.ray_tasks import map_on_ray
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.students.make import named_student
-from consilience.teachers import Teacher, as_teacher
+from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
 
-__all__ = ["METRICS", "RankedTeacher", "Ranking", "rank_teachers"]
+__all__ = ["MOST_ROWS", "rank_teachers"]
 
+MOST_ROWS = 2**15
+"""Most labelled rows that teachers are ranked on: more would hardly change the order."""
+SHARE = 1 / 8
+"""Of the memory that the work may take: rows that are read at once to ask a teacher."""
+SAME = 1e-6  # differences of probabilities that are rounding
 
 _Ranked = tuple[RankedTeacher, Floats | None]
 """A teacher's row, and the number of each row of X whose mean is its score."""
 
-SAME = 1e-6  # differences of probabilities that are rounding
 
-APPROXIMATIONS = {
-    "fictitious": "fictitious",
-    "II": "fictitious",
-    "student": "student",
-    "I": "student",
-    "exact": "exact",
-}
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What all teachers are scored on, and how."""
+
+    rows: Rows
+    places: NDArray[np.intp]  # of the rows that are used
+    y: NDArray[Any]  # their labels
+    codes: NDArray[np.intp]
+    n_classes: int
+    metrics: Mapping[str, Metric]  # by name; the first ranks
+    options: RankOptions
+    run: Run
+    store: ScoreStore | None
+    student_logits: Floats | None = None  # of Approximation I
+
+    @property
+    def seed(self) -> int:
+        """The seed of resamples, folds, mixtures and samples."""
+        return self.options.random_state or 0
 
 
-def rank_teachers(
-    teachers: Any,
-    X: Any,
-    y: Any,
-    metric: str | OwnMetric | Sequence[str | OwnMetric] = "transport",
-    *,
-    approximation: str = "fictitious",
-    student: Any = None,
-    score: str = "likelihood",
-    temperature: float = 1.0,
-    epsilon: float | str = "auto",
-    normalize: bool = True,
-    weight_decay: float = 1e-3,
-    folds: int = 2,
-    n_bootstrap: int = 200,
-    confidence: float = 0.95,
-    cache: ScoreStore | str | os.PathLike[str] | None = None,
-    cache_limit: float | str | None = None,
-    memory: float | str | None = None,
-    batch_size: int = 4096,
-    engine: str = "local",
-    engine_options: Mapping[str, Any] | None = None,
-    progress: Progress = silent,
-    random_state: int | None = None,
-) -> Ranking:
+@takes(RankOptions)
+def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Ranking:
     r"""Rank teachers by how much each would help a student of your classes.
 
     Parameters
@@ -101,67 +78,12 @@ def rank_teachers(
         gives every row the same answer or abstains everywhere comes last, with the reason. Rows without an
         answer count as guesses. Where the metric is no likelihood, a teacher that never answers for some
         class comes after those that do.
-    X : array, sparse matrix, data frame or list
-        n rows of your task.
+    X : array, sparse matrix, data frame, list, path or other source of rows
+        n rows of your task. At most `MOST_ROWS` that have a label are used, a random sample. Where a metric
+        needs the rows themselves (your own, or with a student), it must fit in memory, too.
     y : (n,) sequence of str or int
         Their classes, which need not be those of any teacher. Rows without a label (None, NaN, -1) are left
         out.
-    metric : str, callable, or sequence of these
-        ``"transport"`` (SCTD), ``"nce"``, ``"leep"``, ``"logme"``, ``"h_score"``, ``"n_leep"``, ``"gbc"``,
-        ``"otce"`` or ``"transrate"``; see `consilience.rank.transferability`. "transport" answers which
-        teacher to distil, "logme" and "h_score" whose embedding to reuse: see docs/rank.md. A function gets a
-        `consilience.rank.metrics.Case` and returns a score, or a number for each row whose mean is the
-        score; higher is better. Of several metrics, the first ranks.
-    approximation : {"fictitious", "student", "exact"}
-        Which student eq. (24) is about: a linear probe on the teacher's embedding (the paper's
-        Approximation II), one student trained without any teacher (I), or a student trained with each
-        teacher (exact). The names "II" and "I" work, too.
-    student : estimator, name or callable, optional
-        For "student" a classifier with `predict_proba`, or the name of one ("mlp", "logistic", ...). For
-        "exact" one with a parameter `teachers`, such as a `CrossTaskDistiller`, or a function from a teacher
-        to an unfitted classifier.
-    score : {"likelihood", "distance", "cost"}
-        How "transport" scores. ``"distance"`` is eq. (24) as printed, the mean of S_eps(p_T, p_S). It
-        depends on the scale and the entropy of a teacher's outputs as much as on the task.
-        ``"likelihood"`` (ours) asks how probable the student's predictions p_S are under the transported
-        label of the teacher. It ranks far better, see docs/how/ranking.md. ``"cost"`` is the plain <T, M>.
-    temperature : float
-        Of the softmax of both sides; the paper's is 3.
-    epsilon : float or "auto"
-        Of the Sinkhorn distance; "auto" follows the spread of each teacher's cost matrix.
-    normalize : bool
-        Whether class centres are brought to unit length; see `cost_matrix`.
-    weight_decay : float
-        Weight decay of the probe, on features scaled to a mean squared length of d.
-    folds : int
-        With 2 or more, every metric but "logme" and "gbc" is cross-fitted: what it learns from the labels of
-        some rows is tested on others, so teachers that know nothing gain nothing by chance. "transport"
-        gives each row a probe of its own fold and class centres of the other folds. "transrate" has nothing
-        to hold out; the score of shuffled labels is subtracted instead. 1 gives the metrics as published;
-        with few rows per class, random teachers of many classes or features then often come first.
-    n_bootstrap : int
-        Resamples of the rows for the intervals; 0 for none.
-    confidence : float
-        Of the intervals.
-    cache : folder or ScoreStore, optional
-        Keeps what teachers say, so that no teacher runs twice on the same rows.
-    cache_limit : float or str, optional
-        Most bytes of the cache, such as ``"20GB"``: what was not used for longest is deleted beyond it.
-    memory : float or str, optional
-        How much memory the work may take, such as ``"2GB"``; by default a quarter of the machine's. Rows in
-        files that would take more are read block by block, and what teachers say of them is in memory. If
-        not even that fits, or if the metric needs the rows themselves (your own, or with a student), a random
-        sample is used, with a warning.
-    batch_size : int
-        Rows per call of a teacher.
-    engine : {"local", "ray"}
-        Where teachers run: here, one after the other, or each as a task on a Ray cluster; see docs/ray.md.
-    engine_options : dict, optional
-        For "ray": `address`, `timeout`, and `teachers` with `num_cpus` and `num_gpus` by name.
-    progress : callable
-        Called with ("ranking", teachers done, teachers in all).
-    random_state : int, optional
-        Seeds resamples, folds and mixtures. None means 0, so a ranking never changes from run to run.
 
     Returns
     -------
@@ -177,145 +99,82 @@ def rank_teachers(
     >>> [row.name for row in rank_teachers(models, X[new], y[new])]
     ['below 7', 'below 4']
     """
-    chosen: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
-    names = _metric_names(chosen)
-    settings = _settings(
-        approximation,
-        student,
-        score,
-        temperature,
-        epsilon,
-        normalize,
-        weight_decay,
-        folds,
-        random_state,
-    )
-    n_bootstrap = check_count("n_bootstrap", n_bootstrap, at_least=0)
-    settings = replace(settings, intervals=n_bootstrap > 0)
-    check_number("confidence", confidence, above=0, below=1)
-    check_engine(engine, engine_options)
-    options = read_options(engine_options)
+    metrics, run = options.resolved("metric"), resolve_run(options.run)
+    check_engine(run.engine, run.engine_options)
     given = given_teachers(teachers)
-    # metrics of ours look at outputs alone, unless a student is trained
-    alone = settings.approximation == "fictitious" and not any(callable(one) for one in chosen)
-    width = widest(given, options if engine == "ray" else None) if alone else None
-    X, found, places = read_task_rows(as_rows(X).given, y, memory, seed=settings.seed, width=width)
-    classes, all_codes = found
-    codes, rows_left = all_codes[found.known], X if found.known.all() else take_rows(X, found.known)
-    labels, once = classes[codes], None
-    if settings.approximation == "student" and "transport" in names:
-        once = fitted_logits(_student_without_teacher(settings.student), rows_left, labels, classes)
-    task = Task(
-        rows_left,
-        labels,
-        codes,
-        len(classes),
-        {name: as_metric(one, settings) for name, one in zip(names, chosen, strict=True)},
-        settings,
-        once,
-        as_store(cache, cache_limit),
-        check_count("batch_size", batch_size),
-        X,
-        found.known,
-        places,
-    )
+    task = _read_task(X, y, metrics, options, run)
+    first = next(iter(metrics.values()))
+    n_resamples = 0 if options.confidence is None else first.n_bootstrap
     rows, resamples = [], []
-    ranked = _ranked(given, task, progress) if engine == "local" else _on_ray(given, task, options, progress)
-    for row, added in ranked:
-        means = np.full(n_bootstrap, -np.inf)
-        if added is not None and n_bootstrap:
-            means = resampled_means(added, n_bootstrap, settings.seed)
-            row = replace(row, interval=_interval(means, confidence, task.metrics[names[0]].highest))
+    for row, added in (_ranked if run.engine == "local" else _on_ray)(given, task):
+        means = np.full(n_resamples, -np.inf)
+        if added is not None and options.confidence is not None:
+            means = resampled_means(added, n_resamples, task.seed)
+            row = replace(row, interval=_interval(means, options.confidence, first.highest))
         rows.append(row)
         resamples.append(means)
     names_once = distinct_names([row.name for row in rows])
     rows = [replace(row, name=name) for row, name in zip(rows, names_once, strict=True)]
     ordered = _best_first(rows, np.array(resamples))
-    return Ranking(ordered, names[0], len(labels), len(classes), float(confidence))
+    return Ranking(ordered, first.name, len(task.y), task.n_classes, options.confidence)
 
 
-def _metric_names(metrics: Sequence[Any]) -> list[str]:
-    """Return the name of each metric, or raise unless each is known or a function, with its own name."""
-    if not metrics:
-        raise InvalidInputError("metric is empty; give the name of at least one.")
-    for one in metrics:
-        if not callable(one):
-            check_choice("metric", one, METRICS)
-    names = [metric_name(one) for one in metrics]
-    for i, name in enumerate(names):
-        if name in names[:i] or (callable(metrics[i]) and name in METRICS):
-            raise InvalidInputError(f"metric has two metrics called {name!r}; give each its own name.")
-    return names
-
-
-def _settings(
-    approximation: str,
-    student: Any,
-    score: str,
-    temperature: float,
-    epsilon: float | str,
-    normalize: bool,
-    weight_decay: float,
-    folds: int,
-    random_state: int | None,
-) -> Settings:
-    """Check the options, or raise."""
-    check_choice("approximation", approximation, APPROXIMATIONS)
-    check_choice("score", score, SCORES)
-    check_choice("normalize", normalize, (True, False))
-    if isinstance(epsilon, str):
-        check_choice("epsilon", epsilon, ("auto",))
-    else:
-        check_number("epsilon", epsilon, above=0)
-    way = APPROXIMATIONS[approximation]
-    if way != "fictitious" and student is None:
-        raise InvalidInputError(f"approximation={approximation!r} needs student=, a classifier to train.")
-    if way == "fictitious" and student is not None:
-        raise InvalidInputError(
-            "student= is for approximation='student' or 'exact'; the fictitious student is a linear probe."
-        )
-    if way == "exact" and not isinstance(student, str) and not takes_teachers(student):
-        raise InvalidInputError(
-            f"student is a {type(student).__name__}; approximation='exact' needs a classifier with a "
-            "parameter teachers, such as CrossTaskDistiller(None), or a function from a teacher to one."
-        )
-    return Settings(
-        way,
-        named_student(student) if isinstance(student, str) else student,
-        score,
-        check_temperature(temperature),
-        epsilon,
-        normalize,
-        check_number("weight_decay", weight_decay, at_least=0),
-        check_count("folds", folds),
-        0 if random_state is None else check_count("random_state", random_state, at_least=0),
+def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptions, run: Run) -> Task:
+    """Read the labels, choose the rows, and train the student that serves all teachers."""
+    transport = [one for one in metrics.values() if isinstance(one, Transport)]
+    student = _checked_student(transport[0].student) if transport else None
+    rows = as_rows(X)
+    classes, codes = read_labels(y, len(rows), at_least=2)
+    places, most = np.flatnonzero(codes >= 0), MOST_ROWS
+    alone = student is None and not any(isinstance(one, Own) for one in metrics.values())
+    if not (alone or rows.held):
+        most = min(most, int(memory_budget(run) / 4 * len(rows) / max(1, rows.n_bytes)))
+    if len(places) > most:
+        if most < MOST_ROWS:
+            warn(
+                ConsilienceWarning(
+                    f"{most:,} random rows of the {len(places):,} that have a label are used: the metric "
+                    "needs them in memory. Raise memory= for more."
+                )
+            )
+        seed = options.random_state or 0
+        places = np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
+    store = as_store(run.cache, run.cache_limit)
+    task = Task(
+        rows, places, classes[codes[places]], codes[places], len(classes), metrics, options, run, store
     )
+    if student is None or takes_teachers(student):
+        return task
+    once = fitted_logits(clone(student, safe=False), rows.take(places), task.y, classes)
+    return replace(task, student_logits=once)
 
 
-def _student_without_teacher(student: Any) -> Any:
-    """Return an unfitted student without a teacher."""
-    if hasattr(student, "fit"):
-        return clone(student, safe=False)
-    if callable(student):
-        return student()
-    raise InvalidInputError(
-        f"student is a {type(student).__name__}; give a classifier, the name of one, "
-        "or a function that makes one."
-    )
+def _checked_student(student: Any) -> Any:
+    """Return the student of eq. (24), None for the probe, or raise."""
+    if isinstance(student, str):
+        return None if student == "probe" else named_student(student)
+    if not (takes_teachers(student) or hasattr(student, "fit")):
+        raise InvalidInputError(
+            f"student is a {type(student).__name__}; give 'probe', a classifier, the name of one, or a "
+            "function from a teacher to a classifier."
+        )
+    return student
 
 
-def _ranked(given: GivenTeachers, task: Task, progress: Progress) -> Iterator[_Ranked]:
+def _ranked(given: GivenTeachers, task: Task) -> Iterator[_Ranked]:
     for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
         yield _rank_one(source, name, place, task)
-        progress("ranking", place + 1, len(given.sources))
+        task.run.report("ranking", place + 1, len(given.sources))
 
 
-def _on_ray(given: GivenTeachers, task: Task, options: RayOptions, progress: Progress) -> list[_Ranked]:
+def _on_ray(given: GivenTeachers, task: Task) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
+    options = read_options(task.run.engine_options)
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
     needs = [options.teachers.get(name or "", {}) for name in given.names]
     found: dict[int, _Ranked] = {}
-    for place, result in map_on_ray(_rank_without_teacher, task, items, options=options, needs=needs):
+    sent = replace(task, run=Run(**{**task.run.get_params(deep=False), "progress": None}))
+    for place, result in map_on_ray(_rank_without_teacher, sent, items, options=options, needs=needs):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
             found[place] = _row(None, name or f"teacher {place + 1}", {}, error=str(result)), None
@@ -323,7 +182,7 @@ def _on_ray(given: GivenTeachers, task: Task, options: RayOptions, progress: Pro
             row, added = result
             teacher = as_teacher(source, name=name) if row.error is None else None
             found[place] = replace(row, teacher=teacher), added
-        progress("ranking", len(found), len(items))
+        task.run.report("ranking", len(found), len(items))
     return [found[place] for place in sorted(found)]
 
 
@@ -347,7 +206,7 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
         try:
             teacher = as_teacher(source, name=name)
             shown = teacher.name
-            case, answered = _case(teacher, task.observed(teacher), task)
+            case, answered = _case(teacher, _observed(teacher, task), task)
             for metric in task.metrics:
                 try:
                     found = _scored(case, answered, metric, task)
@@ -356,7 +215,7 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
                         raise
                     # a metric that does not rank may fail: its column stays empty
                     scores[metric] = np.nan
-                    warnings.warn(f"{metric}: {_reason(problem)}", ConsilienceWarning, stacklevel=2)
+                    warn(ConsilienceWarning(f"{metric}: {_reason(problem)}"))
                     continue
                 scores[metric] = float(np.nanmean(found))
                 if metric == first:
@@ -368,6 +227,28 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
         teacher.release()  # the next one needs the memory
     row = _row(teacher, shown, scores, _texts(caught), error, partial)
     return replace(row, seconds=time.perf_counter() - start), added
+
+
+def _observed(teacher: Teacher, task: Task) -> Observed:
+    """Ask a teacher about the rows of the task, as many at once as memory has room for."""
+    rows, places, run = task.rows, task.places, task.run
+    held = teacher.part(slice(0, 0)) is not None  # the outputs of all rows
+    if not (teacher.batched or held):
+        whole = observe(teacher, rows.all(run), batch_size=run.rows_per_call, store=task.store)
+        return whole.take(places)
+    if held:
+        teacher.check_rows(rows.given)
+    count = max(1, int(SHARE * memory_budget(run) * len(rows) / max(1, rows.n_bytes)))
+    parts = [
+        observe(
+            teacher.part(some) or teacher if held else teacher,
+            rows.take(some),
+            batch_size=run.rows_per_call,
+            store=task.store,
+        )
+        for some in np.split(places, range(count, len(places), count))
+    ]
+    return Observed.joined(parts)
 
 
 def _row(
@@ -383,16 +264,16 @@ def _row(
     return RankedTeacher(teacher, name, score, (np.nan, np.nan), np.nan, 0.0, told, error, scores, partial)
 
 
-def _scored(case: Case, answered: NDArray[np.bool_], metric: str, task: Task) -> Floats:
+def _scored(case: Case, answered: NDArray[np.bool_], name: str, task: Task) -> Floats:
     """Return a number for each row of X, whose mean is the score.
 
     Rows without an answer count as guesses where the score is a likelihood. Otherwise they are NaN.
     """
-    value, rows = task.metrics[metric].score(case)
-    if not np.isfinite(value):
-        raise TeacherError(case.teacher.name, f"has {metric} = {value}, which is no score.")
-    guess = -np.log(task.n_classes) if task.metrics[metric].likelihood else np.nan
-    added = np.full(len(task.y), guess)
+    metric = task.metrics[name]
+    rows = SCORES[type(metric)](case, metric)
+    if not np.isfinite(rows.mean()):
+        raise TeacherError(case.teacher.name, f"has {name} = {rows.mean()}, which is no score.")
+    added = np.full(len(task.y), -np.log(task.n_classes) if metric.likelihood else np.nan)
     added[answered] = rows
     return added
 
@@ -408,7 +289,7 @@ def _interval(means: Floats, confidence: float, highest: float) -> tuple[float, 
 
 def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArray[np.bool_]]:
     """Return a teacher's outputs on the rows it answered, and which rows; raise if they say nothing."""
-    logits, n = observed.logits, len(task.y)
+    logits = observed.logits
     answered: NDArray[np.bool_] = np.asarray(~np.isnan(logits).any(axis=1))
     if not answered.any():
         raise TeacherError(teacher.name, "abstains on every row.")
@@ -424,20 +305,21 @@ def _case(teacher: Teacher, observed: Observed, task: Task) -> tuple[Case, NDArr
         if not np.ptp(observed.embeddings[answered], axis=0).any():
             raise TeacherError(teacher.name, "has the same embedding for every row.")
     case = Case(
-        teacher, task.X, task.y, task.codes, task.n_classes, observed, task.settings, task.student_logits
-    )
+        teacher, task.rows, task.places, task.y, task.codes, task.n_classes, observed, task.options.folds,
+        task.seed, task.options.confidence is not None, task.student_logits,
+    )  # fmt: skip
     if answered.all():
         return case, answered
     if len(np.unique(task.codes[answered])) < 2:
         raise TeacherError(teacher.name, "answered rows of one class only.")
     part = case.part(answered)
     lost = task.n_classes - part.n_classes
-    warnings.warn(
-        f"Abstains on {int((~answered).sum())} of {n} rows"
-        + (f", among them all of {counted(lost, 'class')}" if lost else "")
-        + "; these count as guesses where the metric is a likelihood, and are left out of others.",
-        ConsilienceWarning,
-        stacklevel=2,
+    among = f", among them all of {counted(lost, 'class')}" if lost else ""
+    warn(
+        ConsilienceWarning(
+            f"Abstains on {int((~answered).sum())} of {len(task.y)} rows{among}; these count as guesses "
+            "where the metric is a likelihood, and are left out of others."
+        )
     )
     return part, answered
 

@@ -80,8 +80,8 @@ class Ranking:
         Rows of X.
     n_classes : int
         Classes of y.
-    confidence : float
-        The confidence of the intervals.
+    confidence : float or None
+        The confidence of the intervals, if there are any.
 
     Examples
     --------
@@ -98,7 +98,7 @@ class Ranking:
     metric: str
     n_rows: int
     n_classes: int
-    confidence: float
+    confidence: float | None
 
     @property
     def best(self) -> Teacher:

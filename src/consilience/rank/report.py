@@ -72,10 +72,12 @@ def _figures(view: Mapping[str, Any], rows: list[Any], good: list[Any]) -> list[
 
 
 def _how_to_read(view: Mapping[str, Any]) -> str:
+    first = "The first metric decides the order."
+    if view["confidence"] is None:
+        return first
     return (
-        f"The first metric decides the order. Intervals cover {100 * view['confidence']:g}% of the resamples "
-        "of the rows: where they overlap much, the order is a guess. Wins: the share of resamples in which a "
-        "teacher is the best."
+        f"{first} Intervals cover {100 * view['confidence']:g}% of the resamples of the rows: where they "
+        "overlap much, the order is a guess. Wins: the share of resamples in which a teacher is the best."
     )
 
 

@@ -10,7 +10,6 @@ instead, and `n_shuffles` does the same for `transrate`. `rank_teachers` uses th
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -25,19 +24,12 @@ from consilience._validation import (
     check_number,
     check_sharpness,
 )
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.folds import held_out_folds
 from consilience.kernels.rank import evidence
 from consilience.kernels.rank.evidence import Evidence, Spectrum, label_sums, maximum_evidence
-from consilience.kernels.rank.label_evidence import (
-    class_sums,
-    entropy_rows,
-    held_out_leep_rows,
-    held_out_nce_rows,
-    leep_rows,
-    nce_rows,
-)
+from consilience.kernels.rank.label_evidence import class_sums, entropy_rows, leep_rows
 from consilience.kernels.rank.separability import (
     gaussian_overlap,
     h_score_rows,
@@ -106,10 +98,8 @@ def nce(proba: ArrayLike, y: ArrayLike, *, folds: int = 1, random_state: int | N
     0.0
     """
     scores, codes, n_classes = _labelled(_matrix("proba", proba), y)
-    guesses, held_out = scores.argmax(axis=1), _folds(codes, folds, random_state)
-    if held_out is None:
-        return float(nce_rows(guesses, codes, n_classes, scores.shape[1]).mean())
-    return float(held_out_nce_rows(guesses, codes, n_classes, scores.shape[1], held_out).mean())
+    sure = np.eye(scores.shape[1])[scores.argmax(axis=1)]
+    return float(leep_rows(sure, codes, n_classes, _folds(codes, folds, random_state)).mean())
 
 
 def leep(proba: ArrayLike, y: ArrayLike, *, folds: int = 1, random_state: int | None = 0) -> float:
@@ -138,7 +128,7 @@ def leep(proba: ArrayLike, y: ArrayLike, *, folds: int = 1, random_state: int | 
     if theta.ndim != 2:
         raise InvalidInputError(f"proba has shape {theta.shape}; expected (n, m), one column per class.")
     theta, codes, n_classes = _labelled(theta, y)
-    return float(_leep_rows(theta, codes, n_classes, _folds(codes, folds, random_state)).mean())
+    return float(leep_rows(theta, codes, n_classes, _folds(codes, folds, random_state)).mean())
 
 
 def logme(embeddings: ArrayLike, y: ArrayLike, *, spectrum: Spectrum | None = None) -> float:
@@ -203,10 +193,10 @@ def h_score(
             raise InvalidInputError(
                 "shrinkage=True is for folds=1; with folds, the covariance is always shrunk."
             )
-        return held_out_h_score(F, codes, n_classes, _spectrum(F, spectrum, True), held_out)[0]
+        return float(held_out_h_score(F, codes, n_classes, _spectrum(F, spectrum, True), held_out).mean())
     sums, counts = label_sums(F, codes, n_classes)
     if not shrinkage:
-        return h_score_rows(F, codes, _spectrum(F, spectrum, True), sums, counts)[0]
+        return float(h_score_rows(F, codes, _spectrum(F, spectrum, True), sums, counts).mean())
     from sklearn.covariance import ledoit_wolf
 
     covariance, share = ledoit_wolf(F)
@@ -314,7 +304,7 @@ def n_leep(
     """
     F, codes, n_classes = _labelled(_matrix("embeddings", embeddings), y)
     posterior = cluster_posterior(F, n_classes if n_clusters is None else n_clusters, energy, random_state)
-    return float(_leep_rows(posterior, codes, n_classes, _folds(codes, folds, random_state)).mean())
+    return float(leep_rows(posterior, codes, n_classes, _folds(codes, folds, random_state)).mean())
 
 
 def otce(
@@ -406,12 +396,6 @@ def _folds(codes: Codes, folds: int, random_state: int | None) -> Codes | None:
     return found
 
 
-def _leep_rows(theta: Floats, codes: Codes, n_classes: int, folds: Codes | None) -> Floats:
-    if folds is None:
-        return leep_rows(theta, codes, n_classes)
-    return held_out_leep_rows(theta, codes, n_classes, folds)
-
-
 def _labelled(
     F: Floats, y: ArrayLike, name: str = "y", at_least: int = 2, spectrum: Spectrum | None = None
 ) -> tuple[Floats, Codes, int]:
@@ -444,7 +428,7 @@ def _plan(a: Floats, b: Floats, cost: Floats, epsilon: float | str) -> Floats:
     solved = transport.solve(a[None], b[None], cost, eps, 1e-6, 10_000)
     message = transport.shortfall(solved.residual, solved.n_iter, 1e-6, 10_000)
     if message:
-        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        warn(ConvergenceWarning(message))
     return transport.plan(a, b, cost, eps, solved.alpha[0], solved.beta[0])
 
 
@@ -485,9 +469,9 @@ def warn_of_evidence(found: Evidence) -> None:
     """Warn if the search for the maximum stopped while the evidence was still changing."""
     late = found.change > EVIDENCE_TOL
     if late.any():
-        warnings.warn(
-            f"The evidence of {int(late.sum())} of {len(late)} classes was still changing, "
-            f"by {found.change.max():.1e} nats per row in the last step (tol {EVIDENCE_TOL:g}).",
-            ConvergenceWarning,
-            stacklevel=3,
+        warn(
+            ConvergenceWarning(
+                f"The evidence of {int(late.sum())} of {len(late)} classes was still changing, by "
+                f"{found.change.max():.1e} nats per row in the last step (tol {EVIDENCE_TOL:g})."
+            )
         )

@@ -37,6 +37,7 @@ from consilience.repository.search import SearchResult
 from consilience.repository.shortlist import shortlist
 from consilience.repository.signature import misfit
 from consilience.rows import as_rows
+from consilience.run import Run
 from consilience.students.labelled import read_labelled_rows
 from consilience.teachers import Teacher, as_teacher
 
@@ -404,7 +405,12 @@ class Repository:
         matches = shortlist(found, kept, rows, values, method=method, random_state=random_state)
         chosen = {match.name: self[match.name] for match in matches[:top]}
         ranking = rank_teachers(
-            chosen, rows, values, metric, cache=cache, progress=progress, random_state=random_state
+            chosen,
+            rows,
+            values,
+            metric=metric,
+            random_state=random_state,
+            run=Run(cache=cache, progress=progress),
         )
         left = tuple(one.name for one in fitting if one.name not in found)
         scores = {match.name: float(match.score) for match in matches}

@@ -213,7 +213,7 @@ def _ranked(search: Search, weights: Floats, metric: str) -> Floats:
     """Return the scores (m,) of `rank_teachers` for the stand-ins; those that say nothing come last."""
     y = search.classes[search.codes]
     ranking = rank_teachers(
-        stand_ins(search, weights), search.rows, y, metric, n_bootstrap=0, random_state=search.seed
+        stand_ins(search, weights), search.rows, y, metric=metric, confidence=None, random_state=search.seed
     )
     scores = np.full(len(search.descriptions), -np.inf)
     for row in ranking:

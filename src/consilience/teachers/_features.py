@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,19 @@ class Observed:
 
     logits: NDArray[np.float64]
     embeddings: NDArray[Any] | None
+
+    def take(self, rows: slice | NDArray[Any]) -> Observed:
+        """Return what it gives for some of the rows."""
+        return Observed(self.logits[rows], None if self.embeddings is None else self.embeddings[rows])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Observed]) -> Observed:
+        """Return what it gives for the rows of several parts, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        features = [part.embeddings for part in parts if part.embeddings is not None]
+        joined = np.concatenate(features) if len(features) == len(parts) else None
+        return cls(np.concatenate([part.logits for part in parts]), joined)
 
 
 def read_features(raw: Any, rows: int, name: str) -> NDArray[Any]:

@@ -8,11 +8,16 @@ from consilience._lazy import lazy
 
 if TYPE_CHECKING:
     from consilience.transport.centres import class_centres, cost_matrix
+    from consilience.transport.costs import Constant, Embedding, Random, Superclass
     from consilience.transport.distance import SinkhornResult, convergence_curves, convergence_rate, sinkhorn
     from consilience.transport.ncm import ncm_accuracy
 
 __all__ = [
+    "Constant",
+    "Embedding",
+    "Random",
     "SinkhornResult",
+    "Superclass",
     "class_centres",
     "convergence_curves",
     "convergence_rate",
@@ -24,7 +29,11 @@ __all__ = [
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        "Constant": "costs",
+        "Embedding": "costs",
+        "Random": "costs",
         "SinkhornResult": "distance",
+        "Superclass": "costs",
         "class_centres": "centres",
         "convergence_curves": "distance",
         "convergence_rate": "distance",

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import softmax
 
-from consilience._validation import as_random_state, check_choice, n_rows
+from consilience._validation import as_random_state, n_rows
 from consilience._words import shorten
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.labels import class_list, read_labels
 from consilience.scoring.engine import Observed, observe
 from consilience.teachers import Teacher, as_teacher
-
-Kind = Literal["embedding", "constant", "random", "superclass"]
-Centres = Literal["auto", "card", "weights", "predictions"]
-
-KINDS = ("embedding", "constant", "random", "superclass")
-CENTRES = ("auto", "card", "weights", "predictions")
+from consilience.transport.costs import Constant, Cost, Random, Superclass, as_cost
 
 # Without labels, the weights are trustworthy if they agree with the whole model on at least this share of the
 # rows. Weights fail on rows far from the origin. When rows are moved away step by step, teachers lose the
@@ -62,8 +55,7 @@ def class_centres(
     [[0.0, 2.0], [4.0, 0.0]]
     """
     names, codes = read_labels(y, n_rows(X), classes=classes)
-    seen = observed_rows(as_teacher(teacher), X, observed)
-    return _means(seen, names, codes)
+    return _means(features(observed_rows(as_teacher(teacher), X, observed)), names, codes)
 
 
 def cost_matrix(
@@ -71,12 +63,8 @@ def cost_matrix(
     X: Any = None,
     y: Any = None,
     *,
-    kind: Kind = "embedding",
+    cost: str | Cost = "embedding",
     classes: ArrayLike | None = None,
-    centres: Centres = "auto",
-    other: Any = None,
-    superclasses: Mapping[Any, Any] | None = None,
-    normalize: bool = True,
     observed: Observed | None = None,
     random_state: Any = None,
 ) -> NDArray[np.float64]:
@@ -91,45 +79,22 @@ def cost_matrix(
     X : (n, ...) rows
         The student's rows. Optional if the cost needs neither an embedding nor y.
     y : (n,) sequence of str or int
-        The class of each row; rows without a label are left out. Optional for the kinds "constant" and
-        "superclass" if `classes` is given.
-    kind : {"embedding", "constant", "random", "superclass"}
-        "embedding" is the paper's cost. The others are the baselines of Table 8:
-
-        - "constant": 0 between classes of the same name, else 1;
-        - "random": like "embedding", but a torch teacher gets random weights. Other teachers get a random
-          projection of the embedding, and random vectors for their classes;
-        - "superclass": 0 between classes of the same superclass, else 1.
+        The class of each row; rows without a label are left out. Optional for the costs by name if `classes`
+        is given.
+    cost : {"embedding", "constant", "random"} or Cost
+        "embedding" is the paper's cost. An object has options: ``transport.Embedding(normalize=False)``. The
+        baselines of Table 8 are `Constant`, `Random` and `Superclass`.
     classes : (C,) sequence, optional
         The student's classes, in the order of the result. Default: those of y, in numpy.unique's order.
-    centres : {"auto", "card", "weights", "predictions"}
-        Where the centres of the teacher's classes come from: its card, the weights of its last layer
-        (eq. 8), or its predictions. With "predictions" (ours) a centre is the mean of the rows of X, weighted
-        by the teacher's probability for the class. "auto" takes the first of these that exists. It skips
-        weights that disagree with the teacher on more than half of X (see `ncm_accuracy`), with a warning.
-    other : teacher, optional
-        Use the embedding of this teacher instead (Table 8, IV). It must know all classes of the teacher.
-    superclasses : mapping, optional
-        The superclass of each class of the teacher and of the student, for ``kind="superclass"``.
-    normalize : bool
-        Whether to scale both sides to unit length. Costs then lie in [0, 2]. Without it the student's
-        centres keep their lengths, while the weights of eq. (8) always have length one: the cost then
-        compares different units.
     observed : Observed, optional
         The result of `observe` for X, from the teacher whose embedding is used.
     random_state : int, RandomState or None
-        Used by ``kind="random"``.
+        Seeds a `Random` cost.
 
     Returns
     -------
     (m, C) float64 array
         One row for each class of the teacher, one column for each class of the student.
-
-    Notes
-    -----
-    A teacher without an embedding (a forest, a function, precomputed outputs) gets one: the square roots of
-    its probabilities. Its own class m is then the m-th unit vector, and the distance is Hellinger's, up to a
-    factor. A class of the student is close to class m if the teacher predicts m for its rows.
 
     Examples
     --------
@@ -140,24 +105,38 @@ def cost_matrix(
     >>> cost.shape, bool(cost[0, 0] < cost[0, 1]), bool(cost[1, 1] < cost[1, 0])
     ((2, 2), True, True)
     """
-    check_choice("kind", kind, KINDS)
-    check_choice("centres", centres, CENTRES)
-    check_choice("normalize", normalize, (True, False))
-    _check_combination(kind, centres, other, superclasses)
+    chosen: Any = as_cost("cost", cost)
     source = as_teacher(teacher)
-    if kind in ("constant", "superclass"):
+    if isinstance(chosen, Constant | Superclass):
         names = np.asarray(class_list(classes)) if y is None and classes is not None else None
         if names is None:
             names = read_labels(y, None if X is None else n_rows(X), classes=classes).classes
-        return _by_name(source, names, superclasses)
+        return cost_by_name(source, names, chosen)
     names, codes = read_labels(y, n_rows(X), classes=classes)
-    if kind == "random":
-        return _random_cost(source, X, names, codes, normalize, observed, random_state)
-    used = source if other is None else as_teacher(other)
+    own, points = class_points(source, X, chosen, observed, random_state)
+    return centre_distances(own, _means(points, names, codes), chosen.normalize)
+
+
+def class_points(
+    teacher: Teacher, X: Any, cost: Any, observed: Observed | None = None, random_state: Any = None
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Return the centres (m, d) of a teacher's own classes, and the rows X (n, d), in one space.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    X : (n, ...) rows
+    cost : Embedding or Random
+        Which space.
+    observed, random_state
+        As in `cost_matrix`.
+    """
+    if isinstance(cost, Random):
+        return _random_points(teacher, X, observed, random_state)
+    used = teacher if cost.other is None else as_teacher(cost.other)
     seen = observed_rows(used, X, observed)
-    rows = None if other is None else _rows_of(used, source)
-    own = teacher_centres(used, X, centres=centres, observed=seen)
-    return centre_distances(own if rows is None else own[rows], _means(seen, names, codes), normalize)
+    own = teacher_centres(used, X, seen, cost.centres)
+    return own if cost.other is None else own[_rows_of(used, teacher)], features(seen)
 
 
 def features(observed: Observed) -> NDArray[Any]:
@@ -174,15 +153,22 @@ def features(observed: Observed) -> NDArray[Any]:
 
 
 def teacher_centres(
-    teacher: Teacher, X: Any, *, centres: Centres = "auto", observed: Observed | None = None
+    teacher: Teacher, some: Any, seen: Observed, centres: str = "auto"
 ) -> NDArray[np.float64]:
-    """Return the centres (m, d) of a teacher's own classes in its embedding; parameters as in `cost_matrix`.
+    """Return the centres (m, d) of a teacher's own classes in its embedding; `centres` as in `Embedding`.
 
     Weights of the last layer are scaled to unit length: SCTD, eq. (8). A teacher without an embedding gets
     unit vectors.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    some : rows
+        Some rows, in which the teacher may look for its last layer.
+    seen : Observed
+        What the teacher gives for the rows that centres are to fit.
+    centres : str
     """
-    check_choice("centres", centres, CENTRES)
-    seen = observed_rows(teacher, X, observed)
     width = features(seen).shape[1]
     card = teacher.class_centres
     if card is not None and (centres == "card" or (centres == "auto" and _fits(teacher, card, width))):
@@ -193,7 +179,7 @@ def teacher_centres(
         )
     if seen.embeddings is None:
         return np.eye(len(teacher.classes))
-    weights = layer_weights(teacher, X) if centres in ("auto", "weights") else None
+    weights = layer_weights(teacher, some) if centres in ("auto", "weights") else None
     if weights is not None:
         unit = unit_rows(_fitting(teacher, weights, width, "weights"))
         if centres == "weights" or _weights_agree(teacher, unit, seen.logits, seen.embeddings):
@@ -232,9 +218,9 @@ def _without_partial_rows(seen: Observed) -> Observed:
     )
 
 
-def _means(seen: Observed, names: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[np.float64]:
+def _means(points: NDArray[Any], names: NDArray[Any], codes: NDArray[np.intp]) -> NDArray[np.float64]:
     """Return the mean features (C, d) of each class; raise if a class has no row."""
-    means = class_means(features(seen), codes, len(names))
+    means = class_means(points, codes, len(names))
     missing = names[np.isnan(means).any(axis=1)]
     if len(missing):
         raise InvalidInputError(
@@ -263,12 +249,12 @@ def _weights_agree(
     agreement = np.mean((points[answered] @ weights.T).argmax(axis=1) == logits[answered].argmax(axis=1))
     if agreement >= TRUSTED_AGREEMENT:
         return True
-    warnings.warn(
-        f"The weights of teacher {teacher.name!r} agree with its predictions on {agreement:.0%} of the rows "
-        f"(at least {TRUSTED_AGREEMENT:.0%} are needed); its class centres come from its predictions "
-        "instead. Put true centres on its card if you have them.",
-        ConsilienceWarning,
-        stacklevel=4,
+    warn(
+        ConsilienceWarning(
+            f"The weights of teacher {teacher.name!r} agree with its predictions on {agreement:.0%} of the "
+            f"rows (at least {TRUSTED_AGREEMENT:.0%} are needed); its class centres come from its "
+            "predictions instead. Put true centres on its card if you have them."
+        )
     )
     return False
 
@@ -289,13 +275,12 @@ def _fits(teacher: Teacher, card: Any, width: int) -> bool:
     """Tell whether the centres on a card match the width of the teacher's embedding; warn if not."""
     if np.shape(card)[1] == width:
         return True
-    warnings.warn(
+    warn(
         ConsilienceWarning(
             f"The centres on the card of teacher {teacher.name!r} have {np.shape(card)[1]} columns and its "
             f"embedding has {width}, so they are not used. Give {{remedy}} the layer they were taken from.",
             remedy="embed",
-        ),
-        stacklevel=4,
+        )
     )
     return False
 
@@ -326,62 +311,30 @@ def _rows_of(other: Teacher, teacher: Teacher) -> NDArray[np.intp]:
     return np.array([place[name] for name in teacher.classes.tolist()], dtype=np.intp)
 
 
-def _by_name(
-    teacher: Teacher, names: NDArray[Any], superclasses: Mapping[Any, Any] | None
-) -> NDArray[np.float64]:
+def cost_by_name(teacher: Teacher, names: NDArray[Any], cost: Constant | Superclass) -> NDArray[np.float64]:
     """Return 0 between classes of the same name, or of the same superclass, else 1: Table 8, I and III."""
     source, target = teacher.classes.tolist(), names.tolist()
-    if superclasses is not None:
-        missing = [name for name in dict.fromkeys([*source, *target]) if name not in superclasses]
+    if isinstance(cost, Superclass):
+        above = cost.superclasses
+        missing = [name for name in dict.fromkeys([*source, *target]) if name not in above]
         if missing:
             raise InvalidInputError(
                 f"superclasses lacks {shorten(missing, 5)}; give a superclass for every class of both sides."
             )
-        source, target = [superclasses[name] for name in source], [superclasses[name] for name in target]
+        source, target = [above[name] for name in source], [above[name] for name in target]
     return np.array([[0.0 if a == b else 1.0 for b in target] for a in source])
 
 
-def _random_cost(
-    teacher: Teacher,
-    X: Any,
-    names: NDArray[Any],
-    codes: NDArray[np.intp],
-    normalize: bool,
-    observed: Observed | None,
-    random_state: Any,
-) -> NDArray[np.float64]:
-    """Return the cost in a random embedding: Table 8, II."""
+def _random_points(
+    teacher: Teacher, X: Any, observed: Observed | None, random_state: Any
+) -> tuple[NDArray[np.float64], NDArray[Any]]:
+    """Return centres and rows in a random embedding: Table 8, II."""
     seed = int(as_random_state(random_state).randint(2**31 - 1))
-    rng = np.random.default_rng(seed)
-    randomised = teacher.randomised(seed)
+    rng, randomised = np.random.default_rng(seed), teacher.randomised(seed)
     if randomised is not None:
-        seen = observe(randomised, X)
-        weights = layer_weights(randomised, X)
-        target = _means(seen, names, codes)
+        points, weights = features(observe(randomised, X)), layer_weights(randomised, X)
     else:
-        weights = None
-        target = _means(observed_rows(teacher, X, observed), names, codes)
-        target = target @ rng.normal(size=(target.shape[1], target.shape[1]))
-    own = rng.normal(size=(len(teacher.classes), target.shape[1])) if weights is None else weights
-    return centre_distances(unit_rows(own), target, normalize)
-
-
-def _check_combination(kind: Kind, centres: Centres, other: Any, superclasses: Any) -> None:
-    if kind != "embedding" and (other is not None or centres != "auto"):
-        raise InvalidInputError(
-            "other and centres are for {remedy}, not {argument}. Leave them out.",
-            argument="kind",
-            value=kind,
-            remedy=("kind", "embedding"),
-        )
-    if (kind == "superclass") != (superclasses is not None):
-        raise InvalidInputError(
-            "kind='superclass' needs {remedy}, and no other kind takes it.",
-            argument="kind",
-            value=kind,
-            remedy="superclasses",
-        )
-    if superclasses is not None and not isinstance(superclasses, Mapping):
-        raise InvalidInputError(
-            f"superclasses is a {type(superclasses).__name__}; give a mapping from classes to superclasses."
-        )
+        points, weights = features(observed_rows(teacher, X, observed)), None
+        points = points @ rng.normal(size=(points.shape[1], points.shape[1]))
+    own = rng.normal(size=(len(teacher.classes), points.shape[1])) if weights is None else weights
+    return unit_rows(own), points

@@ -6,7 +6,6 @@ Equation numbers are those of "Selective Cross-Task Distillation".
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,7 +21,7 @@ from consilience._validation import (
     check_number,
     check_sharpness,
 )
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.transport import sinkhorn as kernels
 
@@ -179,7 +178,7 @@ def sinkhorn(
     solved = kernels.solve(a, b, M, eps, tol, max_iter, _check_init(init, b))
     message = kernels.shortfall(solved.residual, solved.n_iter, tol, max_iter)
     if message:
-        warnings.warn(message, ConvergenceWarning, stacklevel=2)
+        warn(ConvergenceWarning(message))
     value, converged = solved.value, solved.residual <= tol
     if regularizer == "kl":
         value = value + eps * (1.0 - (a * _log(a)).sum(axis=1) - (b * _log(b)).sum(axis=1))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from scipy.special import softmax
 
-from consilience.exceptions import ConvergenceWarning
+from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.transport.sinkhorn import solve
 
@@ -58,12 +56,11 @@ def class_share_shift(proba: Floats, shares: Floats, cost: Floats, epsilon: floa
         SHARE_MAX_ITER,
     )
     if not solved.residual[0] <= SHARE_TOL:
-        warnings.warn(
+        warn(
             ConvergenceWarning(
                 f"Matching the class shares stopped after {int(solved.n_iter[0])} iterations with an error "
                 f"of {solved.residual[0]:.1e} (above {SHARE_TOL:g}). Raise epsilon, or set {{remedy}}.",
                 remedy=("match_shares", False),
-            ),
-            stacklevel=2,
+            )
         )
     return np.asarray(solved.beta[0])

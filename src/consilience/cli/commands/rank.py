@@ -106,6 +106,7 @@ def rank(
     from consilience.files import readers
     from consilience.labels import read_labels
     from consilience.rank.rank import rank_teachers
+    from consilience.run import Run
 
     readers.check_target(csv_file, (".csv",), "--csv", [data, labels], teacher)
     check_report(report)
@@ -122,17 +123,17 @@ def rank(
             sources,
             X,
             y,
-            metric or "transport",
-            score=score,
-            temperature=temperature,
-            n_bootstrap=bootstrap,
-            memory=memory,
-            cache=cache,
-            cache_limit=cache_limit,
-            engine=engine,
-            engine_options=options,
+            metric=[_metric(name, score, temperature, bootstrap) for name in metric or ["transport"]],
+            confidence=0.95 if bootstrap else None,
             random_state=seed,
-            progress=progress,
+            run=Run(
+                memory=memory,
+                cache=cache,
+                cache_limit=cache_limit,
+                engine=engine,
+                engine_options=options,
+                progress=progress,
+            ),
         )
     view = ranking.to_dict() | {"seed": seed}
     if all(row["error"] is not None for row in view["teachers"]):
@@ -143,6 +144,18 @@ def rank(
     if report is not None:
         ranking.report(report)
     (console.show_json if as_json else show_ranking)(view)
+
+
+def _metric(name: str, score: str, temperature: float, bootstrap: int) -> Any:
+    """Return a metric with its options."""
+    from consilience.options import check_choice
+    from consilience.rank.options import METRICS
+
+    check_choice("metric", name, METRICS)
+    options: dict[str, Any] = {"n_bootstrap": bootstrap} if bootstrap else {}
+    if name == "transport":
+        options |= {"score": score, "temperature": temperature}
+    return METRICS[name](**options)
 
 
 def _sources(

@@ -14,8 +14,8 @@ SHRINKAGES = (0.01, 0.1, 0.5, 0.9)  # of the cross-fitted H-score
 
 def h_score_rows(
     F: NDArray[np.floating], codes: Codes, spectrum: Spectrum, sums: Floats, counts: Floats
-) -> tuple[float, Floats]:
-    r"""Return the H-score, and each row's contribution (n,); the mean of the contributions is the score.
+) -> Floats:
+    r"""Return each row's contribution (n,) to the H-score; their mean is the score.
 
     .. math:: H = \mathrm{tr}(\mathrm{cov}(f)^{-1} \, \mathrm{cov}(E[f | y]))
 
@@ -31,13 +31,13 @@ def h_score_rows(
     value = float(share @ own)
     along = (F - spectrum.mean.astype(F.dtype)) @ solved.astype(F.dtype)
     rows = 2.0 * along[np.arange(len(codes)), codes] - own[codes] - (along.astype(np.float64) ** 2) @ share
-    return value, rows + (value - rows.mean())
+    return np.asarray(rows + (value - rows.mean()))
 
 
 def held_out_h_score(
     F: NDArray[np.floating], codes: Codes, n_classes: int, spectrum: Spectrum, folds: Codes
-) -> tuple[float, Floats]:
-    r"""Return the cross-fitted H-score (ours), and each row's contribution (n,), whose mean is the score.
+) -> Floats:
+    r"""Return each row's contribution (n,) to the cross-fitted H-score (ours); their mean is the score.
 
     The H-score is the variance of the labels that a linear model explains: with p_k the share of class k,
 
@@ -75,8 +75,7 @@ def held_out_h_score(
     total = square.sum(axis=1)
     scale = np.clip(along.sum(axis=1) / np.where(total > 0, total, 1.0), 0.0, 1.0)[:, None]
     gains = 2.0 * scale * along - scale**2 * square
-    best = gains[gains.mean(axis=1).argmax()]
-    return float(best.mean()), best
+    return np.asarray(gains[gains.mean(axis=1).argmax()])
 
 
 def gaussian_overlap(means: Floats, variances: Floats) -> float:
