@@ -13,7 +13,6 @@ import numpy as np
 from consilience import CrossTaskDistiller, Unifier, as_teacher
 from consilience.nn import TorchStudent, _checkpoint
 from consilience.rows import rows
-from consilience.scoring import stream
 
 N, BATCH = 256, 16
 
@@ -71,7 +70,6 @@ def small_steps() -> dict[Any, dict[str, Any]]:
     """Return what to set so that few rows make many blocks, and all is written at once."""
     return {
         rows: {"BLOCK_ROWS": 64},
-        stream: {"WRITE_SECONDS": 0.0},
         _checkpoint: {"INTERVAL": 0.0},
     }
 

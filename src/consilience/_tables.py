@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -58,6 +58,24 @@ def as_values(X: Any) -> Any:
     if isinstance(X, list | tuple) and X and all(map(is_pil_image, X)):
         return joined_images(X)
     return X
+
+
+def from_arrow(table: Any, maybe: Iterable[str] = ()) -> Any:
+    """Return a table of Arrow as a frame of pandas, or of polars where only that is installed.
+
+    Columns in `maybe` are booleans that miss a value somewhere: as in pandas, they are objects everywhere.
+    """
+    if not installed("pandas"):
+        return require("polars", extra="tables", purpose=PURPOSE).from_arrow(table)
+    frame = table.to_pandas(ignore_metadata=True)
+    return frame.astype(dict.fromkeys(set(maybe).intersection(frame.columns), object))
+
+
+def to_arrow(X: Any) -> Any:
+    """Return a frame as a table of Arrow, without an index."""
+    arrow = require("pyarrow", extra="tables", purpose=PURPOSE)
+    table = arrow.Table.from_pandas(X, preserve_index=False) if hasattr(X, "iloc") else arrow.table(X)
+    return table.replace_schema_metadata()
 
 
 def as_frame(X: Any) -> Any:

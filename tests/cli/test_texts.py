@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from consilience import SoftLabelClassifier, load
-from consilience.files.streams import read_test_rows
+from consilience.rows.files import read_alike
 
 typer_testing = pytest.importorskip("typer.testing")
 
@@ -113,7 +113,7 @@ def test_test_texts_of_any_length_take_little_memory(run: Run, folder: Path) -> 
     Path("long.txt").write_text("\n".join([*texts[:-1], "frost " * 30_000]) + "\n", encoding="utf-8")
     tracemalloc.start()
     try:
-        rows = read_test_rows(Path("long.txt"), "--test-data", texts, "test.txt")
+        rows = read_alike(Path("long.txt"), "--test-data", texts, "test.txt")
         assert tracemalloc.get_traced_memory()[1] < 10**7  # padded to the longest: 130 MB
     finally:
         tracemalloc.stop()

@@ -195,3 +195,24 @@ def test_any_byte_changed_gives_an_array_or_one_sentence(
     path.write_bytes(bytes(content))
     with suppress(InvalidInputError):
         read_npz(path) if zipped else read_npy(path)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(9, 4), (9, 2, 3), (9, 2, 3, 2), (9, 0)])
+@pytest.mark.parametrize("kind", [np.uint8, np.float64, ">f4", bool])
+def test_parts_of_an_npy_file(order: Any, shape: tuple[int, ...], kind: Any, tmp_path: Path) -> None:
+    values = np.asarray(np.random.default_rng(0).integers(0, 200, shape).astype(kind), order=order)
+    np.save(tmp_path / "X.npy", values)
+    file = open_npy(tmp_path / "X.npy")
+    for start, stop in [(0, 9), (3, 5), (8, 9), (4, 4)]:
+        part = file.part(start, stop)
+        assert part.dtype == values.dtype
+        np.testing.assert_array_equal(part, values[start:stop])
+
+
+def test_an_npy_file_that_became_another_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "X.npy", np.zeros((9, 2)))
+    file = open_npy(tmp_path / "X.npy")
+    np.save(tmp_path / "X.npy", np.zeros((9, 3)))
+    with pytest.raises(ArrayFileError, match=r"now holds float64 of shape \(9, 3\)"):
+        file.part(0, 2)

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError
-from consilience.files import readers, streams
+from consilience.files import readers
+from consilience.rows.files import open_files, read_alike
 
 
 @pytest.mark.parametrize("header", ["", "a,b\n"])
 def test_csv_with_and_without_header(header: str, tmp_path: Path) -> None:
     path = tmp_path / "X.csv"
     path.write_text(f"{header}1,2.5\n3,-4e2\n")
-    rows = readers.read_rows(path, "--data")
+    rows = open_files(path, "--data").all(None)
     assert np.asarray(rows).tolist() == [[1, 2.5], [3, -400]]
     assert isinstance(rows, np.ndarray) == (not header)
 
@@ -34,7 +35,7 @@ def test_csv_that_is_no_table(text: str, expected: str, tmp_path: Path) -> None:
     path = tmp_path / "X.csv"
     path.write_text(text)
     with pytest.raises(InvalidInputError, match=expected):
-        readers.read_rows(path, "--data")
+        open_files(path, "--data").all(None)
 
 
 def test_parquet_rows(tmp_path: Path) -> None:
@@ -42,7 +43,7 @@ def test_parquet_rows(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     frame = pandas.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]}, index=["r", "s"])
     frame.to_parquet(tmp_path / "X.parquet")
-    rows = readers.read_rows(tmp_path / "X.parquet", "--data")
+    rows = open_files(tmp_path / "X.parquet", "--data").all(None)
     assert rows.to_numpy().tolist() == [[1, 3], [2, 4]]
     assert list(rows.columns) == ["a", "b"]
 
@@ -54,10 +55,10 @@ def test_test_rows_have_the_columns_of_the_data(tmp_path: Path) -> None:
     (tmp_path / "plain.csv").write_text("3,4\n")
     (tmp_path / "other.csv").write_text("a,c\n3,4\n")
     (tmp_path / "wide.csv").write_text("3,4,5\n")
-    X = readers.read_rows(tmp_path / "X.csv", "--data")
+    X = open_files(tmp_path / "X.csv", "--data").all(None)
 
     def read(name: str) -> Any:
-        return streams.read_test_rows(tmp_path / name, "--test-data", X, "X.csv")
+        return read_alike(tmp_path / name, "--test-data", X, "X.csv")
 
     for name in ("turned.csv", "plain.csv"):
         assert np.asarray(read(name)).tolist() == [[3, 4]]
@@ -72,7 +73,7 @@ def test_test_rows_have_the_columns_of_the_data(tmp_path: Path) -> None:
 def test_npz_without_rows_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "X.npz", a=[1.0], b=[2.0])
     with pytest.raises(InvalidInputError, match="it has a, b; expected an array X"):
-        readers.read_rows(tmp_path / "X.npz", "--data")
+        open_files(tmp_path / "X.npz", "--data").all(None)
 
 
 def test_an_empty_line_is_a_row_without_a_label(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_an_empty_line_is_a_row_without_a_label(tmp_path: Path) -> None:
 def test_no_rows_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", np.empty((0, 2)))
     with pytest.raises(InvalidInputError, match=r"--data: .*has shape \(0, 2\); expected at least one row"):
-        readers.read_rows(tmp_path / "X.npy", "--data")
+        open_files(tmp_path / "X.npy", "--data").all(None)
 
 
 def test_labels_keep_their_kind(tmp_path: Path) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from tests.rows.rows import check_source, equal_rows
+from tests.rows.rows import check_source
 
 from consilience.exceptions import InvalidInputError
-from consilience.files.readers import read_rows
-from consilience.rows import as_rows
-from consilience.rows.files import FileSource, open_files
+from consilience.rows import as_rows, files
+from consilience.rows.files import open_files
 
 N = 57
 
@@ -47,14 +48,12 @@ def test_a_folder_of_parquet_is_one_table(size: int, tmp_path: Path) -> None:
     rows[30:][rows.columns[::-1]].to_parquet(folder / "deep" / "b.parquet", row_group_size=size, index=False)
     for other in ("_SUCCESS", ".a.parquet", "_old.parquet", "read me.md"):
         (folder / other).write_text("no rows")
-    whole = read_rows(tmp_path / "whole.parquet", "X")
+    whole = open_files(tmp_path / "whole.parquet").all(None)
     for given in (folder, str(folder), str(folder / "**" / "[!_]*.parquet"), folder / "**" / "[!_]*.parquet"):
         found = as_rows(given)
         assert found is not None
         check_source(found, whole)
     listed = as_rows([folder / "deep" / "b.parquet", str(folder / "a.parquet")])
-    assert isinstance(listed, FileSource)
-    assert [path.name for path in listed.paths] == ["b.parquet", "a.parquet"]
     check_source(listed, pd.concat([whole[30:], whole[:30]])[whole.columns[::-1]])
 
 
@@ -89,7 +88,7 @@ def test_two_csv_files_are_read_as_one_would_be(first: str, second: str, whole: 
     for name, text in {"a": first, "b": second, "whole": whole}.items():
         (tmp_path / f"{name}.csv").write_text(text)
     found = open_files([tmp_path / "a.csv", tmp_path / "b.csv"])
-    check_source(found, read_rows(tmp_path / "whole.csv", "X"))
+    check_source(found, open_files(tmp_path / "whole.csv").all(None), sent=False)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +156,7 @@ def write(folder: Path, name: str, content: Any) -> Path:
             "parquet",
             {"a": [1]},
             {"a": ["x"]},
-            "holds texts in column 'a', and 0.parquet holds numbers. Write",
+            "does not fit 0.parquet: .* int64 vs .*string. Write the column in one",
         ),
         ("parquet", {"a": [1]}, "no table", "1.parquet cannot be read"),
     ],
@@ -199,10 +198,49 @@ def test_what_is_no_file_of_rows(make: tuple[str, ...], given: str, message: str
         open_files(tmp_path / given)
 
 
-def test_a_file_that_changes_between_blocks_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "X.npy", np.arange(40.0).reshape(20, 2))
-    found = open_files(path)
-    equal_rows(found.read(0), np.arange(16.0).reshape(8, 2))
-    np.save(path, np.zeros((20, 3)))
-    with pytest.raises(InvalidInputError, match=r"X: .*X.npy .*has changed since\. Run again"):
-        found.read(1)
+@pytest.mark.parametrize(
+    ("content", "texts"),
+    [
+        (b"a\n\n\nb\n\nc\n", ["a", "", "", "b", "", "c"]),
+        (b"a\r\nb\r\n\r\nc", ["a", "b", "", "c"]),
+        (b"a\rb\rc", ["a", "b", "c"]),
+        ("\ufeffä\nb\nç\nd".encode(), ["ä", "b", "ç", "d"]),
+        ("a\u2028x\x0b\nb\x85c\nc\x1c\n \td ".encode(), ["a\u2028x\x0b", "b\x85c", "c\x1c", " \td "]),
+        (b"\n", [""]),
+    ],
+)
+def test_every_line_of_a_txt_file_is_a_text(
+    content: bytes, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "_LINES", 2)
+    path = tmp_path / "texts.txt"
+    path.write_bytes(content)
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 3)
+    check_source(open_files(path), texts)
+
+
+WRITERS: dict[str, Callable[[Path, Any], Any]] = {
+    "npy": lambda path, values: np.save(path, values),
+    "txt": lambda path, values: path.write_text("\n".join(map(str, values[:, 0]))),
+    "parquet": lambda path, values: pd.DataFrame(values, columns=["a", "b"]).to_parquet(path),
+}
+
+
+@pytest.mark.parametrize("change", ["shorter", "longer", "other", "gone"])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_that_changes_while_it_is_read_is_refused(kind: str, change: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rows.{kind}"
+    values = np.arange(38.0).reshape(19, 2)
+    WRITERS[kind](path, values)
+    os.utime(path, ns=(0, 0))
+    rows = open_files(path, "--data")
+    rows.read(0)
+    if change == "shorter":
+        path.write_bytes(path.read_bytes()[:-7])
+    elif change == "gone":
+        path.unlink()
+    else:
+        WRITERS[kind](path, np.vstack([values, values]) if change == "longer" else values + 1)
+    expected = "does not exist" if change == "gone" else "had 19 rows when it was opened, and has changed"
+    with pytest.raises(InvalidInputError, match=f"--data: .*{expected}"):
+        rows.read(1)

@@ -66,7 +66,7 @@ def test_what_scores_are_is_decided_on_as_many_rows_as_ever(tmp_path: Path) -> N
     X = np.array([[0.5, 0.5]] * 10 + [[3.0, -1.0]] * 90)
     for store in (None, tmp_path / "scores"):
         teacher = as_teacher(lambda rows: rows, CLASSES, fingerprint="v1")
-        np.testing.assert_array_equal(observe(teacher, X, store=store).logits, X)
+        np.testing.assert_allclose(observe(teacher, X, store=store).logits, X, rtol=1e-6)
 
 
 def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
     asked.clear()
     seen = observe(teacher, texts, store=tmp_path / "s")
     assert asked == texts[kept:]
-    np.testing.assert_array_equal(seen.logits, teacher.predict_logits(texts))
+    np.testing.assert_allclose(seen.logits, teacher.predict_logits(texts), rtol=1e-6)
 
 
 def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
         pd.Series(TEXTS, index=range(40)[::-1]),
     ):
         found = observe(rename_classes(own, {"en": "eng"}), texts, store=tmp_path / "scores")
-        np.testing.assert_array_equal(found.logits, expected)
+        np.testing.assert_allclose(found.logits, expected, rtol=1e-6)
     assert asked == TEXTS  # once
     asked.clear()
     changed = ["another", *TEXTS[1:]]
@@ -170,7 +170,7 @@ def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
 def test_without_a_store_texts_reach_the_function_in_batches(kind: Any) -> None:
     teacher = as_teacher(lambda texts: [say(text) for text in texts], CLASSES, output="probabilities")
     found = observe(teacher, kind(TEXTS), batch_size=7).logits
-    np.testing.assert_array_equal(found, teacher.predict_logits(TEXTS))
+    np.testing.assert_allclose(found, teacher.predict_logits(TEXTS), rtol=1e-6)
 
 
 def test_a_single_text_is_no_list_of_texts() -> None:
@@ -230,7 +230,7 @@ def test_processes_share_the_rows_and_one_store(
     assert os.getpid() not in pids[8:]
     assert reports == list(range(4, 41, 4))
     again = observe(own, TEXTS[::-1], store=store)
-    np.testing.assert_array_equal(again.logits, seen.logits[::-1])
+    np.testing.assert_allclose(again.logits, seen.logits[::-1], rtol=1e-6)
 
 
 def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:

@@ -1,12 +1,13 @@
-"""The store of scores: what it keeps, what it never gives, and what happens when things go wrong."""
+"""The cache: what it keeps, what it never gives, and who is deleted first."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import subprocess
-import sys
+import pickle
+import signal
+import time
 import warnings
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,519 +15,496 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.linear_model import LogisticRegression
 
-from consilience import ConsilienceWarning, InvalidInputError, LabelSpace, TeacherError, Unifier, as_teacher
-from consilience.files.arrays import ArrayFileError, NpzFile
-from consilience.scoring import engine
-from consilience.scoring.digests import row_digests
-from consilience.scoring.store import ScoreStore, Segment, as_store, shelf
-from consilience.scoring.store import segments as stored
-from consilience.scoring.store.segments import Name, write_segment
+from consilience import ConsilienceWarning, InvalidInputError, Unifier, as_teacher
+from consilience.scoring import shelf as shelves
+from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed
 
-X = np.random.default_rng(0).normal(size=(50, 3))
+fsspec = pytest.importorskip("fsspec")
+from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
+
+DIGESTS = np.random.default_rng(0).integers(0, 2**64, size=(100, 2), dtype=np.uint64)
+LOGITS = np.random.default_rng(1).normal(size=(100, 3)).astype(np.float32)
+LOGITS[::7] = np.nan  # abstentions
+FEATURES = np.random.default_rng(2).normal(size=(100, 4)).astype(np.float32)
 
 
-def observe(teacher: Any, rows: Any, **options: Any) -> Observed:
-    return engine.observe(as_teacher(teacher), rows, **options)
-
-
-def score(teachers: list[Any], space: LabelSpace, rows: Any, **options: Any) -> np.ndarray:
-    return engine.score([as_teacher(teacher) for teacher in teachers], space, rows, **options)
-
-
-@pytest.fixture(autouse=True)
-def _known_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are whole from the first on, as of a teacher whose speed is known."""
-    monkeypatch.setattr(engine, "FIRST", 64)
-
-
-class Counting:
-    """A teacher that counts the rows it is asked about."""
-
-    def __init__(
-        self, fingerprint: str | None = "v1", *, features: bool = True, fail_at: int | None = None
-    ) -> None:
-        self.name, self.classes, self.fingerprint = "counting", np.array(["a", "b"]), fingerprint
-        self.asked: list[int] = []
-        self.fail_at = fail_at
-        if features:
-            self.embed = lambda rows: np.asarray(rows) * 10
-
-    def predict_logits(self, rows: Any) -> np.ndarray:
-        if self.fail_at is not None and len(self.asked) == self.fail_at:
-            raise KeyboardInterrupt
-        self.asked.append(len(rows))
-        return np.asarray(rows)[:, :2] * 2
-
-
-def check(seen: Any, rows: np.ndarray = X) -> None:
-    np.testing.assert_array_equal(seen.logits, rows[:, :2] * 2)
-    np.testing.assert_array_equal(seen.embeddings, rows * 10)
+@pytest.fixture(params=["local", "memory", "file"])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    path = tmp_path / "scores"
+    return {"local": str(path), "memory": f"memory:/{path}", "file": path.as_uri()}[request.param]
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> ScoreStore:
-    return ScoreStore(tmp_path / "cache")
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "scores"
 
 
-def test_a_row_is_asked_about_once(store: ScoreStore) -> None:
-    teacher = Counting()
-    check(observe(teacher, X, store=store, batch_size=20))
-    assert teacher.asked == [20, 20, 10]
-    check(observe(teacher, X, store=store))
-    packed = score([teacher], LabelSpace([["a", "b"]]), X, store=store)
-    np.testing.assert_array_equal(packed, (X[:, :2] * 2).astype(np.float32))
-    assert sum(teacher.asked) == 50
+def shelf(where: Any, model: str = "birds", **options: Any) -> shelves.Shelf:
+    return ScoreStore(where, **options).shelf(model, 3, model)
 
 
-def test_a_changed_row_invalidates_itself_and_an_order_nothing(store: ScoreStore) -> None:
-    teacher = Counting()
-    observe(teacher, X, store=store)
-    changed = X[::-1].copy()
-    changed[3] += 1
-    check(observe(teacher, changed, store=store), changed)
-    assert teacher.asked == [50, 1]
-    check(observe(teacher, X[:7], store=store), X[:7])
-    assert teacher.asked == [50, 1]
+def add(to: shelves.Shelf, rows: slice, features: Any = None, *, embeddings: bool = False) -> None:
+    seen = Observed(LOGITS[rows], None if features is None else features[rows])
+    to.add(DIGESTS[rows], seen, embeddings=embeddings)
+    to.flush()
 
 
-def test_a_changed_teacher_is_asked_anew(store: ScoreStore) -> None:
-    observe(Counting("v1"), X, store=store)
-    other = Counting("v2")
-    observe(other, X, store=store)
-    assert other.asked == [50]
+def find(of: shelves.Shelf, rows: Any = slice(None), *, embeddings: bool = False) -> list[int]:
+    """Return which rows are known; what is known must be right."""
+    places = np.arange(100)[rows]
+    known, logits, features = of.find(DIGESTS[places], embeddings=embeddings)
+    np.testing.assert_array_equal(logits[known], LOGITS[places][known])
+    if features is not None:
+        np.testing.assert_array_equal(features[known], FEATURES[places][known])
+    return places[known].tolist()
 
 
-def test_equal_rows_are_asked_about_once(store: ScoreStore) -> None:
-    teacher = Counting()
-    twice = np.vstack([X, X[::-1], X[:5]])
-    check(observe(teacher, twice, store=store), twice)
-    assert teacher.asked == [50]
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/*.rows"))
 
 
-def test_an_interrupted_run_goes_on_where_it_stopped(store: ScoreStore) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        observe(Counting(fail_at=2), X, store=store, batch_size=20)
-    teacher = Counting()
-    calls: list[tuple[str, int, int]] = []
-    check(observe(teacher, X, store=store, batch_size=20, progress=lambda *call: calls.append(call)))
-    assert teacher.asked == [10]
-    assert calls == [("scoring", 40, 50), ("scoring", 50, 50)]
+class TestRows:
+    def test_rows_are_found_in_any_order_and_by_others(self, where: str) -> None:
+        writer = shelf(where)
+        assert find(writer) == []
+        for start in range(0, 60, 20):
+            add(writer, slice(start, start + 20))
+        for reader in (writer, shelf(where)):
+            assert find(reader) == list(range(60))
+            assert find(reader, [59, 3, 99, 3, 0]) == [59, 3, 3, 0]
+            assert find(reader, slice(0, 0)) == []
+        assert find(shelf(where, "pets")) == []
+
+    def test_rows_kept_without_embeddings_are_unknown_to_who_wants_them(self, where: str) -> None:
+        add(shelf(where), slice(0, 20))
+        add(shelf(where), slice(10, 30), FEATURES, embeddings=True)
+        assert find(shelf(where)) == list(range(30))
+        assert find(shelf(where), embeddings=True) == list(range(10, 30))
+
+    def test_a_teacher_without_embeddings_is_known_to_have_none(self, folder: Path) -> None:
+        add(shelf(folder), slice(0, 20), embeddings=True)
+        known, _, features = shelf(folder).find(DIGESTS[:30], embeddings=True)
+        assert (known.sum(), features) == (20, None)
+
+    def test_embeddings_of_two_widths_are_not_mixed(self, folder: Path) -> None:
+        add(shelf(folder), slice(0, 20), FEATURES, embeddings=True)
+        add(shelf(folder), slice(20, 50), FEATURES[:, :2], embeddings=True)
+        known, _, features = shelf(folder).find(DIGESTS[:60], embeddings=True)
+        assert (known.sum(), features.shape[1]) in ((20, 4), (30, 2))
+        assert len(find(shelf(folder))) == 50
+
+    def test_digests_that_share_a_half_are_not_confused(self, folder: Path) -> None:
+        one, kept = shelf(folder), np.array([[5, 1], [5, 2], [7, 7]], np.uint64)
+        one.add(kept, Observed(LOGITS[1:4], None), embeddings=False)
+        known, logits, _ = one.find(np.array([[5, 2], [5, 0], [5, 1]], np.uint64), embeddings=False)
+        assert known.tolist() == [True, False, True]
+        np.testing.assert_array_equal(logits[known], LOGITS[[2, 1]])
+
+    def test_what_another_process_adds_is_noticed_in_time(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        reader = shelf(folder)
+        assert find(reader) == []
+        add(shelf(folder), slice(0, 20))
+        assert find(reader) == []
+        monkeypatch.setattr(shelves, "REFRESH_SECONDS", 0.0)
+        assert find(reader) == list(range(20))
+
+    def test_more_rows_than_can_be_looked_up(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        for rows in (slice(0, 40), slice(40, 70)):
+            writer = shelf(folder)
+            add(writer, rows)
+            del writer
+        monkeypatch.setattr("consilience.scoring.store.INDEX_BYTES", 16 * 50)
+        with pytest.warns(ConsilienceWarning, match="more rows than"):
+            assert find(shelf(folder)) == []
+
+    @given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 30), st.booleans()), max_size=8))
+    @settings(max_examples=30, deadline=None)
+    def test_all_that_was_added_is_found(
+        self, tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[int, int, bool]]
+    ) -> None:
+        folder = tmp_path_factory.mktemp("cache")
+        writer, known = shelf(folder), set[int]()
+        for start, count, anew in parts:
+            writer = shelf(folder) if anew else writer
+            add(writer, slice(start, start + count))
+            known |= set(range(start, min(100, start + count)))
+        assert find(shelf(folder)) == sorted(known)
 
 
-def test_embeddings_are_asked_for_when_only_logits_are_known(store: ScoreStore) -> None:
-    teacher = Counting()
-    assert observe(teacher, X, store=store, embeddings=False).embeddings is None
-    check(observe(teacher, X, store=store))
-    assert teacher.asked == [50, 50]
-    check(observe(teacher, X, store=store))
-    assert teacher.asked == [50, 50]
+class TestFiles:
+    def test_a_file_is_taken_over_when_its_writer_has_ended(self, folder: Path) -> None:
+        for start in range(0, 50, 10):
+            writer = shelf(folder)
+            add(writer, slice(start, start + 10))
+            del writer
+        assert len(files(folder)) == 1
+        first, second = shelf(folder), shelf(folder)
+        add(first, slice(50, 60))
+        add(second, slice(60, 70))  # while the first has it
+        assert len(files(folder)) == 2
+        assert find(first) == list(range(60))
+        assert find(shelf(folder)) == list(range(70))
+
+    def test_a_large_file_is_followed_by_another(self, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shelves, "FILE_BYTES", 400)
+        monkeypatch.setattr(shelves, "UPLOAD_BYTES", 400)
+        writer = shelf(where)
+        add(writer, slice(0, 5))
+        add(writer, slice(5, 30))  # more than a file holds
+        store = ScoreStore(where)
+        assert store.contents()["models"][0]["n_files"] == 4
+        assert find(shelf(where)) == list(range(30))
+
+    def test_half_a_record_of_a_killed_process_is_cut_off(self, folder: Path) -> None:
+        add(shelf(folder), slice(0, 10))
+        (path,) = files(folder)
+        with path.open("ab") as file:
+            file.write(b"half")
+        assert find(shelf(folder)) == list(range(10))
+        add(shelf(folder), slice(10, 20))
+        assert find(shelf(folder)) == list(range(20))
+        assert files(folder) == [path]
+
+    @pytest.mark.parametrize("part", ["digest", "values", "checksum"])
+    def test_a_damaged_record_costs_that_record(self, folder: Path, part: str) -> None:
+        add(shelf(folder), slice(0, 20))
+        (path,) = files(folder)
+        content, size = bytearray(path.read_bytes()), path.stat().st_size // 20
+        content[7 * size + {"digest": 9, "values": 20, "checksum": size - 1}[part]] ^= 4
+        path.write_bytes(content)
+        reader = shelf(folder)
+        with pytest.warns(ConsilienceWarning, match="damaged rows; they are computed again"):
+            assert find(reader, slice(0, 20)) == [row for row in range(20) if row != 7]
+        add(reader, slice(7, 8))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert find(shelf(folder)) == list(range(20))
+
+    def test_no_flipped_bit_is_believed(self, folder: Path) -> None:
+        add(shelf(folder), slice(0, 3), FEATURES, embeddings=True)
+        (path,) = files(folder)
+        whole = path.read_bytes()
+        for place in range(len(whole)):
+            content = bytearray(whole)
+            content[place] ^= 1 << (place % 8)
+            path.write_bytes(content)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                assert len(find(shelf(folder), embeddings=True)) == 2, place
+
+    @pytest.mark.parametrize("content", [b"", b"x", bytes(10**4), b"text " * 1000])
+    def test_files_that_are_none_of_ours(self, folder: Path, content: bytes) -> None:
+        add(shelf(folder), slice(0, 20))
+        (path,) = files(folder)
+        for name in ("3-" + "0" * 16 + ".rows", "3-999999-" + "0" * 16 + ".rows", "notes.txt"):
+            (path.parent / name).write_bytes(content)
+        (path.parent / ("3-" + "1" * 16 + ".rows")).mkdir()
+        if hasattr(os, "mkfifo"):
+            os.mkfifo(path.parent / ("3-" + "2" * 16 + ".rows"))  # to open it would be to wait for ever
+        huge = path.parent / ("3-" + "3" * 16 + ".rows")
+        with huge.open("wb") as file:
+            file.truncate(2**40)  # of holes
+        assert find(shelf(folder)) == list(range(20))
+        assert find(shelf(folder), embeddings=True) == []
+
+    def test_a_file_of_another_model_is_not_believed(self, folder: Path) -> None:
+        add(shelf(folder), slice(0, 20))
+        add(shelf(folder, "pets"), slice(0, 20))
+        one, other = files(folder)
+        one.write_bytes(other.read_bytes())
+        with pytest.warns(ConsilienceWarning, match="damaged"):
+            assert find(shelf(folder)) + find(shelf(folder, "pets")) == list(range(20))
+
+    def test_links_are_not_followed(self, folder: Path, tmp_path: Path) -> None:
+        add(shelf(folder), slice(0, 20))
+        (path,) = files(folder)
+        elsewhere = tmp_path / "elsewhere"
+        path.parent.rename(elsewhere)
+        path.parent.symlink_to(elsewhere)
+        reader = shelf(folder)
+        assert (find(reader), ScoreStore(folder).size) == ([], 0)
+        with pytest.warns(ConsilienceWarning, match="cannot be written"):
+            add(reader, slice(0, 20))
+        ScoreStore(folder).clear()
+        assert len(list(elsewhere.iterdir())) == 2
+        path.parent.unlink()
+        path.parent.mkdir()
+        path.symlink_to(elsewhere / path.name)
+        assert find(shelf(folder)) == []
+
+    def test_a_cache_that_is_cleared_while_another_process_writes(self, folder: Path) -> None:
+        writer = shelf(folder)
+        add(writer, slice(0, 20))
+        ScoreStore(folder).clear()
+        assert not list(folder.glob("*/*"))
+        add(writer, slice(20, 40))
+        assert find(writer) == list(range(20, 40))
+        assert find(shelf(folder)) == list(range(20, 40))
+
+    def test_a_full_disk_warns_and_costs_no_run(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        writer = shelf(folder)
+        add(writer, slice(0, 5))
+
+        def half(file: Any, rows: Any) -> Any:
+            os.write(file.fileno(), bytes(rows[:50]))
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shelves, "_write", half)
+            with pytest.warns(ConsilienceWarning, match=r"cannot be written \(No space left"):
+                add(writer, slice(5, 10))
+        add(writer, slice(10, 15))
+        assert find(shelf(folder)) == [*range(5), *range(10, 15)]
 
 
-def test_a_teacher_without_embeddings_is_known_to_have_none(store: ScoreStore) -> None:
-    teacher = Counting(features=False)
-    for _ in range(2):
-        assert observe(teacher, X, store=store).embeddings is None
-    assert teacher.asked == [50]
+def write_until_killed(folder: Path, number: int) -> None:
+    """Add rows for ever, and note each batch that was added."""
+    random, log = np.random.default_rng(number), (folder.parent / f"log-{number}").open("ab", buffering=0)
+    writer = shelf(folder)
+    while True:
+        digests = random.integers(0, 2**64, size=(50, 2), dtype=np.uint64)
+        writer.add(digests, Observed(values_of(digests), None), embeddings=False)
+        log.write(digests.tobytes())
 
 
-def test_abstentions_are_kept(store: ScoreStore) -> None:
-    def half(rows: Any) -> np.ndarray:
-        return np.where(rows[:, :1] > 0, rows[:, :2], np.nan)
-
-    teacher = as_teacher(half, ["a", "b"], output="logits", fingerprint="half")
-    expected = observe(teacher, X).logits
-    for _ in range(2):
-        np.testing.assert_array_equal(observe(teacher, X, store=store).logits, expected)
-    assert np.isnan(expected).any()
+def values_of(digests: Any) -> Any:
+    return (digests[:, [0, 1, 0]] >> np.uint64(40)).astype(np.float32)
 
 
-def test_what_scores_are_is_decided_by_the_rows_that_decide_without_a_store(store: ScoreStore) -> None:
-    def teacher() -> Any:
-        return as_teacher(lambda rows: rows, ["a", "b"], fingerprint="v1")
-
-    sums = np.array([[0.3, 0.7], [0.5, 0.5]])
-    observe(teacher(), sums, store=store)  # probabilities
-    rows = np.vstack([[[2.0, -3.0]], sums])  # logits: the first row decides
-    expected = observe(teacher(), rows).logits
-    np.testing.assert_array_equal(observe(teacher(), rows, store=store).logits, expected)
-    np.testing.assert_array_equal(observe(teacher(), rows, store=store).logits, rows)
-    assert teacher().fingerprint is None  # before it has seen anything
-
-
-def test_scores_of_an_open_kind_are_kept_all_the_same(store: ScoreStore) -> None:
-    asked: list[int] = []
-
-    def logits(rows: Any) -> np.ndarray:
-        asked.append(len(rows))
-        return rows
-
-    for _ in range(2):
-        teacher = as_teacher(logits, ["a", "b", "c"], fingerprint="v1")
-        observe(teacher, X, store=store, batch_size=10)
-    assert asked == [10] * 6 + [10]  # the first batch decides, each time
-
-
-def test_what_cannot_be_known_again_goes_past_the_store(store: ScoreStore) -> None:
-    for teacher, rows in ((Counting(None), X), (Counting(), [{"x": 1}])):
-        if isinstance(rows, list):
-            teacher.predict_logits = lambda rows: np.zeros((1, 2))  # type: ignore[method-assign]
-            del teacher.embed
-        observe(teacher, rows, store=store)
-    observe(as_teacher(X[:, :2], ["a", "b"], output="logits"), X, store=store)
-    assert store.size == 0
+@pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
+def test_twenty_kills_with_two_writers_lose_no_row(folder: Path) -> None:
+    context = multiprocessing.get_context("forkserver")  # a quick start, and no threads in a fork
+    context.set_forkserver_preload(["tests.scoring.test_store"])
+    for kill in range(20):
+        logs = [folder.parent / f"log-{2 * kill + i}" for i in range(2)]
+        writers = [context.Process(target=write_until_killed, args=(folder, 2 * kill + i)) for i in range(2)]
+        for writer in writers:
+            writer.start()
+        started = time.monotonic()
+        while not all(log.exists() and log.stat().st_size > 4000 for log in logs):
+            assert time.monotonic() < started + 60
+            time.sleep(0.002)
+        for writer in writers:
+            os.kill(writer.pid, signal.SIGKILL)
+            writer.join()
+    noted = b"".join(log.read_bytes() for log in folder.parent.glob("log-*"))
+    digests = np.frombuffer(noted, np.uint64).reshape(-1, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        known, logits, _ = shelf(folder).find(digests, embeddings=False)
+    assert len(digests) > 2000
+    assert known.all()
+    np.testing.assert_array_equal(logits, values_of(digests))
+    assert len(files(folder)) <= 3  # taken over from those that were killed
 
 
-def test_no_rows(store: ScoreStore) -> None:
-    seen = observe(Counting(), X[:0], store=store)
-    assert seen.logits.shape == (0, 2)
+class TestLimit:
+    @pytest.fixture
+    def each(self, folder: Path) -> int:
+        """A cache of five files of ten rows: the fourth was not used for longest, then the first, ..."""
+        for i in range(5):
+            add(shelf(folder, str(i)), slice(10 * i, 10 * i + 10))
+            (path,) = [path for path in files(folder) if path.stat().st_mtime > 1e9]
+            os.utime(path, (0, {3: 1}.get(i, 100 + i)))
+        return ScoreStore(folder).size // 5
 
-
-def segments(store: ScoreStore) -> list[Path]:
-    return sorted(store.folder.glob("*/*.npz"))
-
-
-def rewrite(path: Path, old: bytes, new: bytes) -> None:
-    """Replace some text in all members of an archive, which stays sound."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data.replace(old, new.ljust(len(old))))
-
-
-@pytest.mark.parametrize(
-    "damage", ["truncate", "empty", "flip", "text", "swap", "huge", "encrypted", "deflated"]
-)
-def test_a_broken_segment_is_computed_again_and_never_believed(store: ScoreStore, damage: str) -> None:
-    with pytest.raises(KeyboardInterrupt):  # which leaves a file for each batch
-        observe(Counting(fail_at=2), np.vstack([X, X + 1]), store=store, batch_size=25)
-    first, _second = sorted(segments(store), key=lambda path: path.stat().st_mtime_ns)
-    content = bytearray(first.read_bytes())
-    if damage == "truncate":
-        first.write_bytes(content[: len(content) // 2])
-    elif damage == "empty":
-        first.write_bytes(b"")
-    elif damage == "text":
-        first.write_text("not an archive")
-    elif damage == "swap":  # a sound segment of another teacher
-        observe(Counting("v2"), X, store=store)
-        (other,) = [path for path in segments(store) if path.parent != first.parent]
-        first.write_bytes(other.read_bytes())
-    elif damage == "huge":
-        rewrite(first, b"'shape': (25, 2), }" + b" " * 20, b"'shape': (%d, %d), }" % (10**16, 2))
-    elif damage == "encrypted":  # a flag of the first entry of the directory
-        content[bytes(content).index(b"PK\x01\x02") + 8] ^= 1
-        first.write_bytes(content)
-    elif damage == "deflated":
-        with np.load(first) as archive:
-            np.savez_compressed(first, **dict(archive))
-    else:
-        place = bytes(content).index(b"logits.npy") + 300  # inside the numbers
-        content[place] ^= 255
-        first.write_bytes(content)
-    teacher = Counting()
-    with pytest.warns(ConsilienceWarning, match="is broken .* computed again"):
-        check(observe(teacher, X, store=store))
-    assert teacher.asked == [25]
-    check(observe(teacher, X, store=store))  # sound again
-    assert teacher.asked == [25]
-
-
-def test_no_flipped_bit_loses_embeddings_in_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # which takes most of the time here
-    store, rows = ScoreStore(tmp_path), X[:3]
-    observe(Counting(), rows, store=store)
-    (path,) = segments(store)
-    whole = path.read_bytes()
-    directory = whole.index(b"PK\x01\x02")
-    told = 0
-    for place in [*range(0, directory, 19), *range(directory, len(whole), 2)]:
-        content = bytearray(whole)
-        content[place] ^= 1 << (place % 8)
-        path.unlink(missing_ok=True)
-        path.write_bytes(bytes(content))
-        teacher = Counting()
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            check(observe(teacher, rows, store=store), rows)
-        assert bool(caught) == bool(teacher.asked), place
-        told += bool(caught)
-        for other in segments(store):
-            other.unlink()
-    assert told > 100
-
-
-def forge(store: ScoreStore, logits: Any, embeddings: Any = X * 10) -> Path:
-    """Write a segment of all rows with a sound checksum."""
-    store.shelf("v1", 2).add(Segment(row_digests(X), RIGHT, X * 10), embeddings=True)
-    path = max(segments(store), key=lambda path: path.stat().st_mtime_ns)
-    name = Name.parse(path.name)
-    with path.open("wb") as file, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stored, "row_sums", lambda label, digests, values: np.zeros(50, np.uint64))
-        write_segment(
-            file, path.parent.name, name, row_digests(X), np.asarray(logits), np.asarray(embeddings)
+    @staticmethod
+    def kept(folder: Path) -> list[str]:
+        return sorted(
+            model["teacher"] for model in ScoreStore(folder).contents()["models"] if model["n_rows"]
         )
-    return path
+
+    def test_the_least_recently_used_go_first(self, folder: Path, each: int) -> None:
+        assert find(shelf(folder, "0")) == list(range(10))  # reading counts as use
+        limit = int(4.3 * each)
+        add(shelf(folder, "7", limit=limit), slice(0, 10))
+        assert self.kept(folder) == ["0", "2", "4", "7"]
+        assert ScoreStore(folder).size <= limit
+
+    def test_a_run_that_needs_more_warns_once_and_keeps_the_first(self, folder: Path, each: int) -> None:
+        limited = ScoreStore(folder, limit=int(2.3 * each))
+        with pytest.warns(ConsilienceWarning, match=r"needs more than .* may take") as told:  # noqa: PT031
+            for name in "56789":
+                add(limited.shelf(name, 3, name), slice(0, 10))
+        assert len(told) == 1
+        assert self.kept(folder) == ["5", "6", "7"]
+        assert limited.size <= 2.3 * each
+
+    def test_trimming(self, folder: Path, each: int) -> None:
+        ScoreStore(folder).trim(3 * each)
+        assert self.kept(folder) == ["1", "2", "4"]
+        with pytest.raises(InvalidInputError, match="limit='much' must be a size"):
+            ScoreStore(folder).trim("much")
+
+    def test_behind_a_url_what_was_written_first_goes(self, tmp_path: Path) -> None:
+        where = f"memory:/{tmp_path}/scores"
+        for name in "012":
+            add(shelf(where, name), slice(0, 10))
+            time.sleep(0.01)
+        each = ScoreStore(where).size // 3
+        add(shelf(where, "3", limit=int(3.3 * each)), slice(0, 10))
+        assert self.kept(where) == ["1", "2", "3"]
+
+    def test_what_others_write_is_counted_in_time(
+        self, folder: Path, each: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("consilience.scoring.store._RECOUNT", 2)
+        limited = ScoreStore(folder, limit=int(7.3 * each))
+        add(limited.shelf("5", 3, "5"), slice(0, 10))
+        for name in "678":
+            add(shelf(folder, name), slice(0, 10))
+        for name in "9a":
+            add(limited.shelf(name, 3, name), slice(0, 10))
+        assert limited.size <= 7.3 * each
+
+    @pytest.mark.parametrize("limit", [0, -1, "much", True, float("nan")])
+    def test_limits_that_are_none(self, folder: Path, limit: Any) -> None:
+        with pytest.raises(InvalidInputError, match=r"cache_limit.* must be a size"):
+            as_store(folder, limit)
+
+    def test_a_limit_needs_a_folder(self, folder: Path) -> None:
+        for cache in (None, ScoreStore(folder)):
+            with pytest.raises(InvalidInputError, match="needs a folder to apply to"):
+                as_store(cache, "1GB")
 
 
-RIGHT = X[:, :2] * 2
-INFINITE = np.where(np.arange(50)[:, None] == 7, np.inf, RIGHT)
+class TestFolder:
+    def test_contents_and_clearing(self, where: str) -> None:
+        add(shelf(where, "birds"), slice(0, 20), FEATURES, embeddings=True)
+        store = ScoreStore(where)
+        training = store.root / "training-0a1b"
+        training.make_folder()
+        for name in ("training.npz", "notes.txt"):
+            with (training / name).writing() as file:
+                file.write(b"x" * 9)
+        view = store.contents()
+        (model,) = view["models"]
+        assert (view["n_trainings"], view["n_bytes_trainings"], view["n_rows"]) == (1, 9, 20)
+        assert (model["teacher"], model["n_classes"], model["n_rows"], model["n_files"]) == (
+            "birds",
+            3,
+            20,
+            1,
+        )
+        assert model["n_bytes"] == view["n_bytes"] == store.size > 0
+        assert model["last_use"] > "2020"
+        store.clear()
+        assert store.size == 0
+        assert training.names() == ["notes.txt"]  # not ours
+        assert (store.root / "README.txt").is_file()
+        assert pickle.loads(pickle.dumps(store)).folder == store.folder  # noqa: S301
+        assert "0 models" in repr(store) or "file" in where
+
+    def test_other_files_make_no_cache_and_are_left_alone(self, where: str) -> None:
+        root = ScoreStore(where).root
+        root.make_root()
+        for name in ("thesis.tex", "README.txt"):
+            with (root / name).writing() as file:
+                file.write(b"x")
+        with pytest.raises(InvalidInputError, match="holds other files"):
+            ScoreStore(where)
+        with pytest.raises(InvalidInputError, match="is a file; give a folder"):
+            ScoreStore(f"{where}/thesis.tex")
+        (root / "README.txt").delete()
+        (root / "thesis.tex").delete()
+        add(shelf(where), slice(0, 20))
+        with (root / "notes.txt").writing() as file:
+            file.write(b"mine")
+        ScoreStore(where).clear()
+        assert root.names() == ["README.txt", "notes.txt"]
+        ScoreStore(where)
+
+    @pytest.mark.parametrize("damage", [b"", b"\xff" * 9, b"My thesis."])
+    def test_a_damaged_readme_is_ignored(self, folder: Path, damage: bytes) -> None:
+        add(shelf(folder), slice(0, 20))
+        (folder / "notes.txt").write_text("mine")
+        (folder / "README.txt").write_bytes(damage)
+        assert find(shelf(folder)) == list(range(20))
+        add(shelf(folder, "pets"), slice(0, 20))
+        assert (folder / "README.txt").read_bytes() == damage
+
+    def test_a_cache_of_an_earlier_version_is_left_alone(self, folder: Path) -> None:
+        old = folder / ("0" * 40) / "block-20-x.npz"
+        old.parent.mkdir(parents=True)
+        old.write_bytes(b"old")
+        with pytest.warns(ConsilienceWarning, match="cache of an earlier version, which is not used"):
+            store = ScoreStore(folder, limit=1000)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            add(store.shelf("birds", 3), slice(0, 10))
+            store.clear()
+        assert old.read_bytes() == b"old"
+
+    @pytest.mark.parametrize("name", [b"", b"\xff\xfe", b"x" * 10**6])
+    def test_names_of_teachers_may_be_anything(self, folder: Path, name: bytes) -> None:
+        add(shelf(folder), slice(0, 10))
+        (told,) = folder.glob("*/name.txt")
+        told.write_bytes(name)
+        assert len(ScoreStore(folder).contents()["models"][0]["teacher"] or "") <= 200
+
+    @pytest.mark.parametrize("nothing", ["", 3])
+    def test_what_is_no_folder(self, nothing: Any) -> None:
+        with pytest.raises(InvalidInputError, match="must be a folder"):
+            as_store(nothing)
+        with pytest.raises(InvalidInputError, match="must be a folder"):
+            ScoreStore(nothing)
+
+    def test_relative_paths_mean_the_same_elsewhere(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        made = ScoreStore("scores")
+        monkeypatch.chdir("/")
+        add(made.shelf("birds", 3), slice(0, 10))
+        assert len(files(tmp_path / "scores")) == 1
 
 
-@pytest.mark.parametrize(
-    ("logits", "embeddings", "says"),
-    [
-        (RIGHT[:, :1], X * 10, r"its logits are float64 of shape \(50, 1\)"),
-        (np.zeros((50, 3)), X * 10, r"its logits are float64 of shape \(50, 3\)"),
-        (RIGHT[:9], X * 10, r"its logits are float64 of shape \(9, 2\)"),
-        (RIGHT.astype(str), X * 10, "its logits are <U"),
-        (RIGHT.astype(np.float16), X * 10, "its logits are float16"),
-        (INFINITE, X * 10, "logits have inf in row"),
-        (np.where(np.arange(2) == 1, np.nan, RIGHT), X * 10, "logits have nan in row"),
-        (RIGHT, INFINITE, "embeddings have inf in row"),
-        (RIGHT, X[:, 0], r"its embeddings are float64 of shape \(50,\)"),
-        (RIGHT, X[:9], r"its embeddings are float64 of shape \(9, 3\)"),
-        (RIGHT, X.astype(int), "its embeddings are int64"),
-    ],
-)
-def test_what_only_has_a_sound_checksum_is_not_believed(
-    store: ScoreStore, logits: Any, embeddings: Any, says: str
-) -> None:
-    forge(store, logits, embeddings)
-    teacher = Counting()
-    with pytest.warns(ConsilienceWarning, match=f"is broken .*{says}.*computed again"):
-        check(observe(teacher, X, store=store))
-    assert teacher.asked == [50]
+def test_a_bucket_that_stops_answering_costs_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    where = f"memory:/{tmp_path}/scores"
+    add(shelf(where), slice(0, 20))
+    store = ScoreStore(where, limit="1GB")
+    opened, before = store.shelf("birds", 3), dict(MemoryFileSystem.store)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise TimeoutError("timed out")
+
+    with monkeypatch.context() as broken, pytest.warns(ConsilienceWarning) as seen:  # noqa: PT031
+        for name in ("cat_file", "ls", "pipe_file", "info"):
+            broken.setattr(MemoryFileSystem, name, fail)
+        assert find(opened) == []
+        add(opened, slice(30, 40))
+    told = [str(warning.message) for warning in seen]
+    assert sum("may be computed again" in text for text in told) == 1
+    assert any("cannot be written" in text and "not kept" in text for text in told)
+    assert dict(MemoryFileSystem.store) == before
+    assert find(shelf(where)) == list(range(20))
 
 
-def test_embeddings_of_several_widths_are_not_mixed(store: ScoreStore) -> None:
-    observe(Counting(), X[:20], store=store)
-    forge(store, RIGHT, X[:, :2])
-    first, second = segments(store)
-    teacher = Counting()
-    wide, narrow = (first, second) if "-20-" in first.name else (second, first)
-    says = "width 2, and others 3" if wide < narrow else "width 3, and others 2"
-    with pytest.warns(ConsilienceWarning, match=f"its embeddings have the {says}"):
-        seen = observe(teacher, X, store=store)
-    assert seen.embeddings.shape == (50, 3 if wide < narrow else 2)
-    store.clear()
-    forge(store, RIGHT[:, :2], X[:, :2])
-    with pytest.raises(TeacherError, match=r"width 2 for some rows and 3 for others.*clear the store"):
-        observe(Counting(), np.vstack([X, X + 1]), store=store)
+def test_batches_for_a_bucket_are_sent_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, sent = shelf(f"memory:/{tmp_path}/scores"), list[str]()
+    pipe = MemoryFileSystem.pipe_file
+    monkeypatch.setattr(MemoryFileSystem, "pipe_file", lambda *a, **k: sent.append(a[1]) or pipe(*a, **k))
+    for row in range(20):
+        writer.add(DIGESTS[[row]], Observed(LOGITS[[row]], None), embeddings=False)
+    writer.flush()
+    assert sum(name.endswith(".rows") for name in sent) <= 3
 
 
-def test_files_that_cannot_be_read_are_left_where_they_are(
-    store: ScoreStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    observe(Counting(), X, store=store)
-    (path,) = segments(store)
-
-    def refuse(self: Any, name: str) -> Any:
-        raise ArrayFileError(path, "Permission denied") from PermissionError()
-
-    monkeypatch.setattr(NpzFile, "read", refuse)
-    with pytest.warns(ConsilienceWarning, match="Permission denied"):
-        check(observe(Counting(), X, store=store))
-    assert path.exists()
-
-
-def test_temporary_files_of_killed_runs_are_deleted(store: ScoreStore) -> None:
-    observe(Counting(), X, store=store)
-    shelf = segments(store)[0].parent
-    mine = shelf / ".notes.tmp"
-    mine.write_text("mine")
-    names = (shelf / f"{'0' * 32}.npz", shelf / f"{'1' * 32}.npz", store.folder / "README.txt")
-    left = [name.with_name(f".{name.name}.{'a' * 16}.tmp") for name in names]
-    for path in left:
-        path.write_bytes(b"half of")
-    os.utime(left[0], (0, 0))
-    ScoreStore(store.folder)  # which may be in use elsewhere: the others are young
-    assert [path.exists() for path in left] == [False, True, True]
-    store.clear()
-    assert [path.exists() for path in left] == [False, False, False]
-    assert mine.read_text() == "mine"
-
-
-def test_a_store_that_is_cleared_while_another_process_writes(
-    store: ScoreStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cleared: list[bool] = []
-
-    def interrupted(*arguments: Any) -> None:
-        write_segment(*arguments)
-        if not cleared:
-            cleared.append(True)
-            ScoreStore(store.folder).clear()  # deletes the file that is being written
-
-    monkeypatch.setattr(shelf, "write_segment", interrupted)
-    check(observe(Counting(), X, store=store))
-    assert cleared
-    teacher = Counting()
-    check(observe(teacher, X, store=store))
-    assert teacher.asked == []
-
-
-def test_arrays_of_objects_are_not_read(store: ScoreStore) -> None:
-    observe(Counting(), X, store=store)
-    (path,) = segments(store)
-    objects = np.array([{}], dtype=object)
-    others = dict.fromkeys(("digests", "logits", "sums"), np.zeros(1))
-    np.savez(path, seal=objects, **others, allow_pickle=True)
-    with pytest.warns(ConsilienceWarning, match=r"is broken .*Python objects"):
-        check(observe(Counting(), X, store=store))
-
-
-def test_a_store_that_cannot_be_written_warns_and_goes_on(
-    store: ScoreStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*arguments: Any, **options: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(shelf, "write_segment", full)
-    with pytest.warns(
-        ConsilienceWarning, match=r"cannot be written \(No space left on device\); these scores"
-    ):
-        check(observe(Counting(), X, store=store))
-    assert [path.name for path in store.folder.glob("*/*")] == ["about.json"]
-
-
-def test_links_are_not_followed(store: ScoreStore, tmp_path: Path) -> None:
-    observe(Counting(), X, store=store)
-    elsewhere = tmp_path / "elsewhere"
-    shelf = segments(store)[0].parent
-    shelf.rename(elsewhere)
-    shelf.symlink_to(elsewhere)
-    assert store.size == 0
-    teacher = Counting()
-    with pytest.warns(ConsilienceWarning, match="cannot be written"):
-        check(observe(teacher, X, store=store))
-    assert teacher.asked == [50]
-    store.clear()
-    assert len(list(elsewhere.iterdir())) == 2
-    shelf.unlink()
-    shelf.mkdir()
-    (kept,) = elsewhere.glob("*.npz")
-    (shelf / kept.name).symlink_to(kept)
-    assert store.size == 0
-    check(observe(teacher, X, store=store))
-    assert teacher.asked == [50, 50]
-
-
-def test_what_only_has_the_name_of_a_segment_is_none(store: ScoreStore) -> None:
-    observe(Counting(), X, store=store)
-    shelf = segments(store)[0].parent
-    (shelf / f"{'0' * 32}.npz").mkdir()
-    if hasattr(os, "mkfifo"):
-        os.mkfifo(shelf / f"{'1' * 32}.npz")  # to open it would be to wait for ever
-    teacher = Counting()
-    check(observe(teacher, X, store=store))
-    assert teacher.asked == []
-    store.clear()
-    assert store.size == 0
-
-
-def test_other_files_are_left_alone(store: ScoreStore) -> None:
-    observe(Counting(), X, store=store)
-    mine = store.folder / "notes.txt"
-    mine.write_text("mine")
-    beside = segments(store)[0].parent / "notes.npz"
-    beside.write_text("mine, too")
-    assert "1 models, 1 segments" in repr(store)
-    assert store.size > 1000
-    store.clear()
-    assert store.size == 0
-    assert mine.read_text() == "mine"
-    assert beside.read_text() == "mine, too"
-    assert "delete the folder" in (store.folder / "README.txt").read_text()
-    observe(Counting(), X, store=ScoreStore(store.folder))
-
-
-def test_a_folder_with_other_files_is_no_store(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("x")
-    (tmp_path / "README.txt").write_text("My thesis.")
-    with pytest.raises(InvalidInputError, match="holds other files and is no store of scores"):
-        ScoreStore(tmp_path)
-    with pytest.raises(InvalidInputError, match="is a file; give a folder"):
-        ScoreStore(tmp_path / "thesis.tex")
-    for nothing in (None, "", 3):
-        with pytest.raises(InvalidInputError, match=r"The store .* must be a folder"):
-            ScoreStore(nothing)  # type: ignore[arg-type]
-    with pytest.raises(InvalidInputError, match="cache=3 must be a folder, a ScoreStore or None"):
-        as_store(3)  # type: ignore[arg-type]
-
-
-WRITER = """
-import sys
-import numpy as np
-from consilience import as_teacher
-from consilience.scoring.engine import observe
-from consilience.scoring.store import ScoreStore
-rows = np.random.default_rng(int(sys.argv[2])).normal(size=(200, 3))
-options = dict(output="logits", embed=lambda X: X * 10, fingerprint="v1")
-teacher = as_teacher(lambda X: X[:, :2] * 2, ["a", "b"], "same", **options)
-observe(teacher, rows, store=ScoreStore(sys.argv[1]), batch_size=10)
-"""
-
-
-def test_processes_that_write_at_once_do_no_harm(store: ScoreStore) -> None:
-    folder = str(store.folder)
-    workers = [subprocess.Popen([sys.executable, "-c", WRITER, folder, seed]) for seed in ("0", "0", "1")]
-    assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
+def test_no_teacher_is_asked_twice(where: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 3))
     asked: list[int] = []
 
-    def logits(rows: Any) -> Any:
-        asked.append(len(rows))
-        return rows[:, :2] * 2
+    def logits(X: Any) -> Any:
+        asked.append(len(X))
+        return X[:, :2] * 2
 
-    embed = lambda rows: rows * 10  # noqa: E731
-    teacher = as_teacher(logits, ["a", "b"], "same", output="logits", embed=embed, fingerprint="v1")
-    for seed in range(2):
-        rows = np.random.default_rng(seed).normal(size=(200, 3))
-        check(observe(teacher, rows, store=store), rows)
-    assert asked == []
-
-
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=40), st.lists(st.integers(0, 9), max_size=40))
-@settings(max_examples=30, deadline=None)
-def test_whatever_is_known_the_answer_is_the_teachers(
-    tmp_path_factory: pytest.TempPathFactory, asked: list[int], known: list[int]
-) -> None:
-    store = ScoreStore(tmp_path_factory.mktemp("store") / "s")
-    observe(Counting(), X[known], store=store, batch_size=3)
-    teacher = Counting()
-    check(observe(teacher, X[asked], store=store, batch_size=4), X[asked])
-    assert sum(teacher.asked) == len(set(asked) - set(known))
-
-
-def test_two_digests_that_share_a_half_are_not_confused(store: ScoreStore) -> None:
-    shelf = store.shelf("v1", 2)
-    kept = np.array([[5, 1], [7, 7]], dtype=np.uint64)
-    shelf.add(Segment(kept, np.array([[1.0, 2.0], [3.0, 4.0]]), None), embeddings=True)
-    wanted = np.array([[5, 0], [5, 1], [7, 7]], dtype=np.uint64)
-    found = [(places.tolist(), part.logits.tolist()) for places, part in shelf.find(wanted, embeddings=False)]
-    assert found == [([2], [[3.0, 4.0]])]  # the first half of 5 1 is that of 5 0: it counts as unknown
-
-
-def test_a_second_fit_with_another_method_asks_no_teacher(tmp_path: Path) -> None:
-    rows, labels = np.repeat(np.eye(3), 20, axis=0) + X[:1] / 9, np.repeat(["a", "b", "c"], 20)
-    rows = rows + np.random.default_rng(0).normal(size=rows.shape) / 9
-    asked: list[int] = []
-
-    class Model(LogisticRegression):
-        def predict_proba(self, rows: Any) -> Any:
-            asked.append(len(rows))
-            return super().predict_proba(rows)
-
-    teachers = [Model().fit(rows[labels != k], labels[labels != k]) for k in ("a", "c")]
-    made = [as_teacher(model, fingerprint=str(i)) for i, model in enumerate(teachers)]
-    cache = tmp_path / "cache"
-    first = Unifier(made, "logistic", method="mf-lf", cache=cache, random_state=0).fit(rows)
-    assert sum(asked) == 120
-    second = Unifier(made, "logistic", method="sd", cache=str(cache), random_state=0).fit(rows)
-    assert sum(asked) == 120
-    plain = Unifier(made, "logistic", method="mf-lf", random_state=0).fit(rows)
-    np.testing.assert_array_equal(first.soft_labels_, plain.soft_labels_)
-    assert np.abs(second.soft_labels_ - first.soft_labels_).max() > 0.01
+    for _ in range(2):
+        teacher = as_teacher(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
+        fitted = Unifier([teacher], "logistic", method="sd", cache=where, random_state=0).fit(rows)
+    assert sum(asked) == 60
+    plain = Unifier([teacher], "logistic", method="sd", random_state=0).fit(rows)
+    np.testing.assert_array_equal(fitted.soft_labels_, plain.soft_labels_)

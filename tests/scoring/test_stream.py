@@ -15,9 +15,9 @@ from consilience import as_teacher
 from consilience.exceptions import TeacherError
 from consilience.labels import LabelSpace
 from consilience.rows import HeldRows
-from consilience.scoring.engine import observe, score
+from consilience.scoring.engine import Asked, score
 from consilience.scoring.store import as_store
-from consilience.scoring.stream import StreamedTeacher, score_blocks
+from consilience.scoring.stream import score_blocks
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(200, 4))
@@ -112,16 +112,6 @@ def test_what_rows_in_memory_stored_will_do(tmp_path: Path) -> None:
     again = Linear()
     streamed([as_teacher(again)], ONE, store=as_store(tmp_path))
     assert again.asked == []
-
-
-def test_what_a_stream_rounded_is_not_taken_for_exact(tmp_path: Path) -> None:
-    store, asked = as_store(tmp_path), Linear()
-    with pytest.raises(TeacherError):  # it leaves batches that are in no block yet
-        streamed([as_teacher(Linear(60, RuntimeError()))], ONE, store=store, batch_size=8)
-    score([as_teacher(Linear())], ONE, X, store=store)
-    exact = observe(as_teacher(asked), X, store=store, embeddings=False).logits
-    np.testing.assert_array_equal(exact, Z)
-    assert 32 < len(asked.asked) <= 60
 
 
 @pytest.mark.parametrize("error", [RuntimeError("boom"), KeyboardInterrupt()])
@@ -224,9 +214,11 @@ def test_a_block_gets_the_same_batches_in_any_order() -> None:
             return rows @ W
 
         blocks = HeldRows(X)
-        one = StreamedTeacher(as_teacher(watch, classes=CLASSES, name="f"), blocks, batch_size=16)
+        teacher = as_teacher(watch, classes=CLASSES, name="f", output="logits")
+        one = Asked(teacher, blocks, batch_size=16, store=None)
         for block in blocks.blocks(order):
-            np.testing.assert_allclose(one.score(block, None), Z[block.rows], rtol=1e-5, atol=1e-6)
+            logits = one.observe(block, None, embeddings=False).logits
+            np.testing.assert_allclose(logits, Z[block.rows], rtol=1e-5, atol=1e-6)
         return found
 
     assert asked([0, 1, 2, 3]) == asked([3, 1, 0, 2])
@@ -238,12 +230,11 @@ import numpy as np
 from consilience import as_teacher
 from consilience.labels import LabelSpace
 from consilience.rows import HeldRows
+from consilience.rows import rows as blocks
 from consilience.scoring.store import as_store
-from consilience.scoring import stream
 from consilience.scoring.stream import score_blocks
 
-rows.BLOCK_ROWS = 32
-stream.WRITE_SECONDS = 0.0  # write every batch, however quick it was
+blocks.BLOCK_ROWS = 32
 log, store, pause = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
 class Slow:

@@ -48,7 +48,7 @@ del rich  # we only needed to know that it is installed; typer may come without 
 # since 0.26 typer has its own copy of click; before, it used the separate package. This works with both.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-_PACKED = 10  # a file's rows may take this many times as much memory
+_COPIES = 3  # how often rows are in memory at most
 STUDENTS = ("auto", "torch", "mlp", "logistic", "forest", "boosting", "ngrams")
 _OPTIONS = {
     "n_bins": "--bins",
@@ -250,9 +250,9 @@ def read_test(
     if data is None or labels is None:
         return None
     from consilience.files import readers
-    from consilience.files.streams import read_test_rows
+    from consilience.rows.files import read_alike
 
-    rows = read_test_rows(data, "--test-data", X, str(of), drop or ())
+    rows = read_alike(data, "--test-data", X, str(of), drop or ())
     y = readers.read_labels(labels, len(rows), "--test-labels")
     if check is not None:
         check(y)
@@ -391,20 +391,17 @@ def shown(file: Path) -> str:
 def read_data(
     path: Path, teachers: Sequence[Teacher], memory: str | None = None, drop: Sequence[str] | None = None
 ) -> Any:
-    """Return the rows of --data, or their source if they may not fit in memory, or some columns are dropped.
+    """Return the rows of --data, without those columns; in memory, if they are small.
 
     Cells of a .csv file are read as what these teachers take. A .txt file has a text per line.
     """
-    from consilience.files.streams import read_texts_or_rows
     from consilience.rows import memory_budget
     from consilience.rows.files import open_files
     from consilience.run import Run
     from consilience.teachers.given import column_kinds
 
-    expected = column_kinds(teachers)
-    if not drop and path.is_file() and _PACKED * path.stat().st_size <= memory_budget(Run(memory=memory)):
-        return read_texts_or_rows(path, "--data", expected)
-    return open_files(path, "--data", expected, drop or ())
+    rows = open_files(path, "--data", column_kinds(teachers), drop or ())
+    return rows.all(None) if _COPIES * rows.n_bytes <= memory_budget(Run(memory=memory)) else rows
 
 
 def check_ending(out: Path | None, X: Any, student: str) -> None:

@@ -112,7 +112,6 @@ class TaskBlocks:
                 batch_size=self.batch_size,
                 store=self.store,
                 embeddings=self.embeddings,
-                dtype=np.float32,
                 progress=progress,
             )
         except InvalidInputError as error:

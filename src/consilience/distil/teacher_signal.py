@@ -164,7 +164,7 @@ class TeacherSignal:
     @property
     def answered(self) -> NDArray[np.bool_]:
         """The rows (n,) on which the teacher did not abstain."""
-        return ~np.isnan(self.observed.logits[:, 0])
+        return np.asarray(~np.isnan(self.observed.logits[:, 0]))
 
     @property
     def strength(self) -> float:

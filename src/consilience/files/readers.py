@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,63 +14,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._optional import require
-from consilience._tables import is_table
-from consilience._words import shorten
+from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import ArrayFileError, NpyFile, NpzFile, read_npy
+from consilience.files.arrays import read_npy
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, card_path, write_card
-from consilience.files.cells import read_cells
 from consilience.files.opener import file_sha256
 from consilience.files.strict_json import parse_json
+from consilience.rows.files import read_npz_array
+from consilience.rows.parts import reading
 
 _WITH_CARD = (".onnx", ".npy", ".npz", ".parquet")
 
 
-def read_rows(path: Path, option: str, expected: Mapping[Any, str] | None = None) -> Any:
-    """Return the rows (n, ...) of a .npy, .npz, .csv or .parquet file.
-
-    Parameters
-    ----------
-    path : path
-        An .npz has them under ``X``, or as its only array; a .csv may have a header.
-    option : str
-        What named the file, for messages.
-    expected : mapping, optional
-        What columns of a .csv file should hold, by name; see `read_cells`.
-
-    Returns
-    -------
-    array of numbers or pandas.DataFrame
-        A frame for a .parquet file, and for a .csv file with a header or with cells that are no numbers.
-    """
-    values = _read_file(path, option, "X", expected)
-    if is_table(values):
-        if 0 in values.shape:
-            raise InvalidInputError(f"{option}: {path} has no rows; expected at least one.")
-        return values
-    with reading(path, option):
-        check_numbers(values)
-    return values
-
-
-def check_numbers(values: NDArray[Any] | NpyFile) -> None:
-    """Raise unless an array, or the header of one, holds rows of numbers."""
-    if values.dtype.kind not in "biuf" or values.ndim < 2:
-        raise ValueError(
-            f"it holds {values.dtype} of shape {values.shape}; expected numbers of shape (n, ...), a row per "
-            "sample"
-        )
-    if 0 in values.shape:
-        raise ValueError(f"it has shape {values.shape}; expected at least one row")
-
-
 def read_labels(path: Path, rows: int, option: str) -> NDArray[Any]:
-    """Return the labels (n,) of a file like that of `read_rows`; None where there is none.
+    """Return the labels (n,) of a file; None where there is none.
 
     An .npz has them under ``y``, or as its only array; a .csv or .parquet file is one column of them.
     """
-    values: NDArray[Any] = np.asarray(_read_file(path, option, "y"))
+    suffix = path.suffix.lower()
+    if suffix not in _LABELS:
+        raise InvalidInputError(f"{option} reads {', '.join(_LABELS)}; {path.name!r} ends in none of these.")
+    with reading(path, option):
+        values: NDArray[Any] = np.asarray(_LABELS[suffix](path))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.shape != (rows,):
@@ -221,65 +186,11 @@ def numbers_or_text(values: Sequence[str]) -> list[Any]:
     return numbers if len(set(numbers)) == len(set(values)) else list(values)
 
 
-def _read_file(path: Path, option: str, key: str, expected: Mapping[Any, str] | None = None) -> Any:
-    readers: dict[str, Callable[[Path, str], Any]] = {
-        ".npy": _read_npy,
-        ".npz": read_npz_rows,
-        ".csv": partial(_read_csv, expected=expected),
-        ".parquet": _read_parquet,
-    }
-    suffix = path.suffix.lower()
-    if suffix not in readers:
-        raise InvalidInputError(f"{option} reads {', '.join(readers)}; {path.name!r} ends in none of these.")
-    with reading(path, option):
-        return readers[suffix](path, key)
-
-
-@contextmanager
-def reading(path: Path, option: str) -> Iterator[None]:
-    """Say which file of which option cannot be read, and why."""
-    if not path.is_file():
-        raise InvalidInputError(f"{option}: {path} does not exist, or is no file.")
-    try:
-        yield
-    except ArrayFileError as error:
-        raise InvalidInputError(f"{option}: {error}") from error
-    except InvalidInputError:
-        raise
-    except UnicodeDecodeError as error:
-        raise InvalidInputError(
-            f"{option}: {path} cannot be read: it is no text in UTF-8 (byte {error.start}). Save it in UTF-8."
-        ) from error
-    except (OSError, ValueError, EOFError, KeyError, csv.Error) as error:
-        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        hint = " Is a quote left open?" if isinstance(error, csv.Error) else ""
-        raise InvalidInputError(f"{option}: {path} cannot be read: {reason}.{hint}") from error
-
-
-def _read_npy(path: Path, key: str) -> NDArray[Any]:
-    return read_npy(path)
-
-
-def read_npz_rows(path: Path, key: str) -> NDArray[Any]:
-    """Return the array of some name of an .npz file, or its only one."""
-    with NpzFile(path) as archive:
-        found = archive.names if len(archive.names) == 1 else [name for name in archive.names if name == key]
-        if not found:
-            raise ValueError(f"it has {shorten(archive.names) or 'nothing'}; expected an array {key}")
-        return archive.read(found[0])
-
-
-def _read_csv(path: Path, key: str, expected: Mapping[Any, str] | None = None) -> Any:
+def _csv_labels(path: Path) -> NDArray[Any]:
     with path.open(newline="", encoding="utf-8-sig") as file:
-        lines = list(csv.reader(file))
-    if not any(lines):
+        lines = [line or [""] for line in csv.reader(file)]  # an empty line is a row without a label
+    if not any(map(any, lines)):
         raise ValueError("it is empty")
-    if key == "y":  # where an empty line is a row without a label
-        return _read_label_lines([line or [""] for line in lines])
-    return read_cells([line for line in lines if line], expected)
-
-
-def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:
     if max(map(len, lines)) > 1:
         raise ValueError("it has several columns; labels are one")
     values = [line[0].strip() for line in lines]
@@ -289,21 +200,23 @@ def _read_label_lines(lines: list[list[str]]) -> NDArray[Any]:
     return np.array([next(known) if value else None for value in values], dtype=object)
 
 
-def _read_parquet(path: Path, key: str) -> Any:
+def _parquet_labels(path: Path) -> NDArray[Any]:
     parquet = require("pyarrow.parquet", extra="tables", purpose="Reading parquet")
     with parquet.ParquetFile(path) as file:
         table = file.read()
-    kept = without_index(table.column_names)
-    require("pandas", extra="tables", purpose="Reading parquet")
-    return table.select(kept).to_pandas(ignore_metadata=True)
+    # pandas writes its index as one more column
+    columns = [table.column(name) for name in table.column_names if not name.startswith("__index_level_")]
+    if len(columns) != 1:
+        raise ValueError(f"it has {counted(len(columns), 'column')}; labels are one")
+    return np.array([*columns[0].to_pylist(), None], dtype=object)[:-1]
 
 
-def without_index(names: Sequence[str]) -> list[str]:
-    """Return the names of the columns without the index, which pandas writes as one more column."""
-    kept = [name for name in names if not name.startswith("__index_level_")]
-    if not kept:
-        raise ValueError("it has no columns")
-    return kept
+_LABELS: dict[str, Callable[[Path], Any]] = {
+    ".npy": read_npy,
+    ".npz": partial(read_npz_array, key="y"),
+    ".csv": _csv_labels,
+    ".parquet": _parquet_labels,
+}
 
 
 def _read_text(path: Path) -> str:

@@ -21,7 +21,7 @@ from consilience._tables import (
     read_times,
 )
 from consilience.exceptions import ConsilienceError
-from consilience.files.cells import read_column
+from consilience.rows.csv import read_column
 
 _BLOCK = 2**17  # numbers that are converted at a time
 

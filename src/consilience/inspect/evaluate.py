@@ -41,7 +41,7 @@ from consilience.kernels.unify.answers import beside_teachers
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace
 from consilience.scoring.engine import observe
-from consilience.scoring.store import as_float32, as_store
+from consilience.scoring.store import as_store
 from consilience.students.classifier import SoftLabelClassifier
 from consilience.teachers import Teacher
 
@@ -219,7 +219,7 @@ def ask(
             seen = observe(
                 teacher, rows, batch_size=batch_size, store=cache, embeddings=False, progress=report
             )
-            logits = as_float32(seen.logits)[0]  # as `score` does
+            logits = seen.logits
             packed[:, space.block(i)] = logits if rows is some else logits[known]
         except TeacherError as error:
             if teacher.batched or (first_must and i == 0):

@@ -19,13 +19,13 @@ from consilience._tables import is_table
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, read_npz
-from consilience.files.readers import read_rows
 from consilience.files.row_hash import rows_sha256
 from consilience.files.strict_json import parse_json
 from consilience.repository.description import Description
 from consilience.repository.entry import ModelEntry
 from consilience.repository.layout import Layout
 from consilience.repository.numbers import plain_rows
+from consilience.rows.files import open_files
 
 FILE = "reference.json"
 MOST_DESCRIPTION = 64 * 2**20
@@ -187,7 +187,7 @@ def _encoded(X: Any, kind: str) -> bytes:
 
 def _decoded(path: Path) -> Any:
     if path.suffix == ".parquet":
-        return read_rows(path, "The reference")
+        return open_files(path, "The reference").all(None)
     arrays = read_npz(path)
     if "X" in arrays:
         return arrays["X"]

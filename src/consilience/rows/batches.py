@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-import weakref
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from consilience._dataset_rows import first_part
 from consilience._optional import is_instance_of, require
-from consilience._tables import as_frame, as_values, is_table
+from consilience._tables import as_values, is_table, to_arrow
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool
-from consilience.rows.files import FileSource
+from consilience.rows.arrow import KeptTable, TableRows
 from consilience.rows.rows import Rows, SpooledRows
-
-_TEXT = "text"  # the column of texts
 
 
 def comes_in_batches(X: Any) -> bool:
@@ -38,10 +32,8 @@ def keep_batches(batches: Iterable[Any]) -> Rows:
     first = next(parts, None)
     if first is None:
         raise InvalidInputError("X has no batches; expected at least one.")
-    if is_table(first):
-        return _KeptTables(first, parts)
-    if _are_texts(first):
-        return _KeptTables(first, parts)
+    if is_table(first) or _are_texts(first):
+        return _keep_tables(first, parts)
     return SpooledRows(_keep_arrays(first, parts))
 
 
@@ -87,40 +79,28 @@ def _as_numbers(batch: Any, number: int) -> Any:
     return values
 
 
-class _KeptTables(Rows):
-    """Tables or texts in a temporary parquet file, which is gone with this object."""
+def _keep_tables(first: Any, parts: Iterator[Any]) -> Rows:
+    table = _as_arrow(first)
+    kept = KeptTable(table.schema)
+    kept.append(table)
+    for number, part in enumerate(parts, start=1):
+        try:
+            more = _as_arrow(part, texts=isinstance(first, list))
+            if set(more.column_names) == set(table.column_names):
+                more = more.select(table.column_names)  # columns may come in another order
+            kept.append(more.cast(table.schema))
+        except (ValueError, TypeError, KeyError, NotImplementedError) as error:
+            raise InvalidInputError(
+                f"Batch {number} of X does not fit the first: {error}. Give batches of one kind."
+            ) from error
+    kept.close()
+    rows = TableRows([kept], table.schema, kept.gaps, texts=isinstance(first, list))
+    rows.local = True
+    return rows
 
-    local = True
 
-    def __init__(self, first: Any, parts: Iterator[Any]) -> None:
-        arrow = require("pyarrow", extra="tables", purpose="Batches of tables or texts")
-        parquet = require("pyarrow.parquet", extra="tables", purpose="Batches of tables or texts")
-        self._texts = isinstance(first, list)
-        folder = tempfile.mkdtemp(prefix="consilience-")
-        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        path = Path(folder) / "rows.parquet"
-        table = self._as_arrow(arrow, first)
-        with parquet.ParquetWriter(path, table.schema) as writer:
-            writer.write_table(table)
-            for number, part in enumerate(parts, start=1):
-                try:
-                    more = self._as_arrow(arrow, part)
-                    if set(more.column_names) == set(table.column_names):
-                        more = more.select(table.column_names)  # columns may come in another order
-                    writer.write_table(more.cast(table.schema))
-                except (ValueError, TypeError, KeyError, NotImplementedError) as error:
-                    raise InvalidInputError(
-                        f"Batch {number} of X does not fit the first: {error}. Give batches of one kind."
-                    ) from error
-        self._source = FileSource([path])
-        self.borders = self._source.borders
-
-    def read(self, block: int) -> Any:
-        """Return the rows of one block."""
-        frame = self._source.read(block)
-        return frame[_TEXT].tolist() if self._texts else frame
-
-    def _as_arrow(self, arrow: Any, part: Any) -> Any:
-        if self._texts:
-            return arrow.table({_TEXT: arrow.array(part, arrow.string())})
-        return arrow.Table.from_pandas(as_frame(part), preserve_index=False)
+def _as_arrow(part: Any, *, texts: bool = False) -> Any:
+    arrow = require("pyarrow", extra="tables", purpose="Batches of tables or texts")
+    if texts or isinstance(part, list):
+        return arrow.table({"text": arrow.array(part, arrow.string())})
+    return to_arrow(part)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.exceptions import InvalidInputError
-from consilience.rows.arrow import as_arrow_source
+from consilience.rows.arrow import as_arrow_rows
 from consilience.rows.batches import comes_in_batches, keep_batches
 from consilience.rows.files import open_files
 from consilience.rows.memory import memory_budget
@@ -65,7 +65,7 @@ def _elsewhere(X: Any, option: str) -> Rows | None:
     if comes_in_batches(X):
         return keep_batches(X)
     found = as_ray_source(X)
-    return as_arrow_source(X) if found is None else found
+    return as_arrow_rows(X) if found is None else found
 
 
 def rows_that_fit(

@@ -18,7 +18,7 @@ IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", "
 """The endings of image files."""
 
 
-class ImageSource(Rows):
+class ImageRows(Rows):
     """Images as rows (height, width, 3) of uint8, or (height, width) if all of them are grey.
 
     The sizes come from the first bytes of the files; the pixels are read block by block. Images of one size

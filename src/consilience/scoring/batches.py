@@ -14,6 +14,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from consilience._validation import check_block
@@ -175,7 +176,7 @@ def timed(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> tuple[Observ
 
 
 def ask(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> Observed:
-    """Ask one teacher, and check its answer: it may be an object of the user's."""
+    """Ask one teacher, and check its answer: it may be an object of the user's. It gets single precision."""
     seen = teacher.observe(X) if embeddings else Observed(teacher.predict_logits(X), None)
     logits, features = np.asarray(seen.logits), seen.embeddings
     if logits.shape != (rows, len(teacher.classes)):
@@ -190,7 +191,24 @@ def ask(teacher: Teacher, X: Any, rows: int, embeddings: bool) -> Observed:
         raise TeacherError(teacher.name, f"cannot be used: its {error.message}").changed(
             **error.data
         ) from None
-    return Observed(logits, None if features is None else read_features(features, rows, teacher.name))
+    if features is not None:
+        features = as_float32(read_features(features, rows, teacher.name))
+    return Observed(as_float32(logits), features)
+
+
+def as_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Return numbers in single precision, as they are kept. What is too large becomes the largest.
+
+    Examples
+    --------
+    >>> as_float32(np.array([0.5, 1e300])).tolist()
+    [0.5, 3.4028234663852886e+38]
+    """
+    if values.dtype == np.float32:
+        return values
+    most = float(np.finfo(np.float32).max)
+    low: NDArray[np.float32] = np.clip(values, -most, most).astype(np.float32)
+    return low
 
 
 def _check_sendable(teacher: Teacher, n_jobs: int) -> None:

@@ -1,4 +1,4 @@
-"""Score every row with every teacher, batch by batch."""
+"""Ask a teacher about rows, block by block; what the cache knows is not asked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from consilience._dataset_rows import read_rows
 from consilience._progress import Progress, part_of, silent
@@ -15,12 +15,140 @@ from consilience._tables import as_values
 from consilience._validation import check_count, n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import LabelSpace
-from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask_batches
+from consilience.rows import Block
+from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.digests import row_digests
-from consilience.scoring.store import BLOCK_ROWS, ScoreStore, Segment, Shelf, as_float32, as_store
+from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
 
 __all__ = ["Observed", "observe", "score"]
+
+
+class Asked:
+    """A teacher that is asked about one block after the other.
+
+    The batches of a block do not depend on other blocks: some models answer in other last digits if they get
+    other batches, and a block must have the same logits on every machine and after every stop.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    X : rows
+        The first of them show how to read the teacher's scores.
+    batch_size : int
+        Most rows per call.
+    store : ScoreStore, optional
+        Where answers are kept. Not those of teachers without a fingerprint, or that hold the answers.
+
+    Attributes
+    ----------
+    by_position : bool
+        Whether the teacher holds the outputs of the rows of one X: it is not asked.
+    stores : bool
+        Whether answers are kept, and rows must be told apart by their digests.
+    """
+
+    def __init__(self, teacher: Teacher, X: Any, *, batch_size: int, store: ScoreStore | None) -> None:
+        self.teacher, self._batch_size, self._shelf = teacher, batch_size, None
+        self.by_position = teacher.part(slice(0, 0)) is not None
+        if self.by_position:
+            teacher.check_rows(X)
+        elif store is not None and teacher.batched:
+            # the rows that would decide without a cache: the fingerprint depends on it
+            if not teacher.settled:
+                teacher.settle(some_rows(X, slice(0, min(SETTLE, batch_size))))
+            if teacher.fingerprint is not None:
+                self._shelf = store.shelf(teacher.fingerprint, len(teacher.classes), teacher.name)
+        self.stores = self._shelf is not None
+
+    def observe(
+        self,
+        block: Block,
+        digests: NDArray[np.uint64] | None,
+        *,
+        embeddings: bool,
+        progress: Progress = silent,
+    ) -> Observed:
+        """Return the logits (b, k) of a block in single precision, and its embeddings (b, d) if wanted.
+
+        Parameters
+        ----------
+        block : Block
+        digests : (b, 2) array or None
+            Of its rows; None if rows have no plain content.
+        embeddings : bool
+        progress : callable
+            Called with ("scoring", rows done, rows of the block).
+        """
+        rows = block.rows.stop - block.rows.start
+        part = self.teacher.part(block.rows) if self.by_position else None
+        if part is not None:
+            try:
+                return ask(part, block.X, rows, embeddings)
+            except InvalidInputError as error:  # the part knows its own rows only
+                raise error.moved(block.rows.start) from error.__cause__
+        table, missing = _Table(self.teacher, rows, embeddings), np.arange(rows)
+        first = missing
+        if self._shelf is not None and digests is not None:
+            known, logits, features = self._shelf.find(digests, embeddings=embeddings)
+            if known.all():
+                return Observed(logits, features)
+            table.put(known, Observed(logits[known], None if features is None else features[known]))
+            missing = np.flatnonzero(~known)
+            first = missing[_first_of_each(digests[missing])]
+        wanted, done = np.unique(first), rows - len(missing)
+        pace = Pace(self._batch_size, FIRST if self.teacher.settled else SETTLE)
+        if done:
+            progress("scoring", done, rows)
+        batches = _batches(self.teacher, block, wanted, pace)
+        try:
+            for batch, seen in ask_batches(self.teacher, batches, len(wanted), pace, embeddings=embeddings):
+                table.put(batch.places, seen)
+                if self._shelf is not None and digests is not None:
+                    self._shelf.add(digests[batch.places], seen, embeddings=embeddings)
+                done += batch.count
+                progress("scoring", done, rows)
+        finally:
+            if self._shelf is not None:
+                self._shelf.flush()
+        if len(wanted) < len(missing):
+            table.copy(first, missing)
+            progress("scoring", rows, rows)
+        return Observed(table.logits, table.features)
+
+
+class _Table:
+    """Logits (n, k) and embeddings (n, d) of a teacher that are filled part by part."""
+
+    def __init__(self, teacher: Teacher, rows: int, embeddings: bool) -> None:
+        self._name, self._wanted, self._empty = teacher.name, embeddings, True
+        self.logits = np.empty((rows, len(teacher.classes)), np.float32)
+        self.features: NDArray[np.float32] | None = None
+
+    def put(self, rows: Any, seen: Observed) -> None:
+        """Fill some rows; all parts must have embeddings of one width, or none."""
+        self.logits[rows] = seen.logits
+        if not self._wanted or (len(seen.logits) == 0 and len(self.logits)):
+            return
+        width = None if seen.embeddings is None else seen.embeddings.shape[1]
+        if self._empty and width is not None:
+            self.features = np.empty((len(self.logits), width), np.float32)
+        known = None if self.features is None else self.features.shape[1]
+        if width != known:
+            raise TeacherError(
+                self._name,
+                f"has embeddings of width {known} for some rows and {width} for others. If it was changed, "
+                "give it another fingerprint, or clear the cache.",
+            )
+        self._empty = False
+        if self.features is not None:
+            self.features[rows] = seen.embeddings
+
+    def copy(self, source: NDArray[np.intp], target: NDArray[np.intp]) -> None:
+        """Give some rows what others have."""
+        self.logits[target] = self.logits[source]
+        if self.features is not None:
+            self.features[target] = self.features[source]
 
 
 def observe(
@@ -30,10 +158,9 @@ def observe(
     batch_size: int = 4096,
     store: ScoreStore | str | os.PathLike[str] | None = None,
     embeddings: bool = True,
-    dtype: DTypeLike = np.float64,
     progress: Progress = silent,
 ) -> Observed:
-    """Return a teacher's logits (n, k) and embeddings (n, d), of one pass over X.
+    """Return a teacher's logits (n, k) and embeddings (n, d), of one pass over X, in single precision.
 
     Parameters
     ----------
@@ -49,8 +176,6 @@ def observe(
         without plain content (such as dictionaries).
     embeddings : bool
         Whether embeddings are wanted, too.
-    dtype : float64 or float32
-        The precision that is wanted of stored logits: with float32, those that a stream rounded will do.
     progress : callable
         Called with ("scoring", rows done, rows in all).
 
@@ -60,179 +185,11 @@ def observe(
         Its `embeddings` are None if the teacher has none, or they are not wanted.
     """
     X = as_values(X)
-    rows, size, kept = n_rows(X), check_count("batch_size", batch_size), as_store(store)
-    table, shelf = _Table(teacher, rows, embeddings), _shelf(teacher, kept, X, size)
-    pace = Pace(size, FIRST if teacher.settled else SETTLE)
-    digests = None if shelf is None else row_digests(X)
-    done = 0
-    if shelf is None or digests is None:
-        for batch, seen in ask_batches(
-            teacher, _slices(teacher, X, rows, pace), rows, pace, embeddings=embeddings
-        ):
-            table.put(batch.places, seen)
-            done += batch.count
-            progress("scoring", done, rows)
-        return table.result()
-    unique = Unique(digests)
-    unmerged, loose = np.ones(len(unique.first), dtype=bool), 0
-    for places, found in shelf.find(unique.digests, embeddings=embeddings, dtype=dtype):
-        table.put(unique.first[places], Observed(found.logits, found.embeddings))
-        unique.known[places] = True
-        joined = found.loose and found.rounded is False  # blocks made here hold exact numbers alone
-        unmerged[places], loose = joined, loose + joined
-    done = int(unique.counts[unique.known].sum())
-    if done:
-        progress("scoring", done, rows)
-    missing = np.sort(unique.first[~unique.known])
-    if len(missing) == 0 and loose < 2:
-        unmerged[:] = False  # there is nothing to join
-    blocks = _Blocks(shelf, table, digests, np.sort(unique.first[unmerged]), missing)
-    for batch, seen in ask_batches(
-        teacher, picked(X, missing, pace), len(missing), pace, embeddings=embeddings
-    ):
-        part = batch.places
-        new = Segment(digests[part], seen.logits, seen.embeddings, rounded=False)
-        shelf.add(new, embeddings=embeddings)
-        table.put(part, seen)
-        blocks.put(part)
-        done += int(unique.counts[unique.inverse[part]].sum())
-        progress("scoring", done, rows)
-    blocks.finish()
-    table.copy(unique.first[unique.inverse])
-    return table.result()
-
-
-class _Table:
-    """Logits (n, k) and embeddings (n, d) of a teacher that are filled part by part."""
-
-    def __init__(self, teacher: Teacher, rows: int, embeddings: bool) -> None:
-        self._name = teacher.name
-        self._logits = np.empty((rows, len(teacher.classes)))
-        self._features: NDArray[Any] | None = None
-        self.wanted, self._empty = embeddings, True
-
-    def put(self, rows: Any, seen: Observed) -> None:
-        """Fill some rows; all parts must have embeddings of one width, or none."""
-        self._logits[rows] = seen.logits
-        if not self.wanted:
-            return
-        width = None if seen.embeddings is None else seen.embeddings.shape[1]
-        if self._empty and seen.embeddings is not None:
-            self._features = np.empty((len(self._logits), seen.embeddings.shape[1]), seen.embeddings.dtype)
-        known = None if self._features is None else self._features.shape[1]
-        if width != known and len(seen.logits):
-            raise TeacherError(
-                self._name,
-                f"has embeddings of width {known} for some rows and {width} for others. If it was changed, "
-                "give it another fingerprint, or clear the store.",
-            )
-        self._empty = False
-        if self._features is not None:
-            self._features[rows] = seen.embeddings
-
-    def copy(self, source: NDArray[np.intp]) -> None:
-        """Give every row what row ``source[row]`` got."""
-        twins = np.flatnonzero(source != np.arange(len(source)))
-        self._logits[twins] = self._logits[source[twins]]
-        if self._features is not None:
-            self._features[twins] = self._features[source[twins]]
-
-    def take(self, rows: NDArray[np.intp]) -> Observed:
-        """Return some rows."""
-        return Observed(self._logits[rows], None if self._features is None else self._features[rows])
-
-    def result(self) -> Observed:
-        return Observed(self._logits, self._features)
-
-
-class _Blocks:
-    """Joins new rows to blocks, in the order of X, as soon as all rows of a block are known.
-
-    Parameters
-    ----------
-    shelf : Shelf
-    table : _Table
-        What is known.
-    digests : (n, 2) array
-    rows : (u,) array of int
-        The rows of X that are in no block, in order.
-    missing : array of int
-        Those of them that are not yet known.
-    """
-
-    def __init__(
-        self,
-        shelf: Shelf,
-        table: _Table,
-        digests: NDArray[np.uint64],
-        rows: NDArray[np.intp],
-        missing: NDArray[np.intp],
-    ) -> None:
-        self._shelf, self._table, self._digests, self._rows = shelf, table, digests, rows
-        self._known = np.isin(rows, missing, assume_unique=True, invert=True)
-        self._start = 0
-
-    def put(self, rows: NDArray[np.intp]) -> None:
-        """Note that some rows are known, and merge the blocks that are complete."""
-        self._known[np.searchsorted(self._rows, rows)] = True
-        self._merge_complete()
-
-    def finish(self) -> None:
-        """Merge what is left. Less than a block may be joined to others later."""
-        self._merge_complete()
-        if self._start < len(self._rows):
-            self._merge(slice(self._start, None), whole=False)
-        self._shelf.tidy()
-
-    def _merge_complete(self) -> None:
-        while self._known[self._start : (stop := self._start + BLOCK_ROWS)].all() and stop <= len(self._rows):
-            self._merge(slice(self._start, stop), whole=True)
-            self._start = stop
-
-    def _merge(self, part: slice, *, whole: bool) -> None:
-        rows = self._rows[part]
-        seen = self._table.take(rows)
-        block = Segment(self._digests[rows], seen.logits, seen.embeddings, rounded=False)
-        self._shelf.merge(block, embeddings=self._table.wanted, whole=whole)
-
-
-class Unique:
-    """The distinct rows among some, by their digests.
-
-    Attributes
-    ----------
-    digests : (u, 2) array
-        Sorted, each once.
-    first : (u,) array
-        The first row of each.
-    inverse : (n,) array
-        The place of each row in `digests`.
-    counts : (u,) array
-        How many rows share each.
-    known : (u,) array of bool
-        Whether it has been found.
-    """
-
-    def __init__(self, digests: NDArray[np.uint64]) -> None:
-        order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows, the first comes first
-        ordered = digests[order]
-        new = np.ones(len(order), dtype=bool)
-        new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-        self.digests, self.first = ordered[new], order[new]
-        self.inverse = np.empty(len(order), dtype=np.intp)
-        self.inverse[order] = np.cumsum(new) - 1
-        self.counts = np.bincount(self.inverse, minlength=len(self.first))
-        self.known = np.zeros(len(self.first), dtype=bool)
-
-
-def _shelf(teacher: Teacher, store: ScoreStore | None, X: Any, batch_size: int) -> Shelf | None:
-    """Return the shelf of a teacher's outputs, or None if they cannot or need not be stored."""
-    if store is None or not teacher.batched:
-        return None
-    # the rows that would decide without a store
-    teacher.settle(some_rows(X, slice(0, min(SETTLE, batch_size))))
-    fingerprint = teacher.fingerprint
-    return None if fingerprint is None else store.shelf(fingerprint, len(teacher.classes), teacher.name)
+    asked = Asked(teacher, X, batch_size=check_count("batch_size", batch_size), store=as_store(store))
+    block = Block(0, slice(0, n_rows(X)), X)
+    digests = row_digests(X) if asked.stores else None
+    seen = asked.observe(block, digests, embeddings=embeddings, progress=progress)
+    return Observed(seen.logits.astype(np.float64), seen.embeddings)
 
 
 def score(
@@ -244,10 +201,7 @@ def score(
     store: ScoreStore | str | os.PathLike[str] | None = None,
     progress: Progress = silent,
 ) -> NDArray[np.float64]:
-    """Return the packed logits (n, m) of all teachers.
-
-    They have single precision, as in the store and in streams: so soft labels do not depend on whether rows
-    fit in memory.
+    """Return the packed logits (n, m) of all teachers, in single precision.
 
     Parameters
     ----------
@@ -268,36 +222,36 @@ def score(
     for i, teacher in enumerate(teachers):
         report = part_of(progress, i, len(teachers))
         try:
-            seen = observe(
-                teacher,
-                X,
-                batch_size=batch_size,
-                store=kept,
-                embeddings=False,
-                dtype=np.float32,
-                progress=report,
-            )
+            seen = observe(teacher, X, batch_size=batch_size, store=kept, embeddings=False, progress=report)
         except TeacherError as error:
             raise error.at(i, len(teachers)) from error.__cause__
-        packed[:, space.block(i)] = as_float32(seen.logits)[0]
+        packed[:, space.block(i)] = seen.logits
     return packed
 
 
-def _slices(teacher: Teacher, X: Any, rows: int, pace: Pace) -> Iterator[Batch]:
-    """Yield the rows of X in order; at least one batch, so that an empty X shows errors, too."""
-    if rows == 0 or not teacher.batched:
-        yield Batch(slice(0, rows), rows, X)
+def _first_of_each(digests: NDArray[np.uint64]) -> NDArray[np.intp]:
+    """Return for each row the first one that is like it."""
+    order = np.lexsort((digests[:, 1], digests[:, 0]))  # stable: of equal rows, the first comes first
+    ordered = digests[order]
+    new = np.ones(len(order), dtype=bool)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    first = np.empty(len(order), dtype=np.intp)
+    first[order] = order[new][np.cumsum(new) - 1]
+    return first
+
+
+def _batches(teacher: Teacher, block: Block, rows: NDArray[np.intp], pace: Pace) -> Iterator[Batch]:
+    """Yield some rows of a block in order; at least one batch, so that no rows show errors, too."""
+    count = block.rows.stop - block.rows.start
+    if len(rows) == count and (count == 0 or not teacher.batched):
+        yield Batch(slice(0, count), count, block.X, block.rows.start)
         return
-    for start, stop in pace.borders(rows):
-        part = read_rows(X) if stop - start == rows else some_rows(X, slice(start, stop))
-        yield Batch(slice(start, stop), stop - start, part)
-
-
-def picked(X: Any, rows: NDArray[np.intp], pace: Pace, first: int = 0) -> Iterator[Batch]:
-    """Yield some rows of X in order; X may be a block that begins at row `first`."""
     for start, stop in pace.borders(len(rows)):
-        part = rows[start:stop]
-        yield Batch(part, len(part), some_rows(X, part), first)
+        part: Any = rows[start:stop]
+        if part[-1] - part[0] == stop - start - 1:
+            part = slice(int(part[0]), int(part[-1]) + 1)  # a view, where X is an array
+        X = read_rows(block.X) if stop - start == count else some_rows(block.X, part)
+        yield Batch(part, stop - start, X, block.rows.start)
 
 
 def some_rows(X: Any, rows: slice | NDArray[np.intp]) -> Any:

@@ -19,7 +19,7 @@ from consilience.scoring.engine import observe, score
 from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import read_options
 from consilience.scoring.ray_worker import Finish
-from consilience.scoring.store import ScoreStore, as_float32
+from consilience.scoring.store import ScoreStore
 from consilience.scoring.stream import BlockScores, score_blocks
 from consilience.teachers import Teacher
 
@@ -96,7 +96,7 @@ def score_rows(
     asked = [i for i in range(count) if i not in whole]
     try:
         for i in whole:
-            packed[:, space.block(i)] = as_float32(observe(teachers[i], X, embeddings=False).logits)[0]
+            packed[:, space.block(i)] = observe(teachers[i], X, embeddings=False).logits
         if not asked:
             return packed
         part = LabelSpace(

@@ -28,11 +28,12 @@ from consilience.exceptions import ConsilienceWarning, ScoringError, TeacherErro
 from consilience.labels import LabelSpace
 from consilience.rows import Block, Rows
 from consilience.rows.ray import sent_to_ray
+from consilience.scoring.engine import Asked
 from consilience.scoring.ray_board import Board, View
 from consilience.scoring.ray_options import RayOptions
 from consilience.scoring.ray_worker import Answer, Finish, Job, Part, Worker, from_table
 from consilience.scoring.store import ScoreStore, as_store
-from consilience.scoring.stream import BlockScores, StreamedTeacher, open_streams, score_blocks
+from consilience.scoring.stream import BlockScores, open_streams, score_blocks
 from consilience.teachers import Teacher
 from consilience.teachers._base import summary
 
@@ -109,8 +110,6 @@ def score_on_ray(
         A worker died several times on one block, or nothing moved for `timeout` seconds.
     """
     options, kept = options or RayOptions(), as_store(store)
-    if kept is not None:
-        kept = kept.absolute()  # workers start in other folders
     check_count("batch_size", batch_size)
     # here, so that all workers read the scores of a teacher in the same way
     asked = open_streams(teachers, source, batch_size=batch_size, store=None)
@@ -134,13 +133,13 @@ def score_on_ray(
 
 
 def _filled(
-    logits: NDArray[np.float32], block: Block, held: Mapping[int, StreamedTeacher], space: LabelSpace
+    logits: NDArray[np.float32], block: Block, held: Mapping[int, Asked], space: LabelSpace
 ) -> NDArray[np.float32]:
     """Add the outputs that this process holds to those of the workers."""
     packed, rows = logits.copy(), block._replace(X=np.zeros((len(logits), 1)))  # only their number counts
     for i, one in held.items():
         try:
-            packed[:, space.block(i)] = one.score(rows, None)
+            packed[:, space.block(i)] = one.observe(rows, None, embeddings=False).logits
         except TeacherError as error:
             raise error.at(i, len(space.names)) from error.__cause__
     return packed

@@ -17,8 +17,8 @@ from consilience._progress import Progress
 from consilience.exceptions import ConsilienceError, ScoringError, TeacherError
 from consilience.rows import Block, Rows
 from consilience.scoring.digests import row_digests
+from consilience.scoring.engine import Asked
 from consilience.scoring.store import ScoreStore
-from consilience.scoring.stream import StreamedTeacher
 from consilience.teachers._base import summary
 
 Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
@@ -140,7 +140,7 @@ class Worker:
 
         self._job, self._refs, self._board = job, (source, sent), board
         self._source: Rows | None = None
-        self._asked: list[StreamedTeacher] = []
+        self._asked: list[Asked] = []
         self._finish: Finish | None = None
         context = ray.get_runtime_context()
         self._name = f"process {os.getpid()} on {ray.util.get_node_ip_address()}"
@@ -183,7 +183,8 @@ class Worker:
             self._announce(answer.number, one.teacher.name, i * rows)
             step = _step(report, one.teacher.name, i * rows, rows)
             with self._named(i):
-                logits[:, columns] = one.score(block, digests, step)
+                seen = one.observe(block, digests, embeddings=False, progress=step)
+                logits[:, columns] = seen.logits
         report("", len(self._asked) * rows, rows)
         return logits if self._finish is None else self._finish(block.rows, logits)
 
@@ -200,7 +201,7 @@ class Worker:
             self._asked = []
             for i, (teacher, size) in enumerate(zip(teachers, self._job.part.batch_sizes, strict=True)):
                 with self._named(i):
-                    one = StreamedTeacher(teacher, source, batch_size=size, store=self._job.store)
+                    one = Asked(teacher, source, batch_size=size, store=self._job.store)
                 self._asked.append(one)
             self._source = source
         return self._source

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,11 @@ from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
-from consilience.files.streams import FileRows, RowFile, TextLines, open_rows, read_batches
-from consilience.rows.files import files_of
-from consilience.rows.images import IMAGES, ImageSource
+from consilience.rows import Rows
+from consilience.rows.arrow import TableRows
+from consilience.rows.csv import CsvRows
+from consilience.rows.files import files_of, open_files
+from consilience.rows.images import ImageRows
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]
@@ -85,72 +87,47 @@ def predict_file(
     """
     size, target = check_count("batch_size", batch_size), Path(out)
     paths = files_of(data, option)
-    images = all(path.suffix.lower() in IMAGES for path in paths)
-    open_parts = _image_parts if images else _table_parts
-    n_rows, parts = open_parts(paths, Asked(model, Path(data), target, keep, size, option))
+    rows, where = open_files(paths, option), f"{option}: {paths[0]}"
+    if keep:
+        _check_keep(rows, keep, model, paths[0], target, option)
+    if isinstance(rows, TableRows):
+        _choose_columns(rows, keep, model, where)
+    elif rows.kind == "texts" and not model.takes_texts:
+        raise InvalidInputError(f"{where} holds texts, and the model takes a table or an array.")
+    elif rows.kind == "array" and not isinstance(rows, ImageRows):
+        _check_width(rows.shape[1] if len(rows.shape) == 2 else None, model, where)
     counts, total, done = np.zeros(len(model.classes_), dtype=np.intp), 0.0, 0
-    with writing(target, model.classes_, n_rows) as write:
-        for rows in parts:
-            proba = _ask(model, rows.X, done)
+    with writing(target, model.classes_, len(rows)) as write:
+        for X, kept in _batches(rows, keep, size, _names(paths, Path(data))):
+            proba = _ask(model, X, done)
             codes = proba.argmax(axis=1)
-            write(codes, proba, rows.kept)
+            write(codes, proba, kept)
             counts += np.bincount(codes, minlength=len(counts))
             total += float(proba.max(axis=1).sum())
             done += len(codes)
-            progress("predicting", done, n_rows)
+            progress("predicting", done, len(rows))
     return Predicted(done, model.classes_, counts, total / done)
 
 
-class Asked(NamedTuple):
-    """What is to be predicted, and how."""
-
-    model: LoadedClassifier
-    data: Path
-    target: Path
-    keep: Sequence[str]
-    size: int
-    option: str
+def _names(paths: Sequence[Path], data: Path) -> list[str]:
+    """Return the names of files, within the folder that was given."""
+    within = data if data.is_dir() else Path()
+    return [(path.relative_to(within) if path.is_relative_to(within) else path).as_posix() for path in paths]
 
 
-def _table_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[FileRows]]:
-    """Return the number of rows of files, and the rows batch by batch."""
-    sources = [open_rows(path, asked.option) for path in paths]
-    for source in sources:
-        _check_keep(source, asked.keep, asked.model, asked.target, asked.option)
-    columns = [_model_columns(source, asked.keep, asked.model, asked.option) for source in sources]
-    kinds = asked.model.column_kinds
-    parts = (
-        rows
-        for source, chosen in zip(sources, columns, strict=True)
-        for rows in read_batches(source, asked.size, chosen, asked.keep, asked.option, kinds)
-    )
-    return sum(source.n_rows for source in sources), parts
-
-
-def _image_parts(paths: Sequence[Path], asked: Asked) -> tuple[int, Iterator[FileRows]]:
-    """Return the number of images, and the images block by block."""
-    if asked.keep:
-        _check_table(asked.target)
-    unknown = [name for name in asked.keep if name != FILE]
-    if unknown:
-        raise InvalidInputError(
-            f"{{argument}} names {quoted(unknown)}; {asked.option} is images, which have {FILE!r} alone: "
-            "the name of the file.",
-            argument="keep",
-        )
-    source = ImageSource(paths, asked.option)
-    within = asked.data if asked.data.is_dir() else Path()
-    names = [(path.relative_to(within) if path.is_relative_to(within) else path).as_posix() for path in paths]
-
-    def read() -> Iterator[FileRows]:
-        for block in source.blocks():
-            for start in range(0, block.rows.stop - block.rows.start, asked.size):
-                part = take_rows(block.X, slice(start, start + asked.size))
-                first = block.rows.start + start
-                kept = {FILE: names[first : first + len(part)]} if asked.keep else {}
-                yield FileRows(part, kept)
-
-    return len(source), read()
+def _batches(
+    rows: Rows, keep: Sequence[str], size: int, names: Sequence[str]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield rows batch by batch, and the columns of them to pass on."""
+    for number in range(rows.n_blocks):
+        found = rows.rows_of(number)
+        if isinstance(rows, TableRows):
+            X, kept = rows.read_with(number, keep)
+        else:
+            X, kept = rows.read(number), dict.fromkeys(keep, names[found])
+        for start in range(0, found.stop - found.start, size):
+            part = slice(start, start + size)
+            yield take_rows(X, part), {name: column[part] for name, column in kept.items()}
 
 
 def _ask(model: LoadedClassifier, X: Any, start: int) -> NDArray[np.float64]:
@@ -165,23 +142,27 @@ def _ask(model: LoadedClassifier, X: Any, start: int) -> NDArray[np.float64]:
 
 
 def _check_keep(
-    source: RowFile, keep: Sequence[str], model: LoadedClassifier, target: Path, option: str
+    rows: Rows, keep: Sequence[str], model: LoadedClassifier, path: Path, target: Path, option: str
 ) -> None:
     """Raise where columns cannot be passed on."""
-    if not keep:
-        return
-    _check_table(target)
-    if source.names is None:
+    if target.suffix.lower() not in (".csv", ".parquet"):
         raise InvalidInputError(
-            f"{{argument}} needs names of columns, and {source.path.name} has none. Give it a header.",
+            f"{{argument}} passes columns on to a .csv or .parquet file, not to {target.name!r}.",
             argument="keep",
         )
-    unknown = [name for name in keep if name not in source.names]
+    images = isinstance(rows, ImageRows)
+    names = [FILE] if images else rows.names if isinstance(rows, TableRows) else None
+    if names is None:
+        raise InvalidInputError(
+            f"{{argument}} needs names of columns, and {path.name} has none. Give it a header.",
+            argument="keep",
+        )
+    unknown = [name for name in keep if name not in names]
     if unknown:
-        raise InvalidInputError(
-            f"{{argument}} names {quoted(unknown)}; {option}: {source.path} has {quoted(source.names)}.",
-            argument="keep",
-        )
+        has = f"{option}: {path} has {quoted(names)}."
+        if images:
+            has = f"{option} is images, which have {FILE!r} alone: the name of the file."
+        raise InvalidInputError(f"{{argument}} names {quoted(unknown)}; {has}", argument="keep")
     titles = column_titles(model.classes_)
     taken = [name for i, name in enumerate(keep) if name in titles or name in keep[:i]]
     if taken:
@@ -192,35 +173,27 @@ def _check_keep(
         )
 
 
-def _check_table(target: Path) -> None:
-    if target.suffix.lower() not in (".csv", ".parquet"):
-        raise InvalidInputError(
-            f"{{argument}} passes columns on to a .csv or .parquet file, not to {target.name!r}.",
-            argument="keep",
-        )
-
-
-def _model_columns(
-    source: RowFile, keep: Sequence[str], model: LoadedClassifier, option: str
-) -> list[str] | None:
-    """Return the columns of a file that the model takes, in its order; None for all, by position."""
-    where = f"{option}: {source.path}"
-    if isinstance(source, TextLines):
-        if not model.takes_texts:
-            raise InvalidInputError(f"{where} holds texts, and the model takes a table or an array.")
-        return None
-    known = getattr(model, "feature_names_in_", None)
-    given = None if source.names is None else [name for name in source.names if name not in keep]
-    if known is not None and source.names is not None:
-        wanted = known.tolist()
-        problem = name_problem([name for name in source.names if name in wanted or name not in keep], wanted)
+def _choose_columns(rows: TableRows, keep: Sequence[str], model: LoadedClassifier, where: str) -> None:
+    """Read the columns that the model takes, in its order, and as what it takes them."""
+    known, names = getattr(model, "feature_names_in_", None), rows.names
+    if known is not None and names is not None:
+        chosen = known.tolist()
+        problem = name_problem([name for name in names if name in chosen or name not in keep], chosen)
         if problem:
             raise InvalidInputError(f"{where} {problem} {{remedy}} passes columns on.", remedy="keep")
-        return list(wanted)
-    width = source.width if given is None else len(given)
+        rows.choose(chosen)
+    else:
+        if names is not None:
+            rows.choose([name for name in names if name not in keep])
+        _check_width(len(rows.chosen), model, where)
+    if isinstance(rows, CsvRows) and model.column_kinds is not None:
+        rows.expect(dict(zip(rows.chosen, model.column_kinds, strict=True)))
+
+
+def _check_width(width: int | None, model: LoadedClassifier, where: str) -> None:
+    """Raise unless rows have as many columns as the model takes."""
     expected = 1 if model.takes_texts else getattr(model, "n_features_in_", None)
     if expected is not None and width != expected:
         found = "rows of another shape" if width is None else counted(width, "column")
         what = "texts: one column, or a .txt file" if model.takes_texts else counted(expected, "column")
         raise InvalidInputError(f"{where} has {found}; the model takes {what}.")
-    return given if keep else None

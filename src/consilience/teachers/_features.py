@@ -34,7 +34,7 @@ class Observed:
     ((3, 2), (3, 3))
     """
 
-    logits: NDArray[np.float64]
+    logits: NDArray[Any]
     embeddings: NDArray[Any] | None
 
     def take(self, rows: slice | NDArray[Any]) -> Observed:

@@ -38,21 +38,21 @@ def cache(
     from consilience.cli import console
     from consilience.files.storage import storage_path
     from consilience.scoring.store import ScoreStore
-    from consilience.scoring.store.contents import read_contents
 
     if clear and limit is not None:
         raise InvalidInputError("--clear and --limit exclude each other: --clear leaves nothing.")
     if not storage_path(folder).is_root():
         raise InvalidInputError(f"{folder} is not a folder. Give the folder that --cache named.")
     store = ScoreStore(folder)
-    before = store.size + store.trainings_size
+    view = store.contents()
+    before = view["n_bytes"] + view["n_bytes_trainings"]
     if clear:
         if not yes:
             _confirm(f"Delete {size_text(before)} in {folder}?")
         store.clear()
     elif limit is not None:
         store.trim(limit)
-    view = read_contents(store).to_dict()
+    view = store.contents()
     view["n_bytes_deleted"] = max(0, before - view["n_bytes"] - view["n_bytes_trainings"])
     (console.show_json if as_json else show_contents)(view)
 
@@ -67,7 +67,7 @@ def _confirm(question: str) -> None:
 
 
 def show_contents(view: Mapping[str, Any]) -> None:
-    """Draw the result of `StoreContents.to_dict`."""
+    """Draw the result of `ScoreStore.contents`."""
     from consilience._sizes import size_text
     from consilience._words import counted
     from consilience.cli import console
@@ -85,27 +85,15 @@ def show_contents(view: Mapping[str, Any]) -> None:
         return
     models = counted(len(view["models"]), "model")
     out.print(f"[bold]{models}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]")
-    table = console.plain_table("model", ">classes", ">rows", ">size", ">files", "last use", "remarks")
+    table = console.plain_table("model", ">classes", ">rows", ">size", ">files", "last use")
     for model in view["models"]:
-        remarks = {
-            "loose": model["n_loose"],
-            "broken": model["n_broken"],
-            "of an older version": model["n_old"],
-        }
         cells = (
             model["teacher"] or f"unknown ({model['key'][:8]})",
             "" if model["n_classes"] is None else str(model["n_classes"]),
             f"{model['n_rows']:,}",
             size_text(model["n_bytes"]),
-            str(model["n_segments"] + model["n_old"]),
+            str(model["n_files"]),
             (model["last_use"] or "")[:16].replace("T", " "),
-            ", ".join(f"{number} {what}" for what, number in remarks.items() if number),
         )
         table.add_row(*map(console.escape, cells))
     out.print(table)
-    if any(model["n_old"] for model in view["models"]):
-        out.print(
-            "Files of an older version are not used. --clear deletes them, and so does --limit in time."
-        )
-    if any(model["n_broken"] for model in view["models"]):
-        out.print("Broken files are deleted when a run meets them, and their rows are computed again.")

@@ -56,12 +56,13 @@ def cluster(
     from consilience.cli import console
     from consilience.cluster.clustering import CollisionClustering
     from consilience.files import readers
+    from consilience.rows.files import open_files
 
     readers.check_target(out, (".npy", ".csv"), "--out", [data, labels, truth])
     check_report(report)
     check_count("seed", seed, at_least=0)
     check_count("n_jobs", jobs)
-    rows = readers.read_rows(data, "--data")
+    rows = open_files(data, "--data").all(None)
     X = rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
     classes = None if truth is None else readers.read_labels(truth, len(X), "--truth")

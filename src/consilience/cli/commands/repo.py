@@ -166,10 +166,10 @@ def search(
     """
     from consilience.cli import console
     from consilience.files import readers
-    from consilience.files.streams import read_texts_or_rows
+    from consilience.rows.files import open_files
 
     opened = _open(folder)
-    X = read_texts_or_rows(data, "--data")
+    X = open_files(data, "--data").all(None)
     y = readers.read_labels(labels, len(X), "--labels")
     with console.progress_bars(quiet=quiet) as progress:
         found = opened.search(X, y, top, cache=cache, progress=progress, random_state=seed)
@@ -249,9 +249,9 @@ def _open(folder: str) -> Repository:
 
 
 def _rows(file: Path | None, option: str) -> Any:
-    from consilience.files.streams import read_texts_or_rows
+    from consilience.rows.files import open_files
 
-    return None if file is None else read_texts_or_rows(file, option)
+    return None if file is None else open_files(file, option).all(None)
 
 
 def _metrics(given: Sequence[str]) -> dict[str, float]:

@@ -35,10 +35,10 @@ def verify(
         consilience verify unified.onnx --teacher birds.onnx --teacher pets.onnx --data X.csv
     """
     from consilience.cli import console
-    from consilience.files.streams import read_texts_or_rows
+    from consilience.rows.files import open_files
     from consilience.students.verify import verify_model
 
-    rows = None if data is None else read_texts_or_rows(data, "--data")
+    rows = None if data is None else open_files(data, "--data").all(None)
     found = verify_model(model, teachers=teacher or (), X=rows)
     view = {"model": str(model), **found.to_dict()}
     (console.show_json if as_json else show_checks)(view)
