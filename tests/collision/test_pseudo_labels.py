@@ -86,9 +86,9 @@ def test_any_lam_takes_few_steps(lam: float, n_classes: int) -> None:
     logits = np.random.default_rng(0).normal(np.arange(n_classes) / n_classes, 3, size=(250, n_classes))
     result = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-8)
     assert result.n_iter <= 30
-    # the last steps are Newton's: each leaves a small part of the gap
+    # the last steps are long: each leaves a small part of the gap
     almost = collision_pseudo_labels(softmax(logits, axis=1), lam, tol=1e-5)
-    assert result.n_iter - almost.n_iter <= 3
+    assert result.n_iter - almost.n_iter <= 6
 
 
 def test_a_thousand_classes() -> None:

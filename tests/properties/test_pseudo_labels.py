@@ -53,7 +53,7 @@ def test_the_exact_solver_meets_the_kkt_conditions(case: Case) -> None:
     M = len(sigma)
     assert collision_pseudo_labels(sigma, lam, u, tol=1e-11 * (1 + lam)).converged
     start, weight, none = 0.5 * sigma + 0.5 / len(u), M * lam * u, np.zeros(len(u))
-    labels, pi, nu, _ = interior_point(sigma, start, weight, none, 1e-11 * (1 + lam), 100)
+    labels, pi, nu, _ = interior_point(sigma, start.copy(), weight, none, 1e-11 * (1 + lam), 100)
     assert labels.min() >= 0
     np.testing.assert_allclose(labels.sum(axis=1), 1, atol=1e-12)
     pull = sigma * pi[:, None] + nu

@@ -1,25 +1,23 @@
 """How kernels are compiled: `kernel` for what Python calls, `part` for what only kernels call.
 
-A first call waits for the compiler. numba optimises each function by itself, makes machine code and a Python
-wrapper of it, and then optimises the same code again inside every caller. A part skips all that: it is
-optimised once, inside the kernel that calls it, which halves the wait.
-
-Nothing but this module decides how compiled code is kept on disk.
+A first call waits for the compiler, so compiled code is kept on disk. numba looks at a kernel's own file to
+see whether it has changed, but its parts come from others: so the folder's name has a digest of all kernels.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import stat
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import config, njit
 from numba.extending import register_jitable
-
-try:
-    from consilience.kernels.numba_internals import KernelCache, KernelCompiler, PartCompiler
-except (ImportError, AttributeError):  # another numba: compiling takes longer, and results are the same
-    KernelCache = KernelCompiler = PartCompiler = None  # type: ignore[assignment, misc]
 
 Relaxed = set[str] | bool
 
@@ -33,42 +31,65 @@ def kernel(fastmath: Relaxed = False) -> Any:
         Which rules of floating-point arithmetic the compiler may relax.
     """
 
-    options: dict[str, Any] = {"nogil": True, "no_cfunc_wrapper": True, "error_model": "numpy"}
-    options["fastmath"] = fastmath
-    if KernelCompiler is not None:
-        options["pipeline_class"] = KernelCompiler
-
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher: Any = njit(**options)(function)
-        with suppress(RuntimeError):  # no folder can be written to: compile in every process
-            if KernelCache is None:
-                dispatcher.enable_caching()
-            else:
-                dispatcher._cache = KernelCache(function)
-        return dispatcher
+        compiled = njit(nogil=True, no_cfunc_wrapper=True, error_model="numpy", fastmath=fastmath)(function)
+        if not config.DISABLE_JIT:
+            given = config.CACHE_DIR
+            config.CACHE_DIR = cache_folder(given)
+            try:
+                compiled.enable_caching()
+            except RuntimeError:
+                pass  # nowhere to write: compile in every process
+            finally:
+                config.CACHE_DIR = given
+        return compiled
 
     return decorate
 
 
-def part(fastmath: Relaxed = False, allocates: bool = False) -> Any:
-    """Let kernels call a function, and compile it as a part of them. Python runs it as plain Python.
+def part(fastmath: Relaxed = False) -> Any:
+    """Let kernels call a function, and compile it with them. Python runs it as plain Python.
 
     Parameters
     ----------
     fastmath : set of str or bool
         As in `kernel`.
-    allocates : bool
-        Whether the function makes or returns arrays, or reduces them with numpy. If not, numba counts no
-        references in it, which saves a fifth of the compiler's time.
     """
-    options: dict[str, Any] = {"fastmath": fastmath, "error_model": "numpy"}
-    if PartCompiler is None:
-        return register_jitable(**options)
-    options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": PartCompiler}
-    options["_nrt"] = allocates
+    return register_jitable(
+        fastmath=fastmath, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )
 
-    def decorate(function: Any) -> Any:
-        function.is_part = True  # parts that call it check whether it passes arrays on
-        return register_jitable(**options)(function)
 
-    return decorate
+@cache
+def cache_folder(given: str) -> str:
+    """Return where to keep compiled code: the given folder, beside the kernels, or in one of the user's own.
+
+    numba unpickles what it finds there, so a folder that we choose is this user's alone. It is empty if there
+    is none.
+    """
+    name = f"consilience-{_digest_of_sources()}"
+    if given:
+        return str(Path(given) / name)
+    user = os.getuid() if hasattr(os, "getuid") else None  # elsewhere, each user has folders of their own
+    temporary = Path(tempfile.gettempdir()) / f"consilience-kernels-{user}"
+    for folders in ([Path(__file__).parent / "__pycache__" / name], [temporary, temporary / name]):
+        with suppress(OSError):
+            folders[0].parent.mkdir(exist_ok=True)
+            if all(_is_private(folder, user) for folder in folders):
+                return str(folders[-1])
+    return ""
+
+
+def _is_private(folder: Path, user: int | None) -> bool:
+    """Make a folder if there is none; tell whether only this user can write to it."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    ours = user is None or (status.st_uid == user and status.st_mode & 0o022 == 0)
+    return ours and stat.S_ISDIR(status.st_mode) and os.access(folder, os.W_OK)
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -76,7 +76,7 @@ def _iterate(sigma: Floats, Y: Floats, weight: Floats, offset: Floats, tol: floa
     return n_iter
 
 
-@part(allocates=True)
+@part()
 def m_step(sigma: Floats, w: Floats, guess: float, y: Floats) -> float:
     """Set y (K,) to the minimum of -log(sigma . y) - sum_k w_k log y_k on the simplex; return its delta.
 

@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
 from consilience.kernels.collision.interior_point import interior_point
-from consilience.kernels.collision.long_steps import long_steps
 from consilience.kernels.collision.projected_gradient import fairness_loss, loss_and_gap, projected_gradient
 from consilience.kernels.collision.simplex import lower_bound, total_loss
 
 # Rounding can change a difference of two losses by this much, relative to their size.
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
-# From this many products M K^2 on, long steps are faster than those of Mehrotra's method.
-_MANY_PRODUCTS = 100_000_000
 # "auto" uses EM, which needs a third of the memory, for more labels than this and a loose tolerance.
 _MANY_LABELS = 50_000_000
 _LOOSE = 1e-3
@@ -140,9 +137,7 @@ class _Solution(NamedTuple):
 
 
 def _solve_interior_point(p: _Problem) -> _Solution:
-    many = p.sigma.size * p.sigma.shape[1] >= _MANY_PRODUCTS
-    method = long_steps if many else interior_point
-    Y, pi, nu, n_iter = method(p.sigma, p.start, p.weight, p.offset, p.tol, p.max_iter)
+    Y, pi, nu, n_iter = interior_point(p.sigma, p.start, p.weight, p.offset, p.tol, p.max_iter)
     loss = total_loss(p.sigma, Y, p.weight, p.offset)
     return _Solution(Y, loss, loss - lower_bound(p.sigma, pi, nu, p.weight, p.offset), n_iter)
 

@@ -88,7 +88,7 @@ def _iterate(
     return n_iter
 
 
-@part(allocates=True)
+@part()
 def prices(c: Floats, weight: Floats, reverse: bool) -> Floats:
     """Return minus the gradient of the fairness term (K,) in the column sums c."""
     nu = np.empty(len(c))

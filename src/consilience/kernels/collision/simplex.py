@@ -24,7 +24,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
 
 
-@part(allocates=True)
+@part()
 def column_sums(Y: Floats, offset: Floats) -> Floats:
     """Return c, the sum of all labels of each class (K,)."""
     c = offset.copy()
@@ -45,7 +45,7 @@ def fairness(c: Floats, weight: Floats) -> float:
     return total
 
 
-@part(allocates=True)
+@part()
 def collisions(sigma: Floats, Y: Floats) -> Floats:
     """Return p_i = sigma_i . y_i, the probability of a collision in each row (M,)."""
     p = np.empty(len(Y))

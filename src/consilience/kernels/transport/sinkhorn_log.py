@@ -57,7 +57,7 @@ def solve_in_log_domain(
     return error
 
 
-@part(allocates=True)
+@part()
 def _descend(a, b, cost, transposed, temperature, f, g, tol, n_iter, limit):  # type: ignore[no-untyped-def]
     """Iterate one row until its marginals are right to `tol`; the last iteration is plain. Sets f and g."""
     step, largest, reference, error = 0.0, LARGEST_STEP, np.inf, np.inf

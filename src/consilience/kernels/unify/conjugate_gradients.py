@@ -33,7 +33,7 @@ def lanes_for(columns, most):  # type: ignore[no-untyped-def]
     return min(most, max(_LEAST_LANES, _MOST_WEIGHTS // columns))
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def conjugate_gradients(t, w, r, sets, x, goal, most):  # type: ignore[no-untyped-def]
     """Solve the system above for x, starting at x = 0. Each row has a lane.
 

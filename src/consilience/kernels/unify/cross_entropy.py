@@ -237,7 +237,7 @@ def _newton_batch(z, sets, by_set, by_class, gradients, U, out, tol, max_iter): 
             U[z.row[lane], c] = z.trial[c, lane] if moving[lane] else z.u[c, lane]
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def _make_lanes(L, G, m, size, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.empty((L, lanes)), np.empty((G, lanes)), np.empty((L, lanes)), np.empty((L, lanes)),

@@ -361,7 +361,7 @@ def _alternate_rows(values, layout, shifting, out, lam, tol, max_iter):  # type:
             lanes = busy
 
 
-@part(allocates=True)
+@part()
 def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     return _Lanes(
         np.zeros((m, lanes)), np.zeros((L, lanes)), np.zeros((N, lanes)), np.zeros((N, lanes)),
@@ -371,7 +371,7 @@ def _make_lanes(m, L, N, lanes):  # type: ignore[no-untyped-def]
     )  # fmt: skip
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def _close_ranks(z):  # type: ignore[no-untyped-def]
     """Return only the lanes that hold a row, because empty lanes slow down the rows that are left."""
     full = z.row >= 0

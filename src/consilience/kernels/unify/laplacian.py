@@ -31,7 +31,7 @@ def fill_in(linked: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return fill
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def solve_laplacian(weights: Floats, rhs: Floats, fill: NDArray[np.bool_]) -> None:
     """Solve ``sum_j w_ij (s_i - s_j) = r_i`` in place, with s = 0 at the last node of each component.
 

@@ -82,7 +82,7 @@ def elimination_cost(sets: Layout) -> int:
     return int((later**2).sum()) + size**2 // 4  # every possible edge is set to zero
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def solve_by_gradients(z, sets, norms, tol, most):  # type: ignore[no-untyped-def]
     """Solve the Newton system for x, as exactly as Newton's method can use.
 

@@ -205,7 +205,7 @@ def _find_top(x, start, stop, top):  # type: ignore[no-untyped-def]
             top[0, lane] = max(top[0, lane], x[k, lane])
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
     """Raise the logits x (m, lanes) to at least the largest of their block plus `floor`."""
     top = np.empty((1, x.shape[1]))
@@ -216,7 +216,7 @@ def raise_lanes(x, offsets, floor):  # type: ignore[no-untyped-def]
                 x[k, lane] = max(x[k, lane], top[0, lane] + floor)
 
 
-@part(fastmath=FUSE, allocates=True)
+@part(fastmath=FUSE)
 def add_probabilities(x, active, layout, temperature, a):  # type: ignore[no-untyped-def]
     """Fill a (L, lanes) with the sum of the p_i of eq. (2) over the active blocks of x, in lanes."""
     lanes = x.shape[1]
