@@ -41,7 +41,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
 from consilience import Unifier, as_teacher
-from consilience.datasets import Range, random_classes
+from benchmarks.papers.trials import Range, random_classes
 from consilience.kernels.threads import one_thread
 
 RESULTS = records.FOLDER / "default.jsonl"

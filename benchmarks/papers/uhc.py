@@ -27,7 +27,7 @@ from torch import nn
 
 from benchmarks.papers.sources import Rows, Source, split
 from consilience import ConvergenceWarning, Unifier, as_teacher
-from consilience.datasets import SIZES, Trial, random_classes
+from benchmarks.papers.trials import SIZES, Trial, random_classes
 from consilience.nn import SoftCrossEntropy, TorchStudent
 from consilience.soft_labels.estimate import Method as Solver
 

@@ -18,7 +18,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from consilience import Unifier, as_teacher
-from consilience.datasets import SIZES, Trial, random_classes
+from benchmarks.papers.trials import SIZES, Trial, random_classes
 from consilience.students.make import named_student
 
 pytestmark = [
