@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from benchmarks.papers.trials import SIZES, Trial, random_classes
+
 from consilience.exceptions import InvalidInputError
 
 LABELS = np.repeat(np.arange(60), 700)
