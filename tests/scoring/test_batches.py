@@ -17,7 +17,7 @@ import pytest
 
 from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
 from consilience._validation import take_rows
-from consilience.scoring import batches, engine
+from consilience.scoring import batches, blocks
 from consilience.scoring.batches import BATCH_SECONDS, Pace
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
@@ -221,7 +221,7 @@ def test_processes_share_the_rows_and_one_store(
         reports.append(done)
         waiting.append(sum(handed[1:]) - done)  # the first look is settle's
 
-    monkeypatch.setattr(engine, "take_rows", taken)
+    monkeypatch.setattr(blocks, "take_rows", taken)
     seen = observe(own, TEXTS, store=store, batch_size=4, progress=progress)
     assert max(waiting) <= 2 * 4  # what is handed over and not told is lost with a run that is stopped
     assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]

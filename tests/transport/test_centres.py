@@ -26,7 +26,8 @@ from consilience import (
 )
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
-from consilience.scoring.engine import Observed, observe
+from consilience.scoring.engine import observe
+from consilience.teachers import Observed
 from consilience.transport import Embedding, Superclass
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
