@@ -454,10 +454,10 @@ def test_labels_only_need_no_teacher_and_say_nothing_of_any(digits: Any) -> None
 def test_what_teachers_say_is_kept(digits: Any, tmp_path: Path) -> None:
     first = CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path, random_state=0)
     first.fit(digits.X, digits.y)
-    files = sorted(tmp_path.rglob("*.npz"))
+    files = sorted(tmp_path.rglob("*.rows"))
     assert files
     CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path).fit(digits.X, digits.y)
-    assert sorted(tmp_path.rglob("*.npz")) == files
+    assert sorted(tmp_path.rglob("*.rows")) == files
 
 
 def test_progress_is_reported(digits: Any) -> None:

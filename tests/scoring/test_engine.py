@@ -66,7 +66,8 @@ def test_precomputed_outputs_are_asked_once_with_all_rows() -> None:
 def test_progress_counts_rows_over_all_teachers() -> None:
     calls: list[tuple[str, int, int]] = []
     score(teachers(), space_of(teachers()), X, batch_size=5, progress=lambda *call: calls.append(call))
-    assert calls == [("scoring", done, 20) for done in (5, 10, 15, 20)]
+    assert sorted(set(calls)) == [("scoring", done, 20) for done in (5, 10, 15, 20)]
+    assert calls == sorted(calls)
 
 
 def test_no_rows() -> None:

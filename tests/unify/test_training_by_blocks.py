@@ -96,8 +96,8 @@ def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
     with pytest.raises(RuntimeError, match="stopped"):
         unifier(teachers, cache=cache, self_label=True, progress=stop_in_the_second_training).fit(rows)
     store = ScoreStore(cache)
-    assert len(store.trainings()) == 1
-    assert store.trainings_size > 0
+    assert store.contents()["n_trainings"] == 1
+    assert store.contents()["n_bytes_trainings"] > 0
     store.clear()
     assert not list(cache.glob("training-*"))
 

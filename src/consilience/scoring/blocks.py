@@ -91,7 +91,7 @@ def score_blocks(
 def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> Observed:
     """Return a teacher's logits (n, k) and embeddings (n, d), of one pass over the rows.
 
-    Both have single precision. Embeddings are None if the teacher has none, or they are not wanted.
+    The values have single precision. Embeddings are None if the teacher has none, or they are not wanted.
 
     Parameters
     ----------
@@ -105,14 +105,14 @@ def observe(teacher: Teacher, rows: Any, run: Run, embeddings: bool = True) -> O
     """
     rows = as_rows(rows)
     asked = Asked(teacher, rows, run, as_store(run.cache, run.cache_limit), embeddings)
-    table, progress = _Table(teacher, len(rows), embeddings, run), run.report
+    table, progress = _Table(teacher, len(rows), embeddings, run, np.float64), run.report
     # no rows are asked about, too: they may be of a wrong kind
     for block in rows.blocks() if len(rows) else [Block(0, slice(0, 0), rows.given)]:
         seen = asked.observe(
             block, digests_of(block, [asked]), after(progress, block.rows.start, len_of(block), len(rows))
         )
         table.put(block.rows, seen)
-    return Observed(table.logits.astype(np.float64), table.features)
+    return table.seen
 
 
 class Asked:
@@ -229,7 +229,7 @@ def settle(teacher: Teacher, rows: Rows, run: Run) -> None:
 
 def len_of(block: Block) -> int:
     """Return the number of rows of a block."""
-    return block.rows.stop - block.rows.start
+    return int(block.rows.stop - block.rows.start)
 
 
 def digests_of(block: Block, asked: Sequence[Asked]) -> NDArray[np.uint64] | None:
@@ -258,10 +258,12 @@ def after(progress: Progress, before: int, rows: int, of: int) -> Progress:
 class _Table:
     """Logits (n, k) and embeddings (n, d) of a teacher that are filled part by part."""
 
-    def __init__(self, teacher: Teacher, rows: int, embeddings: bool, run: Run) -> None:
+    def __init__(
+        self, teacher: Teacher, rows: int, embeddings: bool, run: Run, dtype: type = np.float32
+    ) -> None:
         self._name, self._run, self._empty = teacher.name, run, embeddings
         self._embeddings = embeddings
-        self.logits = new_array((rows, len(teacher.classes)), run)
+        self.logits = new_array((rows, len(teacher.classes)), run, dtype)
         self.features: NDArray[np.float32] | None = None
 
     @property

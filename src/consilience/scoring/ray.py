@@ -29,10 +29,10 @@ from consilience.labels import LabelSpace
 from consilience.rows import Block, Rows
 from consilience.rows.ray import sent_to_ray
 from consilience.run import Run
-from consilience.scoring.blocks import Asked, BlockScores, open_teachers, placed, score_blocks, settle
+from consilience.scoring.blocks import Asked, BlockScores, Finish, open_teachers, placed, score_blocks, settle
 from consilience.scoring.ray_board import Board, View
 from consilience.scoring.ray_options import RayOptions
-from consilience.scoring.ray_worker import Answer, Finish, Job, Part, Worker, from_table
+from consilience.scoring.ray_worker import Answer, Job, Part, Worker, from_table
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Teacher
 from consilience.teachers._base import summary
