@@ -89,7 +89,7 @@ def run_trial(
         student = TorchStudent(
             _network, max_iter=setting["epochs"], patience=None, validation_fraction=0.0, standardize=False
         )
-        model = CollisionClassifier(loss, student, noise_rate=setting["noise_rate"], random_state=seed)
+        model = CollisionClassifier(loss, student, noise=setting["noise_rate"], random_state=seed)
         accuracy[loss] = round(float(model.fit(X, observed).score(X_test, y_test)), 5)
     return accuracy
 

@@ -16,9 +16,11 @@ from sklearn.datasets import load_digits, make_blobs  # noqa: E402
 from skorch.callbacks import Callback, EarlyStopping  # noqa: E402
 from torch import nn  # noqa: E402
 
-from consilience import CollisionClustering, ConvergenceWarning, clustering_accuracy  # noqa: E402
-from consilience.cluster.losses import LOSSES, Problem, clustering_loss  # noqa: E402
+from consilience import CollisionClustering, ConvergenceWarning, Run, clustering_accuracy  # noqa: E402
+from consilience.cluster import Linear, Network, Own  # noqa: E402
+from consilience.cluster.losses import Problem, clustering_loss  # noqa: E402
 from consilience.cluster.network import BatchLoss, RoundLoss, warm_up_epochs  # noqa: E402
+from consilience.cluster.options import LOSSES  # noqa: E402
 from consilience.exceptions import InvalidInputError, MissingDependencyError  # noqa: E402
 from consilience.kernels.neighbours import nearest_neighbours  # noqa: E402
 from consilience.nn import TorchStudent  # noqa: E402
@@ -49,7 +51,9 @@ def convolutional(n_classes):
 
 
 def fitted(X, y=None, *, n_clusters=4, settled=True, **options):
+    own = {key: options.pop(key) for key in ("augment", "max_iter", "tol") if key in options}
     options = {"model": small, "n_init": 2, "random_state": 0, **options}
+    options["model"] = Network(options["model"], **own)
     with warnings.catch_warnings():
         if not settled:  # few epochs are enough for what is tested
             warnings.filterwarnings("ignore", message="Clustering stopped", category=ConvergenceWarning)
@@ -106,7 +110,7 @@ def test_a_seed_repeats_the_result_and_the_module_given_is_left_alone(blobs):
     assert not np.array_equal(one.predict_proba(X), fitted(X, random_state=1, **options).predict_proba(X))
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
-    assert one.get_params()["model"] is module
+    assert one.get_params()["model"].module is module
 
 
 def test_a_network_starts_from_the_linear_model_or_without_neighbours_from_itself(blobs):
@@ -140,7 +144,8 @@ def test_batches_sample_the_gradient_of_the_whole_loss(loss):
     rng = np.random.default_rng(0)
     X, n = rng.normal(size=(60, 3)), 60
     fixed = np.where(rng.uniform(size=n) < 0.2, rng.integers(4, size=n), -1)
-    problem = Problem(loss, 2.0, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0), "auto", 2.0)
+    made = LOSSES[loss]() if loss == "sela" else LOSSES[loss](lam=2.0)
+    problem = Problem(made, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0))
     logits = rng.normal(size=(n, 4))
     S = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     whole = clustering_loss(problem)(S, S).loss
@@ -174,7 +179,7 @@ def test_views_of_a_row_are_averaged_in_the_paper_s_protocol():
 
     fixed = np.full(10, -1)
     criterion = BatchLoss()
-    criterion.problem = Problem(loss, 0.0, np.full(2, 0.5), fixed, np.empty((10, 0), np.int32), "auto", 2.0)
+    criterion.problem = Problem(Own(loss), np.full(2, 0.5), fixed, np.empty((10, 0), np.int32))
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
     rows = torch.tensor([[4.0], [2.0], [9.0]])
     out = criterion(z, rows)
@@ -236,14 +241,14 @@ def test_options_reach_the_training(blobs):
         X,
         protocol="paper",
         max_iter=3,
-        progress=lambda task, done, total: calls.append((task, done, total)),
+        run=Run(progress=lambda task, done, total: calls.append((task, done, total))),
     )
     assert calls == [("training", 1, 3), ("training", 2, 3), ("training", 3, 3)]
     default = CollisionClustering(4, model=small)._student(0, 10_000)
     assert (default.lr, default.batch_size, default.max_iter) == (1e-3, 250, 50)
     assert CollisionClustering(4, model=small)._student(0, 400).batch_size == 40
     student = TorchStudent(small, lr=0.5, weight_decay=0.1)
-    own = CollisionClustering(4, model=student, batch_size=7)._student(0, 400)
+    own = CollisionClustering(4, model=Network(student, batch_size=7))._student(0, 400)
     assert (own.lr, own.weight_decay, own.batch_size) == (0.5, 0.1, 7)
     paper = CollisionClustering(4, model=small, protocol="paper")._student(0, 400)
     assert (paper.lr, paper.batch_size) == (1e-4, 250)
@@ -258,14 +263,14 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
     X, _ = blobs
     for options, words in (
         ({"model": 3}, "model is a int; give 'linear', a torch module"),
+        ({"model": Linear(tol=-1)}, "tol=-1 must be"),
         ({"model": small(5, 3)}, r"gave shape \(2, 3\).*expected logits of shape \(2, 4\)"),
-        ({"augment": "image"}, "augment='image' is unknown"),
-        ({"augment": "images"}, r"shape \(40, 5\).*augment='rows'"),
-        ({"model": "linear", "augment": "rows"}, "augment is for networks"),
+        ({"model": Network(small, augment="image")}, "augment='image' is unknown"),
+        ({"model": Network(small, augment="images")}, r"shape \(40, 5\).*augment='rows'"),
         ({"prior": [0.5, 0.5]}, r"shape \(2,\)"),
     ):
         with pytest.raises(InvalidInputError, match=words):
-            fitted(X, **options)
+            CollisionClustering(4, **{"model": small, "n_init": 2, **options}).fit(X)
     model = fitted(X, max_iter=1, settled=False)
     with pytest.raises(ValueError, match="4 features"):
         model.predict(X[:, :4])

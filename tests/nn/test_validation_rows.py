@@ -87,7 +87,7 @@ as_never = Never()
     "make",
     [
         lambda student: SoftLabelClassifier(student),
-        lambda student: CollisionClassifier(model=student, noise_rate=0.1),
+        lambda student: CollisionClassifier(model=student, noise=0.1),
         lambda student: CrossTaskDistiller(None, student, loss="none"),
     ],
 )

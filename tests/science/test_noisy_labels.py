@@ -43,7 +43,7 @@ def run_trial(seed: int) -> dict[str, float]:
         student = TorchStudent(
             network, lr=3e-3, max_iter=40, batch_size=64, patience=None, validation_fraction=0.0
         )
-        model = CollisionClassifier(loss, student, noise_rate=ETA, random_state=seed)
+        model = CollisionClassifier(loss, student, noise=ETA, random_state=seed)
         accuracy[loss] = model.fit(X[train], observed).score(X[test], y[test])
     return accuracy
 
