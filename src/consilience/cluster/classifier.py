@@ -57,9 +57,9 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         probability that predicted and true class are equal. Its generalised form (1 - p^q) / q is better
         still if many labels are wrong. The others are Shannon's cross-entropy, and the generalised
         cross-entropy of Zhang and Sabuncu.
-    model : "linear", torch.nn.Module, factory of one, or TorchStudent
+    model : "linear", torch.nn.Module, factory of one, or Network
         A linear model is trained by L-BFGS from zero weights, and needs no torch. A network is trained by a
-        `consilience.nn.TorchStudent`; give one to set epochs, learning rate and so on.
+        `consilience.students.Network`; give one to set epochs, learning rate and so on.
     q : float, optional
         Power of ``"generalised-collision"`` (0.5 by default) and of ``"gce"`` (0.7).
     noise_rate : float or "auto", optional
@@ -102,7 +102,7 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         As you gave them, or as chosen. Only for linear models.
     coef_, intercept_ : (K, d) and (K,) arrays
         The linear model: logits are ``X @ coef_.T + intercept_``.
-    student_ : TorchStudent
+    student_ : Network
         The trained network.
     objective_ : float
         Mean loss on the training rows, with weight decay for a linear model.
@@ -325,12 +325,8 @@ class CollisionClassifier(ClassifierMixin, BaseEstimator):
         return {"max_iter": int(self.max_iter), "tol": float(self.tol)}
 
     def _fit_network(self, X: NDArray[Any], observed: Floats) -> None:
-        from consilience.nn import (
-            CollisionCrossEntropy,
-            GeneralisedCrossEntropy,
-            SoftCrossEntropy,
-            as_torch_student,
-        )
+        from consilience.nn import CollisionCrossEntropy, GeneralisedCrossEntropy, SoftCrossEntropy
+        from consilience.students.network import as_torch_student
 
         criterion: Any = SoftCrossEntropy(transition=self.transition_)
         if self.loss == "gce":

@@ -82,10 +82,10 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
         Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
         returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
-    model : "linear", torch.nn.Module, factory of one, or TorchStudent
+    model : "linear", torch.nn.Module, factory of one, or Network
         A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`. A
         network returns logits (n, K); it is copied, never changed. It is trained with Adam on batches, a pass
-        over the rows in each round (`docs/how/clustering.md`). Give a TorchStudent for another optimiser,
+        over the rows in each round (`docs/how/clustering.md`). Give a Network for another optimiser,
         learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
     n_neighbors : int
         Nearest neighbours of each row to average predictions over; 0 for none. At most as many are used as a
@@ -374,8 +374,8 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         """Train a network by rounds, or as the paper does."""
         require("skorch", extra="torch", purpose="Clustering with a network")
         from consilience.cluster.network import SETTLED_FALL, network, warm_up_epochs
-        from consilience.nn._rows import as_tensor
         from consilience.nn.augment import as_augmentation
+        from consilience.students._rows import as_tensor
 
         X, paper, student = as_tensor(rows), self.protocol == "paper", self._student(int(seeds[0]), len(rows))
         Z = flat(rows) if self.n_neighbors and not paper else np.empty((len(rows), 0))
@@ -406,11 +406,12 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
         self._record(run)
 
     def _student(self, seed: int, n_rows: int) -> Any:
-        """Return an unfitted TorchStudent around the model, with this estimator's options."""
-        from consilience.nn import TorchStudent, as_torch_student
+        """Return an unfitted Network around the model, with this estimator's options."""
+        from consilience.students import Network
+        from consilience.students.network import as_torch_student
 
         student = as_torch_student(self.model, seed)
-        if not isinstance(self.model, TorchStudent):
+        if not isinstance(self.model, Network):
             paper = self.protocol == "paper"
             # With few rows, batches of 250 would give too few steps per epoch.
             batch_size = 250 if paper else min(250, max(16, n_rows // 10))
