@@ -8,10 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from consilience import ConvergenceWarning, InvalidInputError, sinkhorn  # noqa: E402
-from consilience.nn import (
-    SinkhornLoss,
-    _sinkhorn,
-)
+from consilience.nn import SinkhornLoss, _sinkhorn  # noqa: E402
 
 
 @pytest.fixture

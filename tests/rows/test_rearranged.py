@@ -85,7 +85,7 @@ def test_students_learn_sorted_rows_as_well(kind: str) -> None:
     def accuracy(order: Any) -> float:
         given, memory = rows(order), int(4 * 0.1 * N * rows().row_bytes)  # the buffer has a tenth of the rows
         if kind == "torch":
-            torch_student = pytest.importorskip("consilience.nn").Network
+            torch_student = pytest.importorskip("consilience.students").Network
             criterion = pytest.importorskip("consilience.nn").SoftCrossEntropy()
             student = torch_student(max_iter=3, lr=0.01, patience=None, random_state=0)
             student.fit_by_passes(given, n_classes=L, criterion=criterion, memory=memory)

@@ -31,7 +31,7 @@ def test_a_tree_of_soft_labels_is_scikit_learns_on_weighted_copies(seed: int) ->
     X, Q = soft_problem(200, 3, 4, seed)
     class_weights, row_weights = weights(200, 4, seed)
     student = Forest(min_label=0.05)
-    student.estimator = DecisionTreeRegressor(max_depth=4, random_state=0)
+    student.unfitted = lambda: DecisionTreeRegressor(max_depth=4, random_state=0)  # type: ignore[method-assign]
     student.fit(X, Q, class_weights, row_weights)
     T = targets(Q, class_weights, 0.05) * row_weights[:, None]
     rows, labels = np.nonzero(T)
@@ -67,14 +67,14 @@ def test_soft_labels_are_learnt_and_exported(name: str, n_classes: int) -> None:
     y = np.arange(300) % n_classes
     X = rng.normal(size=(300, 4)) * 0.3 + np.eye(5, 4)[y] * 4
     Q = 0.7 * np.eye(n_classes)[y] + 0.3 / n_classes
-    student = make_student(name, min_label=0.01, random_state=0).fit(X, Q, np.ones(n_classes))
+    student = make_student(name, random_state=0).fit(X, Q, np.ones(n_classes))
     proba = student.predict_all(X, n_classes)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
     assert (proba.argmax(axis=1) == y).mean() > 0.98
     assert abs(proba.max(axis=1).mean() - Q.max()) < 0.07  # the soft labels, not the argmax of them
     session = onnxruntime.InferenceSession(student.to_onnx(X[:5]).SerializeToString())
     np.testing.assert_allclose(session.run(None, {"X": X})[0], proba, atol=1e-5)
-    again = make_student(name, min_label=0.01, random_state=0).fit(X, Q, np.ones(n_classes))
+    again = make_student(name, random_state=0).fit(X, Q, np.ones(n_classes))
     # threads add up a forest's trees in any order
     np.testing.assert_allclose(again.predict_all(X, n_classes), proba, rtol=1e-12)
 
@@ -86,7 +86,7 @@ def test_rows_of_weight_zero_and_classes_without_labels(name: str) -> None:
     row_weights = np.arange(120) % 2 + 0.0
     X[::2] *= -7
     with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 1\)"):
-        whole = make_student(name, min_label=0.01, random_state=0).fit(X, Q, np.ones(4), row_weights)
+        whole = make_student(name, random_state=0).fit(X, Q, np.ones(4), row_weights)
     assert whole.columns_.tolist() == [0, 2, 3]
     proba = whole.predict_all(X, 4)
     assert np.isfinite(proba).all()
@@ -94,7 +94,7 @@ def test_rows_of_weight_zero_and_classes_without_labels(name: str) -> None:
     if name != "logistic":  # it standardizes by all rows
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", CoverageWarning)
-            half = make_student(name, min_label=0.01, random_state=0).fit(X[1::2], Q[1::2], np.ones(4))
+            half = make_student(name, random_state=0).fit(X[1::2], Q[1::2], np.ones(4))
         np.testing.assert_allclose(proba, half.predict_all(X, 4))
 
 
@@ -123,6 +123,6 @@ def test_boosting_with_fewer_rows_than_classes_or_one_class() -> None:
 @pytest.mark.parametrize("name", ["forest", "boosting"])
 def test_the_collision_loss_falls_with_refits(name: str) -> None:
     X, Q = soft_problem(150, 3, 3, 1)
-    student = make_student(name, min_label=0.01, loss="collision", random_state=0).fit(X, Q, np.ones(3))
+    student = make_student(name, loss="collision", random_state=0).fit(X, Q, np.ones(3))
     losses: Any = student.collision_losses_
     assert min(losses[1:]) < losses[0]

@@ -18,7 +18,14 @@ LOSSES = ("cross-entropy", "collision")
 
 
 class Student(Options):
-    """What learns soft labels. It is cloned before it is fitted, so one object can serve many fits."""
+    """What learns soft labels. It is cloned before it is fitted, so one object can serve many fits.
+
+    Examples
+    --------
+    >>> from consilience.students import Logistic
+    >>> isinstance(Logistic(loss="collision"), Student)
+    True
+    """
 
     scores: ClassVar[str] = "probabilities"
     train = "estimate"
