@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience._optional import is_instance_of
-from consilience._tables import column_names, is_numeric, is_table, kind_of
+from consilience._tables import column_names, columns_of, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
@@ -278,5 +278,5 @@ def _columns_metadata(example: Any) -> Mapping[str, str]:
     if names is not None:
         about["feature_names"] = json.dumps([str(name) for name in names])
     if is_table(example) and not is_numeric(example):
-        about["feature_kinds"] = json.dumps([kind_of(example.iloc[:, i]) for i in range(example.shape[1])])
+        about["feature_kinds"] = json.dumps([kind_of(column) for column in columns_of(example)])
     return about

@@ -17,7 +17,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._dataset_rows import read_rows
-from consilience._tables import as_frame, as_values, column_names, in_order, is_numeric, is_table, kind_of
+from consilience._tables import as_values, column_names, columns_of, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, carded
@@ -196,8 +196,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             return None if self.encoder_.only_numbers else self.encoder_.kinds
         if self._preprocessed or not is_table(self._example) or is_numeric(self._example):
             return None
-        frame = as_frame(self._example)
-        return [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
+        return [kind_of(column) for column in columns_of(self._example)]
 
     def _check_target(self, target: Path, ending: str) -> None:
         """Raise unless the student can be saved under this name."""

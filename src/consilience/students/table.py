@@ -15,13 +15,14 @@ from sklearn.preprocessing import OneHotEncoder
 from consilience._images import differ_in_size
 from consilience._tables import (
     Kind,
-    as_frame,
     column_names,
+    columns_of,
     has_missing,
     in_order,
     is_numeric,
     is_table,
     kind_of,
+    plain_values,
     quoted,
     read_numbers,
     read_texts,
@@ -177,7 +178,7 @@ def _rows_with_missing(X: Any) -> Any:
     if is_table(X):
         if not needs_encoding(X, takes_missing=False):
             return ()
-        return as_frame(X).isna().to_numpy().any(axis=1)
+        return np.any([column.is_null().to_numpy() for column in columns_of(X)], axis=0)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f" or not np.isnan(X.min(initial=0)):
         return ()
     return np.isnan(X).any(axis=1)
@@ -209,17 +210,17 @@ class TableEncoder(BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Decide what to do with each column."""
-        names, frame = column_names(X), as_frame(X)
-        columns = [_examine(frame.iloc[:, i], label) for i, label in enumerate(frame.columns)]
+        names, found = column_names(X), columns_of(X)
+        columns = [_examine(column, label) for column, label in zip(found, X.columns, strict=True)]
         if not any(column.used for column in columns):
             raise InvalidInputError(
                 f"No column of X can be learnt from: {_listed(columns)}. For texts, give one column as a "
                 "list: X['text'].tolist()."
             )
-        table = self._numbers(columns, frame)
+        table = self._numbers(columns, found)
         # one column more than is needed, so that a table of texts has something to fill
         imputer = SimpleImputer(strategy="median", add_indicator=True)
-        imputer.fit(np.column_stack([np.zeros(len(frame)), table]))
+        imputer.fit(np.column_stack([np.zeros(len(table)), table]))
         self.columns_, self._imputer = columns, imputer
         self.encoding_ = {column.name: self._note(column) for column in columns}
         self.n_features_in_ = len(columns)
@@ -230,14 +231,13 @@ class TableEncoder(BaseEstimator):
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return the numbers (n, d)."""
         check_fitted(self, "columns_")
-        frame = as_frame(self._as_table(X))
-        filled = self._imputer.transform(
-            np.column_stack([np.zeros(len(frame)), self._numbers(self.columns_, frame)])
-        )
+        found = columns_of(self._as_table(X))
+        table = self._numbers(self.columns_, found)
+        filled = self._imputer.transform(np.column_stack([np.zeros(len(table)), table]))
         parts = [filled[:, 1:]]
-        for i, column in enumerate(self.columns_):
+        for column, cells in zip(self.columns_, found, strict=True):
             if column.values is not None:
-                texts = read_texts(frame.iloc[:, i], column.name)
+                texts = read_texts(cells, column.name)
                 parts.append(column.values.transform(texts[:, None]))
         return np.hstack(parts)
 
@@ -292,15 +292,15 @@ class TableEncoder(BaseEstimator):
             )
         return X
 
-    def _numbers(self, columns: list[Column], frame: Any) -> NDArray[np.float64]:
+    def _numbers(self, columns: list[Column], found: list[Any]) -> NDArray[np.float64]:
         """Return numbers, booleans and times (n, d), with NaN where they are missing."""
-        table = np.empty((len(frame), sum(column.width for column in columns)))
+        table = np.empty((len(found[0]), sum(column.width for column in columns)))
         place = 0
-        for i, column in enumerate(columns):
+        for column, cells in zip(columns, found, strict=True):
             if column.width == 0:
                 continue
             read = read_times if column.kind == "time" else read_numbers
-            values = read(frame.iloc[:, i], column.name)
+            values = read(cells, column.name)
             part = table[:, place : place + column.width]
             part[:] = time_parts(values) if column.kind == "time" else values[:, None]
             place += column.width
@@ -320,18 +320,17 @@ class TableEncoder(BaseEstimator):
 def _examine(column: Any, name: Any) -> Column:
     """Decide what to do with a column."""
     kind = kind_of(column)
-    missing = bool(column.isna().any())
+    missing = column.is_null()
     double = np.dtype(np.float64)
     if kind == "other":
         raise InvalidInputError(_no_column(column, name))
-    if kind == "empty" or bool(column.isna().all()):
+    if kind == "empty" or missing.all():
         return Column(name, "empty", double, "dropped: it has no values", used=False)
     if kind == "number":
-        own = column.dtype
-        kept = isinstance(own, np.dtype) and own.kind in "iuf" and own.itemsize <= 8 and own != np.float16
-        return Column(name, kind, own if kept else double, "number")
+        plain = plain_values(column)
+        return Column(name, kind, double if plain is None else plain.dtype, "number")
     if kind == "truth":
-        return Column(name, kind, double if missing else np.dtype(bool), "true or false, as 1 or 0")
+        return Column(name, kind, double if missing.any() else np.dtype(bool), "true or false, as 1 or 0")
     if kind == "duration":
         return Column(name, kind, double, "time span, in seconds")
     if kind == "time":
@@ -379,10 +378,10 @@ def _meant(values: NDArray[Any]) -> str:
 
 
 def _no_column(column: Any, name: Any) -> str:
-    cells = column.dropna()
-    held = type(cells.iloc[0]).__name__ if len(cells) else str(column.dtype)
+    cells = column.filter(~column.is_null()).to_list()
+    held = type(cells[0]).__name__ if cells else str(column.dtype)
     advice = "Give numbers, texts, categories, booleans or dates."
-    if len(cells) and np.ndim(cells.iloc[0]) > 0:
+    if cells and np.ndim(cells[0]) > 0:
         advice = "For images and vectors, give an array (n, ...) in place of a table: np.stack(X[column])."
     return f"Column {name!r} of X holds {held} objects ({column.dtype}), which cannot be encoded. {advice}"
 
