@@ -163,7 +163,7 @@ def run_trial(rows: Rows, setting: Mapping[str, Any], seed: int) -> dict[str, di
 
 def network(n_clusters: int, loss: Loss, epochs: int, seed: int) -> CollisionClustering:
     """Return VGG4 with a loss, trained as in Table 3."""
-    from consilience.nn import VGG4
+    from consilience.students.modules import VGG4
 
     return CollisionClustering(
         n_clusters,

@@ -19,7 +19,7 @@ from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa
 from consilience._progress import silent  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
-from consilience.cluster.options import Collision, Loss  # noqa: E402
+from consilience.cluster.options import Collision, Linear, Loss  # noqa: E402
 from consilience.options import Options  # noqa: E402
 from consilience.rank import rank as ranks  # noqa: E402
 from consilience.rank.options import Metric, Transport  # noqa: E402
@@ -216,7 +216,7 @@ def test_without_options_a_command_does_what_the_library_does(
     called, needed, table = COMMANDS[name]
     CliRunner().invoke(app, [name, *needed.split()])
     defaults = {name: one.default for name, one in inspect.signature(called).parameters.items()}
-    for options in (Run, Transport, Collision):  # objects among the arguments
+    for options in (Run, Transport, Collision, Linear):  # objects among the arguments
         defaults |= {name: one.default for name, one in options.declared().items() if name not in defaults}
     for argument, _ in table.values():
         default = defaults[argument]

@@ -272,9 +272,9 @@ class TestNetworks:
 
     @staticmethod
     def student(**options: Any) -> Any:
-        from consilience.nn import TorchStudent
+        from consilience.students import Network
 
-        return TorchStudent(max_iter=30, lr=0.01, **options)
+        return Network(max_iter=30, lr=0.01, **options)
 
     @pytest.mark.parametrize("loss", LOSSES)
     def test_every_loss_trains_a_network(self, loss: Any, iris: Any) -> None:

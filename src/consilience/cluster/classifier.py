@@ -40,7 +40,7 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
         As you gave them, or as chosen. Only for linear models.
     coef_, intercept_ : (K, d) and (K,) arrays
         The linear model: logits are ``X @ coef_.T + intercept_``.
-    student_ : TorchStudent
+    student_ : students.Network
         The trained network.
     objective_ : float
         Mean loss on the training rows, with weight decay for a linear model.
@@ -190,12 +190,8 @@ class CollisionClassifier(ClassifierOptions, ClassifierMixin, BaseEstimator):
         self.objective_, self.n_iter_ = fit.objective, fit.n_iter
 
     def _fit_network(self, model: Network, X: NDArray[Any], observed: Floats, run: Run) -> None:
-        from consilience.nn import (
-            CollisionCrossEntropy,
-            GeneralisedCrossEntropy,
-            SoftCrossEntropy,
-            as_torch_student,
-        )
+        from consilience.nn import CollisionCrossEntropy, GeneralisedCrossEntropy, SoftCrossEntropy
+        from consilience.students.network import as_torch_student
 
         loss, transition = self.resolved("loss"), self.transition_
         criterion: Any = SoftCrossEntropy(transition=transition)

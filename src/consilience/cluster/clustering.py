@@ -214,8 +214,8 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
         """Train a network by rounds, or as the paper does."""
         require("skorch", extra="torch", purpose="Clustering with a network")
         from consilience.cluster.network import SETTLED_FALL, network, warm_up_epochs
-        from consilience.nn._rows import as_tensor
         from consilience.nn.augment import as_augmentation
+        from consilience.students._rows import as_tensor
 
         X, student = as_tensor(rows), self._student(int(seeds[0]), len(rows))
         warm_up = warm_up_epochs(len(X), student.batch_size)
@@ -245,12 +245,13 @@ class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
         return trained
 
     def _student(self, seed: int, n_rows: int) -> Any:
-        """Return an unfitted TorchStudent around the module, with the model's options."""
-        from consilience.nn import TorchStudent, as_torch_student
+        """Return an unfitted student around the module, with the model's options."""
+        from consilience import students
+        from consilience.students.network import as_torch_student
 
         options: Network = self.resolved("model")
         student = as_torch_student(options.module, seed)
-        if not isinstance(options.module, TorchStudent):
+        if not isinstance(options.module, students.Network):
             # With few rows, batches of 250 would give too few steps per epoch.
             few = BATCH_SIZE if self._by_paper else min(BATCH_SIZE, max(16, n_rows // 10))
             lr = 1e-4 if self._by_paper else 1e-3

@@ -140,8 +140,8 @@ class Network(Options):
     """
 
     module: Any = option(
-        anything("torch.nn.Module, factory of one, or TorchStudent"),
-        "The network. A TorchStudent says the optimiser, learning rate, weight decay and device, too.",
+        anything("torch.nn.Module, factory of one, or students.Network"),
+        "The network. A `consilience.students.Network` says the optimiser, learning rate and device, too.",
     )
     augment: Any = option(
         anything("'images', 'rows', function or None", str),
@@ -245,7 +245,7 @@ def _model(linear: type[Options]) -> Check:
         made.check_options()
         return made
 
-    says = f"'linear', {linear.__name__}, torch.nn.Module, factory of one, TorchStudent or Network"
+    says = f"'linear', {linear.__name__}, torch.nn.Module, factory of one, students.Network or Network"
     return Check(run, says, str, (), lambda _: linear())
 
 
@@ -332,7 +332,7 @@ class ClassifierOptions(Options):
     model: Any = option(
         _model(Softmax),
         "A linear model, with options ``cluster.Softmax(weight_decay=0.1)``, or a network. A "
-        "`consilience.nn.TorchStudent` sets its epochs, learning rate and so on.",
+        "`consilience.students.Network` sets its epochs, learning rate and so on.",
         default="linear",
     )
     noise: Any = option(
