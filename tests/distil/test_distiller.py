@@ -23,7 +23,7 @@ from consilience.exceptions import ConvergenceWarning, NotFittedError
 
 torch = pytest.importorskip("torch")
 
-from consilience.nn import TorchStudent  # noqa: E402
+from consilience.students import Network  # noqa: E402
 
 LOSSES = ("sinkhorn", "kd", "rkd", "fitnet", "refilled", "none")
 
@@ -34,8 +34,8 @@ def small(n_features: int, n_classes: int) -> Any:
     )
 
 
-def quick(epochs: int = 40) -> TorchStudent:
-    return TorchStudent(small, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
+def quick(epochs: int = 40) -> Network:
+    return Network(small, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -68,7 +68,7 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Any) -> None:
     from consilience.nn import SinkhornLoss
 
     start = small(64, 10)
-    student = TorchStudent(
+    student = Network(
         start, optimizer="sgd", lr=0.5, max_iter=1, batch_size=50, patience=None, validation_fraction=0.0
     )
     model = CrossTaskDistiller(

@@ -15,8 +15,8 @@ from consilience import Unifier
 pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
-from consilience.nn import TorchStudent, _checkpoint
 from consilience.scoring.store import ScoreStore
+from consilience.students import Network, _checkpoint
 
 EPOCHS = 6
 
@@ -31,7 +31,7 @@ def data() -> Any:
 
 
 def unifier(teachers: Any, **options: Any) -> Unifier:
-    student = TorchStudent(max_iter=EPOCHS, patience=None, random_state=0)
+    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
     return Unifier(teachers, student, memory="100KB", random_state=0, **options)
 
 
@@ -106,7 +106,7 @@ def test_self_labels_by_blocks_are_about_those_in_memory(data: Any) -> None:
     teachers, rows = data
     options = {"self_label": True, "n_neighbors": 0, "random_state": 0}
     known = [1 if i % 100 == 0 else None for i in range(len(rows))]
-    student = TorchStudent(max_iter=EPOCHS, patience=None, random_state=0)
+    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
     whole = Unifier(teachers, student, **options).fit(rows, known)
     parts = Unifier(teachers, student, memory="100KB", **options).fit(rows, known)
     np.testing.assert_allclose(parts.pseudo_labels_[::100], np.eye(3)[[1] * 45])
