@@ -87,38 +87,33 @@ def needs_encoding(X: Any, *, takes_missing: bool) -> bool:
     return is_table(X) and not (is_numeric(X) and (takes_missing or not has_missing(X)))
 
 
-def encodes(given: Any, student: Any) -> bool:
+def encodes(student: Any) -> bool:
     """Tell whether a student needs numbers and is ours: a named one, the default, or a network.
 
     A network with a function ``preprocess`` takes rows as they are.
 
     Parameters
     ----------
-    given : object
-        The option ``student=``.
     student : object
-        What `make_student` made of it.
+        What `make_student` made.
     """
     if student.scores == "logits":
         return getattr(student, "preprocess", None) is None
-    return (given is None or isinstance(given, str)) and not isinstance(student, SoftLabelStudent)
+    return type(student).__name__ != "Classifier" and not isinstance(student, SoftLabelStudent)
 
 
 def check_rows(given: Any, student: Any, X: Any) -> None:
-    """Raise where X is a table, an image or a text in the wrong place.
-
-    The parameters are those of `encodes`, and the rows.
-    """
+    """Raise where X is a table, an image or a text in the wrong place; `given` is the option ``student=``."""
     if differ_in_size(X):
-        _refuse_images(given, student)
+        _refuse_images(student)
     if isinstance(student, SoftLabelStudent):
-        if is_table(X) and type(student.estimator).__name__ == "NgramClassifier":
+        if is_table(X) and type(student.estimator).__name__ == "Ngrams":
             raise InvalidInputError(
                 f"X is a table with the columns {quoted(list(X.columns), 5)}, and the student learns from "
                 "texts. Give the column that holds them as a list: X['text'].tolist()."
             )
         return
-    if is_table(X) or not encodes(given, student) or not hasattr(X, "dtype"):
+    if is_table(X) or not encodes(student) or not hasattr(X, "dtype"):
         return
     shape, dtype = np.shape(X), X.dtype
     if student.scores == "probabilities" and len(shape) > 2:
@@ -134,19 +129,19 @@ def check_rows(given: Any, student: Any, X: Any) -> None:
             f"X is an array of {dtype} of shape {shape} with texts in it. Give a pandas data frame: its "
             "columns have types, so each can be encoded."
         )
-    if given not in ("boosting", "forest"):  # trees learn from missing values
+    if not student.takes_missing:  # trees learn from missing values
         _check_finite(X)
 
 
-def _refuse_images(given: Any, student: Any) -> None:
+def _refuse_images(student: Any) -> None:
     """Raise where images of several sizes reach a student that cannot prepare them."""
-    own = isinstance(student, SoftLabelStudent) and type(student.estimator).__name__ != "NgramClassifier"
-    if own or (not isinstance(student, SoftLabelStudent) and not encodes(given, student)):
+    own = isinstance(student, SoftLabelStudent) and type(student.estimator).__name__ != "Ngrams"
+    if own or (not isinstance(student, SoftLabelStudent) and not encodes(student)):
         return  # a student of the user's, or one with a preprocess
     learns = "numbers of one shape" if student.scores == "logits" else "a table or texts"
     raise InvalidInputError(
         f"X has images of several sizes, and the student learns from {learns}. Give a network that prepares "
-        "them itself: TorchStudent(module, preprocess=ImagePreprocess(size=...)). Or give embeddings of the "
+        "them itself: Network(module, preprocess=ImagePreprocess(size=...)). Or give embeddings of the "
         "images as X."
     )
 
