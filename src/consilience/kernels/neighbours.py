@@ -78,7 +78,9 @@ class NearestRows:
             The position of each of these rows among X, which is not its neighbour; -1 if it is not there.
         """
         out = np.empty((len(rows), k), dtype=np.int32)
-        for these, candidates in self._all_pairs(len(rows)) if self._centres is None else self._cells(rows, k):
+        for these, candidates in (
+            self._all_pairs(len(rows)) if self._centres is None else self._cells(rows, k)
+        ):
             products = rows[these] @ self.X[candidates].T
             _select(products, self._half_norms[candidates], own[these], candidates, these, out)
         return out
