@@ -23,7 +23,7 @@ from consilience.exceptions import ConvergenceWarning, NotFittedError
 
 torch = pytest.importorskip("torch")
 
-from consilience.nn import TorchStudent  # noqa: E402
+from consilience.students import Network  # noqa: E402
 
 LOSSES = ("sinkhorn", "kd", "rkd", "fitnet", "refilled", "none")
 
@@ -34,8 +34,8 @@ def small(n_features: int, n_classes: int) -> Any:
     )
 
 
-def quick(epochs: int = 40) -> TorchStudent:
-    return TorchStudent(small, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
+def quick(epochs: int = 40) -> Network:
+    return Network(small, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -68,7 +68,7 @@ def test_the_teachers_part_is_the_sinkhorn_loss_of_eq_11(digits: Any) -> None:
     from consilience.nn import SinkhornLoss
 
     start = small(64, 10)
-    student = TorchStudent(
+    student = Network(
         start, optimizer="sgd", lr=0.5, max_iter=1, batch_size=50, patience=None, validation_fraction=0.0
     )
     model = CrossTaskDistiller(
@@ -454,10 +454,10 @@ def test_labels_only_need_no_teacher_and_say_nothing_of_any(digits: Any) -> None
 def test_what_teachers_say_is_kept(digits: Any, tmp_path: Path) -> None:
     first = CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path, random_state=0)
     first.fit(digits.X, digits.y)
-    files = sorted(tmp_path.rglob("*.npz"))
+    files = sorted(tmp_path.rglob("*.rows"))
     assert files
     CrossTaskDistiller(digits.all_ten, "logistic", cache=tmp_path).fit(digits.X, digits.y)
-    assert sorted(tmp_path.rglob("*.npz")) == files
+    assert sorted(tmp_path.rglob("*.rows")) == files
 
 
 def test_progress_is_reported(digits: Any) -> None:

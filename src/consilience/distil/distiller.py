@@ -69,7 +69,7 @@ class CrossTaskDistiller(StudentClassifier):
         `rank_teachers`. None only for ``loss="none"`` or ``teacher_weight=0``.
     student : classifier, torch.nn.Module, factory, name or None
         As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out rows.
-        Give a `consilience.nn.TorchStudent` to choose otherwise.
+        Give a `consilience.students.Network` to choose otherwise.
     teacher_weight : float or "auto"
         Weight of the teachers' part, lambda of eq. (11); 10 or 100 in the paper. 0 trains with the labels
         only. With "auto" each teacher has to earn its weight on held-out labels (ours): 0, 10, 30 or 100,

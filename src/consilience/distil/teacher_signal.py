@@ -16,8 +16,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.expansion import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
-from consilience.scoring.engine import Observed
-from consilience.teachers import Teacher
+from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import class_points, cost_by_name
 from consilience.transport.costs import Constant, Embedding, Random, Superclass, as_cost
 from consilience.transport.plan import class_share_shift, conditional_plan

@@ -66,7 +66,7 @@ def train(
         student.fit(X, labels[used], np.ones(len(task.classes)), mass[used] / mass.max())
         return
     targets = StackedTargets.of(task, signals, loss, distiller.regularizer)
-    if not hasattr(distiller.student, "max_iter"):  # a TorchStudent has options of its own
+    if not hasattr(distiller.student, "max_iter"):  # a Network has options of its own
         student.set_params(**training_options(int(np.count_nonzero(used))))
     student.fit(
         X,

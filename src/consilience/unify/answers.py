@@ -8,16 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import silent
 from consilience._validation import check_packed_logits
 from consilience.exceptions import CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import LabelSpace
-from consilience.rows import Rows, new_array
-from consilience.run import Run
-from consilience.scoring.engines import engine_for, score_rows
-from consilience.scoring.store import as_store
+from consilience.rows import Rows
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.teachers import Teacher
 
@@ -81,24 +77,6 @@ def prepared(packed: Any, space: LabelSpace, temperatures: Floats, smoothing: Fl
     if (temperatures != 1).any():
         logits = divide_by_temperatures(logits, temperatures, space)
     return floor_blocks(logits, space.offsets, smoothing)
-
-
-def score(opened: Opened, rows: Rows, run: Run) -> NDArray[Any]:
-    """Return the packed logits (n, m) of all teachers."""
-    teachers, space = opened
-    options: dict[str, Any] = {
-        "batch_size": run.rows_per_call,
-        "store": as_store(run.cache, run.cache_limit),
-        "progress": run.progress or silent,
-    }
-    packed = new_array((len(rows), space.n_columns), run)
-    if any(not teacher.batched and teacher.part(slice(0, 0)) is None for teacher in teachers):
-        X, engine = rows.all(run), run.engine
-        packed[:] = score_rows(teachers, space, X, engine=engine, options=run.engine_options, **options)
-        return packed
-    for number, logits in engine_for(run.engine, run.engine_options, rows)(teachers, space, rows, **options):
-        packed[rows.rows_of(number)] = logits
-    return packed
 
 
 def given_logits(logits: Any, n_rows: int, space: LabelSpace) -> NDArray[Any]:

@@ -14,6 +14,7 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
 from consilience.rows import Rows, as_rows, new_array
 from consilience.run import Run
+from consilience.scoring import score
 from consilience.soft_labels.estimate import check_options, compared_rows, fill_soft_labels
 from consilience.soft_labels.neighbours import N_NEIGHBORS, average_over_neighbours
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures
@@ -21,7 +22,7 @@ from consilience.students.base import timed
 from consilience.students.make import is_torch_student
 from consilience.students.training import encode_validation
 from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
-from consilience.unify.answers import Answers, Opened, find_coverage, given_logits, score
+from consilience.unify.answers import Answers, Opened, find_coverage, given_logits
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
@@ -71,7 +72,7 @@ def collect_answers(
     teachers, space = opened
     with timed(seconds, "scoring"):
         labels = _read_labels(y, len(rows), space, student)  # first: teachers may take hours
-        raw = score(opened, rows, run) if logits is None else given_logits(logits, len(rows), space)
+        raw = score(*opened, rows, run) if logits is None else given_logits(logits, len(rows), space)
         covered, n_abstentions = find_coverage(raw, rows, space, labels)
     compared = np.asarray(compared_rows(raw)[0], dtype=np.float64)
     warn_of_names(compared, space)

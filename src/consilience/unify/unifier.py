@@ -15,6 +15,7 @@ from consilience.kernels.arrays import Floats
 from consilience.labels import Disconnected, LabelSpace
 from consilience.rows import as_rows, memory_budget
 from consilience.run import Run
+from consilience.scoring import score
 from consilience.scoring.ray_options import read_options
 from consilience.soft_labels.estimate import Method, OwnMethod, method_name, resolve_temperature
 from consilience.soft_labels.methods import spread_out
@@ -25,7 +26,7 @@ from consilience.students.make import make_student
 from consilience.students.passes import check_student_streams
 from consilience.students.training import check_trains_on_ray
 from consilience.teachers.given import open_teachers
-from consilience.unify.answers import Opened, score
+from consilience.unify.answers import Opened
 from consilience.unify.estimate import collect_answers, estimate, find_soft_labels
 from consilience.unify.settings import check_settings, describe_settings
 from consilience.unify.training import train, train_backprop
@@ -53,8 +54,8 @@ class Unifier(Inspection, StudentClassifier):
         returned (all that have a score), or a single one.
     student : classifier, torch.nn.Module, factory, name or None
         A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
-        ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
-        options. For texts, ``"ngrams"`` or a `consilience.text.NgramClassifier`. None means ``"ngrams"`` for
+        ``"mlp"``, a torch module or a factory of one, or a `consilience.students.Network` with training
+        options. For texts, ``"ngrams"`` or a `consilience.students.Ngrams`. None means ``"ngrams"`` for
         texts and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.
     method : {"auto", "ranks", "mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
         How soft labels are estimated, or your own function: see `estimate_soft_labels`. ``"auto"`` pools
@@ -76,7 +77,7 @@ class Unifier(Inspection, StudentClassifier):
         What the student minimises with ``train="estimate"``. ``"collision"`` is the collision cross-entropy
         (see `consilience.collision_cross_entropy`). With it, rows with uncertain soft labels get less weight:
         the student decides between the classes that they leave possible. Its probabilities are nearer to 0
-        and 1. scikit-learn students are refitted a few times (see `ExpansionStudent`).
+        and 1. scikit-learn students are refitted a few times (see `Classifier`).
     self_label : bool
         Whether the student trains once more on its own findings. Its predictions times the soft labels enter
         the fair pseudo-label problem (`collision_pseudo_labels`), and the student learns the mean of the
@@ -297,7 +298,7 @@ class Unifier(Inspection, StudentClassifier):
 
         They are float32; of rows that do not fit in memory they are mapped from a temporary file.
         """
-        return score(self.open_teachers(), as_rows(X), self.prepare())
+        return score(*self.open_teachers(), as_rows(X), self.prepare())
 
     def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> NDArray[Any]:
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
