@@ -154,7 +154,7 @@ class Folds:
         rows = np.concatenate([learnt, random.permutation(unlabelled)[:MAX_ROWS]])
         table = _as_table(take_rows(task.learnt_rows, rows))
         # without a table, labels tell their shares and no more
-        log_proba = np.tile(np.log(task.shares / task.shares.max()), (len(rows), 1))
+        log_proba = np.tile(np.log(task.shares() / task.shares().max()), (len(rows), 1))
         if table is not None:
             n = len(learnt)
             log_proba[:n] = _predict(table[:n], task.codes[learnt], len(task.classes), fold[learnt])
