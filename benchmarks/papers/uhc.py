@@ -26,8 +26,8 @@ from skorch.callbacks import LRScheduler
 from torch import nn
 
 from benchmarks.papers.sources import Rows, Source, split
+from benchmarks.papers.trials import SIZES, Trial, random_classes
 from consilience import ConvergenceWarning, Unifier, as_teacher
-from consilience.datasets import SIZES, Trial, random_classes
 from consilience.nn import SoftCrossEntropy, TorchStudent
 from consilience.soft_labels.estimate import Method as Solver
 
