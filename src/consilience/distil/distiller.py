@@ -17,7 +17,7 @@ from consilience.distil.teacher_signal import Task, TeacherSignal, make_signal
 from consilience.distil.training import AllRows, train
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
-from consilience.labels.reader import Labels, read_labels
+from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import Rows, as_rows, memory_budget, rows_that_fit
 from consilience.run import Run, resolve_run
 from consilience.scoring.engine import observe
@@ -242,7 +242,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         return Origin(f"Distilled with {len(self.teachers_)} teachers.", about)
 
 
-def _sample(rows: Rows, labels: Labels, run: Run) -> tuple[Any, Any]:
+def _sample(rows: Rows, labels: LabelCodes, run: Run) -> tuple[Any, Any]:
     """Return rows in memory, and their positions if these are not all: labelled ones, and some others."""
     few, places = rows_that_fit(rows.given, labels.known, run, seed=0, most_others=UNLABELLED)
     n_labelled = int(labels.known.sum())
@@ -257,7 +257,7 @@ def _sample(rows: Rows, labels: Labels, run: Run) -> tuple[Any, Any]:
     return few, places
 
 
-def _everything(student: Any, rows: Rows, labels: Labels, read: StudentRows, *, sampled: bool) -> AllRows:
+def _everything(student: Any, rows: Rows, labels: LabelCodes, read: StudentRows, *, sampled: bool) -> AllRows:
     """Return all rows; where they are in memory, as the student sees them already."""
     if not sampled:
         return AllRows(as_rows(read.rows), labels.codes, lambda X: X, observed=True)
@@ -288,7 +288,7 @@ def _weigh(examined: Sequence[Examined], ranked: Sequence[float] | None, sharpne
 
 
 def _followers(
-    examined: Sequence[Examined], weights: Floats, labels: Labels, choices: tuple[Sequence[float], float]
+    examined: Sequence[Examined], weights: Floats, labels: LabelCodes, choices: tuple[Sequence[float], float]
 ) -> list[Follower]:
     """Return the teachers that the student follows, apart for labelled rows if their weight differs."""
     (*_, largest), share = choices

@@ -53,9 +53,9 @@ class Loss(Options):
     """Whether it compares embeddings."""
     torch_only: ClassVar[bool] = True
     """Whether only networks can learn by it."""
-    temperature: ClassVar[Any] = 3.0
-    epsilon: ClassVar[Any] = "auto"
-    match_shares: ClassVar[Any] = True
+    temperature: Any = 3.0
+    epsilon: Any = "auto"
+    match_shares: Any = True
 
     sharpness: float = option(
         number(at_least=0),
@@ -183,9 +183,7 @@ class Own(Loss):
             pass
 
 
-LOSSES: dict[str, type[Loss]] = {
-    one.name: one for one in (Sinkhorn, KD, RKD, FitNet, Refilled, LabelsOnly)
-}
+LOSSES: dict[str, type[Loss]] = {one.name: one for one in (Sinkhorn, KD, RKD, FitNet, Refilled, LabelsOnly)}
 """Every loss by its short name; `consilience.distil.targets` has what students learn by each."""
 
 
@@ -254,6 +252,4 @@ class DistilOptions(Options):
     random_state: Any = option(
         anything("int, RandomState or None"), "Makes the student reproducible.", default=None
     )
-    run: Any = option(
-        anything("Run or None"), "How the work is run: memory, cache, progress.", default=None
-    )
+    run: Any = option(anything("Run or None"), "How the work is run: memory, cache, progress.", default=None)

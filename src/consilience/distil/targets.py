@@ -141,7 +141,8 @@ class Targets:
         for own, widths in zip(self.made, self.widths, strict=True):
             for target, width in zip(own, widths, strict=True):
                 columns, start = slice(start, start + width), start + width
-                terms.append(Term(target.loss, columns, target.weight, target.of))
+                if target.loss is not None:
+                    terms.append(Term(target.loss, columns, target.weight, target.of))
         return CrossTaskLoss(self.n_classes, terms, labelled)
 
 
@@ -160,9 +161,10 @@ def _sinkhorn_targets(signal: TeacherSignal, task: Task) -> list[Target]:
 
 
 def _sinkhorn_label(signal: TeacherSignal, task: Task, weight: float) -> Target:
-    return Target(
-        lambda seen: signal.student_labels(signal.transported_labels(seen.logits)), signal.label_weight(weight)
-    )
+    def labels(seen: Observed) -> Floats:
+        return signal.student_labels(signal.transported_labels(seen.logits))
+
+    return Target(labels, signal.label_weight(weight))
 
 
 def _kd_targets(signal: TeacherSignal, task: Task) -> list[Target]:
@@ -201,9 +203,7 @@ def _refilled_targets(signal: TeacherSignal, task: Task) -> list[Target]:
 def _own_targets(signal: TeacherSignal, task: Task) -> list[Target]:
     from consilience.nn.distillation import FunctionLoss
 
-    loss = FunctionLoss(
-        signal.loss.function, signal.shifted_cost(), signal.epsilon, signal.temperature
-    )
+    loss = FunctionLoss(signal.loss.function, signal.shifted_cost(), signal.epsilon, signal.temperature)
     return [Target(_logits, 1.0, loss)]
 
 

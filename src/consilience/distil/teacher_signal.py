@@ -19,7 +19,7 @@ from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
 from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import class_points, cost_by_name
-from consilience.transport.costs import Constant, Cost, Superclass
+from consilience.transport.costs import Constant, Embedding, Random, Superclass
 from consilience.transport.plan import class_share_shift, conditional_plan
 
 # What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
@@ -257,9 +257,10 @@ def _cost_source(teacher: Teacher, observed: Observed, task: Task, cost: Any, se
     codes, K = task.codes[task.labelled], len(task.classes)
     if isinstance(cost, Constant | Superclass):
         return CostSource(K, codes, cost_by_name(teacher, task.classes, cost))
-    if not isinstance(cost, Cost):
+    if not isinstance(cost, Embedding | Random):
         return CostSource(K, codes, check_cost(cost, len(teacher.classes), K))
     X = take_rows(task.X, task.labelled)
-    seen = observed.take(task.labelled) if getattr(cost, "other", None) is None else None
+    elsewhere = isinstance(cost, Embedding) and cost.other is not None
+    seen = None if elsewhere else observed.take(task.labelled)
     centres, points = class_points(teacher, X, cost, seen, seed)
     return CostSource(K, codes, None, centres, points, cost.normalize)
