@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from consilience import CrossTaskDistiller, Unifier, as_teacher
-from consilience.nn import TorchStudent, _checkpoint
 from consilience.rows import rows
 from consilience.run import Run
+from consilience.students import Network, _checkpoint
 
 N, BATCH = 256, 16
 
@@ -50,7 +50,7 @@ def run(verb: str, folder: Path, when: str = "never", by: str = "SIGKILL") -> An
 
     options: dict[str, Any] = {"cache": folder / "cache", "memory": "12KB", "progress": progress}
     teacher = as_teacher(Noting(folder, end))
-    student = TorchStudent(max_iter=6, patience=None, lr=0.01)
+    student = Network(max_iter=6, patience=None, lr=0.01)
     if verb == "distil":
         y = np.where(np.arange(N) % 4 == 0, X[:, 0] > 0, -1)
         distiller = CrossTaskDistiller(

@@ -44,7 +44,7 @@ from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from consilience import CrossTaskDistiller, as_teacher, class_centres, cost_matrix
 from consilience.distil.losses import Sinkhorn
-from consilience.nn import TorchStudent
+from consilience.students import Network
 from consilience.transport import Embedding, Superclass
 
 RESULTS = records.FOLDER / "distil.jsonl"
@@ -208,7 +208,7 @@ def train_teacher(
 def accuracy(trial: Trial, seed: int, **options: Any) -> float:
     """Train a student and return its accuracy on the test rows."""
     seen = trial.protocol.seen
-    student = TorchStudent(
+    student = Network(
         lambda n_classes: nn.Sequential(
             Narrow(seen), nn.Linear(seen, 128), nn.ReLU(), nn.Linear(128, n_classes)
         ),

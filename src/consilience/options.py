@@ -384,7 +384,7 @@ def _constructor(cls: type[Options]) -> Callable[..., None]:
     )
 
     def __init__(self: Options, *args: Any, **given: Any) -> None:  # noqa: N807
-        bound = _bind(cls.__name__, signature, (self, *args), given)
+        bound = _bind(type(self).__name__, signature, (self, *args), given)
         for name, value in bound.items():
             if name != "self":
                 object.__setattr__(self, name, value)

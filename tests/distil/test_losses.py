@@ -13,11 +13,11 @@ from consilience.distil.targets import NETWORK_TARGETS, SOFT_LABELS
 
 torch = pytest.importorskip("torch")
 
-from consilience.nn import TorchStudent  # noqa: E402
+from consilience.students import Network  # noqa: E402
 
 
-def network(epochs: int) -> TorchStudent:
-    return TorchStudent(None, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
+def network(epochs: int) -> Network:
+    return Network(None, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
 
 
 def scaled_kd(

@@ -12,7 +12,7 @@ from scipy.stats import entropy
 torch = pytest.importorskip("torch")
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.nn import TorchStudent, distillation  # noqa: E402
+from consilience.nn import distillation  # noqa: E402
 from consilience.nn.distillation import (  # noqa: E402
     CrossTaskLoss,
     FitNetLoss,
@@ -22,6 +22,7 @@ from consilience.nn.distillation import (  # noqa: E402
     RKDLoss,
     Term,
 )
+from consilience.students import Network  # noqa: E402
 
 NAN = float("nan")
 
@@ -178,7 +179,7 @@ def test_the_features_are_what_enters_the_head_and_the_hint_is_trained() -> None
     embeddings = np.column_stack([X[:, 0] * 2, X[:, 1] - 1, X.sum(axis=1)])
     target = np.hstack([np.eye(2)[y], embeddings])
     criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
-    student = TorchStudent(
+    student = Network(
         lambda n_features, n_classes: torch.nn.Sequential(
             torch.nn.Linear(n_features, 7), torch.nn.Tanh(), torch.nn.Linear(7, n_classes)
         ),
@@ -210,7 +211,7 @@ def test_the_head_is_the_layer_that_runs_last_not_the_one_made_last() -> None:
 
     X, y = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
     criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
-    TorchStudent(Backwards(), max_iter=1, patience=None, validation_fraction=0.0, random_state=0).fit(
+    Network(Backwards(), max_iter=1, patience=None, validation_fraction=0.0, random_state=0).fit(
         X, np.hstack([np.eye(2)[y], X[:, :3]]), n_classes=2, criterion=criterion
     )
     assert criterion.losses[0].hint.in_features == 7
@@ -237,9 +238,7 @@ def test_hooks_are_removed_when_training_fails() -> None:
             raise RuntimeError("out of chalk")
 
     with pytest.raises(RuntimeError, match="chalk"):
-        TorchStudent(module).fit(
-            np.ones((4, 3)), np.eye(2)[[0, 1, 0, 1]], n_classes=2, criterion=Failing(2, [])
-        )
+        Network(module).fit(np.ones((4, 3)), np.eye(2)[[0, 1, 0, 1]], n_classes=2, criterion=Failing(2, []))
     assert len(kept) == 1
     assert not kept[0]._forward_pre_hooks
 

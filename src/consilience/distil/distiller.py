@@ -169,9 +169,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
 
     def _make_student(self, X: Any, loss: Loss, run: Run) -> Any:
         """Return an unfitted student that can learn from X by this loss."""
-        student = make_student(
-            self.student, threshold=0.01, random_state=self.random_state, progress=run.progress, X=X
-        )
+        student = make_student(self.student, random_state=self.random_state, progress=run.progress, X=X)
         if student.scores == "probabilities" and loss.torch_only:
             own = isinstance(loss, Own)
             what = "{argument}, a function," if own else "{argument}"

@@ -215,7 +215,7 @@ class DistilOptions(Options):
     student: Any = option(
         anything("classifier, torch.nn.Module, factory, name or None", str),
         "As in `Unifier`. Modules, factories and None are trained for 800 steps or more, without held-out "
-        "rows. Give a `consilience.nn.TorchStudent` to choose otherwise.",
+        "rows. Give a `consilience.students.Network` to choose otherwise.",
         default=None,
     )
     loss: Any = option(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from consilience._optional import installed, require
-from consilience._tables import column_names, in_order, is_table, kind_of, quoted
+from consilience._tables import column_names, columns_of, in_order, is_table, kind_of, quoted
 from consilience._validation import check_choice
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
@@ -74,7 +74,7 @@ def open_files(
 
 def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] = ()) -> Any:
     """Return rows like those of X, of the file `data`: their columns in the same order, without `drop`."""
-    expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
+    expected = dict(zip(X.columns, map(kind_of, columns_of(X)), strict=True)) if is_table(X) else None
     found = open_files(path, option, expected)
     if isinstance(found, TableRows) and found.names:
         found.choose([name for name in found.names if name not in drop])

@@ -249,7 +249,7 @@ def join_rows(parts: Sequence[Any]) -> Any:
 def bytes_of(X: Any) -> int:
     """Return about how much memory rows take."""
     if hasattr(X, "memory_usage"):
-        return int(X.memory_usage(index=False, deep=True).sum())
+        return int(np.sum(X.memory_usage(index=False, deep=True)))
     if hasattr(X, "estimated_size"):  # polars
         return int(X.estimated_size())
     if issparse(X):

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._tables import is_table, name_problem, quoted
+from consilience._tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
@@ -133,8 +133,7 @@ def _batches(
 def _ask(model: LoadedClassifier, X: Any, start: int) -> NDArray[np.float64]:
     """Return probabilities; an error names the row of the file, not that of the batch."""
     if model.takes_texts and is_table(X):
-        column = X.iloc[:, 0]
-        X = ["" if missing else str(text) for text, missing in zip(column, column.isna(), strict=True)]
+        X = read_texts(columns_of(X)[0], X.columns[0]).tolist()
     try:
         return model.predict_proba(X)
     except InvalidInputError as error:

@@ -137,7 +137,7 @@ def as_teacher(
           (docs/files.md);
         - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
           path to a ``.toml`` file with one;
-        - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved;
+        - a `consilience.students.Ngrams`, or a path to the ``.npz`` file that it saved;
         - a function ``f(X) -> (n, k)``, or one that returns a ranked answer per row: pairs (class, score) or
           a dictionary, of all classes or the best few, and None to abstain;
         - precomputed outputs, a row per row of the transfer set: an array (n, k), a data frame, hard labels

@@ -19,7 +19,7 @@ from consilience.teachers._precomputed import npz_teacher
 
 
 class TextTeacher(Adapter):
-    """A model of `consilience.text.NgramClassifier`."""
+    """A model of `consilience.students.Ngrams`."""
 
     _model: TextModel
     _sha256: str | None = None  # of its file
@@ -84,12 +84,12 @@ def text_teacher(
 
 
 def is_ngram_classifier(obj: Any) -> bool:
-    """Tell whether an object is a `consilience.text.NgramClassifier`."""
-    return is_instance_of(obj, "consilience.text.ngrams", "NgramClassifier")
+    """Tell whether an object is a `consilience.students.Ngrams`."""
+    return is_instance_of(obj, "consilience.students.ngrams", "Ngrams")
 
 
 def ngram_teacher(classifier: Any, classes: ArrayLike | None, name: str | None, options: Options) -> Teacher:
-    """Make a teacher of a fitted `consilience.text.NgramClassifier`, as of its file."""
+    """Make a teacher of a fitted `consilience.students.Ngrams`, as of its file."""
     shown = name or type(classifier).__name__
     if not hasattr(classifier, "model_"):
         raise TeacherError(shown, "is not fitted. Call fit before making a teacher of it.")
