@@ -200,7 +200,13 @@ def either(*values: Any, check: Check) -> Check:
     def run(name: str, value: Any) -> Any:
         if any(value is known or (isinstance(value, str) and value == known) for known in values):
             return value
-        return check.run(name, value)
+        try:
+            return check.run(name, value)
+        except InvalidInputError:
+            words = [one for one in (*check.values, *values) if isinstance(one, str)]
+            if isinstance(value, str) and words:  # a word for a number: say which words there are
+                check_choice(name, value, words)
+            raise
 
     by_text = {_text(value): value for value in values}
     reads = check.read
