@@ -22,7 +22,6 @@ from sklearn.naive_bayes import MultinomialNB
 from consilience import Unifier, as_teacher, load
 from consilience.exceptions import CoverageWarning, DisconnectedWarning, InvalidInputError, TeacherError
 from consilience.soft_labels import solver
-from consilience.students import Network
 from consilience.unify import unifier
 
 TINY = "50KB"

@@ -104,8 +104,12 @@ def find_coverage(
     if not covered.any():
         raise InvalidInputError("Every teacher abstains on every row of X; there is nothing to learn from.")
     if not covered.all():
-        silent_rows = f"{int((~covered).sum())} of {len(covered)} rows"
-        warn(CoverageWarning(f"Every teacher abstains on {silent_rows}; the student does not see these."))
+        warn(
+            CoverageWarning(
+                f"Every teacher abstains on {int((~covered).sum())} of {len(covered)} rows; "
+                "the student does not see these."
+            )
+        )
     return covered, n_abstentions
 
 

@@ -285,7 +285,7 @@ class Unifier(Inspection, StudentClassifier):
         self._reference = answers.logits(spread_out(np.arange(len(rows)), REFERENCE_ROWS))
         self._temperature = self.resolved_temperature
         self._about = describe_settings(self)
-        self._keep_student(student, some, read, n_rows=len(rows))
+        self._keep_student(student, some, read, n_rows=None if few >= len(rows) else len(rows))
         return self
 
     def label_space(self) -> LabelSpace:
