@@ -12,7 +12,7 @@ from examples.language_identification.languages import before_split, check, clas
 from examples.language_identification.views import unified_view
 
 from consilience import Unifier, as_teacher
-from consilience.teachers import Teacher, split_classes
+from consilience.teachers import Function, Teacher, split_classes
 from consilience.text.ngrams import NgramClassifier
 
 SENTENCES = Sentences(("bos", "srp", "deu", "hbs"), ("s one", "s two", "d three", "s four"))
@@ -28,7 +28,7 @@ def teacher(name: str, *classes: str) -> Teacher:
             for text in texts
         ]
 
-    return as_teacher(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
+    return Function(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teach
 from consilience.files.card import card_path, read_card
 from consilience.students.expansion import ExpansionStudent
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
+from consilience.teachers import Function
 from consilience.text.ngrams import NgramClassifier
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
@@ -132,7 +133,7 @@ def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
         calls.append(len(X))
         return teachers[0].predict_logits(X)
 
-    counted = as_teacher(ask, teachers[0].classes, output="logits", fingerprint="1")
+    counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
     for method in ("ce", "mf-p"):
         unified = Unifier([counted, teachers[1]], student(max_iter=1), method, cache=tmp_path).fit(TEXTS, y)
     assert sum(calls) == len(TEXTS)

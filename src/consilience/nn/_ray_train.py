@@ -43,7 +43,7 @@ from consilience.rows.ray import sent_to_ray
 from consilience.rows.source_targets import SourceTargets
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.scoring.ray_options import RayOptions
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 RESTARTS = 3
 """How often the workers are started again after one of them died."""

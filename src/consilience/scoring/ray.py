@@ -35,7 +35,7 @@ from consilience.scoring.ray_worker import Answer, Finish, Job, Part, Worker, fr
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.scoring.stream import BlockScores, open_streams, score_blocks
 from consilience.teachers import Teacher
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 START_SECONDS = 60.0
 """The first worker has at least this long to start: it imports what the teachers need."""

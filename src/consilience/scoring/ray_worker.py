@@ -19,7 +19,7 @@ from consilience.rows import Block, Rows
 from consilience.scoring.digests import row_digests
 from consilience.scoring.engine import Asked
 from consilience.scoring.store import ScoreStore
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
 """What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
