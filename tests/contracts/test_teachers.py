@@ -24,6 +24,7 @@ from tests.teachers.model_folders import image_folder, images, sentence_folder, 
 
 from consilience import SoftLabelClassifier
 from consilience.exceptions import TeacherError
+from consilience.students.ngrams import Ngrams
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import (
     HardLabels,
@@ -37,7 +38,6 @@ from consilience.teachers import (
     join_classes,
     save_sentence_head,
 )
-from consilience.text.ngrams import NgramClassifier
 
 CLASSES = ["ant", "bee", "cow"]
 N = 40
@@ -279,7 +279,7 @@ def parquet_case(tmp_path: Path) -> Case:
 def text_case(tmp_path: Path) -> Case:
     _, y = data()
     X = np.array([f"{label} {i % 7}" for i, label in enumerate(y)])
-    model = NgramClassifier(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(X, y)
+    model = Ngrams(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(X, y)
     return Case(as_teacher(model.save(tmp_path / "words.npz")), X, model.predict_proba(X), "words", 5e-3)
 
 

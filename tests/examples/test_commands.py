@@ -151,12 +151,12 @@ def test_a_run_that_is_stopped_goes_on(folder: Path, counted: list[Counted]) -> 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model of three languages."""
-    from consilience.text.ngrams import NgramClassifier
+    from consilience.students.ngrams import Ngrams
 
     texts = [(one, row) for one in WORDS for row in sentences(one, 40, 0)]
     y, X = zip(*texts, strict=True)
     path = tmp_path_factory.mktemp("model") / "small.npz"
-    NgramClassifier(dim=8, n_buckets=2**10, random_state=0).fit(X, y).save(path)
+    Ngrams(dim=8, n_buckets=2**10, random_state=0).fit(X, y).save(path)
     return path
 
 

@@ -367,12 +367,12 @@ def test_models_of_texts_tables_and_ours_are_kept(digits: Any, tmp_path: Path) -
     from sklearn.linear_model import LogisticRegression
 
     from consilience import SoftLabelClassifier
-    from consilience.text import NgramClassifier
+    from consilience.students import Ngrams
 
     X, y = digits
     repository = Repository(tmp_path / "new")
     words = ["a cat sat", "the dog ran"] * 10
-    texts = NgramClassifier(n_buckets=64, dim=4, max_iter=1).fit(words, ["cat", "dog"] * 10)
+    texts = Ngrams(n_buckets=64, dim=4, max_iter=1).fit(words, ["cat", "dog"] * 10)
     assert repository.add(texts, name="texts").kind == "npz"
     assert repository["texts"].predict_logits(["a cat"]).shape == (1, 2)
     frame = pandas.DataFrame(X[:200, 20:24], columns=list("abcd"))

@@ -17,12 +17,12 @@ import pytest
 
 from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
 from consilience._validation import take_rows
-from consilience.scoring import batches, engine
+from consilience.scoring import batches, blocks
 from consilience.scoring.batches import BATCH_SECONDS, Pace
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
+from consilience.students.ngrams import Ngrams
 from consilience.teachers import Function, join_classes, rename_classes
-from consilience.text.ngrams import NgramClassifier
 
 CLASSES = ["de", "en"]
 TEXTS = [f"text {i}" for i in range(40)]
@@ -85,7 +85,7 @@ def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> 
     with pytest.raises(TeacherError, match=r"out of ink \(In a batch from row 28 to row 35 of X\.\)"):
         observe(teacher, [*TEXTS[:30], "fail", *TEXTS[31:36]], store=tmp_path / "scores")
     texts = [*TEXTS[:30], 5, *TEXTS[30:]]
-    model = NgramClassifier(n_buckets=8, dim=2, max_iter=1).fit(["a", "b"], CLASSES)
+    model = Ngrams(n_buckets=8, dim=2, max_iter=1).fit(["a", "b"], CLASSES)
     with pytest.raises(InvalidInputError, match="X has 5 in row 30, of type int"):
         observe(as_teacher(model), texts, batch_size=8)
 
@@ -221,7 +221,7 @@ def test_processes_share_the_rows_and_one_store(
         reports.append(done)
         waiting.append(sum(handed[1:]) - done)  # the first look is settle's
 
-    monkeypatch.setattr(engine, "take_rows", taken)
+    monkeypatch.setattr(blocks, "take_rows", taken)
     seen = observe(own, TEXTS, store=store, batch_size=4, progress=progress)
     assert max(waiting) <= 2 * 4  # what is handed over and not told is lost with a run that is stopped
     assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]

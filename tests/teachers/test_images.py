@@ -63,7 +63,7 @@ def network(shape: tuple[int, ...]) -> Any:
 def onnx_file(path: Path, prepare: ImagePreprocess, **card: Any) -> Path:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
-    from consilience.nn._onnx import module_to_onnx
+    from consilience.students._onnx import module_to_onnx
 
     onnx.save(module_to_onnx(network(prepare.row_shape), torch.zeros(2, *prepare.row_shape)), str(path))
     write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))
@@ -215,11 +215,11 @@ def test_a_teacher_keeps_its_preprocess(tmp_path: Path) -> None:
 
 
 def student() -> Any:
-    from consilience.nn import TorchStudent
+    from consilience.students import Network
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 6 * 6, 3))
-    return TorchStudent(module, preprocess=ImagePreprocess(6, mean=0.5, std=0.25), lr=0.02, max_iter=60)
+    return Network(module, preprocess=ImagePreprocess(6, mean=0.5, std=0.25), lr=0.02, max_iter=60)
 
 
 @pytest.mark.parametrize("memory", [None, "100KB"], ids=["in memory", "streamed"])

@@ -39,8 +39,8 @@ from consilience import (
 from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.files.export import OPSET
-from consilience.nn import TorchStudent
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures
+from consilience.students import Network
 from consilience.teachers import Onnx
 
 NAMES = np.array(["zero", "one", "two", "three", "four"])
@@ -74,8 +74,8 @@ def small_net(n_features: int, n_classes: int) -> torch.nn.Module:
     )
 
 
-def quick(module: Any = small_net, **options: Any) -> TorchStudent:
-    return TorchStudent(module, **{"max_iter": 30, "lr": 0.01, "patience": None, **options})
+def quick(module: Any = small_net, **options: Any) -> Network:
+    return Network(module, **{"max_iter": 30, "lr": 0.01, "patience": None, **options})
 
 
 STUDENTS = {

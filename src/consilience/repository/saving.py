@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience._optional import is_instance_of
-from consilience._tables import column_names, is_numeric, is_table, kind_of
+from consilience._tables import column_names, columns_of, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
@@ -148,7 +148,7 @@ def _source_of(model: Any) -> Path | None:
 def _is_text_model(model: Any) -> bool:
     student = getattr(model, "student_", None)
     inner = getattr(student, "estimator_", model)
-    return is_instance_of(inner, "consilience.text.ngrams", "NgramClassifier")
+    return is_instance_of(inner, "consilience.students.ngrams", "Ngrams")
 
 
 def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
@@ -265,7 +265,7 @@ def _first_rows(example: Any) -> Any:
 def _module_graph(module: Any, example: Any) -> Any:
     import torch
 
-    from consilience.nn._onnx import module_to_onnx
+    from consilience.students._onnx import module_to_onnx
 
     rows = torch.as_tensor(np.asarray(example))
     return module_to_onnx(module, rows.float() if rows.dtype == torch.float64 else rows)
@@ -278,5 +278,5 @@ def _columns_metadata(example: Any) -> Mapping[str, str]:
     if names is not None:
         about["feature_names"] = json.dumps([str(name) for name in names])
     if is_table(example) and not is_numeric(example):
-        about["feature_kinds"] = json.dumps([kind_of(example.iloc[:, i]) for i in range(example.shape[1])])
+        about["feature_kinds"] = json.dumps([kind_of(column) for column in columns_of(example)])
     return about

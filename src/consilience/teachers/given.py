@@ -120,7 +120,7 @@ def as_teacher(
         - a path to a ``.skops`` file with a fitted scikit-learn classifier (docs/files.md);
         - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
           path to a ``.toml`` file with one;
-        - a `consilience.text.NgramClassifier`, or a path to the ``.npz`` file that it saved (`TextModel`);
+        - a `consilience.students.Ngrams`, or a path to the ``.npz`` file that it saved (`TextModel`);
         - a function ``f(X) -> (n, k)``, or one that returns a ranked answer per row (`Function`);
         - precomputed outputs, a row per row of the transfer set: an array or data frame (n, k)
           (`Precomputed`), hard labels (n,) that name classes (`HardLabels`), or a path to ``.npy``, ``.npz``

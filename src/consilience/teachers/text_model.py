@@ -26,7 +26,7 @@ from consilience.teachers.base import (
 
 
 class TextModel(Adapter):
-    """A `consilience.text.NgramClassifier`, or the ``.npz`` file that it saved; it gives logits.
+    """A `consilience.students.Ngrams`, or the ``.npz`` file that it saved; it gives logits.
 
     Its embedding is the input of its softmax layer.
     """
@@ -92,5 +92,5 @@ class TextModel(Adapter):
 
 
 def is_ngram_classifier(obj: Any) -> bool:
-    """Tell whether an object is a `consilience.text.NgramClassifier`."""
-    return is_instance_of(obj, "consilience.text.ngrams", "NgramClassifier")
+    """Tell whether an object is a `consilience.students.Ngrams`."""
+    return is_instance_of(obj, "consilience.students.ngrams", "Ngrams")
