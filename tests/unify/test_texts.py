@@ -16,6 +16,7 @@ from consilience.run import Run
 from consilience.students.expansion import Classifier
 from consilience.students.ngrams import Ngrams
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
+from consilience.teachers import Function
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -141,7 +142,7 @@ def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
         calls.append(len(X))
         return teachers[0].predict_logits(X)
 
-    counted = as_teacher(ask, teachers[0].classes, output="logits", fingerprint="1")
+    counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
     for method in ("ce", "mf-p"):
         unified = Unifier([counted, teachers[1]], student(max_iter=1), method, cache=tmp_path).fit(TEXTS, y)
     assert sum(calls) == len(TEXTS)
