@@ -50,7 +50,7 @@ def connected_by_pattern(
     sets = [np.unique(columns[a:b]) for a, b in pairwise(offsets.tolist())]
     # each class points to a smaller one of its component, in the end to the smallest
     smallest = np.tile(np.arange(n_classes), (len(patterns), 1))
-    before = np.empty(0)
+    before: NDArray[Any] = np.empty(0)
     while not np.array_equal(before, smallest):
         before = smallest.copy()
         for used, known in zip(patterns.T, sets, strict=True):
