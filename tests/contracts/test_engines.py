@@ -15,7 +15,7 @@ from consilience import LabelSpace, TeacherError, as_teacher
 from consilience.rows import HeldRows
 from consilience.run import Run
 from consilience.scoring import ScoreStore, score_blocks
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 Engine = Callable[..., Iterator[Any]]
@@ -50,7 +50,7 @@ def teachers(body: Any = rising) -> list[Teacher]:
     return [
         as_teacher(LogisticRegression().fit(X, y), name="model"),
         as_teacher(np.where(X[:, :1] > 2, np.nan, X[:, :2]), ["c", "d"], "given", output="logits"),
-        as_teacher(body, ["d", "e"], "function", output="logits", fingerprint="v1"),
+        Function(body, ["d", "e"], "function", output="logits", fingerprint="v1"),
     ]
 
 

@@ -31,7 +31,7 @@ from consilience.rows import HeldRows, Rows, as_rows
 from consilience.run import Run
 from consilience.scoring import engine_options, score_blocks
 from consilience.scoring import ray as engine
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster", "_small_blocks"),
@@ -66,7 +66,7 @@ def teachers() -> list[Teacher]:
 
 
 def function(body: Any, name: str = "function", **options: Any) -> Teacher:
-    return as_teacher(body, ["d", "e"], name, output="logits", **options)
+    return Function(body, ["d", "e"], name, output="logits", **options)
 
 
 def space_of(asked: list[Teacher]) -> LabelSpace:
