@@ -438,13 +438,15 @@ def takes(options: type[Options]) -> Callable[[Callable[..., Returned]], Callabl
 
         @wraps(function)
         def call(*args: Any, **given: Any) -> Returned:
-            bound = _bind(function.__name__, signature, args, given)
+            called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            bound = _bind(called, signature, args, given)
             first = [bound.pop(parameter.name) for parameter in own]
             chosen = options(**bound)
             chosen.check_options()
             return function(*first, chosen)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
+        call.options = options  # type: ignore[attr-defined]
         call.__doc__ = with_parameters(function.__doc__ or "", options.declared())
         return call
 

@@ -32,7 +32,7 @@ from consilience.scoring import ray as engine
 from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import RayOptions, read_options
 from consilience.scoring.stream import score_blocks
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster", "_small_blocks"),
@@ -67,7 +67,7 @@ def teachers() -> list[Teacher]:
 
 
 def function(body: Any, name: str = "function", **options: Any) -> Teacher:
-    return as_teacher(body, ["d", "e"], name, output="logits", **options)
+    return Function(body, ["d", "e"], name, output="logits", **options)
 
 
 def space_of(asked: list[Teacher]) -> LabelSpace:

@@ -35,7 +35,7 @@ from consilience.scoring.ray_options import RayOptions
 from consilience.scoring.ray_worker import Answer, Job, Part, Worker, from_table
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Teacher
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 START_SECONDS = 60.0
 """The first worker has at least this long to start: it imports what the teachers need."""

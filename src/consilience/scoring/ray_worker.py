@@ -20,7 +20,7 @@ from consilience.run import Run
 from consilience.scoring.blocks import Asked, Finish
 from consilience.scoring.digests import row_digests
 from consilience.scoring.store import ScoreStore
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 ANNOUNCE_SECONDS = 5.0
 """How long to wait for a board that does not answer."""
