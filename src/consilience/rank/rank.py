@@ -25,8 +25,8 @@ from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import Rows, as_rows, memory_budget
 from consilience.rows.source_rows import SourceRows
 from consilience.run import Run, resolve_run
-from consilience.scoring import observe, ray_options, with_open_cache
-from consilience.scoring.ray_tasks import map_on_ray
+from consilience.scoring import observe, with_open_cache
+from consilience.scoring.ray import engine_options, map_on_ray
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -95,7 +95,7 @@ def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Rankin
     ['below 7', 'below 4']
     """
     metrics, run = options.resolved("metric"), with_open_cache(resolve_run(options.run))
-    ray_options(run)
+    engine_options(run)
     given = given_teachers(teachers)
     task = _read_task(X, y, metrics, options, run.changed(progress=None))
     first = next(iter(metrics.values()))
@@ -161,11 +161,10 @@ def _ranked(given: GivenTeachers, task: Task, run: Run) -> Iterator[_Ranked]:
 
 def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
-    options = ray_options(run)
+    options = engine_options(run)
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
-    needs = [options.teachers.get(name or "", {}) for name in given.names]
     found: dict[int, _Ranked] = {}
-    for place, result in map_on_ray(_rank_without_teacher, task, items, options=options, needs=needs):
+    for place, result in map_on_ray(_rank_without_teacher, task, items, given.names, options):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
             found[place] = _row(None, name or f"teacher {place + 1}", {}, error=str(result)), None
