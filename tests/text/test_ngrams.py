@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from consilience import ConvergenceWarning, InvalidInputError
 from consilience.exceptions import NotFittedError
-from consilience.kernels.text.embedding_bag import Descent
+from consilience.kernels.embedding_bag import Descent
 from consilience.rows import targets
 from consilience.rows.targets import ArrayTargets
 from consilience.students.ngrams import Ngrams

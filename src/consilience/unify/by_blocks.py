@@ -12,7 +12,7 @@ from consilience._progress import silent
 from consilience.exceptions import InvalidInputError
 from consilience.files.spool import Spool
 from consilience.kernels.arrays import Floats
-from consilience.kernels.unify.balance import inverse
+from consilience.kernels.columns import inverse
 from consilience.labels import LabelSpace
 from consilience.rows import Rows, memory_budget
 from consilience.rows.source_targets import SourceTargets

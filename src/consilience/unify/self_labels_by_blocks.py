@@ -9,7 +9,7 @@ import numpy as np
 
 from consilience.files.spool import Spool
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.at_prices import fair_prices, labels_at_prices
+from consilience.kernels.collision.prices import fair_prices, labels_at_prices
 from consilience.unify.self_labels import LAM, fair_share, find, label_fairly, mix
 from consilience.unify.stream import Streamed, StreamedLabels
 
