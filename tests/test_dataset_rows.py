@@ -20,6 +20,7 @@ from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.scoring.digests import row_digests  # noqa: E402
 from consilience.scoring.engine import observe  # noqa: E402
 from consilience.students import Network  # noqa: E402
+from consilience.teachers import Function  # noqa: E402
 
 
 class Items(Dataset):  # type: ignore[misc]
@@ -164,7 +165,7 @@ def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
         asked.append(len(rows))
         return np.asarray(rows)[:, :3]
 
-    teacher = as_teacher(ask, [0, 1, 2], output="logits", fingerprint="first")
+    teacher = Function(ask, [0, 1, 2], output="logits", fingerprint="first")
     for _ in range(2):
         observe(teacher, Items(pairs(X)), store=tmp_path)
     assert sum(asked) == len(X)

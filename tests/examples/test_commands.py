@@ -20,9 +20,8 @@ from examples.language_identification import commands, identifiers, kept
 from examples.language_identification.commands import app
 from typer.testing import CliRunner
 
-from consilience import as_teacher
 from consilience.cli import progress
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 ROOT = Path(__file__).parents[2]
 WORDS = {
@@ -64,7 +63,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
     def both(n_jobs: int = 1) -> list[Teacher]:
         names = ("north", "south")
         return [
-            as_teacher(one, classes=one.languages, name=name, output="probabilities", fingerprint=name)
+            Function(one, classes=one.languages, name=name, output="probabilities", fingerprint=name)
             for one, name in zip(asked, names, strict=True)
         ]
 

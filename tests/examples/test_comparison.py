@@ -13,7 +13,7 @@ from examples.language_identification.views import unified_view
 
 from consilience import Unifier, as_teacher
 from consilience.students.ngrams import Ngrams
-from consilience.teachers import Teacher, split_classes
+from consilience.teachers import Function, Teacher, split_classes
 
 SENTENCES = Sentences(("bos", "srp", "deu", "hbs"), ("s one", "s two", "d three", "s four"))
 few_rows = pytest.mark.filterwarnings("ignore::consilience.exceptions.CoverageWarning")
@@ -28,7 +28,7 @@ def teacher(name: str, *classes: str) -> Teacher:
             for text in texts
         ]
 
-    return as_teacher(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
+    return Function(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
 
 
 @pytest.fixture

@@ -244,8 +244,6 @@ CALLS: dict[str, Call] = {
             "classes": ["a", "b", "c"],
             "name": "t",
             "output": "auto",
-            "floor": 1e-6,
-            "batch_size": 8,
         },
     ),
     "as_teacher of a model": (

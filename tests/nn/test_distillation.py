@@ -145,7 +145,11 @@ def test_rows_of_equal_features_do_not_throw_the_student_away() -> None:
 
 def test_angles_of_large_batches_are_those_of_some_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distillation, "MOST_ANGLES", 2 * 8 * 8)
-    assert distillation._cosines(torch.randn(8, 3)).shape == (2, 8, 8)
+    seen = []
+    cosines = distillation._cosines
+    monkeypatch.setattr(distillation, "_cosines", lambda *given: seen.append(cosines(*given)) or seen[-1])
+    distillation.RKDLoss()(torch.randn(8, 3), torch.randn(8, 5))  # as many vertices for both widths
+    assert [found.shape for found in seen] == [(2, 8, 8)] * 2
 
 
 def test_cross_task_loss_is_eq_11_with_a_term_per_teacher() -> None:

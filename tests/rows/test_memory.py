@@ -33,5 +33,5 @@ def test_an_array_lies_where_it_fits(size: str, mapped: bool, dtype: type) -> No
 
 
 def test_a_disk_that_is_too_small_is_said_before_any_work() -> None:
-    with pytest.raises(InvalidInputError, match=r"temporary file of .* does not fit: .* Set .* TMPDIR"):
+    with pytest.raises(InvalidInputError, match=r"temporary file cannot grow: .* Set .* TMPDIR"):
         new_array((2**50, 3), Run(memory=1))

@@ -11,7 +11,7 @@ import pytest
 from consilience import InvalidInputError, LabelSpace, TeacherError, as_teacher
 from consilience.scoring import blocks, engine
 from consilience.scoring.store import ScoreStore
-from consilience.teachers import Observed
+from consilience.teachers import Function, Observed
 
 X = np.arange(20.0).reshape(10, 2)
 
@@ -166,7 +166,7 @@ def test_a_batch_has_at_least_a_row(batch_size: Any) -> None:
 
 
 def test_a_store_may_be_given_by_its_folder(tmp_path: Path) -> None:
-    teacher = as_teacher(lambda rows: rows, ["a", "b"], output="logits", fingerprint="v1")
+    teacher = Function(lambda rows: rows, ["a", "b"], output="logits", fingerprint="v1")
     observe(teacher, np.ones((4, 2)), store=str(tmp_path / "scores"))
     assert ScoreStore(tmp_path / "scores").size > 0
     with pytest.raises(InvalidInputError, match="must be a folder, a ScoreStore or None"):
@@ -176,7 +176,7 @@ def test_a_store_may_be_given_by_its_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", [dict.fromkeys(range(10)), set(range(10))], ids=["dict", "set"])
 def test_an_x_without_rows_in_order(rows: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "FIRST", 4)
-    teacher = as_teacher(lambda part: np.zeros((len(part), 2)), ["a", "b"], output="logits", fingerprint="v1")
+    teacher = Function(lambda part: np.zeros((len(part), 2)), ["a", "b"], output="logits", fingerprint="v1")
     for options in ({}, {"store": tmp_path / "scores"}):
         with pytest.raises(InvalidInputError, match=rf"X is a {type(rows).__name__} whose rows cannot be"):
             observe(teacher, rows, **options)

@@ -408,10 +408,6 @@ def test_options_that_do_not_fit(bert: tuple[Path, Any, Any]) -> None:
         as_teacher(bert[0], device="cuda:99")
     with pytest.raises(TeacherError, match="embed='layer'; give a function"):
         as_teacher(bert[0], embed="layer")
-    with pytest.raises(InvalidInputError, match="half='yes' must be True or False"):
-        as_teacher(bert[0], half="yes")
-    with pytest.raises(InvalidInputError, match="half=True must be True or False, for a model folder"):
-        as_teacher([[0.5, 0.5]], ["a", "b"], half=True)
 
 
 def test_a_function_may_embed(bert: tuple[Path, Any, Any]) -> None:

@@ -202,12 +202,12 @@ def test_a_repository_describes_a_folder_of_texts(models: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
-    from consilience.scoring.ray import score_on_ray
-    from consilience.scoring.ray_options import RayOptions
+    from consilience.run import Run
+    from consilience.scoring import score_blocks
 
     teacher, space = as_teacher(models / "farm-1.5"), LabelSpace([["bee", "cow", "dog"]])
     rows = HeldRows(np.array(ROWS))
-    options = RayOptions(timeout=120.0, workers=1)
-    found = np.concatenate([part for _, part in score_on_ray([teacher], space, rows, options=options)])
+    run = Run(engine="ray", engine_options={"timeout": 120.0, "workers": 1})
+    found = np.concatenate([part for _, part in score_blocks([teacher], space, rows, run)])
     assert teacher._loaded is None  # the driver did not load it
     np.testing.assert_allclose(found, teacher.predict_logits(ROWS), atol=1e-4)

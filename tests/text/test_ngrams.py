@@ -129,7 +129,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[tuple[int,
             seen.append((len(ids), lr))
             return super().step(ids, bounds, target, lr, collision)
 
-    monkeypatch.setattr("consilience.kernels.text.embedding_bag.Descent", Watched)
+    monkeypatch.setattr("consilience.kernels.embedding_bag.Descent", Watched)
     small(**options).fit(*language(60))
     return seen
 

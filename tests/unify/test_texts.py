@@ -12,9 +12,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
 from consilience.files.card import card_path, read_card
+from consilience.run import Run
 from consilience.students.expansion import Classifier
 from consilience.students.ngrams import Ngrams
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
+from consilience.teachers import Function
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -63,14 +65,22 @@ def test_two_teachers_of_two_languages_make_one_of_three(unified: Unifier, teach
 def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any]) -> None:
     given: dict[str, Any] = {}
 
-    class Spy(Ngrams):
+    class Spy(BaseEstimator):  # type: ignore[misc]
+        classes_ = np.arange(3)
+
         def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> Any:
             given.update(options, X=X, Q=Q)
-            return super().fit_soft_labels(X, Q, **options)
+            return self
 
-    unified = Unifier(teachers, Spy(n_buckets=64, dim=2, max_iter=1), balance=True).fit(TEXTS)
+        def predict_proba(self, X: Any) -> Any:
+            return np.full((len(X), 3), 1 / 3)
+
+        def fit(self, X: Any, y: Any) -> Any:
+            raise AssertionError
+
+    unified = Unifier(teachers, Spy(), balance=True).fit(TEXTS)
     np.testing.assert_array_equal(given["Q"], unified.soft_labels_)
-    assert given["X"] is TEXTS
+    assert given["X"] == TEXTS
     assert unified.class_weights_ is not None
     np.testing.assert_allclose(given["class_weights"], unified.class_weights_ / 3)
 
@@ -132,7 +142,7 @@ def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
         calls.append(len(X))
         return teachers[0].predict_logits(X)
 
-    counted = as_teacher(ask, teachers[0].classes, output="logits", fingerprint="1")
+    counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
     for method in ("ce", "mf-p"):
         unified = Unifier([counted, teachers[1]], student(max_iter=1), method, cache=tmp_path).fit(TEXTS, y)
     assert sum(calls) == len(TEXTS)
@@ -218,7 +228,7 @@ def test_distilling_texts_with_few_labels(teachers: list[Any], tmp_path: Path) -
     known = student(random_state=0).fit(TEXTS, np.char.upper(LABELS))  # names that are not the student's
     teacher = as_teacher(known.save(tmp_path / "teacher.npz"))  # whose file has embeddings
     distiller = CrossTaskDistiller(
-        teacher, student(), random_state=0, progress=lambda *args: told.append(args)
+        teacher, student(), random_state=0, run=Run(progress=lambda *args: told.append(args))
     ).fit(TEXTS, y)
     labels_only = student(random_state=0).fit(TEXTS[:30], LABELS[:30])
     assert distiller.score(*TEST) > labels_only.score(*TEST)

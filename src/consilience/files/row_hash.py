@@ -22,7 +22,6 @@ from consilience._tables import (
     read_times,
 )
 from consilience.exceptions import ConsilienceError
-from consilience.rows.csv import read_column
 
 _BLOCK = 2**17  # numbers that are converted at a time
 
@@ -122,6 +121,8 @@ def _add_columns(content: Any, frame: Any, names: NDArray[Any] | None) -> bool:
         if kind == "other":
             return False
         if kind == "text":  # of a file that does not tell texts from numbers, they may be numbers
+            from consilience.rows.csv import read_column
+
             column = read_column(read_texts(column, name).tolist())
             kind = kind_of(column)
         if kind == "text":

@@ -28,8 +28,8 @@ from consilience.repository.entry import KEY, ModelEntry, ModelFile
 from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers.model_folder import PICKLES
+from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""
@@ -120,7 +120,7 @@ def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher)
 
 def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:
     """Return the names of the columns that a model takes, where its file or its card has them."""
-    own = teacher.columns.names if isinstance(teacher, OnnxTeacher) else None
+    own = teacher.columns.names if isinstance(teacher, Onnx) else None
     if own is not None:
         return tuple(own)
     return None if card is None else card.feature_names
@@ -128,7 +128,7 @@ def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | N
 
 def column_kinds_of(teacher: Teacher) -> dict[str, str]:
     """Return what the columns of a table hold, where the model has an input for each."""
-    if isinstance(teacher, OnnxTeacher) and teacher.columns.kinds is not None:
+    if isinstance(teacher, Onnx) and teacher.columns.kinds is not None:
         return {str(name): kind for name, kind in teacher.column_kinds.items()}
     return {}
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from consilience._sizes import parse_size, size_text
+from consilience._sizes import parse_size
 from consilience.exceptions import InvalidInputError
 from consilience.run import Run
 
@@ -56,12 +58,19 @@ def new_array(shape: tuple[int, ...], run: Run, dtype: DTypeLike = np.float32) -
     if n_bytes <= SHARE_OF_BUDGET * memory_budget(run):
         return np.zeros(shape, dtype)
     with tempfile.TemporaryFile() as file:
-        try:  # a disk that is full later would end the process
-            if hasattr(os, "posix_fallocate"):
+        if hasattr(os, "posix_fallocate"):  # a disk that is full later would end the process
+            with growing():
                 os.posix_fallocate(file.fileno(), 0, n_bytes)
-        except OSError as error:
-            raise InvalidInputError(
-                f"A temporary file of {size_text(n_bytes)} does not fit: {error.strerror}. Set the "
-                "environment variable TMPDIR to a folder with more space."
-            ) from error
         return np.memmap(file, dtype, "w+", shape=shape)
+
+
+@contextmanager
+def growing() -> Iterator[None]:
+    """Say what to do where the disk has no room for a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(
+            f"A temporary file cannot grow: {error.strerror or error}. Set the environment variable TMPDIR "
+            "to a folder with more space."
+        ) from error

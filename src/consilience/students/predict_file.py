@@ -18,10 +18,9 @@ from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
 from consilience.rows import Rows
-from consilience.rows.arrow import TableRows
-from consilience.rows.csv import CsvRows
 from consilience.rows.files import files_of, open_files
 from consilience.rows.images import ImageRows
+from consilience.rows.parts import TableRows
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]
@@ -185,7 +184,7 @@ def _choose_columns(rows: TableRows, keep: Sequence[str], model: LoadedClassifie
         if names is not None:
             rows.choose([name for name in names if name not in keep])
         _check_width(len(rows.chosen), model, where)
-    if isinstance(rows, CsvRows) and model.column_kinds is not None:
+    if model.column_kinds is not None:
         rows.expect(dict(zip(rows.chosen, model.column_kinds, strict=True)))
 
 
