@@ -15,7 +15,7 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.students.server import ServedModel, described
 from consilience.teachers._onnx import OnnxTeacher
-from consilience.teachers._remote_tensors import Tensor
+from consilience.teachers.inference_protocol import Tensor
 
 RUNTIME = "consilience.students.mlserver_runtime.OnnxRuntime"
 _MOST_ROWS = 1024  # that Triton puts into one batch
