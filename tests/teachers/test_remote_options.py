@@ -10,7 +10,7 @@ from tests.teachers.remote_server import CLASSES, Server, check
 
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.card import Card, write_card
-from consilience.teachers import RemoteOptions, as_teacher
+from consilience.teachers import Remote, as_teacher
 
 pytest.importorskip("httpx")
 
@@ -41,7 +41,10 @@ def test_options_are_checked(options: Any) -> None:
 
 def test_options_are_for_addresses(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="for an address"):
-        as_teacher([[0.1, 0.9]], classes=["a", "b"], remote=RemoteOptions())
+        Remote(
+            [[0.1, 0.9]],
+            classes=["a", "b"],
+        )
 
 
 class TestEndpointFile:

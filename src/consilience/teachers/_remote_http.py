@@ -7,10 +7,10 @@ import logging
 import os
 import re
 import ssl
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from consilience._optional import require
@@ -19,6 +19,7 @@ from consilience._version import __version__
 from consilience._words import visible
 from consilience.exceptions import ScoringError, TeacherError
 from consilience.teachers.address import Address
+from consilience.teachers.base import foreign
 from consilience.teachers.inference_protocol import HEADER
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
@@ -29,17 +30,15 @@ _NEVER_LATER = (501, 505)  # of 5xx, those that say "I cannot do this at all"
 _ours: ContextVar[bool] = ContextVar("_ours", default=False)
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A request; `body` None means GET."""
 
     url: str
     body: bytes | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What came back: its body, the length of its JSON part if it has others, and whether it took repeats."""
 
     body: bytes
@@ -47,21 +46,8 @@ class Answer:
     repeated: bool
 
 
-class Limits(Protocol):
-    """The options of a `Remote` teacher that are about HTTP."""
-
-    token_env: Any
-    connect_timeout: float
-    read_timeout: float
-    timeout: float
-    in_flight: int
-    max_bytes: Any
-    retries: int
-    ca_file: Any
-
-
 class _Fleeting(Exception):  # noqa: N818
-    """A fault that may pass: a clause after the teacher's name, and the seconds that a server asks to wait."""
+    """A fault that may pass, as a clause after the teacher's name; and how long the server asks to wait."""
 
     def __init__(self, text: str, wait: float | None = None, *, late: bool = False) -> None:
         super().__init__(text)
@@ -75,7 +61,7 @@ class Channel:
     nothing has to be sent to other processes.
     """
 
-    def __init__(self, name: str, address: Address, limits: Limits) -> None:
+    def __init__(self, name: str, address: Address, limits: Any) -> None:
         self._name, self._address, self._limits = name, address, limits
         if limits.token_env is not None and address.plain:
             raise TeacherError(
@@ -108,15 +94,10 @@ class Channel:
             text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "***", text, flags=re.IGNORECASE)
         return text
 
-    def _trust(self) -> ssl.SSLContext | bool:
+    def _trust(self) -> ssl.SSLContext:
         """Return the certificates to trust."""
-        if not self._address.url.startswith("https:"):
-            return True
-        given = self._limits.ca_file
-        try:
-            return ssl.create_default_context(cafile=None if given is None else str(given))
-        except (OSError, ValueError) as error:
-            raise TeacherError(self._name, "has a ca_file that holds no certificates.") from error
+        with foreign(self._name, "has a ca_file that holds no certificates"):
+            return ssl.create_default_context(cafile=self._limits.ca_file)
 
     def ask(self, calls: Iterable[Call]) -> list[Answer]:
         """Return the answers in order; a call is only made up when it can be sent.
@@ -159,34 +140,34 @@ class Channel:
     async def _insist(self, httpx: Any, client: Any, call: Call) -> Answer:
         """Send a request until it is answered, or there is no hope; a time-out is repeated once."""
         stamina = require("stamina", extra="remote", purpose=_PURPOSE)
-        tries = late = 0
+        faults: list[_Fleeting] = []
 
         def again(error: Exception) -> bool | float:
-            nonlocal late
             if not isinstance(error, _Fleeting):
                 return False
-            late += error.late
-            return late < 2 and (error.wait is None or min(max(error.wait, FIRST_WAIT), LONGEST_WAIT))
+            faults.append(error)
+            few = sum(fault.late for fault in faults) < 2
+            return few and (error.wait is None or min(max(error.wait, FIRST_WAIT), LONGEST_WAIT))
 
+        tries = stamina.retry_context(
+            on=again,
+            attempts=self._limits.retries + 1,
+            timeout=None,
+            wait_initial=FIRST_WAIT,
+            wait_max=LONGEST_WAIT,
+            wait_jitter=FIRST_WAIT,
+        )
         try:
-            async for attempt in stamina.retry_context(
-                on=again,
-                attempts=self._limits.retries + 1,
-                timeout=None,
-                wait_initial=FIRST_WAIT,
-                wait_max=LONGEST_WAIT,
-                wait_jitter=FIRST_WAIT,
-            ):
+            async for attempt in tries:
                 with attempt:
-                    tries = attempt.num
                     body, header = await self._send(httpx, client, call)
         except _Fleeting as fault:
-            asked = "once" if tries == 1 else f"{tries} times"
+            asked = "once" if len(faults) == 1 else f"{len(faults)} times"
             raise ScoringError(
                 f"Teacher {self._name!r} {fault} (asked {asked}). With a cache, what it said is kept: run the "
                 "same again."
             ) from None
-        return Answer(body, header, tries > 1)
+        return Answer(body, header, bool(faults))
 
     async def _send(self, httpx: Any, client: Any, call: Call) -> tuple[bytes, str | None]:
         method = "GET" if call.body is None else "POST"

@@ -5,7 +5,6 @@ Nothing in a folder is imported, unpickled or run, nothing is downloaded, and no
 
 from __future__ import annotations
 
-import copy
 import os
 import re
 from collections.abc import Iterator
@@ -24,7 +23,7 @@ from consilience.teachers.base import Adapter, Input, Teacher, teacher_name
 from consilience.teachers.model_folder import CONFIG, MODULES, PICKLES, Batches, Folder, list_files
 from consilience.teachers.sentences import Sentences
 from consilience.teachers.timm import Timm
-from consilience.teachers.torch import Torch, TorchOptions, check_device_of, check_layer, random_twin
+from consilience.teachers.torch import Torch, TorchOptions, check_layer, check_runs_on
 from consilience.teachers.transformers import Checkpoint
 
 # what other folders hold, by a file in them, and what to do about it
@@ -60,7 +59,6 @@ class ModelFolder(Torch):
 
     _loaded: Any = None
     _digest: str | None = None
-    _random = False  # has other weights than the folder
 
     @takes(FolderOptions)
     def __init__(
@@ -82,10 +80,11 @@ class ModelFolder(Torch):
         kind = self._kind = make(self._folder)
         if options.output == "auto" and card is not None and card.output is not None:
             options.output = card.output
-        self._takes_arrays = make is Timm  # which gets prepared images; others prepare their rows themselves
-        if self._takes_arrays:
-            found = card.preprocess if card is not None and card.preprocess is not None else None
-            options.preprocess = options.preprocess or found or kind.images()
+        # timm gets prepared images; others prepare their rows themselves
+        self._takes_arrays = isinstance(kind, Timm)
+        if isinstance(kind, Timm):
+            known = None if card is None else card.preprocess
+            options.preprocess = options.preprocess or known or kind.images()
         elif options.preprocess is not None:
             raise TeacherError(
                 shown,
@@ -93,7 +92,7 @@ class ModelFolder(Torch):
                 argument="preprocess",
             )
         self._device, self._batch_size = options.device or "cpu", options.batch_size
-        check_device_of(self._device, shown)
+        check_runs_on(self._device, shown)
         half = options.half
         if half is None:  # a processor is slower in half precision, and weights in full may need it
             half = not self._device.startswith("cpu") and kind.saved in _HALF
@@ -138,27 +137,24 @@ class ModelFolder(Torch):
         if prepare is None:
             yield from super()._batches(torch, X, rows)
         else:
-            for places, arguments in prepare(X, self._batch_size):
-                yield np.arange(rows)[places], (), arguments
+            for places, *arguments in prepare(X, self._batch_size):
+                yield np.arange(rows)[places], *arguments
 
     @property
     def inputs(self) -> tuple[Input, ...] | None:
         """A list of texts, or images of any size."""
-        return None if self._takes_arrays else (Input("X", self._kind.rows, (None,)),)
+        return None if isinstance(self._kind, Timm) else (Input("X", self._kind.rows, (None,)),)
 
     def randomised(self, seed: int) -> Teacher | None:
-        """Return a teacher of the same structure with random weights, which are in no folder."""
-        if not self._takes_arrays or callable(self._embed):
+        """Return a teacher of the same structure with random weights, if it is a plain network of timm."""
+        if not self._takes_arrays:
             return None
-        twin = copy.copy(self)
-        module, batches = self._ready()
-        twin._random, twin._head = True, None
-        twin._loaded = random_twin(module, seed), batches
-        return twin
+        options = {"embed": self._embed, "preprocess": self.preprocess, "batch_size": self._batch_size}
+        return Torch(self._module, self.classes, self.name, **options).randomised(seed)
 
     def _model_fingerprint(self) -> str | None:
         """Hash the files that are read; None if they have changed since the folder was opened."""
-        if self._random or self._folder.signature() != self._signature:
+        if self._folder.signature() != self._signature:
             return None
         if self._digest is None:
             self._digest = self._folder.digest(self._folder.read)

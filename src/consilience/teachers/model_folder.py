@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 import stat
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,6 @@ from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
 from consilience.files.card import FOLDER_CARD, Card
-from consilience.files.preprocess import ImagePreprocess
 from consilience.files.opener import file_sha256, read_bytes
 from consilience.files.strict_json import Reader, RecordError, mapping, parse_json, record, text
 from consilience.teachers.base import foreign, own_or_given
@@ -47,7 +45,7 @@ _SHARD = text(200, like=r"[^/\\:]+\.safetensors", says="a .safetensors file, nam
 _INDEX = record({"weight_map": mapping(_SHARD, 10**6, least=1)}, needs=["weight_map"], others=True)
 
 
-Batches = Callable[[Any, int], Iterator[tuple[Any, Mapping[str, Any]]]]
+Batches = Callable[[Any, int], Iterator[tuple[Any, Sequence[Any], Mapping[str, Any]]]]
 """Called with rows and the most of a batch; yields which rows they are, and a network's arguments."""
 
 
@@ -80,7 +78,7 @@ class Folder:
             content = parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
             return content if reader is None else reader(content)
         except RecordError as error:
-            raise TeacherError(self.name, f"cannot be used: in {file}, {error}") from error
+            raise TeacherError(self.name, f"cannot be used: {file}: {error}") from error
         except UnsafeFileError:
             raise
         except InvalidInputError as error:
@@ -192,36 +190,6 @@ class Folder:
         for file in sorted(files):
             total.update(f"{file}\0{file_sha256(self.path / file)}\n".encode())
         return total.hexdigest()
-
-
-class Kind(ABC):
-    """What a library makes of a folder. Its constructor only reads JSON.
-
-    Attributes
-    ----------
-    own : sequence or None
-        The classes that the folder names.
-    columns : int
-        How many columns its answers have.
-    rows : str
-        What it takes: ``"text"``, ``"image"`` of any size, or ``"pixels"`` that `images` prepares.
-    saved : str or None
-        The precision in which the weights were saved, if the folder says it.
-    """
-
-    folder: Folder
-    own: Sequence[Any] | None
-    columns: int
-    rows: str
-    saved: Any = None
-
-    def images(self) -> ImagePreprocess | None:
-        """Return how images are prepared before they come here, if they are."""
-        return None
-
-    @abstractmethod
-    def load(self, device: str, dtype: Any) -> tuple[Any, Batches | None]:
-        """Return the network, there, and what makes its batches; None for slices of arrays."""
 
 
 def list_files(folder: Path, name: str) -> frozenset[str]:

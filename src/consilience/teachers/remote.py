@@ -21,8 +21,8 @@ from consilience._words import shorten
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.opener import read_bytes
 from consilience.files.preprocess import ImagePreprocess
-from consilience.files.strict_json import parse_json
-from consilience.options import Check, anything, count, number, option, optional, size, takes
+from consilience.files.strict_json import parse_json, record, text
+from consilience.options import Check, anything, count, number, option, size, takes
 from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
 from consilience.teachers._onnx_columns import Columns
 from consilience.teachers._onnx_graph import parse_names
@@ -34,6 +34,7 @@ from consilience.teachers.base import (
     ModelOptions,
     check_embed_function,
     filled_text,
+    foreign,
     open_source,
     own_or_given,
     teacher_name,
@@ -52,11 +53,14 @@ from consilience.teachers.inference_protocol import (
 )
 from consilience.teachers.outputs import choose_output
 
-TOKEN_PREFIX = "CONSILIENCE_"  # noqa: S105  # a name of variables, not a secret
-"""Variables that an endpoint file may name begin so: a file of a stranger must not send another secret."""
 FEWEST_ROWS = 64
 """A batch is not split into requests of fewer rows."""
 _MOST_BYTES = 2**20  # of an endpoint file
+_URL = text(2000, like="https?://.*", says='an address "https://HOST/v2/models/NAME"')
+_VARIABLE = text(
+    like="CONSILIENCE_.+",
+    says="a variable that begins with CONSILIENCE_, so that no file can send another secret away",
+)
 _LARGEST_ROW = 2**24  # numbers, in a row that is made up to learn the names of classes
 
 
@@ -79,9 +83,7 @@ class RemoteOptions(ModelOptions):
         "How often a request is repeated after 429, 5xx or a lost connection; after a time-out, once at most.",
         default=4,
     )
-    ca_file: Any = option(
-        anything("path"), "Certificates to trust instead of the system's.", default=None
-    )
+    ca_file: Any = option(anything("path"), "Certificates to trust instead of the system's.", default=None)
     output_name: str | None = option(
         Check(filled_text, "str"),
         "The output that holds the scores, where the server's metadata leave it open.",
@@ -110,7 +112,7 @@ class Remote(Adapter):
         card, file = None, None
         if not is_address(url):
             file, name, card = open_source(url, name, options)
-            url = read_endpoint(file, name, options)
+            url = _read_endpoint(file, name, options)
         self._address = parse_address(url, teacher_name(name, "") or None)
         self.name, self._asked = name or self._address.model, options
         check_embed_function(options.embed, self.name)
@@ -121,16 +123,22 @@ class Remote(Adapter):
             self._metadata = metadata = read_metadata(answer.body)
             self._binary = "binary_tensor_data" in extensions
             self._output = options.output_name or self._scores_among(metadata.outputs, options.output)
-            self._version = self._address.version
-            if self._version is None and len(metadata.versions) == 1:
-                self._version = metadata.versions[0]
-            own = _named_classes(metadata, self._output) if card is None else card.classes
+            self._served_version = self._address.version
+            if self._served_version is None and len(metadata.versions) == 1:
+                self._served_version = metadata.versions[0]
+            told = {item.name: item.parameters.get("classes") for item in metadata.outputs}
+            own: Any = told.get(self._output or "")
+            own = parse_names(own) if isinstance(own, str) else own if isinstance(own, list) else None
+            own = card.classes if card is not None else own or None
             if own is None and classes is None and "classification" in extensions:
                 own = self._classification()
         self.served = self._hash()
         what = "has a server whose metadata have no parameters.classes, so it"
         found = own_or_given(own, classes, self.name, binding=False, what=what)
-        options.preprocess = options.preprocess or _named_preprocess(metadata, self.name)
+        images = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
+        if options.preprocess is None and isinstance(images, str):
+            with foreign(self.name, "has a server whose metadata cannot be used"):
+                options.preprocess = ImagePreprocess.from_dict(parse_json(images))
         if options.fingerprint is not None:
             options.fingerprint = f"{options.fingerprint} {self.served}"
         logits = options.output == "auto" and "logit" in (self._output or "").lower()
@@ -204,7 +212,7 @@ class Remote(Adapter):
         """Raise if an answer comes from another version than those before."""
         if not isinstance(told, str) or not told:
             return
-        known = self._version_told or self._version or told
+        known = self._version_told or self._served_version or told
         if told != known:
             raise ProtocolError(
                 f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has changed. "
@@ -215,24 +223,25 @@ class Remote(Adapter):
     def _feed(self, X: Any) -> list[tuple[str, str, NDArray[Any]]]:
         """Return name, datatype and values of each input."""
         inputs = self._metadata.inputs
-        if len(inputs) > 1:  # each is a column of a table
-            missing = [item.name for item in inputs if is_table(X) and item.name not in X.columns]
-            if missing:
-                raise TeacherError(
-                    self.name, f"takes the input {missing[0]!r}; X has the columns {shorten(X.columns)}."
-                )
-            X = X[[item.name for item in inputs]] if is_table(X) else X
-            columns = Columns(None, [*self.column_kinds.values()]).values(X, self.name) or []
-            return [
-                self._cast(values.reshape((-1, 1)[: len(item.shape)]), item)
-                for item, values in zip(inputs, columns, strict=True)
-            ]
         if not inputs:  # some servers describe no inputs: take X as it is
             values = plain_values(X, (None,))
             return [self._cast(values, Tensor("input-0", datatype_of(values), ()))]
+        names = [item.name for item in inputs]
+        if len(inputs) > 1:  # each is a column of a table, whose other columns do not matter
+            lacking = [name for name in names if is_table(X) and name not in X.columns]
+            if lacking:
+                raise TeacherError(
+                    self.name, f"takes the input {lacking[0]!r}; X has the columns {shorten(X.columns)}."
+                )
+            columns = Columns(None, [*self.column_kinds.values()])
+            found = columns.values(X[names] if is_table(X) else X, self.name) or []
+            return [
+                self._cast(values.reshape((-1, 1)[: len(item.shape)]), item)
+                for item, values in zip(inputs, found, strict=True)
+            ]
         (item,) = inputs
-        names = item.parameters.get("feature_names")
-        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        names = item.parameters.get("feature_names", [])
+        if isinstance(names, list) and names and all(isinstance(name, str) for name in names):
             X = Columns(names).in_order(X, self.name)
         values = plain_values(X, [None if length < 0 else length for length in item.shape])
         lengths = zip(item.shape[1:], values.shape[1:], strict=False)
@@ -322,62 +331,36 @@ class Remote(Adapter):
 
     def _model_fingerprint(self) -> str | None:
         """Return what identifies the model: nothing does, where the server tells no version."""
-        return None if self._version is None else self.served
+        return None if self._served_version is None else self.served
 
 
-def read_endpoint(path: Path, name: str, options: RemoteOptions) -> str:
+def _read_endpoint(path: Path, name: str, options: RemoteOptions) -> str:
     """Return the address in an endpoint file (TOML), and set the options in it that the caller left open."""
-    known = [key for key in RemoteOptions.declared() if key not in ModelOptions.declared()]
+    declared = RemoteOptions.declared()
+    known = {key: _anything for key in declared if key not in ModelOptions.declared()}
+    read = record({**known, "url": _URL, "token_env": _VARIABLE, "ca_file": text()}, needs=["url"])
     try:
-        content = tomllib.loads(read_bytes(path, path.name, most=_MOST_BYTES, links=True).decode("utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, InvalidInputError) else type(error).__name__
-        raise TeacherError(
-            name, f"has the endpoint file {path.name}, which is not TOML ({reason})."
-        ) from error
-    url, variable = content.pop("url", None), content.get("token_env")
-    if not isinstance(url, str) or not is_address(url):
-        raise TeacherError(name, f'needs an address in {path.name}: url = "https://HOST/v2/models/NAME".')
-    unknown = [key for key in content if key not in known]
-    if unknown:
-        raise TeacherError(name, f"has {unknown[0]!r} in {path.name}; it takes url, {', '.join(known)}.")
-    if isinstance(variable, str) and not variable.startswith(TOKEN_PREFIX):
-        raise TeacherError(
-            name,
-            f"has token_env = {variable!r} in {path.name}. In a file, its name must begin with "
-            f"{TOKEN_PREFIX}, so that no file can send another secret away.",
-        )
-    if isinstance(content.get("ca_file"), str):
-        content["ca_file"] = str(path.parent / content["ca_file"])
-    for key, value in content.items():
-        if getattr(options, key) == RemoteOptions.declared()[key].default:
-            setattr(options, key, value)
-    try:
+        content = read_bytes(path, path.name, most=_MOST_BYTES, links=True).decode("utf-8-sig")
+        found = read(tomllib.loads(content))
+        if "ca_file" in found:
+            found["ca_file"] = str(path.parent / found["ca_file"])
+        url = str(found.pop("url"))
+        for key, value in found.items():
+            setattr(
+                options,
+                key,
+                value if getattr(options, key) == declared[key].default else getattr(options, key),
+            )
         options.check_options()
-    except InvalidInputError as error:
-        raise TeacherError(name, f"has an option in {path.name} that cannot be used: {error}") from error
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise TeacherError(name, f"cannot be used: {path.name}: {reason}") from error
     return url
 
 
-def _named_classes(metadata: Metadata, output: str | None) -> list[Any] | None:
-    """Return the classes that an output's parameters name, as a list or as JSON."""
-    for item in metadata.outputs:
-        given = item.parameters.get("classes") if item.name == output else None
-        given = parse_names(given) if isinstance(given, str) else given
-        if isinstance(given, list) and given:
-            return given
-    return None
-
-
-def _named_preprocess(metadata: Metadata, name: str) -> ImagePreprocess | None:
-    """Return how images are prepared, if the parameters of the input say so (as JSON)."""
-    given = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
-    if not isinstance(given, str):
-        return None
-    try:
-        return ImagePreprocess.from_dict(parse_json(given))
-    except InvalidInputError as error:
-        raise TeacherError(name, f"has a server whose metadata cannot be used: {error}") from None
+def _anything(value: Any) -> Any:
+    """Read what is checked elsewhere."""
+    return value
 
 
 def _kind(item: Tensor) -> str:

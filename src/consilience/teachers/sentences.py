@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from consilience.files.strict_json import listing, maybe, parse_json, record, te
 from consilience.labels import class_list
 from consilience.teachers._networks import check_device
 from consilience.teachers.base import foreign, own_or_given
-from consilience.teachers.model_folder import MODULES, Batches, Folder, Kind, list_files
-from consilience.teachers.transformers import LOCAL, load_network
+from consilience.teachers.model_folder import MODULES, Batches, Folder, list_files
+from consilience.teachers.transformers import LOCAL, load_network, loading
 
 HEAD = "head.safetensors"
 _PURPOSE = "An encoder folder"
@@ -48,10 +48,10 @@ _PLACE = text(200, like=r"(?!\.\.?$)[^/\\:\0]*", says="empty or a subfolder, nam
 _MODULES = listing(record({"type": text(), "path": maybe(_PLACE)}, needs=["type"], others=True), 100, least=1)
 
 
-class Sentences(Kind):
+class Sentences:
     """An encoder of sentence-transformers with a linear head, whose input is the embedding."""
 
-    rows = "text"
+    rows, saved = "text", None
 
     def __init__(self, folder: Folder) -> None:
         self.folder, self._modules = folder, read_modules(folder)
@@ -66,7 +66,7 @@ class Sentences(Kind):
         head = torch.nn.Linear(d, k)
         head.load_state_dict({"weight": torch.tensor(self._weight), "bias": torch.tensor(self._bias)})
 
-        def batches(X: Any, most: int) -> Iterator[tuple[Any, Mapping[str, Any]]]:
+        def batches(X: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
             found = encode(encoder, as_texts(X), most)
             if found.shape[1] != d:
                 raise TeacherError(
@@ -74,7 +74,7 @@ class Sentences(Kind):
                     f"has a head for {d} features, and its encoder gives {found.shape[1]}. Fit the head on "
                     "embeddings of this encoder.",
                 )
-            yield slice(None), {"input": torch.from_numpy(found)}
+            yield slice(None), [torch.from_numpy(found)], {}
 
         return head.to(device), batches
 
@@ -107,7 +107,7 @@ def load_encoder(folder: Folder, modules: Sequence[tuple[str, str]], device: str
     for kind, within in modules:
         if kind == "Transformer":  # it does not tell when weights are missing
             load_network(folder, within, "AutoModel", dtype)
-    with folder.loaded_by("sentence-transformers", "hf") as library:
+    with loading(folder), folder.loaded_by("sentence_transformers", "hf") as library:
         return library.SentenceTransformer(
             str(folder.path), device=device, **LOCAL, model_kwargs={"use_safetensors": True, "dtype": dtype}
         )

@@ -203,7 +203,9 @@ def _check_content(data: bytes, source: Path) -> set[str]:
             if "file" in entry and kind == "NdArrayNode":
                 array = str(entry["file"])
                 if not array.endswith(".npy") or array.removesuffix(".npy") not in archive.names:
-                    raise _refused(source, f"it takes an array from {shown(array)}, which is none of its arrays")
+                    raise _refused(
+                        source, f"it takes an array from {shown(array)}, which is none of its arrays"
+                    )
                 archive.read(array.removesuffix(".npy"))
     return found
 
@@ -222,7 +224,9 @@ def _parts(model: Any) -> Iterator[Any]:
 
 
 def _one_hot(encoder: Any) -> str:
-    if not hasattr(encoder, "categories_"):  # not fitted, such as the original that a ColumnTransformer copied
+    if not hasattr(
+        encoder, "categories_"
+    ):  # not fitted, such as the original that a ColumnTransformer copied
         return ""
     if encoder._drop_idx_after_grouping is not None or encoder._infrequent_enabled:
         return "drops or groups categories, which cannot be checked. Fit it with drop=None and all categories"

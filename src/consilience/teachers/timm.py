@@ -23,7 +23,7 @@ from consilience.files.strict_json import (
     text,
     whole,
 )
-from consilience.teachers.model_folder import CONFIG, Folder, Kind
+from consilience.teachers.model_folder import CONFIG, Folder
 
 _WRAPPED = "timm_model."  # transformers puts it before each name of a tensor
 # fmt: off
@@ -51,7 +51,9 @@ def _plain(value: Any) -> Any:
 
 
 _ARGUMENT = text(
-    50, like="|".join(_ARGUMENTS), says="an argument on our list (sizes and layers); see docs/model-folders.md"
+    50,
+    like="|".join(_ARGUMENTS),
+    says="an argument on our list (sizes and layers); see docs/model-folders.md",
 )
 _ABOUT: dict[str, Reader] = {
     "num_classes": whole(10**6),
@@ -62,7 +64,9 @@ _ABOUT: dict[str, Reader] = {
 }
 _CONFIG = record(
     {
-        "architecture": text(100, like="[a-z0-9_]+", says="the name of a network of timm, such as 'resnet18'"),
+        "architecture": text(
+            100, like="[a-z0-9_]+", says="the name of a network of timm, such as 'resnet18'"
+        ),
         "model_args": maybe(mapping(_plain, keys=_ARGUMENT)),
         "pretrained_cfg": maybe(record(_ABOUT, others=True)),
         **_ABOUT,
@@ -83,10 +87,10 @@ _IMAGES = record(
 )
 
 
-class Timm(Kind):
+class Timm:
     """A network of timm."""
 
-    rows = "pixels"
+    saved = None  # timm makes a network in full precision
 
     def __init__(self, folder: Folder) -> None:
         config = folder.json(CONFIG, _CONFIG)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from consilience.exceptions import TeacherError, shown
 from consilience.files.ngram_model import as_texts
 from consilience.files.preprocess import as_colour_images
 from consilience.files.strict_json import listing, mapping, maybe, record, text, whole
-from consilience.teachers.model_folder import CONFIG, Batches, Folder, Kind
+from consilience.teachers.model_folder import CONFIG, Batches, Folder
 
 LOCAL: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """What every loader of transformers is told."""
@@ -40,18 +40,17 @@ _SETTINGS = record(
 )
 
 
-class Checkpoint(Kind):
+class Checkpoint:
     """A sequence or image classifier of transformers."""
 
     def __init__(self, folder: Folder) -> None:
         config, settings = folder.json(CONFIG), folder.json(CONFIG, _SETTINGS)
         self.folder, self.saved = folder, config.get("dtype") or config.get("torch_dtype")
         first = (settings.get("architectures") or ["checkpoint of unknown architecture"])[0]
-        labels = settings.get("id2label")
-        self.columns = settings.get("num_labels") or 2 if labels is None else len(labels)
+        labels = {int(number): label for number, label in (settings.get("id2label") or {}).items()}
+        self.columns = len(labels) or settings.get("num_labels") or 2
         found, problem = _TASKS.fullmatch(first), settings.get("problem_type")
-        if labels is not None:
-            labels = {int(number): label for number, label in labels.items()}
+        what = ""
         if found is None:
             what = (
                 f"is a {shorten([first])[:100]}, and a teacher classifies. Give a checkpoint whose "
@@ -70,28 +69,23 @@ class Checkpoint(Kind):
             )
         elif problem == "regression" or self.columns == 1:
             what = "gives a number, not classes: it has one label, or was made for regression."
-        elif labels is not None and sorted(labels) != list(range(self.columns)):
+        elif labels and sorted(labels) != list(range(self.columns)):
             what = (
                 f"has an id2label in {CONFIG} with the numbers {shorten(sorted(labels), 5)}; expected each "
                 "number from 0 on."
             )
-        else:
-            self.own = None if labels is None else [labels[i] for i in range(self.columns)]
-            self.rows = "text" if found[1] == "Sequence" else "image"
-            self._check_files()
-            return
-        raise TeacherError(folder.name, what)
-
-    def _check_files(self) -> None:
-        if self.rows == "text":
-            self.folder.check_tokenizer()
-        elif not self.folder.files.intersection(_PROCESSORS):
-            raise TeacherError(
-                self.folder.name,
+        elif found[1] == "Image" and not folder.files.intersection(_PROCESSORS):
+            what = (
                 f"has no {_PROCESSORS[0]}, so the size and scale of its images are unknown. Fetch that file, "
-                "too.",
+                "too."
             )
-        self.folder.weight_files()
+        if found is None or what:
+            raise TeacherError(folder.name, what)
+        self.own = [labels[i] for i in sorted(labels)] or None
+        self.rows = "text" if found[1] == "Sequence" else "image"
+        if self.rows == "text":
+            folder.check_tokenizer()
+        folder.weight_files()
 
     def load(self, device: str, dtype: Any) -> tuple[Any, Batches]:
         """Have the library load the network and what prepares its rows."""
@@ -103,12 +97,14 @@ class Checkpoint(Kind):
         with loading(self.folder) as library:
             if self.rows == "text":
                 tokenizer = library.AutoTokenizer.from_pretrained(self.folder.path, **LOCAL)
-                return network, Tokens(tokenizer, config, device).batches
+                return network, token_batches(tokenizer, config, device)
             self._check_processor()
-            processor = library.AutoImageProcessor.from_pretrained(  # its torchvision version has other pixels
-                self.folder.path, backend="pil", **LOCAL
+            processor = (
+                library.AutoImageProcessor.from_pretrained(  # its torchvision version has other pixels
+                    self.folder.path, backend="pil", **LOCAL
+                )
             )
-        return network, lambda X, size: _image_batches(processor, X, size)
+        return network, image_batches(processor)
 
     def _check_processor(self) -> None:
         """Raise unless the folder's image processor is one of an image classifier: others open files."""
@@ -127,64 +123,52 @@ class Checkpoint(Kind):
             )
 
 
-def _image_batches(processor: Any, X: Any, most: int) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-    start, size = 0, 1  # the first image shows how large all are
-    while start < n_rows(X):
-        part = as_colour_images(X[start : start + size], start)
-        pixels = processor(part, return_tensors="pt")["pixel_values"]
-        yield slice(start, start + len(part)), {"pixel_values": pixels}
-        start += len(part)
-        size = max(1, min(most, MAX_PIXELS // max(pixels[0].numel(), 1)))
+def token_batches(tokenizer: Any, config: Any, device: str = "cpu") -> Batches:
+    """Return what makes batches of tokens of similar length, for a network with this configuration."""
+    pad = getattr(config, "pad_token_id", None)
+    if pad is not None and tokenizer.pad_token_id != pad:
+        tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad)
+    if config.model_type == "xlnet":
+        tokenizer.padding_side = "left"
+    places = getattr(config, "max_position_embeddings", None) or 0
+    places -= 2 if pad == 1 else 0  # RoBERTa and its kin count positions from after the padding token
+    limits = [limit for limit in (tokenizer.model_max_length, places) if 0 < limit < _ENDLESS]
+    longest = int(min(limits)) if limits else None
+    tokens = CPU_TOKENS if device.startswith("cpu") else GPU_TOKENS
 
-
-class Tokens:
-    """Batches of tokens of similar length.
-
-    Parameters
-    ----------
-    tokenizer : PreTrainedTokenizerBase
-    config : PreTrainedConfig
-        Of the network.
-    device : str
-    """
-
-    def __init__(self, tokenizer: Any, config: Any, device: str = "cpu") -> None:
-        self._tokenizer = tokenizer
-        self._mixed = config.model_type not in _LEAKY
-        self._most = CPU_TOKENS if device.startswith("cpu") else GPU_TOKENS
-        pad = getattr(config, "pad_token_id", None)
-        self._alone = pad is None  # decoders then look at the last token, which must not be padding
-        if pad is not None and tokenizer.pad_token_id != pad:
-            tokenizer.pad_token = tokenizer.convert_ids_to_tokens(pad)
-        if config.model_type == "xlnet":
-            tokenizer.padding_side = "left"
-        places = getattr(config, "max_position_embeddings", None) or 0
-        if pad == 1:
-            places -= 2  # RoBERTa and its kin count positions from after that of the padding token
-        limits = [limit for limit in (tokenizer.model_max_length, places) if 0 < limit < _ENDLESS]
-        self._longest = int(min(limits)) if limits else None
-
-    def batches(self, X: Sequence[str], most: int) -> Iterator[tuple[Any, Mapping[str, Any]]]:
-        """Yield batches: which rows they are, and the network's arguments.
-
-        The longest come first, so that a machine with too little memory fails at once.
-        """
-        found = self._tokenizer(
-            list(as_texts(X)), truncation=self._longest is not None, max_length=self._longest
-        )
+    def batches(X: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+        found = tokenizer(list(as_texts(X)), truncation=longest is not None, max_length=longest)
         lengths = np.array([len(ids) for ids in found["input_ids"]], dtype=np.intp)
+        # the longest first, so that a machine with too little memory fails at once
         order = np.argsort(-lengths, kind="stable")
-        start = 0
-        while start < len(order):
-            longest = int(lengths[order[start]])
-            size = 1 if self._alone else max(1, min(most, self._most // max(longest, 1)))
-            rows = order[start : start + size]
-            if not self._mixed:
-                rows = rows[lengths[rows] == longest]
+        while len(order):
+            length = int(lengths[order[0]])
+            size = max(1, min(most, tokens // max(length, 1)))
+            # without a padding token, decoders look at the last token, which must not be padding
+            rows = order[: 1 if pad is None else size]
+            if config.model_type in _LEAKY:
+                rows = rows[lengths[rows] == length]
             part = {key: [values[row] for row in rows] for key, values in found.items()}
-            padding = bool((lengths[rows] < longest).any())
-            yield rows, dict(self._tokenizer.pad(part, padding=padding, return_tensors="pt"))
-            start += len(rows)
+            padding = bool((lengths[rows] < length).any())
+            yield rows, (), dict(tokenizer.pad(part, padding=padding, return_tensors="pt"))
+            order = order[len(rows) :]
+
+    return batches
+
+
+def image_batches(processor: Any) -> Batches:
+    """Return what makes batches of images."""
+
+    def batches(X: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+        start, size = 0, 1  # the first image shows how large all are
+        while start < n_rows(X):
+            part = as_colour_images(X[start : start + size], start)
+            pixels = processor(part, return_tensors="pt")["pixel_values"]
+            yield slice(start, start + len(part)), (), {"pixel_values": pixels}
+            start += len(part)
+            size = max(1, min(most, MAX_PIXELS // max(pixels[0].numel(), 1)))
+
+    return batches
 
 
 def load_network(folder: Folder, within: str, auto: str, dtype: Any, **config: Any) -> tuple[Any, Any]:
