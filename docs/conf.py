@@ -62,7 +62,7 @@ numpydoc_xref_aliases = {
     "RemoteOptions": ":class:`RemoteOptions <consilience.teachers.RemoteOptions>`",
     "Ranking": ":class:`Ranking <consilience.rank.Ranking>`",
     "ScoreStore": ":class:`ScoreStore <consilience.scoring.store.ScoreStore>`",
-    "TorchStudent": ":class:`TorchStudent <consilience.nn.TorchStudent>`",
+    "Network": ":class:`Network <consilience.students.Network>`",
     "iterable": "iterable",
     "generator": "generator",
     "array-like": "array-like",

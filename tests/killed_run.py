@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from consilience import CrossTaskDistiller, Unifier, as_teacher
-from consilience.nn import TorchStudent, _checkpoint
 from consilience.rows import rows
+from consilience.run import Run
+from consilience.students import Network, _checkpoint
 
 N, BATCH = 256, 16
 
@@ -47,20 +48,21 @@ def run(verb: str, folder: Path, when: str = "never", by: str = "SIGKILL") -> An
                 file.write(f"{done}\n")
             end(task, done)
 
-    options: dict[str, Any] = {
-        "cache": folder / "cache",
-        "memory": "12KB",
-        "batch_size": BATCH,
-        "random_state": 0,
-        "progress": progress,
-    }
+    options: dict[str, Any] = {"cache": folder / "cache", "memory": "12KB", "progress": progress}
     teacher = as_teacher(Noting(folder, end))
-    student = TorchStudent(max_iter=6, patience=None, lr=0.01)
+    student = Network(max_iter=6, patience=None, lr=0.01)
     if verb == "distil":
         y = np.where(np.arange(N) % 4 == 0, X[:, 0] > 0, -1)
-        distiller = CrossTaskDistiller(teacher, student, 1.0, check=False, **options)
+        distiller = CrossTaskDistiller(
+            teacher,
+            student,
+            teacher_weight=1.0,
+            check=False,
+            random_state=0,
+            run=Run(rows_per_call=BATCH, **options),
+        )
         return distiller.fit(folder / "X.npy", y).predict_proba(X)
-    unifier = Unifier([teacher], student, **options)
+    unifier = Unifier([teacher], student, batch_size=BATCH, random_state=0, **options)
     if verb == "score":
         return unifier.score_teachers(folder / "X.npy")
     return unifier.fit(folder / "X.npy").predict_proba(X)

@@ -16,9 +16,11 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset  # 
 from consilience import CrossTaskDistiller, SoftLabelClassifier, Unifier, as_teacher  # noqa: E402
 from consilience._dataset_rows import DatasetRows  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.scoring.digests import row_digests  # noqa: E402
 from consilience.scoring.engine import observe  # noqa: E402
+from consilience.students import Network  # noqa: E402
+from consilience.teachers import Function  # noqa: E402
 
 
 class Items(Dataset):  # type: ignore[misc]
@@ -102,7 +104,7 @@ def test_datasets_that_cannot_be_read_by_number(task: Any) -> None:
         Unifier(task[2]).fit(Endless())
 
 
-@pytest.mark.parametrize("student", ["logistic", TorchStudent(max_iter=2)])
+@pytest.mark.parametrize("student", ["logistic", Network(max_iter=2)])
 def test_a_dataset_gives_what_its_rows_give(task: Any, student: Any) -> None:
     X, y, teachers = task
     data = Items(pairs(X))
@@ -138,7 +140,7 @@ def test_fit_never_reads_all_rows_at_once(task: Any, monkeypatch: pytest.MonkeyP
     X, _, teachers = task
     sizes, read = [], DatasetRows.read
     monkeypatch.setattr(DatasetRows, "read", lambda rows: sizes.append(len(rows)) or read(rows))
-    student = TorchStudent(lambda: torch.nn.Linear(4, 3), max_iter=2, batch_size=50)
+    student = Network(lambda: torch.nn.Linear(4, 3), max_iter=2, batch_size=50)
     data = Items(pairs(X))
     unified = Unifier(teachers, student, batch_size=50, random_state=0).fit(data)
     assert max(sizes) < 100  # 64 example rows
@@ -163,7 +165,7 @@ def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
         asked.append(len(rows))
         return np.asarray(rows)[:, :3]
 
-    teacher = as_teacher(ask, [0, 1, 2], output="logits", fingerprint="first")
+    teacher = Function(ask, [0, 1, 2], output="logits", fingerprint="first")
     for _ in range(2):
         observe(teacher, Items(pairs(X)), store=tmp_path)
     assert sum(asked) == len(X)
@@ -172,7 +174,7 @@ def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
 def test_other_estimators_take_a_dataset(task: Any) -> None:
     X, y, teachers = task
     data, labels = Items(pairs(X)), np.where(np.arange(150) < 60, y, -1)
-    student = TorchStudent(max_iter=20, lr=0.01, random_state=0)
+    student = Network(max_iter=20, lr=0.01, random_state=0)
     assert SoftLabelClassifier(student).fit(data, labels).score(data, y) > 0.8
     distilled = CrossTaskDistiller(teachers[:1], student, teacher_weight=1.0, random_state=0)
     assert distilled.fit(data, labels).score(data, y) > 0.8
@@ -182,14 +184,14 @@ def test_a_row_that_is_not_finite_is_named(task: Any) -> None:
     X = task[0].copy()
     X[140, 2] = np.nan
     with pytest.raises(InvalidInputError, match="not finite in row 140"):
-        SoftLabelClassifier(TorchStudent(max_iter=1, batch_size=20)).fit(Items(pairs(X)), task[1])
+        SoftLabelClassifier(Network(max_iter=1, batch_size=20)).fit(Items(pairs(X)), task[1])
 
 
 def test_workers_read_the_same_rows(task: Any) -> None:
     X, y, _ = task
     data, students = Items(pairs(X)), []
     for workers in (1, 2):
-        student = TorchStudent(
+        student = Network(
             max_iter=2, num_workers=workers, validation=(data, y), standardize=False, random_state=0
         )
         students.append(student.fit(data, np.eye(3)[y], n_classes=3, criterion=SoftCrossEntropy()))

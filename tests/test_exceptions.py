@@ -20,7 +20,7 @@ from consilience.exceptions import (
     TeacherError,
     shown,
 )
-from consilience.text import NgramClassifier
+from consilience.students import Ngrams
 
 
 def as_flag(name: str, value: str | None) -> str:
@@ -113,7 +113,7 @@ def test_not_fitted_is_one_error_for_all_estimators() -> None:
         (CrossTaskDistiller(None), X),
         (CollisionClassifier(), X),
         (CollisionClustering(2), X),
-        (NgramClassifier(), ["a"]),
+        (Ngrams(), ["a"]),
     ):
         with pytest.raises(
             NotFittedError, match=f"This {type(estimator).__name__} is not fitted yet; call fit"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -12,6 +15,7 @@ from consilience._tables import (
     as_values,
     column_names,
     column_values,
+    columns_of,
     has_missing,
     in_order,
     is_numeric,
@@ -99,6 +103,50 @@ def test_arrow_tables_become_frames() -> None:
     table = pyarrow.table({"a": [1, 2], "b": ["x", None]})
     assert column_names(as_values(table)).tolist() == ["a", "b"]
     assert column_names(as_values(table.to_batches()[0])).tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_columns_mean_the_same_in_all_libraries(library: str) -> None:
+    pytest.importorskip(library)
+    day, zone = datetime.datetime(2024, 2, 29, 10), datetime.timezone(datetime.timedelta(hours=2))
+    cells = {
+        "number": ([1.5, None, 3.0], "number"),
+        "whole": ([1, 2, 3], "number"),
+        "truth": ([True, None, False], "truth"),
+        "text": (["x", None, "ä"], "text"),
+        "time": ([day, None, day], "time"),
+        "zone": ([day.replace(tzinfo=zone), None, day.replace(tzinfo=zone)], "time"),
+        "date": ([day.date(), None, day.date()], "time"),
+        "span": ([datetime.timedelta(seconds=1.5), None, datetime.timedelta(0)], "duration"),
+        "empty": ([None, None, None], "empty"),
+    }
+    frame = pandas.DataFrame({name: pandas.Series(values) for name, (values, _) in cells.items()})
+    table = pytest.importorskip("pyarrow").table({name: values for name, (values, _) in cells.items()})
+    other = pytest.importorskip("polars").from_arrow(table) if library == "polars" else table
+    kinds = [kind for _, kind in cells.values()]
+    assert [kind_of(column) for column in columns_of(frame)] == kinds
+    assert [kind_of(column) for column in columns_of(other)] == kinds
+    for found, expected in zip(column_values(other, kinds), column_values(frame, kinds), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_polars_needs_no_pandas() -> None:
+    code = """
+import sys
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, *rest):
+        return None if name.partition(".")[0] == "pandas" else self.finder.find_spec(name, *rest)
+sys.meta_path[:] = map(Without, sys.meta_path)
+import polars, consilience
+frame = polars.DataFrame({"age": [30, None, 50] * 8, "city": ["Ulm", "Bonn", None] * 8})
+model = consilience.SoftLabelClassifier("logistic").fit(frame, ["a", "b", "a"] * 8)
+assert model.predict(frame).tolist() == ["a", "b", "a"] * 8
+assert model.predict([[30, "Ulm"]]).tolist() == ["a"]
+"""
+    pytest.importorskip("polars")
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
 
 
 @pytest.mark.parametrize("model", [CollisionClassifier(), CollisionClustering(2)])

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, Source, load, parts, split
+from benchmarks.papers.trials import SIZES, random_classes
 from benchmarks.papers.uhc import Setting, train_teachers
 from consilience import Unifier, as_teacher
-from consilience.datasets import SIZES, random_classes
 
 RESULTS = records.FOLDER / "calibration.jsonl"
 FACTORS = {"as they are": (1.0,), "logits times 1, 3, 1/3": (1.0, 3.0, 1 / 3)}

@@ -40,7 +40,8 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from consilience import CollisionClustering, ConvergenceWarning, CoverageWarning, clustering_accuracy
-from consilience.cluster.losses import LOSSES
+from consilience.cluster import Network
+from consilience.cluster.options import LOSSES
 
 RESULTS = records.FOLDER / "cluster.jsonl"
 RATIOS = (0.1, 0.05, 0.01)
@@ -162,16 +163,13 @@ def run_trial(rows: Rows, setting: Mapping[str, Any], seed: int) -> dict[str, di
 
 def network(n_clusters: int, loss: Loss, epochs: int, seed: int) -> CollisionClustering:
     """Return VGG4 with a loss, trained as in Table 3."""
-    from consilience.nn import VGG4
+    from consilience.students.modules import VGG4
 
     return CollisionClustering(
         n_clusters,
         loss=loss,
-        model=VGG4,
+        model=Network(VGG4, augment="images", max_iter=epochs, weight_decay=0.01),
         protocol="paper",
-        augment="images",
-        max_iter=epochs,
-        weight_decay=0.01,
         random_state=seed,
     )
 

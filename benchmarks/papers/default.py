@@ -40,8 +40,8 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load
+from benchmarks.papers.trials import Range, random_classes
 from consilience import Unifier, as_teacher
-from consilience.datasets import Range, random_classes
 from consilience.kernels.threads import one_thread
 
 RESULTS = records.FOLDER / "default.jsonl"

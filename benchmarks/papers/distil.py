@@ -43,7 +43,8 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import Source, load
 from consilience import CrossTaskDistiller, as_teacher, class_centres, cost_matrix
-from consilience.nn import TorchStudent
+from consilience.distil.losses import Sinkhorn
+from consilience.students import Network
 from consilience.transport import Embedding, Superclass
 
 RESULTS = records.FOLDER / "distil.jsonl"
@@ -161,9 +162,9 @@ def run(experiment: str, source: Source, setting: Mapping[str, Any], seed: int) 
             "accuracy": {kind: accuracy(trial, seed, **_cost(kind, source, trial, seed)) for kind in COSTS}
         }
     # recorded trials call teacher_weight lam, as the paper does
-    names = {"lam": "teacher_weight"}
-    options = {names.get(k, k): v for k, v in setting.items() if k in HYPER}
-    return {"accuracy": {"sinkhorn": accuracy(trial, seed, **options)}}
+    loss = Sinkhorn(**{k: v for k, v in setting.items() if k in ("temperature", "epsilon")})
+    weight = setting.get("lam", "auto")
+    return {"accuracy": {"sinkhorn": accuracy(trial, seed, loss=loss, teacher_weight=weight)}}
 
 
 def make_trial(source: Source, protocol: Protocol, overlap: int, seed: int) -> Trial:
@@ -207,7 +208,7 @@ def train_teacher(
 def accuracy(trial: Trial, seed: int, **options: Any) -> float:
     """Train a student and return its accuracy on the test rows."""
     seen = trial.protocol.seen
-    student = TorchStudent(
+    student = Network(
         lambda n_classes: nn.Sequential(
             Narrow(seen), nn.Linear(seen, 128), nn.ReLU(), nn.Linear(128, n_classes)
         ),

@@ -1,7 +1,7 @@
 """Compare classifiers that do not know how many labels are wrong, and some that do.
 
 A share eta of the training labels is replaced by labels drawn from all classes. Linear models learn from them
-and are scored on clean test labels. ``CollisionClassifier(noise_rate="auto")`` estimates eta. Its rivals are
+and are scored on clean test labels. ``CollisionClassifier(noise="auto")`` estimates eta. Its rivals are
 logistic regression with strong regularisation, and cleanlab's ``CleanLearning``. They get the features as
 they are (all in one unit) and standardised. The default seeds were not used to choose anything.
 
@@ -105,9 +105,9 @@ def _methods(rate: float, seed: int) -> dict[str, Any]:
         "CleanLearning, C=.01, standardised": CleanLearning(standardised(logistic(0.01)), seed=seed),
     }
     for loss in LOSSES:
-        methods[f"{loss}, eta given"] = CollisionClassifier(loss, noise_rate=rate)
+        methods[f"{loss}, eta given"] = CollisionClassifier(loss, noise=rate)
     for loss in LOSSES:
-        methods[f'{loss}, "auto"'] = CollisionClassifier(loss, noise_rate="auto", random_state=seed)
+        methods[f'{loss}, "auto"'] = CollisionClassifier(loss, noise="auto", random_state=seed)
     return methods
 
 

@@ -31,7 +31,7 @@ from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import LOADERS, load, split
 from consilience import CollisionClassifier
-from consilience.nn import TorchStudent
+from consilience.students import Network
 
 RESULTS = records.FOLDER / "noisy.jsonl"
 LOSSES = ("cross-entropy", "gce", "collision", "generalised-collision")
@@ -86,10 +86,10 @@ def run_trial(
     observed = np.where(replaced, random.randint(y.max() + 1, size=len(y)), y)
     accuracy = {}
     for loss in LOSSES:
-        student = TorchStudent(
+        student = Network(
             _network, max_iter=setting["epochs"], patience=None, validation_fraction=0.0, standardize=False
         )
-        model = CollisionClassifier(loss, student, noise_rate=setting["noise_rate"], random_state=seed)
+        model = CollisionClassifier(loss, student, noise=setting["noise_rate"], random_state=seed)
         accuracy[loss] = round(float(model.fit(X, observed).score(X_test, y_test)), 5)
     return accuracy
 

@@ -26,9 +26,9 @@ import torch
 from benchmarks import results
 from benchmarks.papers import records
 from benchmarks.papers.sources import load, split
+from benchmarks.papers.trials import SIZES, random_classes
 from benchmarks.papers.uhc import Setting, train_teachers
 from consilience import Unifier, as_teacher
-from consilience.datasets import SIZES, random_classes
 
 RESULTS = records.FOLDER / "self_label.jsonl"
 STUDENTS = {"default network": "torch", "logistic": "logistic"}

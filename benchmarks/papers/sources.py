@@ -32,7 +32,7 @@ class Source:
     views : tuple of slices
         The columns that a teacher may use: each view is the output of one pretrained network, or all columns.
     sizes : str
-        The row of Table 1, a key of `consilience.datasets.SIZES`.
+        The row of Table 1, a key of `benchmarks.papers.trials.SIZES`.
     transfer, test : float
         Parts of X for transfer and test.
     superclasses : tuple of int

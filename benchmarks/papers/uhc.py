@@ -26,10 +26,11 @@ from skorch.callbacks import LRScheduler
 from torch import nn
 
 from benchmarks.papers.sources import Rows, Source, split
+from benchmarks.papers.trials import SIZES, Trial, random_classes
 from consilience import ConvergenceWarning, Unifier, as_teacher
-from consilience.datasets import SIZES, Trial, random_classes
-from consilience.nn import SoftCrossEntropy, TorchStudent
+from consilience.nn import SoftCrossEntropy
 from consilience.soft_labels.estimate import Method as Solver
+from consilience.students import Network
 
 HIDDEN = 256  # as in the heads of the paper's networks
 ADJUSTMENT_ROWS = 50  # per class, for the accuracy analysis
@@ -261,10 +262,10 @@ def _fit_supervised(rows: Rows, trial: Trial, setting: Setting, seed: int) -> Pr
     return lambda X: trial.classes[student.predict_logits(X).argmax(axis=1)]
 
 
-def _student(setting: Setting) -> TorchStudent:
+def _student(setting: Setting) -> Network:
     """Return a student. The seed fixes its weights and the order of batches."""
     schedule = LRScheduler("MultiStepLR", milestones=[max(1, setting.epochs // 2)], gamma=0.1)
-    return TorchStudent(
+    return Network(
         _head,
         max_iter=setting.epochs,
         batch_size=setting.batch_size,

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from consilience import as_teacher
 from consilience.rows.rows import BLOCK_ROWS, Rows, cut
-from consilience.teachers import Teacher
+from consilience.teachers import Sklearn, Teacher
 
 COLUMNS, CLASSES = 32, 35
 CHEAP, SLOW = 15, 5
@@ -86,7 +85,7 @@ def make_teachers(depth: int, seed: int = 0, cheap: int = CHEAP, slow: int = SLO
         model = Layers(weights.astype(np.float32), 0 if i < cheap else depth)
         names = [f"class {k}" for k in classes]
         mark = f"scale {seed} {i} {model._depth}"
-        teachers.append(as_teacher(model, names, f"teacher {i}", output="logits", fingerprint=mark))
+        teachers.append(Sklearn(model, names, f"teacher {i}", output="logits", fingerprint=mark))
     return teachers
 
 

@@ -24,7 +24,7 @@ from consilience.rank import Transport, transferability
 from consilience.rank.metrics import SCORES, Case
 from consilience.rows import as_rows
 from consilience.run import Run
-from consilience.scoring.engine import Observed
+from consilience.teachers import Observed
 
 Floats = NDArray[np.float64]
 

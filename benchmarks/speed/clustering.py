@@ -22,6 +22,7 @@ from sklearn.decomposition import PCA
 
 from benchmarks.speed.measures import Options, Result
 from consilience import CollisionClustering, ConvergenceWarning
+from consilience.cluster import Linear
 from consilience.kernels.neighbours import nearest_neighbours
 
 N_CLUSTERS = 10
@@ -37,7 +38,7 @@ def clustering(options: Options) -> Iterator[Result]:
     """Compare a fit with k-means, and show how its time grows with rows, clusters and starts."""
     X, what = load_rows(6_000 if options.quick else 60_000, options.seed)
     # compiled before anything is timed
-    CollisionClustering(2, n_init=1, max_iter=2, tol=1.0, random_state=0).fit(X[:50])
+    CollisionClustering(2, model=Linear(max_iter=2, tol=1.0), n_init=1, random_state=0).fit(X[:50])
     ours = seconds_of(lambda: fit(X, N_CLUSTERS, 1, options.seed))
     theirs = seconds_of(lambda: KMeans(N_CLUSTERS, n_init=10, random_state=options.seed).fit(X))
     sizes = {"rows": len(X), "features": X.shape[1], "clusters": N_CLUSTERS}

@@ -10,11 +10,10 @@ import numpy as np
 
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
-from consilience import as_teacher
 from consilience.rows.rows import BLOCK_ROWS
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
-from consilience.teachers import Observed
+from consilience.teachers import Function, Observed
 
 COLUMNS, CLASSES = 64, 10
 STREAMED = 150  # classes of a stream
@@ -30,9 +29,7 @@ def store(options: Options) -> Iterator[Result]:
     def logits(part: Any) -> Any:
         return part[:, :CLASSES]
 
-    teacher = as_teacher(
-        logits, range(CLASSES), output="logits", embed=lambda part: part, fingerprint="speed"
-    )
+    teacher = Function(logits, range(CLASSES), output="logits", embed=lambda part: part, fingerprint="speed")
     with tempfile.TemporaryDirectory() as folder:
         kept = ScoreStore(f"{folder}/kept")
         observe(teacher, X, store=kept)

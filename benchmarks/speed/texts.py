@@ -13,7 +13,7 @@ from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience.files.ngram_model import Packed, Reading, pack, read_model
 from consilience.kernels.text.ngrams import hash_ngrams, take_texts
-from consilience.text.ngrams import NgramClassifier
+from consilience.students.ngrams import Ngrams
 
 CLASSES, WORDS, BATCH = 281, 6, 256
 
@@ -37,7 +37,7 @@ def texts(options: Options) -> Iterator[Result]:
     rows = 4_000 if options.quick else 40_000
     X, Q = make_texts(rows, options.seed)
     sizes = {"rows": rows, "classes": CLASSES, "characters": int(np.mean([len(text) for text in X]))}
-    model = NgramClassifier(max_iter=1, random_state=options.seed)
+    model = Ngrams(max_iter=1, random_state=options.seed)
     ours = best_of(min(options.repeats, 2), lambda: model.fit_soft_labels(X, Q))
     peer = torch_epoch(X, Q, model, options.seed)
     note = "EmbeddingBag and Linear, SparseAdam and Adam, the same batches and n-grams"
@@ -58,7 +58,7 @@ def texts(options: Options) -> Iterator[Result]:
     yield Result("n-gram student: loading", loading, "s", 0.3, at_least=False, ours=loading, sizes=sizes)
 
 
-def torch_epoch(X: list[str], Q: NDArray[np.float64], model: NgramClassifier, seed: int) -> float | None:
+def torch_epoch(X: list[str], Q: NDArray[np.float64], model: Ngrams, seed: int) -> float | None:
     """Return the seconds that torch takes for an epoch of the same model, or None without torch."""
     try:
         import torch

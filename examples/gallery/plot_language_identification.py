@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from consilience import Unifier
-from consilience.text import NgramClassifier
+from consilience.students import Ngrams
 
 plt.style.use("tableau-colorblind10")
 random = np.random.default_rng(0)
@@ -94,12 +94,12 @@ identifiers = {}
 for name, known in KNOWN.items():
     texts, languages = sentences(2000, slice(0, 4))
     rows = np.flatnonzero(np.isin(languages, known))
-    identifiers[name] = NgramClassifier(n_buckets=2**14, dim=16, random_state=0).fit(
+    identifiers[name] = Ngrams(n_buckets=2**14, dim=16, random_state=0).fit(
         [texts[row] for row in rows], languages[rows]
     )
 
 # %%
-# Unify them. For texts the student is an ``NgramClassifier``, too. It learns from pieces of
+# Unify them. For texts the student is an ``Ngrams``, too. It learns from pieces of
 # sentences, since texts to come may be short.
 
 
@@ -111,7 +111,7 @@ def cut(text: str, length: int) -> str:
 
 whole, _ = sentences(3000, slice(2, 6))
 pieces = [cut(text, random.integers(6, 60)) for text in whole]
-unified = Unifier(identifiers, NgramClassifier(n_buckets=2**14, dim=16), random_state=0).fit(pieces)
+unified = Unifier(identifiers, Ngrams(n_buckets=2**14, dim=16), random_state=0).fit(pieces)
 print(unified.classes_.tolist())
 
 # %%

@@ -3,7 +3,7 @@ Learn from labels that are often wrong
 ======================================
 
 Somebody labelled your rows in a hurry, and many labels are wrong. You do not know how many.
-:class:`consilience.CollisionClassifier` with ``noise_rate="auto"`` estimates the share of
+:class:`consilience.CollisionClassifier` with ``noise="auto"`` estimates the share of
 random labels from the labels themselves, and learns in spite of them. You should see that it
 stays ahead of a logistic regression as the noise grows, and that its estimate of the noise is
 close to the truth.
@@ -34,7 +34,7 @@ plain, robust, estimated = [], [], []
 for rate in rates:
     noisy = np.where(random.uniform(size=len(y)) < rate, random.integers(10, size=len(y)), y)
     logistic = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
-    collision = CollisionClassifier("generalised-collision", noise_rate="auto", random_state=0)
+    collision = CollisionClassifier("generalised-collision", noise="auto", random_state=0)
     logistic.fit(X, noisy)
     collision.fit(X, noisy)
     plain.append(logistic.score(X_test, y_test))
@@ -47,7 +47,7 @@ for rate in rates:
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
 per_cent = 100 * np.array(rates)
-left.plot(per_cent, 100 * np.array(robust), "o-", label='CollisionClassifier, noise_rate="auto"')
+left.plot(per_cent, 100 * np.array(robust), "o-", label='CollisionClassifier, noise="auto"')
 left.plot(per_cent, 100 * np.array(plain), "s--", label="LogisticRegression")
 left.set_xlabel("labels drawn at random (%)")
 left.set_ylabel("new rows right (%)")

@@ -24,7 +24,7 @@ from examples.language_identification.languages import (
 from threadpoolctl import threadpool_limits
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError
-from consilience.teachers import Teacher, as_teacher, join_classes, rename_classes, split_classes
+from consilience.teachers import Function, Teacher, join_classes, rename_classes, split_classes
 
 # an answer: pairs of an identifier's own code and a score, or None if it refuses the text
 Ask = Callable[[str], Sequence[tuple[str, float]] | None]
@@ -181,7 +181,7 @@ def identifier(name: str, n_jobs: int = 1) -> Teacher:
     if name not in IDENTIFIERS:
         raise InvalidInputError(f"There is no identifier {name!r}; use {', '.join(map(repr, IDENTIFIERS))}.")
     known = IDENTIFIERS[name]
-    teacher = as_teacher(
+    teacher = Function(
         functools.partial(answers, name),
         classes=codes_of(name),
         name=name,

@@ -30,7 +30,7 @@ class Settings:
     method, calibrate, off_set, temperature, balance, self_label
         As in `consilience.Unifier`.
     epochs, dim, buckets_log2, longest_ngram, dropout
-        Options of the student, `consilience.text.NgramClassifier`. The number of buckets is a power of 2.
+        Options of the student, `consilience.students.Ngrams`. The number of buckets is a power of 2.
     seed : int
     """
 
@@ -71,10 +71,10 @@ def train(
     progress : callable
         Called with (task, done, total).
     """
-    from consilience.text.ngrams import NgramClassifier
+    from consilience.students.ngrams import Ngrams
     from consilience.unify.unifier import Unifier
 
-    student = NgramClassifier(
+    student = Ngrams(
         ngram_range=(1, settings.longest_ngram),
         n_buckets=2**settings.buckets_log2,
         dim=settings.dim,

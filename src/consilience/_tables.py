@@ -1,15 +1,18 @@
 """Tables: their column names, and their columns as numbers, texts and times.
 
-A table is a data frame of pandas or polars, or an Arrow table. Other rows (arrays, lists) pass through.
+A table is a data frame of pandas or polars; Arrow tables become one. Columns are read by narwhals, so none of
+these libraries needs another. Other rows (arrays, lists) pass through.
 """
 
 from __future__ import annotations
 
 import datetime
+import decimal
 import numbers
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,22 +25,20 @@ from consilience.exceptions import InvalidInputError
 Kind = Literal["number", "truth", "time", "duration", "text", "empty", "other"]
 
 PURPOSE = "A table with columns of several types"
-# what pandas calls the content of a column of Python objects
-_CONTENTS: dict[str, Kind] = {
-    "string": "text",
-    "boolean": "truth",
-    "integer": "number",
-    "floating": "number",
-    "mixed-integer-float": "number",
-    "decimal": "number",
-    "datetime": "time",
-    "datetime64": "time",
-    "date": "time",
-    "timedelta": "duration",
-    "timedelta64": "duration",
-    "empty": "empty",
-}
-_PLAIN = str | numbers.Number | bool
+_KINDS: tuple[tuple[Any, Kind], ...] = (
+    ((nw.String, nw.Categorical, nw.Enum), "text"),
+    (nw.Boolean, "truth"),
+    ((nw.Datetime, nw.Date), "time"),
+    (nw.Duration, "duration"),
+)
+_CELLS: tuple[tuple[Any, Kind], ...] = (
+    (str, "text"),
+    (bool | np.bool_, "truth"),
+    (numbers.Real | decimal.Decimal, "number"),
+    (datetime.date | np.datetime64, "time"),
+    (datetime.timedelta | np.timedelta64, "duration"),
+)
+"""What is in a column of Python objects."""
 
 
 def is_table(X: Any) -> bool:
@@ -46,15 +47,14 @@ def is_table(X: Any) -> bool:
 
 
 def as_values(X: Any) -> Any:
-    """Return rows in a form that we know: those of an Arrow table as a frame of pandas, of a torch dataset as
+    """Return rows in a form that we know: those of an Arrow table as a data frame, of a torch dataset as
     `DatasetRows`, of a list of PIL images as pixels, and all else as it is.
     """
     if is_dataset(X):
         return DatasetRows(X)
     if hasattr(X, "column_names") and hasattr(X, "schema") and not is_table(X):
-        pyarrow = require("pyarrow", extra="tables", purpose="An Arrow table")
-        require("pandas", extra="tables", purpose="An Arrow table")
-        return pyarrow.table(X).to_pandas()
+        arrow = require("pyarrow", extra="tables", purpose="An Arrow table")
+        return arrow.table(X).to_pandas() if installed("pandas") else from_arrow(arrow.table(X))
     if isinstance(X, list | tuple) and X and all(map(is_pil_image, X)):
         return joined_images(X)
     return X
@@ -78,12 +78,11 @@ def to_arrow(X: Any) -> Any:
     return table.replace_schema_metadata()
 
 
-def as_frame(X: Any) -> Any:
-    """Return a table as a data frame of pandas; another library's comes by Arrow's C interface."""
-    require("pandas", extra="tables", purpose=PURPOSE)
-    if hasattr(X, "iloc"):
-        return X
-    return require("pyarrow", extra="tables", purpose=PURPOSE).table(X).to_pandas()
+def columns_of(X: Any) -> list[nw.Series[Any]]:
+    """Return the columns of a table, in order."""
+    if hasattr(X, "iloc"):  # names of pandas may be numbers, and the same
+        return [nw.from_native(X.iloc[:, i], series_only=True) for i in range(X.shape[1])]
+    return list(nw.from_native(X, eager_only=True).iter_columns())
 
 
 def column_names(X: Any, where: str = "X") -> NDArray[Any] | None:
@@ -184,14 +183,13 @@ def _named(X: Any, names: Sequence[str] | NDArray[Any]) -> Any:
             values = np.asarray(X) if isinstance(X, list | tuple) else None
         except ValueError:  # rows that differ in length: the model complains
             values = None
-    fits = values is not None and values.ndim == 2 and values.shape[1] == len(names)
-    if not fits or not installed("pandas"):
+    library: Any = next(filter(installed, ("pandas", "polars")), None)
+    if values is None or values.ndim != 2 or values.shape[1] != len(names) or library is None:
         return X
-    if is_table(X):
-        return X.set_axis(list(names), axis=1) if hasattr(X, "set_axis") else X
-    pandas = require("pandas", extra="tables", purpose=PURPOSE)
-    frame = pandas.DataFrame(values, columns=list(names), copy=False)
-    return frame.infer_objects() if values.dtype.kind == "O" else frame
+    if values.dtype.kind != "O":
+        return nw.from_numpy(values, list(names), backend=library).to_native()
+    columns = {name: values[:, i].tolist() for i, name in enumerate(names)}
+    return nw.from_dict(columns, backend=library).to_native()
 
 
 def is_numeric(X: Any) -> bool:
@@ -206,46 +204,41 @@ def is_numeric(X: Any) -> bool:
 
 def has_missing(X: Any) -> bool:
     """Tell whether a table of plain numbers has a missing value."""
-    if not hasattr(X, "iloc"):
-        return any(X[name].null_count() for name in X.columns) or bool(np.isnan(X.to_numpy()).any())
-    if len({str(kind) for kind in X.dtypes}) == 1:
-        parts = [X.to_numpy()]  # one block: no copy
-    else:
-        parts = [X.iloc[:, i].to_numpy() for i in range(X.shape[1])]
-    # the minimum of numbers of which one is NaN is NaN: no array of flags
-    return any(part.dtype.kind == "f" and part.size > 0 and bool(np.isnan(part.min())) for part in parts)
+    return any(c.is_null().any() or (c.dtype.is_float() and c.is_nan().any()) for c in columns_of(X))
 
 
 def kind_of(column: Any) -> Kind:
-    """Return what a column of a pandas frame holds."""
-    from pandas.api import types
+    """Return what a column of a table holds."""
+    series = nw.from_native(column, series_only=True)
+    dtype = series.dtype
+    if dtype.is_numeric():
+        return "number"
+    if dtype in (nw.Object, nw.Unknown, nw.String) and series.is_null().all():
+        return "empty"
+    for types, kind in _KINDS:
+        if isinstance(dtype, types):
+            return kind
+    if dtype not in (nw.Object, nw.Unknown):  # narwhals does not know every time zone of pandas
+        return "other"
+    cells = series.filter(~series.is_null()).to_list()
+    found: set[Kind] = {
+        next((kind for types, kind in _CELLS if isinstance(cell, types)), "other") for cell in cells
+    }
+    if len(found) > 1:
+        return "text" if found <= {"text", "truth", "number"} else "other"
+    return found.pop()
 
-    dtype = column.dtype
-    if str(dtype) == "category" or (not isinstance(dtype, np.dtype) and types.is_string_dtype(dtype)):
-        return "text"
-    if types.is_bool_dtype(dtype):
-        return "truth"
-    if types.is_numeric_dtype(dtype):
-        return "other" if types.is_complex_dtype(dtype) else "number"
-    if types.is_datetime64_any_dtype(dtype):
-        return "time"
-    if types.is_timedelta64_dtype(dtype):
-        return "duration"
-    content = types.infer_dtype(column, skipna=True)
-    if content in _CONTENTS:
-        return _CONTENTS[content]
-    if content.startswith("mixed") and all(isinstance(cell, _PLAIN) for cell in column.dropna()):
-        return "text"
-    return "other"
+
+def _cell_kind(cell: object) -> Kind:
+    return next((kind for types, kind in _CELLS if isinstance(cell, types)), "other")
 
 
 def number_advice(X: Any) -> str:
     """Say which columns of a table hold no numbers, and what to do; an empty text for other rows."""
-    if not is_table(X) or is_numeric(X) or not installed("pandas"):
+    if not is_table(X) or is_numeric(X):
         return ""
-    frame = as_frame(X)
-    kinds = [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
-    names = [name for name, kind in zip(frame.columns, kinds, strict=True) if kind not in ("number", "truth")]
+    columns = zip(X.columns, columns_of(X), strict=True)
+    names = [name for name, column in columns if kind_of(column) not in ("number", "truth")]
     if not names:
         return ""
     return (
@@ -254,17 +247,25 @@ def number_advice(X: Any) -> str:
     )
 
 
+def plain_values(column: Any) -> NDArray[Any] | None:
+    """Return a column of plain numbers or booleans in its own type; None where it holds something else."""
+    series = nw.from_native(column, series_only=True)
+    native = series.to_native()
+    if hasattr(native, "iloc") and not isinstance(native.dtype, np.dtype):  # values of pandas that may miss
+        return None
+    values = series.to_numpy()
+    plain = values.dtype.kind in "biuf" and values.dtype.itemsize <= 8 and values.dtype != np.float16
+    return np.asarray(values) if plain else None
+
+
 def read_numbers(column: Any, name: Any) -> NDArray[np.float64]:
     """Return a column of numbers, booleans or durations (in seconds) as floats; NaN where one is missing."""
-    kind = kind_of(column)
-    if kind == "duration":
-        column = column.astype("timedelta64[ns]") / np.timedelta64(1, "s")
-    try:
-        with np.errstate(invalid="ignore"):
-            values = np.asarray(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    except (ValueError, TypeError) as error:
-        raise InvalidInputError(_other_kind(column, name, "numbers")) from error
-    return _finite(values, name)
+    series = nw.from_native(column, series_only=True)
+    if kind_of(series) == "duration" and series.dtype != nw.Object:
+        return np.asarray(series.dt.total_nanoseconds().cast(nw.Float64).to_numpy() / 1e9)
+    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
+        return _finite(np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64), name)
+    return _finite(_each(series, name, "numbers", _number), name)
 
 
 def _finite(values: NDArray[Any], name: Any) -> NDArray[Any]:
@@ -279,32 +280,61 @@ def _finite(values: NDArray[Any], name: Any) -> NDArray[Any]:
 
 def read_times(column: Any, name: Any) -> NDArray[np.float64]:
     """Return dates and times as seconds since 1970 (UTC); NaN where one is missing."""
-    import pandas
+    series = nw.from_native(column, series_only=True)
+    if isinstance(series.dtype, nw.Date):
+        series = series.cast(nw.Datetime("us"))
+    if isinstance(series.dtype, nw.Datetime):
+        return np.asarray(series.dt.timestamp("us").cast(nw.Float64).to_numpy() / 1e6)
+    return _each(series, name, "dates", _seconds)
 
-    if column.isna().all():  # of no type that tells: what is missing may be a date
-        return np.full(len(column), np.nan)
+
+def _each(series: nw.Series[Any], name: Any, expected: str, read: Any) -> NDArray[np.float64]:
+    """Return what each cell means as a number, and NaN where it is missing."""
+    cells = np.flatnonzero(~series.is_null().to_numpy())
+    values, found = series.to_list(), np.full(len(series), np.nan)
     try:
-        if kind_of(column) in ("number", "truth"):
-            raise ValueError("numbers")
-        moments = pandas.to_datetime(column, utc=True, **_time_format(column))
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidInputError(_other_kind(column, name, "dates")) from error
-    values = moments.dt.tz_localize(None).to_numpy(dtype="datetime64[us]")
-    seconds = values.astype(np.int64) / 1e6
-    return np.where(np.isnat(values), np.nan, seconds)
+        found[cells] = [read(values[i]) for i in cells]
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        example = next((values[i] for i in cells if isinstance(values[i], str)), values[cells[0]])
+        raise InvalidInputError(
+            f"Column {name!r} holds {series.dtype} such as {example!r}; the model was fitted on {expected} "
+            "there. Convert the column, or leave such cells empty."
+        ) from error
+    return found
 
 
-def _time_format(column: Any) -> dict[str, str]:
-    return {"format": "ISO8601"} if kind_of(column) == "text" else {}
+def _number(cell: Any) -> float:
+    if isinstance(cell, datetime.timedelta | np.timedelta64):
+        return float(np.timedelta64(cell) / np.timedelta64(1, "s"))
+    return float(cell)
+
+
+def _seconds(cell: Any) -> float:
+    if isinstance(cell, np.datetime64):
+        cell = cell.astype("datetime64[us]").item()
+    if not isinstance(cell, datetime.datetime):
+        cell = datetime.datetime.fromisoformat(cell if isinstance(cell, str) else cell.isoformat())
+    return float((cell if cell.tzinfo else cell.replace(tzinfo=datetime.UTC)).timestamp())
 
 
 def read_texts(column: Any, name: Any) -> NDArray[Any]:
     """Return a column as texts; an empty one where it is missing."""
-    import pandas
+    series = nw.from_native(column, series_only=True)
+    texts: dict[Any, str] = {}
+    values, missing = series.to_list(), series.is_null().to_numpy()
+    for i in np.flatnonzero(~missing):
+        if not isinstance(values[i], numbers.Number | str | np.bool_ | datetime.date):
+            kind = type(values[i]).__name__
+            raise InvalidInputError(f"Column {name!r} holds {kind} objects; expected texts.")
+        values[i] = texts.get(values[i]) or texts.setdefault(values[i], _text(values[i]))
+    found = np.array([*values, ""], dtype=object)[:-1]
+    found[missing] = ""
+    return found
 
-    codes, values = pandas.factorize(column)
-    cells = [_text(value, name) for value in values]
-    return np.asarray(np.array([*cells, ""], dtype=object)[codes])  # a missing value has the code -1
+
+def _text(value: Any) -> str:
+    whole = isinstance(value, float | np.floating) and float(value).is_integer()
+    return str(int(value) if whole else value)  # 1 and 1.0 are one category
 
 
 def input_names(X: Any) -> list[str]:
@@ -318,38 +348,12 @@ def column_values(X: Any, kinds: Sequence[str]) -> list[NDArray[Any]]:
     Texts are objects, and a missing one is empty. Times are seconds since 1970. All else is in its own type,
     or in doubles where it has another or a value is missing.
     """
-    frame = as_frame(X)
-    found = []
-    for i, kind in enumerate(kinds):
-        if kind != "unused":
-            found.append(_values(frame.iloc[:, i], kind, frame.columns[i])[:, None])
-    return found
+    used = zip(columns_of(X), kinds, X.columns, strict=True)
+    return [_values(column, kind, name)[:, None] for column, kind, name in used if kind != "unused"]
 
 
 def _values(column: Any, kind: str, name: Any) -> NDArray[Any]:
-    if kind == "text":
-        return read_texts(column, name)
-    if kind == "time":
-        return read_times(column, name)
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "biuf" and column.dtype != np.float16:
-        return _finite(np.asarray(column.to_numpy()), name)
-    return read_numbers(column, name)
-
-
-def _text(value: Any, name: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))  # 1 and 1.0 are one category
-    if isinstance(value, numbers.Number | bool | np.bool_ | datetime.date):
-        return str(value)
-    raise InvalidInputError(f"Column {name!r} holds {type(value).__name__} objects; expected texts.")
-
-
-def _other_kind(column: Any, name: Any, expected: str) -> str:
-    cells = column.dropna()
-    example = next((cell for cell in cells if isinstance(cell, str)), cells.tolist()[0])
-    return (
-        f"Column {name!r} holds {column.dtype} such as {example!r}; the model was fitted on {expected} "
-        "there. Convert the column, or leave such cells empty."
-    )
+    if kind in ("text", "time"):
+        return read_texts(column, name) if kind == "text" else read_times(column, name)
+    plain = plain_values(column)
+    return read_numbers(column, name) if plain is None else _finite(plain, name)

@@ -242,7 +242,15 @@ def take_rows(X: Any, rows: slice | NDArray[Any]) -> Any:
         return X.iloc[rows]
     if isinstance(X, list | tuple):
         return X[rows] if isinstance(rows, slice) else [X[i] for i in rows]
-    return X[rows]
+    try:
+        return X[rows]
+    except InvalidInputError:
+        raise
+    except Exception as error:  # an X of any kind at all
+        raise InvalidInputError(
+            f"X is a {type(X).__name__} whose rows cannot be taken one by one ({error}). Give an array, a "
+            "sparse matrix that has rows (CSR), a data frame or a list."
+        ) from error
 
 
 def validated_rows(estimator: Any, X: Any, **options: Any) -> NDArray[Any]:

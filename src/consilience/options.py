@@ -200,7 +200,13 @@ def either(*values: Any, check: Check) -> Check:
     def run(name: str, value: Any) -> Any:
         if any(value is known or (isinstance(value, str) and value == known) for known in values):
             return value
-        return check.run(name, value)
+        try:
+            return check.run(name, value)
+        except InvalidInputError:
+            words = [one for one in (*check.values, *values) if isinstance(one, str)]
+            if isinstance(value, str) and words:  # a word for a number: say which words there are
+                check_choice(name, value, words)
+            raise
 
     by_text = {_text(value): value for value in values}
     reads = check.read
@@ -378,7 +384,7 @@ def _constructor(cls: type[Options]) -> Callable[..., None]:
     )
 
     def __init__(self: Options, *args: Any, **given: Any) -> None:  # noqa: N807
-        bound = _bind(cls.__name__, signature, (self, *args), given)
+        bound = _bind(type(self).__name__, signature, (self, *args), given)
         for name, value in bound.items():
             if name != "self":
                 object.__setattr__(self, name, value)
@@ -432,13 +438,15 @@ def takes(options: type[Options]) -> Callable[[Callable[..., Returned]], Callabl
 
         @wraps(function)
         def call(*args: Any, **given: Any) -> Returned:
-            bound = _bind(function.__name__, signature, args, given)
+            called = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+            bound = _bind(called, signature, args, given)
             first = [bound.pop(parameter.name) for parameter in own]
             chosen = options(**bound)
             chosen.check_options()
             return function(*first, chosen)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
+        call.options = options  # type: ignore[attr-defined]
         call.__doc__ = with_parameters(function.__doc__ or "", options.declared())
         return call
 

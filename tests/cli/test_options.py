@@ -19,6 +19,9 @@ from consilience import CollisionClustering, CrossTaskDistiller, Unifier  # noqa
 from consilience._progress import silent  # noqa: E402
 from consilience.cli import demo  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
+from consilience.cluster.options import Collision, Linear  # noqa: E402
+from consilience.cluster.options import Loss as ClusterLoss  # noqa: E402
+from consilience.distil.losses import Loss, Sinkhorn  # noqa: E402
 from consilience.options import Options  # noqa: E402
 from consilience.rank import rank as ranks  # noqa: E402
 from consilience.rank.options import Metric, Transport  # noqa: E402
@@ -68,7 +71,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str, dict[str, tuple[str, Any]]]] 
             "--epsilon 0.5": ("epsilon", 0.5),
             "--cost constant": ("cost", "constant"),
             "--no-check": ("check", False),
-            "--batch-size 7": ("batch_size", 7),
+            "--batch-size 7": ("rows_per_call", 7),
             "--seed 5": ("random_state", 5),
             "--cache kept": ("cache", "kept"),
             "--cache kept --cache-limit 2GB": ("cache_limit", "2GB"),
@@ -137,6 +140,10 @@ def flat(arguments: dict[str, Any]) -> dict[str, Any]:
         for one in value if isinstance(value, list) else [value]:
             if isinstance(one, Options):
                 found |= one.get_params(deep=False)
+            if isinstance(one, Loss):
+                found[name] = one.name
+        if isinstance(value, ClusterLoss):
+            found[name] = type(value).__name__.lower()
         if isinstance(value, list) and value and isinstance(value[0], Metric):
             found[name] = [one.name for one in value] if len(value) > 1 else value[0].name
     return found
@@ -164,7 +171,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
 
     def fit(self: Any, *_: object, **__: object) -> None:
-        made.append(self.get_params(deep=False))
+        made.append(flat(self.get_params(deep=False)))
         raise StopError
 
     def watched(function: Callable[..., Any]) -> Callable[..., None]:
@@ -202,7 +209,9 @@ def test_a_recipe_reaches_the_same_arguments(name: str, folder: Path, calls: lis
     words = [name, *needed.split(), *" ".join(table).split()]
     for arguments in (words, [*words, "--write-config", "r.toml"], [name, "--config", "r.toml"]):
         CliRunner().invoke(app, arguments)
-    by_options, by_recipe = ({argument: call[argument] for argument, _ in table.values()} for call in calls)
+    by_options, by_recipe = (
+        {argument: call.get(argument) for argument, _ in table.values()} for call in calls
+    )
     assert by_recipe == by_options
 
 
@@ -213,7 +222,12 @@ def test_without_options_a_command_does_what_the_library_does(
     called, needed, table = COMMANDS[name]
     CliRunner().invoke(app, [name, *needed.split()])
     defaults = {name: one.default for name, one in inspect.signature(called).parameters.items()}
-    for options in (Run, Transport):  # objects among the arguments
+    for options in (
+        Run,
+        Sinkhorn if name == "distil" else Transport,
+        Collision,
+        Linear,
+    ):  # among the arguments
         defaults |= {name: one.default for name, one in options.declared().items() if name not in defaults}
     for argument, _ in table.values():
         default = defaults[argument]

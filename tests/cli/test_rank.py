@@ -20,7 +20,7 @@ from consilience.cli.commands import app
 from consilience.cli.commands.rank import write_ranking
 from consilience.exceptions import InvalidInputError
 from consilience.rank import rank as ranks
-from consilience.text import NgramClassifier
+from consilience.students import Ngrams
 
 
 def run(*arguments: object):
@@ -217,7 +217,7 @@ def test_without_a_single_teacher_that_can_be_assessed_there_is_no_ranking(
 
 def test_texts_are_ranked_by_line(tmp_path: Path) -> None:
     texts = ["the cat sat on the mat", "le chat dort ici", "the dog barks", "le chien aboie"] * 10
-    model = NgramClassifier(n_buckets=256, dim=8, random_state=0).fit(texts, ["en", "fr"] * 20)
+    model = Ngrams(n_buckets=256, dim=8, random_state=0).fit(texts, ["en", "fr"] * 20)
     model.save(tmp_path / "languages.npz")
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n")
     (tmp_path / "y.csv").write_text("label\n" + "english\nfrench\n" * 20)

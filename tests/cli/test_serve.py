@@ -26,8 +26,8 @@ from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.arrays import read_npz  # noqa: E402
 from consilience.files.card import card_path, read_card, write_card  # noqa: E402
 from consilience.files.opener import file_sha256  # noqa: E402
+from consilience.students import Ngrams  # noqa: E402
 from consilience.students.verify import verify_model  # noqa: E402
-from consilience.text import NgramClassifier  # noqa: E402
 
 
 def run(*words: Any) -> Any:
@@ -82,7 +82,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(root / "numbers.npz", X=numbers)
     SoftLabelClassifier("logistic").fit(numbers, np.where(numbers[:, 0] > 0, 3, 7)).save(root / "plain.onnx")
     texts = ["the cat sat", "der Hund lief", "a dog ran", "", "die Katze sass"] * 6
-    student = NgramClassifier(n_buckets=256, dim=4, max_iter=3, random_state=0)
+    student = Ngrams(n_buckets=256, dim=4, max_iter=3, random_state=0)
     SoftLabelClassifier(student).fit(texts, ["en", "de", "en", "de", "de"] * 6).save(root / "texts.npz")
     (root / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf8")
     return root

@@ -18,7 +18,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher, load  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
-from consilience.text import NgramClassifier  # noqa: E402
+from consilience.students import Ngrams  # noqa: E402
 
 
 def run(*words: Any) -> Any:
@@ -211,7 +211,7 @@ def test_a_header_of_labels_is_explained(folder: Path, tmp_path: Path) -> None:
 
 def test_numbers_are_texts_to_a_model_of_texts(tmp_path: Path) -> None:
     texts = ["12", "007", "one two", "three"] * 10
-    student = NgramClassifier(n_buckets=64, dim=4, max_iter=5, random_state=0)
+    student = Ngrams(n_buckets=64, dim=4, max_iter=5, random_state=0)
     SoftLabelClassifier(student).fit(texts, ["number", "number", "word", "word"] * 10).save(
         tmp_path / "m.npz"
     )

@@ -18,7 +18,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from consilience import SoftLabelClassifier, as_teacher  # noqa: E402
 from consilience.cli.commands import app  # noqa: E402
-from consilience.teachers._onnx import OnnxTeacher  # noqa: E402
+from consilience.teachers.onnx import Onnx  # noqa: E402
 
 NAMES = np.array(["cold", "flu", "well"])
 
@@ -134,7 +134,7 @@ def test_faults_are_found_before_teachers_are_asked(
     def asked(*_: Any) -> None:
         raise AssertionError("a teacher was asked")
 
-    monkeypatch.setattr(OnnxTeacher, "_pass", asked)
+    monkeypatch.setattr(Onnx, "_pass", asked)
     files = [folder / word if word.endswith(".csv") else word for word in words.split()]
     result = unify(folder, tmp_path / "u.onnx", "--soft-labels", tmp_path / "q.npz", *files)
     assert result.exit_code == 2, result.output

@@ -16,6 +16,7 @@ pytest.importorskip("typer")
 from consilience import CollisionClustering, CrossTaskDistiller, LabelSpace, Unifier, as_teacher
 from consilience.cli import console
 from consilience.cli.commands.distil import distiller_view
+from consilience.distil.losses import Sinkhorn
 from consilience.distil.teacher_check import TeacherCheck
 from consilience.unify.scored import Estimate
 
@@ -211,7 +212,13 @@ def distilled() -> CrossTaskDistiller:
     teachers = [as_teacher(scores(known, len(known)), known, name) for name, known in lists.items()]
     y = [label if i < 24 else None for i, label in enumerate(TRUTH.tolist())]
     model = CrossTaskDistiller(
-        teachers, "logistic", 1.5, 2.0, cost="constant", check=False, random_state=6
+        teachers,
+        "logistic",
+        Sinkhorn(temperature=2.0),
+        teacher_weight=1.5,
+        cost="constant",
+        check=False,
+        random_state=6,
     ).fit(rows(0), y)
     one = TeacherCheck("one", 0.75, 0.11, 0.02, added=3.5, accuracy=0.6, labels_only_accuracy=0.4, n_rows=21)
     model.checks_ = [TeacherCheck.unknown("two"), one]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
@@ -16,11 +14,15 @@ from consilience import (
     ConvergenceWarning,
     CoverageWarning,
     InvalidInputError,
+    Run,
     clustering_accuracy,
 )
-from consilience.cluster.losses import LOSSES, Problem, clustering_loss
-from consilience.cluster.rounds import Schedule
-from consilience.cluster.starts import random_weights, sample, scaled
+from consilience.cluster import MI, MIADM, Collision, Linear, Own
+from consilience.cluster.clustering import _tol
+from consilience.cluster.losses import Problem, clustering_loss
+from consilience.cluster.options import LOSSES
+from consilience.cluster.starts import random_weights, sample
+from consilience.kernels.columns import scaled
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 
@@ -45,8 +47,8 @@ def test_every_loss_finds_plain_clusters(blobs, loss, init):
 
 def test_the_paper_s_protocol_runs_and_learns(blobs):
     X, y = blobs
-    options = {"protocol": "paper", "random_state": 0, "batch_size": 50}
-    model = CollisionClustering(4, max_iter=40, **options).fit(X)
+    options = {"protocol": "paper", "random_state": 0}
+    model = CollisionClustering(4, model=Linear(max_iter=200), **options).fit(X)
     assert model.objective_history_[-1] < model.objective_history_[0]
     assert clustering_accuracy(y, model.labels_) > 0.8
     assert len(CollisionClustering(4, **options).fit(X).objective_history_) == 10
@@ -57,7 +59,7 @@ def test_more_starts_never_end_higher_and_threads_change_nothing(blobs):
     options = {"init": "k-means++", "random_state": 3}
     one = CollisionClustering(10, n_init=1, **options).fit(X)
     some = CollisionClustering(10, n_init=4, **options).fit(X)
-    threads = CollisionClustering(10, n_init=4, n_jobs=2, **options).fit(X)
+    threads = CollisionClustering(10, n_init=4, run=Run(n_jobs=2), **options).fit(X)
     np.testing.assert_array_equal(some.coef_, threads.coef_)
     assert some.objective_ <= one.objective_
 
@@ -81,7 +83,7 @@ def test_many_rows_start_from_a_sample_and_end_with_all(monkeypatch):
     monkeypatch.setattr("consilience.cluster.rounds._SAMPLE_ROWS", 300)
     tasks = []
     options = {"n_init": 3, "random_state": 0}
-    model = CollisionClustering(10, **options, progress=lambda *what: tasks.append(what)).fit(X)
+    model = CollisionClustering(10, **options, run=Run(progress=lambda *what: tasks.append(what))).fit(X)
     assert {task for task, _, _ in tasks} == {"neighbours", "clustering", "all rows"}
     assert model.n_iter_ <= 10
     assert model.objective_ < whole.objective_ + 0.1
@@ -120,7 +122,7 @@ def test_few_rows_have_few_neighbours(per_blob):
 
 def test_without_a_weight_of_shares_mi_adm_runs_silently(blobs):
     X, _ = blobs
-    model = CollisionClustering(4, loss="mi-adm", lam=0, n_init=2, random_state=0).fit(X)
+    model = CollisionClustering(4, loss=MIADM(lam=0), n_init=2, random_state=0).fit(X)
     assert np.isfinite(model.objective_history_).all()
 
 
@@ -139,7 +141,7 @@ def test_shares_follow_the_prior_or_the_data():
     told = CollisionClustering(2, prior=[0.8, 0.2], n_init=3, random_state=0).fit(X)
     forced = CollisionClustering(2, n_init=3, random_state=0).fit(X)
     # classes that overlap leave no gap in the graph of neighbours, which is then cut in halves
-    free = CollisionClustering(2, lam=0.1, n_init=3, init="k-means++", random_state=0).fit(X)
+    free = CollisionClustering(2, Collision(lam=0.1), n_init=3, init="k-means++", random_state=0).fit(X)
     share = [np.bincount(model.labels_, minlength=2).min() / len(X) for model in (told, forced, free)]
     assert share[0] == pytest.approx(0.2, abs=0.05)
     assert share[1] > 0.35
@@ -174,8 +176,9 @@ def test_there_is_one_start_if_every_class_has_a_labelled_row(blobs):
         calls = []
         partial = np.where((np.arange(len(y)) % 20 == 0) & np.isin(y, known), y, -1)
         assert set(partial) == {-1, *known}
-        options = {"n_init": 3, "max_iter": 9, "random_state": 0, "tol": 0.5}
-        CollisionClustering(4, progress=lambda *what: calls.append(what), **options).fit(X, partial)  # noqa: B023
+        run = Run(progress=lambda *what: calls.append(what))  # noqa: B023
+        model = Linear(max_iter=9, tol=0.5)
+        CollisionClustering(4, model=model, n_init=3, random_state=0, run=run).fit(X, partial)
         assert {total for task, _, total in calls if task == "clustering"} == {10 * n_starts}
 
 
@@ -201,15 +204,13 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
         ({"n_clusters": 0}, "n_clusters=0 must be"),
         ({"loss": "colision"}, "Did you mean 'collision'"),
         ({"model": "forest"}, "model='forest' is unknown"),
-        ({"lam": -1.0}, "lam=-1.0 must be"),
+        ({"loss": Collision(lam=-1.0)}, "lam=-1.0 must be"),
         ({"prior": [0.5, 0.5]}, r"shape \(2,\); expected numbers \(4,\)"),
         ({"prior": "uniform"}, "prior has shape"),
         ({"prior": [1, 0, 1, 1]}, r"prior is \[1, 0, 1, 1\]; expected a positive share"),
-        ({"loss": "sela", "lam": 3.0}, "loss='sela' has no lam"),
         ({"init": "k-means"}, r"init='k-means' is unknown; .*Did you mean 'k-means\+\+'"),
-        ({"loss": "iic", "prior": [1, 1, 1, 2]}, "loss='iic' has no prior"),
-        ({"batch_size": 7}, "batch_size is for networks"),
-        ({"loss": "mi", "solver": "foo"}, "solver='foo' is unknown"),
+        ({"loss": "iic", "prior": [1, 1, 1, 2]}, "The loss IIC takes no prior"),
+        ({"loss": Collision(solver="foo")}, "solver='foo' is unknown"),
         ({"protocol": "sgd"}, "protocol='sgd' is unknown"),
         ({"n_clusters": 301}, "fewer than n_clusters=301"),
     ):
@@ -229,7 +230,7 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
 def test_clusters_that_have_not_settled_are_reported():
     X = load_digits().data[:300]
     with pytest.warns(ConvergenceWarning, match=r"max_iter=1, with .*% of rows changing"):
-        CollisionClustering(10, n_init=1, init="k-means++", max_iter=1, random_state=0).fit(X)
+        CollisionClustering(10, n_init=1, init="k-means++", model=Linear(max_iter=1), random_state=0).fit(X)
 
 
 def test_fewer_clusters_than_asked_for_are_reported():
@@ -244,9 +245,9 @@ def test_clusters_that_died_are_reported_with_their_sizes(blobs):
     y = np.append(np.where(np.arange(300) % 10 == 0, blobs[1], -1), [4, 4])
     words = r"^1 of 5 clusters have under 5% of their share of 302 rows: 4 \(2\). Raise lam or n_init,"
     with pytest.warns(CoverageWarning, match=words):
-        CollisionClustering(5, lam=0.01, random_state=0).fit(X, y)
+        CollisionClustering(5, Collision(lam=0.01), random_state=0).fit(X, y)
     # no warning: that is the share asked for
-    CollisionClustering(5, lam=0.01, prior=[75, 75, 75, 75, 2], random_state=0).fit(X, y)
+    CollisionClustering(5, Collision(lam=0.01), prior=[75, 75, 75, 75, 2], random_state=0).fit(X, y)
 
 
 def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
@@ -257,7 +258,7 @@ def test_progress_counts_up_to_the_end_whether_or_not_starts_end_early(blobs):
             init=init,
             n_init=4,
             random_state=0,
-            progress=lambda *what: calls.append(what),  # noqa: B023
+            run=Run(progress=lambda *what: calls.append(what)),  # noqa: B023
         ).fit(blobs[0])
         assert calls[:2] == [("neighbours", 0, 1), ("neighbours", 1, 1)]
         assert {task for task, _, _ in calls[2:]} == {"clustering"}
@@ -289,19 +290,17 @@ def test_the_remedies_for_empty_clusters_are_options_that_there_are():
 
 
 def test_labels_that_are_not_exact_are_reported_with_a_remedy_that_the_estimator_has(blobs):
-    options = {"loss": "collision", "n_init": 1, "max_iter": 1, "random_state": 0, "tol": 1.0}
-    collision = partial(CollisionClustering, 4, **options)
+    options = {"model": Linear(max_iter=1, tol=1.0), "n_init": 1, "random_state": 0}
     with pytest.warns(ConvergenceWarning, match="iterations of em. Use solver='interior-point', or lower"):
-        collision(solver="em", lam=1e4).fit(blobs[0][:60])
+        CollisionClustering(4, Collision(solver="em", lam=1e4), **options).fit(blobs[0][:60])
     with pytest.warns(ConvergenceWarning, match=r"iterations of interior-point. Lower lam.$"):
-        collision(lam=1e12).fit(blobs[0][:60])
+        CollisionClustering(4, Collision(lam=1e12), **options).fit(blobs[0][:60])
 
 
 def test_a_single_row_that_goes_back_and_forth_does_not_keep_the_rounds_going():
-    model = CollisionClustering(4, tol=1e-3)
-    assert model._schedule(100, 7, 0.5) == Schedule(7, 0.015)  # more than one row of a hundred, less than two
-    assert model._schedule(10_000, 7, 0.5) == Schedule(7, 1e-3)
-    assert CollisionClustering(4)._schedule(10_000, 7, 0.5) == Schedule(7, 0.5)
+    assert _tol(Linear(tol=1e-3), 100, 0.5) == 0.015  # more than one row of a hundred, less than two
+    assert _tol(Linear(tol=1e-3), 10_000, 0.5) == 1e-3
+    assert _tol(Linear(), 10_000, 0.5) == 0.5
 
 
 @pytest.mark.filterwarnings("ignore:Clustering stopped:consilience.ConvergenceWarning")
@@ -310,21 +309,20 @@ def test_options_reach_the_training(blobs):
     X, y = blobs[0][:120], blobs[1][:120]
     partial = np.where(np.arange(len(y)) % 20 == 0, (y + 1) % 4, -1)  # labels against the data
 
-    def coefficients(**options):
-        options = {"n_init": 1, "random_state": 0, "max_iter": 2, "tol": 0.0, **options}
-        return CollisionClustering(4, **options).fit(X, partial).coef_
+    def coefficients(loss="collision", weight_decay=5e-4, **options):
+        model = Linear(weight_decay=weight_decay, max_iter=2, tol=0.0)
+        options = {"n_init": 1, "random_state": 0, **options}
+        return CollisionClustering(4, loss, model, **options).fit(X, partial).coef_
 
     paper = {"protocol": "paper"}
     for one, other, same in (
-        ({"batch_size": 30, **paper}, paper, False),
-        ({"batch_size": 250, **paper}, paper, True),
         ({"n_neighbors": 3, **paper}, paper, True),  # it has no neighbours
-        ({"label_weight": 9.0}, {}, False),
-        ({"label_weight": 2.0}, {}, True),
+        ({"loss": Collision(label_weight=9.0)}, {}, False),
+        ({"loss": Collision(label_weight=2.0)}, {}, True),
         ({"n_neighbors": 3}, {}, False),
         ({"weight_decay": 0.1}, {}, False),
-        ({"lam": 1.0}, {}, False),
-        ({"lam": 100.0}, {}, True),
+        ({"loss": Collision(lam=1.0)}, {}, False),
+        ({"loss": Collision(lam=100.0)}, {}, True),
     ):
         assert np.array_equal(coefficients(**one), coefficients(**other)) == same, one
 
@@ -354,7 +352,7 @@ def test_an_own_loss_does_what_the_built_in_one_does(blobs, protocol, labelled):
     partial = np.where(np.arange(len(y)) % 30 == 0, y, -1) if labelled else None
     options = {"n_init": 2, "random_state": 0, "protocol": protocol}
     own = CollisionClustering(4, loss=mutual_information_of_means, **options).fit(X, partial)
-    ours = CollisionClustering(4, loss="mi", lam=3.0, **options).fit(X, partial)
+    ours = CollisionClustering(4, loss=MI(lam=3.0), **options).fit(X, partial)
     np.testing.assert_allclose(own.predict_proba(X), ours.predict_proba(X), atol=1e-4)
     np.testing.assert_allclose(
         own.objective_history_ + 3 * np.log(4), ours.objective_history_, rtol=1e-4, atol=1e-6
@@ -370,7 +368,7 @@ def test_an_own_loss_may_depend_on_a_row_and_on_its_neighbours(blobs):
     def own(S, A):
         return float((target * S * A).sum()), target * A, target * S
 
-    problem = Problem(own, 0.0, np.full(4, 0.25), np.full(40, -1), near, "auto", 2.0)
+    problem = Problem(Own(own), np.full(4, 0.25), np.full(40, -1), near)
     z = np.random.default_rng(1).normal(size=(40, 4))
     S = softmax(z, axis=1)
     loss, value = clustering_loss(problem)(S, mean_of_neighbours(S, near))
@@ -387,8 +385,7 @@ def test_an_own_loss_may_depend_on_a_row_and_on_its_neighbours(blobs):
         (lambda S, A: (1.0, 0.0, np.log(0 * A)), {}, "not finite"),
         (lambda S, A: (1.0, 0.0, A[:2]), {}, r"two gradients \(300, 4\)"),
         (lambda S, A: ("low", 0.0, A), {}, "cannot be read as a number"),
-        (mutual_information_of_means, {"lam": 3.0}, "not given lam; leave lam out"),
-        (mutual_information_of_means, {"prior": [1, 1, 1, 2]}, "not given prior"),
+        (mutual_information_of_means, {"prior": [1, 1, 1, 2]}, "The loss Own takes no prior"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:divide by zero")

@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import approx_fprime, linear_sum_assignment, minimize
 from scipy.special import log_softmax, softmax, xlogy
 
-from consilience.cluster.losses import LOSSES, Problem, clustering_loss
+from consilience.cluster.losses import Problem, clustering_loss
+from consilience.cluster.options import LOSSES
 from consilience.kernels.collision.equipartition import fair_assignment
 from consilience.kernels.collision.fair_labels import Options, fair_labels
 from consilience.kernels.collision.mutual_information import (
@@ -131,9 +132,10 @@ def predictions(seed=0):
 
 
 def a_problem(loss, lam, prior=PRIOR, fixed=None, label_weight=2.0):
+    weights = {"label_weight": label_weight} | ({} if loss == "sela" else {"lam": lam})
     near = nearest_neighbours(np.random.default_rng(1).normal(size=(N, 2)), 4, 0)
     fixed = np.full(N, -1) if fixed is None else fixed
-    return Problem(loss, lam, prior, fixed, near, "auto", label_weight)
+    return Problem(LOSSES[loss](**weights), prior, fixed, near)
 
 
 @pytest.mark.parametrize(("loss", "lam"), [("collision", 1e5), ("sela", np.inf), ("mi-adm", 1e5)])

@@ -16,12 +16,13 @@ from sklearn.datasets import load_digits, make_blobs  # noqa: E402
 from skorch.callbacks import Callback, EarlyStopping  # noqa: E402
 from torch import nn  # noqa: E402
 
-from consilience import CollisionClustering, ConvergenceWarning, clustering_accuracy  # noqa: E402
-from consilience.cluster.losses import LOSSES, Problem, clustering_loss  # noqa: E402
+from consilience import CollisionClustering, ConvergenceWarning, Run, clustering_accuracy, students  # noqa: E402
+from consilience.cluster import Linear, Network, Own  # noqa: E402
+from consilience.cluster.losses import Problem, clustering_loss  # noqa: E402
 from consilience.cluster.network import BatchLoss, RoundLoss, warm_up_epochs  # noqa: E402
+from consilience.cluster.options import LOSSES  # noqa: E402
 from consilience.exceptions import InvalidInputError, MissingDependencyError  # noqa: E402
 from consilience.kernels.neighbours import nearest_neighbours  # noqa: E402
-from consilience.nn import TorchStudent  # noqa: E402
 
 # networks that train for an epoch or two need not find every cluster
 pytestmark = pytest.mark.filterwarnings("ignore:Only .* clusters have rows:consilience.CoverageWarning")
@@ -49,7 +50,9 @@ def convolutional(n_classes):
 
 
 def fitted(X, y=None, *, n_clusters=4, settled=True, **options):
+    own = {key: options.pop(key) for key in ("augment", "max_iter", "tol") if key in options}
     options = {"model": small, "n_init": 2, "random_state": 0, **options}
+    options["model"] = Network(options["model"], **own)
     with warnings.catch_warnings():
         if not settled:  # few epochs are enough for what is tested
             warnings.filterwarnings("ignore", message="Clustering stopped", category=ConvergenceWarning)
@@ -76,7 +79,7 @@ def test_a_convolutional_network_clusters_digits_better_than_k_means():
 @pytest.mark.parametrize("protocol", ["full-batch", "paper"])
 def test_every_loss_trains_a_network(blobs, loss, protocol):
     X, y = blobs
-    model = TorchStudent(small, lr=3e-3, batch_size=100, max_iter=40)
+    model = students.Network(small, lr=3e-3, batch_size=100, max_iter=40)
     made = fitted(X, model=model, loss=loss, protocol=protocol, augment="rows", settled=False)
     assert made.objective_history_[-1] < made.objective_history_[0]
     assert clustering_accuracy(y, made.labels_) > (0.9 if protocol == "full-batch" else 0.7)
@@ -106,12 +109,12 @@ def test_a_seed_repeats_the_result_and_the_module_given_is_left_alone(blobs):
     assert not np.array_equal(one.predict_proba(X), fitted(X, random_state=1, **options).predict_proba(X))
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
-    assert one.get_params()["model"] is module
+    assert one.get_params()["model"].module is module
 
 
 def test_a_network_starts_from_the_linear_model_or_without_neighbours_from_itself(blobs):
     X, y = blobs
-    lazy = TorchStudent(small, lr=1e-12, max_iter=1, batch_size=100)  # it stays as it was made
+    lazy = students.Network(small, lr=1e-12, max_iter=1, batch_size=100)  # it stays as it was made
     itself = fitted(X, model=lazy, n_neighbors=0, settled=False)
     assert itself.n_iter_ == 1
     taught = fitted(X, model=lazy.set_params(lr=1e-2), settled=False, tol=1.0)
@@ -128,10 +131,10 @@ def test_labelled_rows_name_their_clusters(blobs, n_neighbors):
     partial = np.full(len(y), -1)
     for c in range(4):
         partial[np.flatnonzero(y == c)[:5]] = c
-    student = TorchStudent(small, lr=1e-2, max_iter=40, batch_size=100)
+    student = students.Network(small, lr=1e-2, max_iter=40, batch_size=100)
     model = fitted(X, partial, model=student, n_neighbors=n_neighbors, settled=False)
     assert (model.labels_ == y).mean() > 0.95
-    paper = TorchStudent(small, lr=3e-3, max_iter=30, batch_size=100)
+    paper = students.Network(small, lr=3e-3, max_iter=30, batch_size=100)
     assert (fitted(X, partial, model=paper, protocol="paper").labels_ == y).mean() > 0.9
 
 
@@ -140,7 +143,8 @@ def test_batches_sample_the_gradient_of_the_whole_loss(loss):
     rng = np.random.default_rng(0)
     X, n = rng.normal(size=(60, 3)), 60
     fixed = np.where(rng.uniform(size=n) < 0.2, rng.integers(4, size=n), -1)
-    problem = Problem(loss, 2.0, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0), "auto", 2.0)
+    made = LOSSES[loss]() if loss == "sela" else LOSSES[loss](lam=2.0)
+    problem = Problem(made, np.full(4, 0.25), fixed, nearest_neighbours(X, 5, 0))
     logits = rng.normal(size=(n, 4))
     S = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     whole = clustering_loss(problem)(S, S).loss
@@ -174,7 +178,7 @@ def test_views_of_a_row_are_averaged_in_the_paper_s_protocol():
 
     fixed = np.full(10, -1)
     criterion = BatchLoss()
-    criterion.problem = Problem(loss, 0.0, np.full(2, 0.5), fixed, np.empty((10, 0), np.int32), "auto", 2.0)
+    criterion.problem = Problem(Own(loss), np.full(2, 0.5), fixed, np.empty((10, 0), np.int32))
     z = torch.randn(6, 2, generator=torch.Generator().manual_seed(0), requires_grad=True)
     rows = torch.tensor([[4.0], [2.0], [9.0]])
     out = criterion(z, rows)
@@ -212,7 +216,7 @@ def test_an_own_loss_trains_a_network(blobs, protocol):
 def test_a_callback_of_the_student_may_end_the_training(blobs, protocol):
     X, _ = blobs
     stop = EarlyStopping(monitor="train_loss", patience=2, threshold=1e9)
-    student = TorchStudent(small, max_iter=30, batch_size=100, callbacks=[stop])
+    student = students.Network(small, max_iter=30, batch_size=100, callbacks=[stop])
     model = fitted(X, model=student, n_neighbors=0, protocol=protocol)  # no warning: it was asked for
     assert model.n_iter_ < 5
     assert len(model.objective_history_) == model.n_iter_ + (protocol == "full-batch")
@@ -224,7 +228,7 @@ def test_an_interrupt_by_the_user_is_raised(blobs):
         def on_batch_end(self, net, **_):
             raise KeyboardInterrupt
 
-    student = TorchStudent(small, max_iter=3, batch_size=100, callbacks=[Interrupt()])
+    student = students.Network(small, max_iter=3, batch_size=100, callbacks=[Interrupt()])
     with pytest.raises(KeyboardInterrupt):
         fitted(blobs[0], model=student, n_neighbors=0)
 
@@ -236,14 +240,14 @@ def test_options_reach_the_training(blobs):
         X,
         protocol="paper",
         max_iter=3,
-        progress=lambda task, done, total: calls.append((task, done, total)),
+        run=Run(progress=lambda task, done, total: calls.append((task, done, total))),
     )
     assert calls == [("training", 1, 3), ("training", 2, 3), ("training", 3, 3)]
     default = CollisionClustering(4, model=small)._student(0, 10_000)
     assert (default.lr, default.batch_size, default.max_iter) == (1e-3, 250, 50)
     assert CollisionClustering(4, model=small)._student(0, 400).batch_size == 40
-    student = TorchStudent(small, lr=0.5, weight_decay=0.1)
-    own = CollisionClustering(4, model=student, batch_size=7)._student(0, 400)
+    student = students.Network(small, lr=0.5, weight_decay=0.1)
+    own = CollisionClustering(4, model=Network(student, batch_size=7))._student(0, 400)
     assert (own.lr, own.weight_decay, own.batch_size) == (0.5, 0.1, 7)
     paper = CollisionClustering(4, model=small, protocol="paper")._student(0, 400)
     assert (paper.lr, paper.batch_size) == (1e-4, 250)
@@ -258,14 +262,14 @@ def test_wrong_arguments_are_refused_in_one_sentence(blobs):
     X, _ = blobs
     for options, words in (
         ({"model": 3}, "model is a int; give 'linear', a torch module"),
+        ({"model": Linear(tol=-1)}, "tol=-1 must be"),
         ({"model": small(5, 3)}, r"gave shape \(2, 3\).*expected logits of shape \(2, 4\)"),
-        ({"augment": "image"}, "augment='image' is unknown"),
-        ({"augment": "images"}, r"shape \(40, 5\).*augment='rows'"),
-        ({"model": "linear", "augment": "rows"}, "augment is for networks"),
+        ({"model": Network(small, augment="image")}, "augment='image' is unknown"),
+        ({"model": Network(small, augment="images")}, r"shape \(40, 5\).*augment='rows'"),
         ({"prior": [0.5, 0.5]}, r"shape \(2,\)"),
     ):
         with pytest.raises(InvalidInputError, match=words):
-            fitted(X, **options)
+            CollisionClustering(4, **{"model": small, "n_init": 2, **options}).fit(X)
     model = fitted(X, max_iter=1, settled=False)
     with pytest.raises(ValueError, match="4 features"):
         model.predict(X[:, :4])

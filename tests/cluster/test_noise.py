@@ -1,4 +1,4 @@
-"""CollisionClassifier(noise_rate="auto"): the estimate, what is chosen with it, and what it gains."""
+"""CollisionClassifier(noise="auto"): the estimate, what is chosen with it, and what it gains."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
 from consilience import CollisionClassifier, InvalidInputError
+from consilience.cluster import Softmax
 from consilience.cluster.noise import Choice
 from consilience.kernels.collision.noise_rate import NoiseEstimate
 
@@ -20,7 +21,7 @@ LOSS = "generalised-collision"
 
 
 def auto(loss: Any = LOSS, **options: Any) -> CollisionClassifier:
-    return CollisionClassifier(loss, noise_rate="auto", **{"random_state": 0} | options)
+    return CollisionClassifier(loss, noise="auto", **{"random_state": 0} | options)
 
 
 def corrupted(y: np.ndarray, rate: float, seed: int) -> np.ndarray:
@@ -71,7 +72,7 @@ def test_it_beats_strong_regularisation_and_the_default_decay_without_knowing_th
             rivals = [
                 LogisticRegression(C=0.01, max_iter=500).fit(A, noisy).score(B, y_test) for A, B in views
             ]
-            given = CollisionClassifier(LOSS, noise_rate=rate).fit(X, noisy).score(X_test, y_test)
+            given = CollisionClassifier(LOSS, noise=rate).fit(X, noisy).score(X_test, y_test)
             gains_on_logistic.append(ours - max(rivals))
             gains_on_given.append(ours - given)
     assert min(gains_on_logistic) > 0, gains_on_logistic
@@ -91,9 +92,8 @@ def test_the_last_fit_uses_what_was_chosen(iris: Any) -> None:
     model = auto().fit(X, corrupted(y, 0.3, 0))
     same = CollisionClassifier(
         LOSS,
-        noise_rate=model.noise_rate_,
-        weight_decay=model.weight_decay_,
-        standardize=model.standardize_,
+        Softmax(weight_decay=model.weight_decay_, standardize=model.standardize_),
+        noise=model.noise_rate_,
     ).fit(X, corrupted(y, 0.3, 0))
     np.testing.assert_array_equal(same.coef_, model.coef_)
     np.testing.assert_array_equal(same.transition_, model.transition_)
@@ -113,11 +113,11 @@ def test_decay_is_weak_for_clean_labels_and_strong_for_many_noisy_columns(iris: 
 
 def test_what_you_give_is_not_chosen(iris: Any) -> None:
     X, y = iris
-    model = auto(weight_decay=0.2, standardize=False).fit(X, y)
+    model = auto(model=Softmax(weight_decay=0.2, standardize=False)).fit(X, y)
     assert (model.weight_decay_, model.standardize_) == (0.2, False)
     default = CollisionClassifier().fit(X, y)
     assert (default.noise_rate_, default.weight_decay_, default.standardize_) == (None, 0.01, True)
-    assert CollisionClassifier(noise_rate=0.1).fit(X, y).noise_rate_ == 0.1
+    assert CollisionClassifier(noise=0.1).fit(X, y).noise_rate_ == 0.1
 
 
 def test_seeds_reproduce_and_parameters_stay_as_given() -> None:
@@ -125,8 +125,8 @@ def test_seeds_reproduce_and_parameters_stay_as_given() -> None:
     model = auto()
     first = clone(model).fit(X[:300], noisy[:300])
     np.testing.assert_array_equal(first.coef_, model.fit(X[:300], noisy[:300]).coef_)
-    assert model.get_params()["noise_rate"] == "auto"
-    assert model.get_params()["weight_decay"] is None
+    assert model.get_params()["noise"] == "auto"
+    assert model.get_params()["model"] == "linear"
 
 
 def test_soft_labels_that_are_one_hot_are_hard_labels(iris: Any) -> None:
@@ -172,7 +172,7 @@ def test_constant_columns_have_no_coefficient(iris: Any) -> None:
     X, y = iris
     wide = np.column_stack([X, np.full(len(X), 3.7)])
     for standardize in (None, True, "common"):
-        model = auto(standardize=standardize).fit(wide, y)
+        model = auto(model=Softmax(standardize=standardize)).fit(wide, y)
         np.testing.assert_array_equal(model.coef_[:, -1], 0.0)
         assert model.score(wide, y) > 0.9
 
@@ -181,15 +181,15 @@ def test_a_common_scale_keeps_the_proportions_of_columns(iris: Any) -> None:
     X, y = iris
     centred = X - X.mean(axis=0)
     unit = centred / np.sqrt(centred.var(axis=0).mean())
-    common = CollisionClassifier(standardize="common").fit(X, y)
-    plain = CollisionClassifier(standardize=False).fit(unit, y)
+    common = CollisionClassifier(model=Softmax(standardize="common")).fit(X, y)
+    plain = CollisionClassifier(model=Softmax(standardize=False)).fit(unit, y)
     np.testing.assert_allclose(common.predict_proba(X), plain.predict_proba(unit), atol=1e-6)
 
 
 def test_networks_are_told_what_to_do_instead(iris: Any) -> None:
     torch = pytest.importorskip("torch")
-    model = CollisionClassifier(model=torch.nn.Linear(4, 3), noise_rate="auto")
-    with pytest.raises(InvalidInputError, match=r"noise_rate='auto' needs model='linear'\. Estimate"):
+    model = CollisionClassifier(model=torch.nn.Linear(4, 3), noise="auto")
+    with pytest.raises(InvalidInputError, match=r"noise='auto' needs model='linear'\. Estimate"):
         model.fit(*iris)
 
 

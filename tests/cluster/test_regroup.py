@@ -8,9 +8,10 @@ from scipy.special import entr
 from sklearn.datasets import make_blobs
 
 from consilience import CollisionClustering, clustering_accuracy
-from consilience.cluster.regroup import (
-    _cut_costs,
-    _merge_costs,
+from consilience.cluster import Collision
+from consilience.cluster.starts import (
+    cut_cost,
+    merge_costs,
     neighbour_entropy,
     neighbour_information,
     regroup,
@@ -37,7 +38,7 @@ def test_a_cluster_of_two_groups_is_cut_and_halves_of_one_group_are_merged(blobs
 
 
 def test_costs_are_differences_of_mutual_information(blobs):
-    """Merge each pair, and cut each cluster, in the plain way: here more clusters than are cut at once."""
+    """Merge each pair, and cut each cluster, in the plain way."""
     X, _, near = blobs
     clusters = np.random.default_rng(0).integers(20, size=len(X))
     parts = [np.flatnonzero(clusters == k)[:-3] for k in range(20)]
@@ -48,8 +49,8 @@ def test_costs_are_differences_of_mutual_information(blobs):
         share = means.mean(axis=0)
         return entr(means).sum() / len(X) - entr(share).sum()
 
-    merge = _merge_costs(mean_of_neighbours(np.eye(20)[clusters], near))
-    cut = _cut_costs(clusters, parts, near)
+    merge = merge_costs(mean_of_neighbours(np.eye(20)[clusters], near))
+    cut = [cut_cost(clusters, k, part, near) for k, part in enumerate(parts)]
     for a, b in [(1, 0), (19, 3), (12, 11)]:
         merged = np.where(clusters == a, b, clusters)
         assert merge[a, b] == pytest.approx(value(merged) - value(clusters), abs=1e-12)
@@ -93,7 +94,7 @@ def test_exact_shares_are_tried_unless_lam_is_small(monkeypatch, blobs):
     monkeypatch.setattr(
         "consilience.cluster.rounds.regroup", lambda X, clusters, *_: tried.append(1) or clusters
     )
-    for options, n_tried in (({}, 2), ({"lam": 1.0}, 0), ({"loss": "sela"}, 0)):
+    for options, n_tried in (({}, 2), ({"loss": Collision(lam=1.0)}, 0), ({"loss": "sela"}, 0)):
         tried.clear()
         CollisionClustering(4, n_init=2, random_state=0, **options).fit(blobs[0])
         assert len(tried) == n_tried

@@ -11,20 +11,20 @@ from consilience.cluster import rounds
 from consilience.cluster import starts as starts_module
 from consilience.cluster.accuracy import clustering_accuracy
 from consilience.cluster.losses import Problem, clustering_loss
+from consilience.cluster.options import MI, Own
 from consilience.cluster.rounds import (
     LinearModel,
-    LinearRun,
-    Run,
     Schedule,
-    Starts,
+    Search,
+    Trained,
     alternate,
     best_linear,
     descend,
-    find_neighbours,
 )
 from consilience.cluster.starts import choose_centres, promising_clusters, sample, weights_from_centres
 from consilience.kernels.collision.mutual_information import mutual_information
-from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.neighbours import mean_of_neighbours, near_rows, nearest_neighbours
+from consilience.run import Run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 3))
@@ -59,7 +59,11 @@ class Scripted:
 
 def problem(loss, neighbours=NEAR, n=12, fixed=None):
     fixed = np.full(n, -1) if fixed is None else fixed
-    return Problem(loss, 0.0, np.full(3, 1 / 3), fixed, neighbours, "auto", 2.0)
+    return Problem(loss if isinstance(loss, MI) else Own(loss), np.full(3, 1 / 3), fixed, neighbours)
+
+
+def no_report():
+    """Count nothing."""
 
 
 def constant(value):
@@ -128,13 +132,13 @@ def test_each_round_is_reported():
     assert len(calls) == 4
 
 
-def test_an_epoch_is_the_paper_s_step_on_each_batch():
+def test_an_epoch_is_the_paper_s_step_on_each_batch(monkeypatch):
     """W loses 0.1 times the gradient of loss and decay; biases are not decayed; batches are a permutation."""
     W = RNG.normal(size=(4, 3))
     fixed = np.full(12, -1)
     fixed[2] = 1
-    whole = problem("mi", np.empty((12, 0), np.int32), fixed=fixed)._replace(lam=2.0)
-    model = LinearModel(X, W, 0.5, batch_size=12, rng=np.random.default_rng(3))
+    whole = problem(MI(lam=2.0), np.empty((12, 0), np.int32), fixed=fixed)
+    model = LinearModel(X, W, 0.5, rng=np.random.default_rng(3))
     value = model.epoch(whole)
     rows = np.random.default_rng(3).permutation(12)
     z = X[rows] @ W[:-1] + W[-1]
@@ -144,7 +148,8 @@ def test_an_epoch_is_the_paper_s_step_on_each_batch():
     assert value == pytest.approx(expected + 0.25 * (W[:-1] ** 2).sum())
     np.testing.assert_allclose(model.W[:-1], W[:-1] - 0.1 * (X[rows].T @ slope + 0.5 * W[:-1]))
     np.testing.assert_allclose(model.W[-1], W[-1] - 0.1 * slope.sum(axis=0))
-    small = LinearModel(X, W, 0.5, batch_size=5, rng=np.random.default_rng(3))
+    monkeypatch.setattr(rounds, "BATCH_SIZE", 5)
+    small = LinearModel(X, W, 0.5, rng=np.random.default_rng(3))
     batches = []
 
     def own(S, A):
@@ -182,7 +187,7 @@ def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
 
     def best_start(rows, part, starts):
         seen.append((rows, part))
-        return LinearRun(np.ones((4, 3)), Run((1.0,), 5, 0.7, 0.0))
+        return LinearModel(rows, np.ones((4, 3)), 0.0, 5), Trained((1.0,), 5, 0.7, 0.0)
 
     monkeypatch.setattr(rounds, "_best_start", best_start)
     monkeypatch.setattr(rounds, "_SAMPLE_ROWS", 18)
@@ -193,15 +198,16 @@ def test_many_rows_are_started_on_a_sample_with_its_own_neighbours(monkeypatch):
         self.W = np.roll(np.eye(4, 3), next(flips), axis=1)
 
     monkeypatch.setattr(LinearModel, "step", restless)
-    whole = problem(constant(1.0), find_neighbours(Z, 4, 3, 0), 40, fixed)
-    starts = Starts(np.array([11, 12]), Schedule(50, 0.0), 0.0, 5, None, lambda *what: calls.append(what))
-    made = best_linear(Z, whole, starts)
+    whole = problem(constant(1.0), near_rows(Z, 4, 3, 0), 40, fixed)
+    run = Run(progress=lambda *what: calls.append(what))
+    search = Search(np.array([11, 12]), Schedule(50, 0.0), 0.0, run)
+    _, made = best_linear(Z, whole, search)
     rows, part = seen[0]
     index = sample(fixed, 18, 11)
     np.testing.assert_array_equal(rows, Z[index])
     np.testing.assert_array_equal(part.neighbours, nearest_neighbours(Z[index], 4, 11))
     assert (part.fixed == 2).sum() == 1
-    assert (made.run.n_iter, made.run.changed) == (2, 0.7)
+    assert (made.n_iter, made.changed) == (2, 0.7)
     assert calls == [("all rows", 1, 3), ("all rows", 2, 3), ("all rows", 3, 3)]
 
 
@@ -217,19 +223,17 @@ def test_the_start_by_the_graph_learns_its_clusters_and_then_goes_by_rounds(monk
         step(self, loss)
 
     monkeypatch.setattr(LinearModel, "step", counted)
-    whole = problem("mi", find_neighbours(Z, 5, 3, 0), 60)._replace(lam=1.0)
-    starts = Starts(
-        np.arange(1, 6), Schedule(9, 0.0), 0.0, 7, None, lambda *what: calls.append(what), by_graph=True
-    )
-    W, run = best_linear(Z, whole, starts)
+    whole = problem(MI(lam=1.0), near_rows(Z, 5, 3, 0), 60)
+    run = Run(progress=lambda *what: calls.append(what))
+    model, trained = best_linear(Z, whole, Search(np.arange(1, 6), Schedule(9, 0.0), 0.0, run, by_graph=True))
     np.testing.assert_array_equal(
-        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, np.arange(1, 6))[0]
+        targets[0], promising_clusters(Z, whole.neighbours, whole.prior, np.arange(1, 6), no_report)[0]
     )
-    assert taken == [20, *[7] * run.n_iter]
+    assert taken == [20, *[20] * trained.n_iter]
     n_starts = 5 + 3  # by the graph, and by the rows
     assert calls[0] == ("clustering", 1, n_starts + 7 + 10)
     assert calls[-1] == ("clustering", n_starts + 7 + 10, n_starts + 7 + 10)
-    found = (Z @ W[:-1] + W[-1]).argmax(axis=1)
+    found = (Z @ model.W[:-1] + model.W[-1]).argmax(axis=1)
     assert clustering_accuracy(np.repeat(range(3), 20), found) == 1.0
 
 
@@ -239,7 +243,7 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
     near, prior = nearest_neighbours(Z, 5, 0), np.full(6, 1 / 6)
 
     def value(seeds):
-        means = mean_of_neighbours(np.eye(6)[promising_clusters(Z, near, prior, seeds)[0]], near)
+        means = mean_of_neighbours(np.eye(6)[promising_clusters(Z, near, prior, seeds, no_report)[0]], near)
         return mutual_information(means, prior, 1.0)[0]
 
     best = value(np.arange(8))
@@ -247,7 +251,7 @@ def test_clusters_of_the_graph_are_those_that_tell_most_about_neighbours():
     assert best < value([0]) or best < value(np.arange(2))  # so that there is a choice
     parts = np.repeat(range(6), [30, 34, 38, 28, 36, 34])
     apart = nearest_neighbours(np.column_stack([Z, 100.0 * np.eye(6)[parts]]), 5, 0)
-    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8))[0]) == 1.0
+    assert clustering_accuracy(parts, promising_clusters(Z, apart, prior, np.arange(8), no_report)[0]) == 1.0
 
 
 def test_every_seed_clusters_the_graph_and_every_other_one_the_rows(monkeypatch):
@@ -260,21 +264,23 @@ def test_every_seed_clusters_the_graph_and_every_other_one_the_rows(monkeypatch)
             return super().fit_predict(X)
 
     monkeypatch.setattr(starts_module, "KMeans", Recorded)
-    promising_clusters(Z, near, np.full(3, 1 / 3), np.arange(5))
+    promising_clusters(Z, near, np.full(3, 1 / 3), np.arange(5), no_report)
     assert seen == [*((False, seed) for seed in range(5)), (True, 0), (True, 2), (True, 4)]
 
 
 def test_larger_clusters_of_the_graph_get_larger_shares():
     parts = np.repeat(range(3), [20, 60, 40])
     Z = np.column_stack([RNG.normal(size=(120, 2)), 50.0 * np.eye(3)[parts]])
-    found = promising_clusters(Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]))[0]
+    found = promising_clusters(
+        Z, nearest_neighbours(Z, 5, 0), np.array([0.3, 0.2, 0.5]), np.array([1, 2]), no_report
+    )[0]
     np.testing.assert_array_equal(np.bincount(found), [40, 20, 60])
 
 
 def test_neighbours_are_never_more_than_the_others_of_a_fair_cluster():
-    assert find_neighbours(X, 10, 3, 0).shape == (12, 3)
-    assert find_neighbours(X, 2, 3, 0).shape == (12, 2)
-    assert find_neighbours(X, 10, 7, 0).shape == (12, 0)
+    assert near_rows(X, 10, 3, 0).shape == (12, 3)
+    assert near_rows(X, 2, 3, 0).shape == (12, 2)
+    assert near_rows(X, 10, 7, 0).shape == (12, 0)
 
 
 def test_labelled_means_are_the_centres_of_their_clusters_and_the_others_are_far_from_them():

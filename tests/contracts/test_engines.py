@@ -18,7 +18,7 @@ from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import RayOptions
 from consilience.scoring.store import ScoreStore
 from consilience.scoring.stream import score_blocks
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 X = np.random.default_rng(0).normal(size=(300, 3))
 Engine = Callable[..., Iterator[Any]]
@@ -48,7 +48,7 @@ def teachers(body: Any = rising) -> list[Teacher]:
     return [
         as_teacher(LogisticRegression().fit(X, y), name="model"),
         as_teacher(np.where(X[:, :1] > 2, np.nan, X[:, :2]), ["c", "d"], "given", output="logits"),
-        as_teacher(body, ["d", "e"], "function", output="logits", fingerprint="v1"),
+        Function(body, ["d", "e"], "function", output="logits", fingerprint="v1"),
     ]
 
 

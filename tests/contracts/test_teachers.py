@@ -24,17 +24,20 @@ from tests.teachers.model_folders import image_folder, images, sentence_folder, 
 
 from consilience import SoftLabelClassifier
 from consilience.exceptions import TeacherError
+from consilience.students.ngrams import Ngrams
 from consilience.students.server import ModelServer, ServedModel
 from consilience.teachers import (
+    HardLabels,
     ImagePreprocess,
+    Onnx,
     Teacher,
     TeacherLike,
+    Torch,
     as_teacher,
     encode_sentences,
     join_classes,
     save_sentence_head,
 )
-from consilience.text.ngrams import NgramClassifier
 
 CLASSES = ["ant", "bee", "cow"]
 N = 40
@@ -116,7 +119,7 @@ def torch_proba(module: Any, X: np.ndarray) -> np.ndarray:
 def torch_case(tmp_path: Path) -> Case:
     X, _ = data()
     module = torch_module()
-    return Case(as_teacher(module, CLASSES, batch_size=7), X, torch_proba(module, X), "Sequential")
+    return Case(Torch(module, CLASSES, batch_size=7), X, torch_proba(module, X), "Sequential")
 
 
 def onnx_file(path: Path, model: Any, X: np.ndarray, *, zipmap: bool) -> Path:
@@ -130,7 +133,7 @@ def onnx_file(path: Path, model: Any, X: np.ndarray, *, zipmap: bool) -> Path:
 def onnx_zipmap_case(tmp_path: Path) -> Case:
     model, X = logistic()
     path = onnx_file(tmp_path / "zipped.onnx", model, X, zipmap=True)
-    return Case(as_teacher(path, batch_size=7), X, model.predict_proba(X), "zipped", 1e-5)
+    return Case(Onnx(path, batch_size=7), X, model.predict_proba(X), "zipped", 1e-5)
 
 
 def onnx_tensor_case(tmp_path: Path) -> Case:
@@ -145,7 +148,7 @@ def onnx_network_case(tmp_path: Path) -> Case:
         warnings.simplefilter("ignore")
         model, X = network()
     path = onnx_file(tmp_path / "layers.onnx", model, X, zipmap=False)
-    return Case(as_teacher(path, batch_size=7), X, model.predict_proba(X), "layers", 1e-5)
+    return Case(Onnx(path, batch_size=7), X, model.predict_proba(X), "layers", 1e-5)
 
 
 def export_torch(module: Any, path: Path, rows: int, *, dynamic: bool) -> Path:
@@ -276,7 +279,7 @@ def parquet_case(tmp_path: Path) -> Case:
 def text_case(tmp_path: Path) -> Case:
     _, y = data()
     X = np.array([f"{label} {i % 7}" for i, label in enumerate(y)])
-    model = NgramClassifier(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(X, y)
+    model = Ngrams(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(X, y)
     return Case(as_teacher(model.save(tmp_path / "words.npz")), X, model.predict_proba(X), "words", 5e-3)
 
 
@@ -314,7 +317,7 @@ def prepared_case(tmp_path: Path) -> Case:
     prepare = ImagePreprocess(6, resize_to=8, mean=0.5, std=0.25)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(108, 3))
     X = images(N)
-    teacher = as_teacher(module, CLASSES, batch_size=7, preprocess=prepare)
+    teacher = Torch(module, CLASSES, batch_size=7, preprocess=prepare)
     return Case(teacher, X, torch_proba(module, prepare(X)), "Sequential", 1e-5)
 
 
@@ -329,7 +332,7 @@ def skops_case(tmp_path: Path) -> Case:
 def label_case(tmp_path: Path) -> Case:
     X, y = data()
     proba = np.where(y[:, None] == np.array(CLASSES), 0.7 + 0.1, 0.1)
-    return Case(as_teacher(y, CLASSES, label_smoothing=0.3, name="hard"), X, proba, "hard")
+    return Case(HardLabels(y, CLASSES, label_smoothing=0.3, name="hard"), X, proba, "hard")
 
 
 CASES: list[Callable[[Path], Case]] = [

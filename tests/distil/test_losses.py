@@ -1,4 +1,4 @@
-"""What students learn from: labels and the signals of teachers, mixed or side by side."""
+"""The losses, each with its options, and the user's own."""
 
 from __future__ import annotations
 
@@ -7,116 +7,102 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consilience import as_teacher
-from consilience.distil.losses import LOSSES, MixedLabels, StackedTargets, WeightedSignal, find_loss, some_of
-from consilience.distil.teacher_signal import SignalOptions, Task, make_signal
-from consilience.scoring.engine import observe
+from consilience import CrossTaskDistiller, InvalidInputError
+from consilience.distil.losses import KD, LOSSES, Own, Sinkhorn
+from consilience.distil.targets import NETWORK_TARGETS, SOFT_LABELS
 
-X = np.random.RandomState(0).normal(size=(8, 3)).astype(np.float32)
-TASK = Task(X, np.array(["a", "b", "c"]), np.array([0, 1, 2, 0, 1, 2, -1, -1]))
-FOLLOWED = np.array([True, True, False, True, True, True, False, True])
-HALVES = (slice(0, 3), slice(3, 8))
+torch = pytest.importorskip("torch")
+
+from consilience.students import Network  # noqa: E402
 
 
-def answers(rows: Any) -> Any:
-    """Abstain outside `FOLLOWED`."""
-    known = (rows[:, None] == X[FOLLOWED][None]).all(axis=2).any(axis=1)
-    return np.where(known[:, None], rows[:, :2], np.nan)
+def network(epochs: int) -> Network:
+    return Network(None, max_iter=epochs, batch_size=16, patience=None, validation_fraction=0.0)
 
 
-def signal(epsilon: Any = "auto", *, abstains: bool = False) -> Any:
-    teacher = as_teacher(answers if abstains else lambda rows: rows[:, :2], ["u", "v"], "t", output="logits")
-    options = SignalOptions("embedding", 2.0, epsilon, True, True, None, 0)
-    return make_signal(teacher, observe(teacher, X), TASK, options)
+def scaled_kd(
+    student_logits: Any, teacher_logits: Any, *, cost: Any, epsilon: float, temperature: float
+) -> Any:
+    """Hinton's loss with the squared temperature, which loss="kd" leaves out."""
+    log_S = torch.log_softmax(student_logits / temperature, dim=1)
+    p_T = torch.softmax(teacher_logits / temperature, dim=1)
+    return temperature**2 * torch.nn.functional.kl_div(log_S, p_T, reduction="none").sum(dim=1)
 
 
-def test_mixed_labels_follow_a_teacher_in_its_rows_only() -> None:
-    own = signal(abstains=True)
-    labels, mass = MixedLabels.of(TASK, [WeightedSignal(own, 5.0)], LOSSES["sinkhorn"]).mix(
-        TASK.codes, [own.observed]
-    )
-    c = 5.0 * 0.3 / 2.0**2  # with an automatic epsilon, teacher_weight counts 0.3; the temperature is 2
-    q, onehot = (
-        np.nan_to_num(own.transported_labels()) ** 2,
-        np.vstack([np.eye(3), np.eye(3), np.zeros((2, 3))]),
-    )
-    q /= np.maximum(q.sum(axis=1, keepdims=True), 1e-300)
-    expected = np.array([1.0] * 6 + [0.0] * 2) + c * FOLLOWED
-    np.testing.assert_allclose(mass, expected)
-    used = mass > 0
-    np.testing.assert_allclose(labels[used], (onehot + c * q)[used] / mass[used, None])
-    # a given epsilon is taken as it is
-    given = signal(0.4)
-    _, mass = MixedLabels.of(TASK, [WeightedSignal(given, 5.0)], LOSSES["sinkhorn"]).mix(
-        TASK.codes, [given.observed]
-    )
-    np.testing.assert_allclose(mass[2], 1 + 5.0 * 0.4 / 2.0**2)
-
-
-@pytest.mark.parametrize("labelled", [True, False])
-def test_a_teacher_is_followed_on_rows_with_or_without_a_label(labelled: bool) -> None:
-    own = signal(abstains=True)
-    rows = WeightedSignal(own, 5.0, labelled).rows(TASK.codes, own.observed)
-    np.testing.assert_array_equal(rows, FOLLOWED & ((TASK.codes >= 0) == labelled))
-
-
-@pytest.mark.parametrize("name", ["sinkhorn", "rkd", "fitnet", "refilled"])
-def test_targets_of_parts_are_those_of_the_whole(name: str) -> None:
-    """Rows that are read block by block get what they would get in memory."""
-    pytest.importorskip("torch")
-    own = signal(abstains=True)
-    stacked = StackedTargets.of(TASK, [WeightedSignal(own, 5.0)], LOSSES[name], "entropy")
-    whole = stacked.stack(TASK.codes, [own.observed])
-    parts = [stacked.stack(TASK.codes[rows], [some_of(own.observed, rows)]) for rows in HALVES]
-    assert whole.shape == (8, stacked.n_columns)
-    np.testing.assert_array_equal(np.vstack(parts), whole)
-    assert np.isnan(whole[~FOLLOWED, 3:]).all()
-    assert not np.isnan(whole[FOLLOWED]).any()
-
-
-def test_the_weight_of_a_transported_label_is_the_curvature_of_the_term_of_eq_11() -> None:
-    """By finite differences of the logits, around a student that matches the teacher."""
-    torch = pytest.importorskip("torch")
-    from consilience.nn import SinkhornLoss
-
-    own = signal(0.4)
-    q = own.student_labels(own.transported_labels()[:1])
-    z, step = np.log(q), 1e-2 * np.array([[1.0, -2.0, 1.0]])
-    distance = SinkhornLoss(own.shifted_cost(), 0.4, 2.0, tol=1e-12, max_iter=100_000).double()
-
-    def term(logits: Any) -> float:
-        return float(distance(torch.tensor(logits), torch.tensor(own.observed.logits[:1])))
-
-    def cross_entropy(logits: Any) -> float:
-        return float(-(q * (logits - np.logaddexp.reduce(logits, axis=1, keepdims=True))).sum())
-
-    term_curve, label_curve = (f(z + step) - 2 * f(z) + f(z - step) for f in (term, cross_entropy))
-    assert 5.0 * term_curve == pytest.approx(own.label_weight(5.0) * label_curve, rel=0.5)
-    assert abs(term(z + step) - term(z - step)) < 0.1 * term_curve  # the least value is at q
-
-
-def test_stacked_targets_hide_a_teacher_outside_its_rows() -> None:
-    pytest.importorskip("torch")
-    own, other = signal(abstains=True), signal(0.4)
-    pair = [WeightedSignal(own, 5.0), WeightedSignal(other, 2.0)]
-    stacked = StackedTargets.of(TASK, pair, LOSSES["sinkhorn"], "entropy")
-    targets = stacked.stack(TASK.codes, [own.observed, other.observed])
-    assert targets.shape == (8, 3 + 2 + 2)
-    np.testing.assert_array_equal(targets[:6, :3], np.vstack([np.eye(3), np.eye(3)]))
-    assert (targets[6:, :3] == 0).all()
-    np.testing.assert_array_equal(np.isnan(targets[:, 3]), ~FOLLOWED)
-    np.testing.assert_array_equal(targets[FOLLOWED, 3:5], own.observed.logits[FOLLOWED])
-    np.testing.assert_array_equal(targets[:, 5:], other.observed.logits)
-    criterion = stacked.criterion(0.75)
-    weights = [weight for _, weight, _ in criterion.parts]
-    assert weights == pytest.approx([5.0 * 0.3 / own.epsilon, 2.0])
-    assert criterion.labelled == 0.75
-
-
-def test_every_loss_is_in_the_table() -> None:
+def test_every_loss_is_in_the_tables() -> None:
     assert list(LOSSES) == ["sinkhorn", "kd", "rkd", "fitnet", "refilled", "none"]
-    assert [name for name in LOSSES if LOSSES[name].torch_only] == ["rkd", "fitnet", "refilled"]
-    assert [name for name in LOSSES if LOSSES[name].checked] == ["sinkhorn", "kd"]
-    own = find_loss(lambda student_logits, teacher_logits, **_: 0)
-    assert own.checked
-    assert own.torch_only
+    learnt = {loss for name, loss in LOSSES.items() if name != "none"} | {Own}
+    assert set(NETWORK_TARGETS) == learnt
+    assert set(SOFT_LABELS) == {loss for loss in learnt if not loss.torch_only}
+
+
+def test_set_params_reaches_into_a_loss() -> None:
+    model = CrossTaskDistiller(None, loss="sinkhorn").set_params(loss__temperature=1.5)
+    assert (model.loss.temperature, model.get_params()["loss__epsilon"]) == (1.5, "auto")
+    assert repr(model.loss) == "Sinkhorn(temperature=1.5)"
+
+
+def test_an_own_loss_trains_as_the_same_loss_of_ours(digits: Any) -> None:
+    X = np.concatenate([digits.X, digits.X_test[:30]])
+    y = np.concatenate([digits.y, np.full(30, -1)])
+    own, ours = (
+        CrossTaskDistiller(digits.all_ten, network(5), loss, weight, check=True, random_state=0).fit(X, y)
+        for weight, loss in ((8.0, Own(scaled_kd, temperature=2.0)), (32.0, KD(temperature=2.0)))
+    )
+    np.testing.assert_allclose(own.predict_proba(digits.X_test), ours.predict_proba(digits.X_test), atol=1e-4)
+    assert own.checks_[0].reliability == ours.checks_[0].reliability > 0
+    assert own.teacher_weights_.tolist() == ours.teacher_weights_.tolist()
+
+
+def test_an_own_loss_gets_the_costs_of_its_teacher(digits: Any) -> None:
+    seen = {}
+
+    def watching(student_logits: Any, teacher_logits: Any, *, cost: Any, epsilon: float, **_: Any) -> Any:
+        seen[tuple(cost.shape)] = (cost.detach().numpy(), epsilon, teacher_logits.shape[1])
+        return student_logits.square().mean()
+
+    loss = Own(watching, match_shares=False)
+    model = CrossTaskDistiller([digits.first_six, digits.all_ten], network(1), loss, check=False)
+    model.fit(digits.X, digits.y)
+    for shape, cost in (((6, 10), model.costs_[0]), ((10, 10), model.costs_[1])):
+        given, epsilon, width = seen[shape]
+        np.testing.assert_allclose(given, cost, rtol=1e-5)
+        assert (epsilon, width) == (pytest.approx(0.5 * cost.std()), shape[0])
+
+
+def test_a_module_may_be_an_own_loss_and_stays_as_it_was(digits: Any) -> None:
+    class Bridge(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.map = torch.nn.Linear(10, 6)
+
+        def forward(self, student_logits: Any, teacher_logits: Any, **_: Any) -> Any:
+            return (self.map(student_logits) - teacher_logits).square().mean(dim=1)
+
+    bridge = Bridge()
+    before = bridge.map.weight.detach().clone()
+    model = CrossTaskDistiller(digits.first_six, network(5), bridge, 10.0, random_state=0)
+    model.fit(digits.X, digits.y)
+    assert torch.equal(bridge.map.weight, before)
+    assert model.history_[-1]["train_loss"] < model.history_[0]["train_loss"]
+    assert model._origin().about["loss"] == "Bridge"
+
+
+def test_what_cannot_be_a_loss_is_told(digits: Any) -> None:
+    def plain(student_logits: Any, teacher_logits: Any) -> Any:
+        return student_logits.sum()
+
+    for loss, student, message in (
+        (scaled_kd, "logistic", "loss='scaled_kd', a function, needs a torch student"),
+        ("rkd", "logistic", "loss='rkd' needs a torch student; use 'sinkhorn'"),
+        (plain, network(1), r"loss=plain cannot be called as loss\(stud.*'cost'"),
+        (3, network(1), "loss=3 is unknown; use 'sinkhorn'"),
+        ("sinkhron", None, "loss='sinkhron' is unknown.*Did you mean 'sinkhorn'"),
+        (Sinkhorn(temperature=0), None, "temperature=0 must be"),
+        (Sinkhorn(epsilon=0.0), None, "epsilon=0.0 must be"),
+        (Sinkhorn(epsilon="small"), None, "epsilon='small' is unknown; use 'auto'"),
+        (Sinkhorn(match_shares="yes"), None, "match_shares='yes' is unknown"),
+        (Sinkhorn(regularizer="l2"), None, "regularizer='l2' is unknown"),
+    ):
+        with pytest.raises(InvalidInputError, match=message):
+            CrossTaskDistiller(digits.all_ten, student, loss).fit(digits.X, digits.y)

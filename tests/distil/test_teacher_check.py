@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from sklearn.linear_model import LogisticRegression
 
 from consilience import as_teacher
+from consilience.distil.losses import Sinkhorn
 from consilience.distil.teacher_check import (
     MAX_COLUMNS,
     MAX_ROWS,
@@ -21,11 +22,12 @@ from consilience.distil.teacher_check import (
     compare_labels,
     student_log_proba,
 )
-from consilience.distil.teacher_signal import SignalOptions, Task, make_signal, plans_by_fold
+from consilience.distil.teacher_signal import Task, make_signal, plans_by_fold
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.distil import labels_only as kernel
 from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.scoring.engine import observe
+from consilience.transport.costs import Embedding
 
 
 def compare(labels: np.ndarray, codes: np.ndarray, labels_only: np.ndarray | None = None) -> Any:
@@ -133,8 +135,7 @@ class Repository(NamedTuple):
         elif kind == "silent":
             logits = np.where(np.arange(len(logits))[:, None] % 4 == 0, np.nan, logits)
         teacher = as_teacher(logits, list("abcd"), kind, output="logits", embed=np.nan_to_num(logits))
-        options = SignalOptions("embedding", 3.0, "auto", True, True, None, 0)
-        return make_signal(teacher, observe(teacher, self.task.X), self.task, options)
+        return make_signal(teacher, observe(teacher, self.task.X), self.task, Sinkhorn(), Embedding(), 0)
 
 
 def repository(seed: int, unlabelled: int = 150, texts: bool = False) -> Repository:

@@ -9,14 +9,10 @@ import numpy as np
 import pytest
 
 from consilience import InvalidInputError, as_teacher, cost_matrix
-from consilience.distil.teacher_signal import (
-    SignalOptions,
-    Task,
-    make_signal,
-    out_of_fold_labels,
-    plans_by_fold,
-)
+from consilience.distil.losses import Sinkhorn
+from consilience.distil.teacher_signal import Task, make_signal, out_of_fold_labels, plans_by_fold
 from consilience.scoring.engine import observe
+from consilience.transport.costs import Embedding
 from consilience.transport.plan import class_share_shift, conditional_plan
 
 RANDOM = np.random.RandomState(0)
@@ -33,25 +29,19 @@ def logits(rows: Any) -> Any:
     return scores
 
 
-def signal_of(**options: Any) -> Any:
-    settings = {
-        "cost": "embedding",
-        "temperature": 2.0,
-        "epsilon": "auto",
-        "normalize": True,
-        "match_shares": True,
-        "superclasses": None,
-        "seed": 0,
-    }
-    teacher = as_teacher(logits, list("abcd"), "t", output="logits")
-    task = Task(X, np.arange(3), CODES)
-    return make_signal(teacher, observe(teacher, X), task, SignalOptions(**(settings | options))), task
+TASK = Task(X, np.arange(3), CODES)
+
+
+def signal_of(task: Task = TASK, cost: Any = None, answer: Any = logits, **options: Any) -> Any:
+    teacher = as_teacher(answer, list("abcd"), "t", output="logits")
+    loss, cost = Sinkhorn(temperature=2.0, **options), Embedding() if cost is None else cost
+    return make_signal(teacher, observe(teacher, X), task, loss, cost, 0)
 
 
 @pytest.mark.parametrize("match_shares", [True, False])
 def test_labels_of_held_out_rows_are_made_with_the_costs_of_other_folds(match_shares: bool) -> None:
-    signal, task = signal_of(match_shares=match_shares)
-    found = out_of_fold_labels(signal, FOLD, plans_by_fold(signal, task, FOLD))
+    signal = signal_of(match_shares=match_shares)
+    found = out_of_fold_labels(signal, FOLD, plans_by_fold(signal, TASK, FOLD))
     assert np.flatnonzero(np.isnan(found[:, 0])).tolist() == [0, SILENT]
     answered = np.arange(24) != SILENT
     proba = np.exp(logits(X) / 2) / np.exp(logits(X) / 2).sum(axis=1, keepdims=True)
@@ -69,16 +59,15 @@ def test_labels_of_held_out_rows_are_made_with_the_costs_of_other_folds(match_sh
 
 
 def test_a_label_has_no_part_in_the_transported_label_of_its_own_row() -> None:
-    signal, task = signal_of()
+    signal = signal_of()
     flipped = CODES.copy()
     flipped[[7, 8]] = flipped[[8, 7]]  # the same shares of classes, both in one fold
     assert FOLD[7] == FOLD[8]
     other = Task(X, np.arange(3), flipped)
-    twin = make_signal(signal.teacher, signal.observed, other, signal.options)
-    twin = replace(twin, epsilon=signal.epsilon)
+    twin = replace(signal_of(other), epsilon=signal.epsilon)
     before, after = (
         out_of_fold_labels(own, FOLD, plans_by_fold(own, of, FOLD))
-        for own, of in ((signal, task), (twin, other))
+        for own, of in ((signal, TASK), (twin, other))
     )
     rows = FOLD[7] == FOLD
     np.testing.assert_allclose(after[rows], before[rows], atol=1e-12)
@@ -88,21 +77,19 @@ def test_a_label_has_no_part_in_the_transported_label_of_its_own_row() -> None:
 def test_transported_labels_have_the_class_shares_of_the_labels() -> None:
     """Five further labels of each class make the shares of few labels less extreme."""
     codes = np.repeat(np.arange(3), [14, 6, 4])
-    teacher = as_teacher(lambda rows: np.nan_to_num(logits(rows)), list("abcd"), "t", output="logits")
-    signal, _ = signal_of()
     task = Task(X, np.arange(3), codes)
     shifted, plain = (
-        make_signal(teacher, observe(teacher, X), task, replace(signal.options, match_shares=match))
+        signal_of(task, answer=lambda rows: np.nan_to_num(logits(rows)), match_shares=match)
         for match in (True, False)
     )
     np.testing.assert_allclose(
         shifted.transported_labels().mean(axis=0), [19 / 39, 11 / 39, 9 / 39], atol=1e-5
     )
-    assert np.abs(plain.transported_labels().mean(axis=0) - task.cautious_shares).max() > 0.05
+    assert np.abs(plain.transported_labels().mean(axis=0) - task.shares(5)).max() > 0.05
 
 
 def test_shifted_costs_keep_the_least_entry() -> None:
-    signal, _ = signal_of()
+    signal = signal_of()
     assert np.ptp(signal.shift) > 0
     assert signal.shifted_cost().min() == pytest.approx(signal.cost.min())
     np.testing.assert_allclose(
@@ -112,9 +99,9 @@ def test_shifted_costs_keep_the_least_entry() -> None:
 
 def test_an_automatic_epsilon_makes_the_weight_independent_of_the_units_of_the_cost() -> None:
     cost = RANDOM.uniform(size=(4, 3))
-    small, large = (signal_of(cost=factor * cost)[0] for factor in (1.0, 1000.0))
+    small, large = (signal_of(cost=factor * cost) for factor in (1.0, 1000.0))
     assert small.strength * small.epsilon == pytest.approx(large.strength * large.epsilon)
-    assert signal_of(cost=cost, epsilon=0.2)[0].strength == 1.0
+    assert signal_of(cost=cost, epsilon=0.2).strength == 1.0
 
 
 def test_an_epsilon_too_small_for_the_costs_is_told() -> None:

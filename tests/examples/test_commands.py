@@ -20,9 +20,8 @@ from examples.language_identification import commands, identifiers, kept
 from examples.language_identification.commands import app
 from typer.testing import CliRunner
 
-from consilience import as_teacher
 from consilience.cli import progress
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 ROOT = Path(__file__).parents[2]
 WORDS = {
@@ -64,7 +63,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
     def both(n_jobs: int = 1) -> list[Teacher]:
         names = ("north", "south")
         return [
-            as_teacher(one, classes=one.languages, name=name, output="probabilities", fingerprint=name)
+            Function(one, classes=one.languages, name=name, output="probabilities", fingerprint=name)
             for one, name in zip(asked, names, strict=True)
         ]
 
@@ -152,12 +151,12 @@ def test_a_run_that_is_stopped_goes_on(folder: Path, counted: list[Counted]) -> 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model of three languages."""
-    from consilience.text.ngrams import NgramClassifier
+    from consilience.students.ngrams import Ngrams
 
     texts = [(one, row) for one in WORDS for row in sentences(one, 40, 0)]
     y, X = zip(*texts, strict=True)
     path = tmp_path_factory.mktemp("model") / "small.npz"
-    NgramClassifier(dim=8, n_buckets=2**10, random_state=0).fit(X, y).save(path)
+    Ngrams(dim=8, n_buckets=2**10, random_state=0).fit(X, y).save(path)
     return path
 
 

@@ -12,8 +12,8 @@ from examples.language_identification.languages import before_split, check, clas
 from examples.language_identification.views import unified_view
 
 from consilience import Unifier, as_teacher
-from consilience.teachers import Teacher, split_classes
-from consilience.text.ngrams import NgramClassifier
+from consilience.students.ngrams import Ngrams
+from consilience.teachers import Function, Teacher, split_classes
 
 SENTENCES = Sentences(("bos", "srp", "deu", "hbs"), ("s one", "s two", "d three", "s four"))
 few_rows = pytest.mark.filterwarnings("ignore::consilience.exceptions.CoverageWarning")
@@ -28,7 +28,7 @@ def teacher(name: str, *classes: str) -> Teacher:
             for text in texts
         ]
 
-    return as_teacher(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
+    return Function(ask, classes=classes, name=name, output="probabilities", fingerprint=name)
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_vote_is_for_the_macro_language_too(teachers: list[Teacher]) -> None:
 
 
 def test_a_run_counts_the_languages_that_a_teacher_names(teachers: list[Teacher]) -> None:
-    student = NgramClassifier(dim=4, n_buckets=2**8, max_iter=1, random_state=0)
+    student = Ngrams(dim=4, n_buckets=2**8, max_iter=1, random_state=0)
     unifier = Unifier(teachers, student, method="ce").fit(list(SENTENCES.texts))
     assert [one["n_classes"] for one in unified_view(unifier, 4, {})["teachers"]] == [2, 2]
 

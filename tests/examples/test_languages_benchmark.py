@@ -15,7 +15,7 @@ from benchmarks.papers import languages
 from examples.language_identification.texts import Source, Texts
 
 from consilience import as_teacher
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 TEXTS = {"deu": "wir haben nicht die straße", "fra": "nous avons été le garçon"}
 
@@ -24,7 +24,7 @@ def fake(name: str, *known: str) -> Teacher:
     def ask(texts: list[str]) -> list[list[tuple[str, float]]]:
         return [[(one, 0.9 if TEXTS[one][:4] in text else 0.1) for one in known] for text in texts]
 
-    return as_teacher(ask, classes=known, name=name, output="probabilities", fingerprint=name)
+    return Function(ask, classes=known, name=name, output="probabilities", fingerprint=name)
 
 
 def test_a_run_is_recorded_and_rendered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

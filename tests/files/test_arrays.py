@@ -44,7 +44,6 @@ def test_what_numpy_writes_is_read(values: np.ndarray, tmp_path: Path) -> None:
         both = read_npz(tmp_path / "a.npz")
         assert list(both) == ["first", "second"]
         np.testing.assert_array_equal(both["first"], values)
-    assert list(read_npz(tmp_path / "a.npz", ["second", "third"])) == ["second"]
 
 
 def npy(values: Any) -> bytes:
@@ -160,26 +159,6 @@ def test_compression_can_be_refused_and_other_files_are(tmp_path: Path) -> None:
         NpzFile(tmp_path / "b.npz")
     with pytest.raises(ArrayFileError, match="No such file"):
         read_npz(tmp_path / "c.npz")
-
-
-def test_some_rows_of_an_array_in_an_archive(tmp_path: Path) -> None:
-    values = np.random.default_rng(0).normal(size=(50, 2, 3)).astype(np.float32)
-    np.savez(tmp_path / "a.npz", other=np.arange(3), values=values, columns=np.asfortranarray(values[:, 0]))
-    with NpzFile(tmp_path / "a.npz") as archive:
-        np.testing.assert_array_equal(archive.read_rows("values", [3, 49, 3, 0]), values[[3, 49, 3, 0]])
-        assert archive.read_rows("values", []).shape == (0, 2, 3)
-        np.testing.assert_array_equal(archive.read("other"), np.arange(3))
-        for row in (50, -1, 10**9):
-            with pytest.raises(ArrayFileError, match="has no row"):
-                archive.read_rows("values", [row])
-        with pytest.raises(ArrayFileError, match="cannot be read by rows"):
-            archive.read_rows("columns", [0])
-    np.savez_compressed(tmp_path / "b.npz", values=values)
-    with (
-        NpzFile(tmp_path / "b.npz") as archive,
-        pytest.raises(ArrayFileError, match="cannot be read by rows"),
-    ):
-        archive.read_rows("values", [0])
 
 
 @given(st.booleans(), st.integers(0, 2000), st.integers(1, 255))

@@ -29,7 +29,7 @@ from consilience.files.ngram_model import (
     read_model,
     write_model,
 )
-from consilience.text.ngrams import NgramClassifier
+from consilience.students.ngrams import Ngrams
 
 READING = Reading((1, 3), lowercase=True, max_chars=50)
 
@@ -103,7 +103,7 @@ def test_a_card_that_cannot_be_written_leaves_the_model_before(
 ) -> None:
     with pytest.raises(InvalidInputError, match=says):
         write_model(saved, model(30), **{"description": "", "details": {}, **changed})
-    assert NgramClassifier.load(saved).n_buckets == 20
+    assert Ngrams.load(saved).n_buckets == 20
     assert sorted(os.listdir(saved.parent)) == ["model.card.json", "model.npz"]
 
 
@@ -112,7 +112,7 @@ def test_a_changed_file_is_told_by_its_card(saved: Path) -> None:
     data[300] ^= 1
     saved.write_bytes(bytes(data))
     with pytest.raises(InvalidInputError, match="sha256"):
-        NgramClassifier.load(saved)
+        Ngrams.load(saved)
     card_path(saved).unlink()
     with pytest.raises(InvalidInputError, match="CRC"):
         read_model(saved)
@@ -239,9 +239,9 @@ def test_what_unpacks_to_more_than_its_size_is_refused(saved: Path) -> None:
 
 def test_files_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="No such file"):
-        NgramClassifier.load(tmp_path / "none.npz")
+        Ngrams.load(tmp_path / "none.npz")
     with pytest.raises(InvalidInputError, match="path=5 must be the name of a file"):
-        NgramClassifier.load(5)  # type: ignore[arg-type]
+        Ngrams.load(5)  # type: ignore[arg-type]
     with pytest.raises(InvalidInputError, match="not a regular file"):
         read_model(tmp_path)
     os.mkfifo(tmp_path / "pipe.npz")

@@ -17,6 +17,7 @@ from consilience import InvalidInputError, LabelSpace, Unifier, as_teacher, sugg
 from consilience.exceptions import NotFittedError
 from consilience.inspect.report import unified_page
 from consilience.soft_labels.agreement import teacher_agreement
+from consilience.teachers import Function
 
 NAMES = ["ant", "bee", "cat", "dog", "elk", "fox"]
 SETS = {"north": [0, 1, 2, 3], "east": [2, 3, 4], "south": [0, 3, 4, 5]}
@@ -276,7 +277,7 @@ def test_many_classes_and_teachers_make_a_small_file(tmp_path: Path) -> None:
 
 
 def test_settings_name_no_place_on_a_disk(case: Any, tmp_path: Path) -> None:
-    teachers = [as_teacher(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
+    teachers = [Function(lambda A: A[:, :2], ["a", "b"], output="logits", fingerprint="one")]
     unified = Unifier(teachers, "logistic", cache=tmp_path / "secret", random_state=7).fit(case["fitted"])
     text = json.dumps(unified_page(unified))
     assert "secret" not in text

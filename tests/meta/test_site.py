@@ -19,7 +19,7 @@ from consilience import exceptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PACKAGES = ("unify", "rank", "distil", "collision", "transport", "text", "nn", "teachers", "repository")
+PACKAGES = ("unify", "rank", "distil", "collision", "transport", "students", "nn", "teachers", "repository")
 
 
 def load(path: Path) -> ModuleType:

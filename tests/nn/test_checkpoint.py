@@ -12,8 +12,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from consilience.files.storage import storage_path  # noqa: E402
-from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows.targets import ArrayTargets  # noqa: E402
+from consilience.students import Network, _checkpoint  # noqa: E402
 
 L = 3
 
@@ -40,7 +41,7 @@ def fit(folder: Path | None, *, killed_after: int | None = None, key: str = "", 
             raise MemoryError
 
     X, Q = problem()
-    student = TorchStudent(**{"max_iter": 6, "random_state": 0, "lr": 0.01, **options})
+    student = Network(**{"max_iter": 6, "random_state": 0, "lr": 0.01, **options})
     try:
         student.fit_by_passes(
             ArrayTargets(X, Q, block_rows=64),

@@ -18,12 +18,7 @@ from consilience.kernels.collision.entropy import (  # noqa: E402
     gce_from_logits,
     shannon_from_logits,
 )
-from consilience.nn import (  # noqa: E402
-    CollisionCrossEntropy,
-    GeneralisedCrossEntropy,
-    RenyiCrossEntropy,
-    SoftCrossEntropy,
-)
+from consilience.nn import CollisionCrossEntropy, GeneralisedCrossEntropy, RenyiCrossEntropy, SoftCrossEntropy  # noqa: E402
 
 PAIRS = {
     "collision": (CollisionCrossEntropy(reduction="none"), collision_from_logits),

@@ -12,7 +12,7 @@ from scipy.stats import entropy
 torch = pytest.importorskip("torch")
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.nn import TorchStudent, distillation  # noqa: E402
+from consilience.nn import distillation  # noqa: E402
 from consilience.nn.distillation import (  # noqa: E402
     CrossTaskLoss,
     FitNetLoss,
@@ -22,6 +22,7 @@ from consilience.nn.distillation import (  # noqa: E402
     RKDLoss,
     Term,
 )
+from consilience.students import Network  # noqa: E402
 
 NAN = float("nan")
 
@@ -144,7 +145,11 @@ def test_rows_of_equal_features_do_not_throw_the_student_away() -> None:
 
 def test_angles_of_large_batches_are_those_of_some_vertices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distillation, "MOST_ANGLES", 2 * 8 * 8)
-    assert distillation._cosines(torch.randn(8, 3)).shape == (2, 8, 8)
+    seen = []
+    cosines = distillation._cosines
+    monkeypatch.setattr(distillation, "_cosines", lambda *given: seen.append(cosines(*given)) or seen[-1])
+    distillation.RKDLoss()(torch.randn(8, 3), torch.randn(8, 5))  # as many vertices for both widths
+    assert [found.shape for found in seen] == [(2, 8, 8)] * 2
 
 
 def test_cross_task_loss_is_eq_11_with_a_term_per_teacher() -> None:
@@ -174,7 +179,7 @@ def test_the_features_are_what_enters_the_head_and_the_hint_is_trained() -> None
     embeddings = np.column_stack([X[:, 0] * 2, X[:, 1] - 1, X.sum(axis=1)])
     target = np.hstack([np.eye(2)[y], embeddings])
     criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
-    student = TorchStudent(
+    student = Network(
         lambda n_features, n_classes: torch.nn.Sequential(
             torch.nn.Linear(n_features, 7), torch.nn.Tanh(), torch.nn.Linear(7, n_classes)
         ),
@@ -206,7 +211,7 @@ def test_the_head_is_the_layer_that_runs_last_not_the_one_made_last() -> None:
 
     X, y = np.random.default_rng(0).normal(size=(20, 4)).astype(np.float32), np.arange(20) % 2
     criterion = CrossTaskLoss(2, [Term(FitNetLoss(3), slice(2, 5), 1.0, "features")])
-    TorchStudent(Backwards(), max_iter=1, patience=None, validation_fraction=0.0, random_state=0).fit(
+    Network(Backwards(), max_iter=1, patience=None, validation_fraction=0.0, random_state=0).fit(
         X, np.hstack([np.eye(2)[y], X[:, :3]]), n_classes=2, criterion=criterion
     )
     assert criterion.losses[0].hint.in_features == 7
@@ -233,9 +238,7 @@ def test_hooks_are_removed_when_training_fails() -> None:
             raise RuntimeError("out of chalk")
 
     with pytest.raises(RuntimeError, match="chalk"):
-        TorchStudent(module).fit(
-            np.ones((4, 3)), np.eye(2)[[0, 1, 0, 1]], n_classes=2, criterion=Failing(2, [])
-        )
+        Network(module).fit(np.ones((4, 3)), np.eye(2)[[0, 1, 0, 1]], n_classes=2, criterion=Failing(2, []))
     assert len(kept) == 1
     assert not kept[0]._forward_pre_hooks
 

@@ -1,4 +1,4 @@
-"""TorchStudent.to_onnx: the exported module against the module, in onnxruntime."""
+"""Network.to_onnx: the exported module against the module, in onnxruntime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.files.export import OPSET, finish, write_model  # noqa: E402
-from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
+from consilience.students import Network  # noqa: E402
 
 RNG = np.random.default_rng(0)
 TABLE = RNG.normal(size=(30, 4))
@@ -48,7 +49,7 @@ CASES = {
 
 
 def fit(module, X):
-    student = TorchStudent(module, max_iter=2, random_state=0)
+    student = Network(module, max_iter=2, random_state=0)
     return student.fit(X, Q, n_classes=3, criterion=SoftCrossEntropy())
 
 

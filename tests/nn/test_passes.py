@@ -15,10 +15,11 @@ from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
 from consilience.labels import LabelSpace  # noqa: E402
-from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy, TorchStudent, _passes  # noqa: E402
-from consilience.nn._passes import BlockTensors, ShuffledBatches  # noqa: E402
+from consilience.nn import BACKPROP_LOSSES, SoftCrossEntropy  # noqa: E402
 from consilience.rows import targets  # noqa: E402
 from consilience.rows.targets import ArrayTargets, Epochs, HeldOut, look_at  # noqa: E402
+from consilience.students import Network, _passes  # noqa: E402
+from consilience.students._passes import BlockTensors, ShuffledBatches  # noqa: E402
 
 L = 3
 CENTRES = 2.5 * np.random.default_rng(5).normal(size=(L, 4))
@@ -31,10 +32,10 @@ def problem(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
     return X, (0.1 / L + 0.9 * np.eye(L)[y]).astype(np.float32), y
 
 
-def fit(rows: Any, memory: int = 2**24, criterion: Any = None, **options: Any) -> TorchStudent:
+def fit(rows: Any, memory: int = 2**24, criterion: Any = None, **options: Any) -> Network:
     options = {"max_iter": 5, "lr": 0.01, "random_state": 0, **options}
     criterion = criterion or SoftCrossEntropy()
-    return TorchStudent(options.pop("module", None), **options).fit_by_passes(
+    return Network(options.pop("module", None), **options).fit_by_passes(
         rows, n_classes=L, criterion=criterion, memory=memory
     )
 
@@ -106,7 +107,7 @@ def test_epochs_are_parts_of_long_passes(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(targets, "EPOCH_ROWS", 100)
     X, Q, _ = problem(400)
     seen: list[Any] = []
-    student = TorchStudent(max_iter=2, patience=None, lr=0.01, random_state=0)
+    student = Network(max_iter=2, patience=None, lr=0.01, random_state=0)
     student.fit_by_passes(
         ArrayTargets(X, Q),
         n_classes=L,
@@ -124,7 +125,7 @@ def test_as_good_as_from_memory() -> None:
     scores: dict[str, list[float]] = {"memory": [], "passes": []}
     for seed in range(5):
         options: dict[str, Any] = {"max_iter": 30, "random_state": seed}
-        inside = TorchStudent(**options).fit(X, Q, n_classes=L, criterion=SoftCrossEntropy())
+        inside = Network(**options).fit(X, Q, n_classes=L, criterion=SoftCrossEntropy())
         # 100 kB: a buffer of about 900 rows' bytes, and a smaller one
         outside = fit(
             ArrayTargets(X, Q, block_rows=50), memory=2**14 if seed % 2 else 2**20, **options, lr=1e-3

@@ -16,11 +16,12 @@ torch = pytest.importorskip("torch")
 from consilience import ConsilienceWarning, InvalidInputError, Unifier  # noqa: E402
 from consilience._progress import silent  # noqa: E402
 from consilience.exceptions import ScoringError  # noqa: E402
-from consilience.nn import SoftCrossEntropy, TorchStudent, _checkpoint, _ray_train  # noqa: E402
-from consilience.nn._ray_train import Seen, fit_on_ray  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
 from consilience.rows import HeldRows  # noqa: E402
 from consilience.rows.source_targets import SourceTargets  # noqa: E402
 from consilience.scoring.ray_options import RayOptions  # noqa: E402
+from consilience.students import Network, _checkpoint, _ray_train  # noqa: E402
+from consilience.students._ray_train import Seen, fit_on_ray  # noqa: E402
 
 pytestmark = [
     pytest.mark.usefixtures("_small_blocks"),
@@ -50,11 +51,11 @@ def as_they_are(rows: Any) -> Any:
     return rows
 
 
-def student(module: Any = None, **options: Any) -> TorchStudent:
-    return TorchStudent(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
+def student(module: Any = None, **options: Any) -> Network:
+    return Network(module, **{"random_state": 0, "lr": 0.05, "patience": None, **options})
 
 
-def on_ray(learner: TorchStudent, rows: SourceTargets | None = None, **options: Any) -> TorchStudent:
+def on_ray(learner: Network, rows: SourceTargets | None = None, **options: Any) -> Network:
     fit_on_ray(
         learner,
         rows or rows_of(),

@@ -1,4 +1,4 @@
-"""TorchStudent: what it learns, what it does not change, and its errors."""
+"""Network: what it learns, what it does not change, and its errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from torch import nn  # noqa: E402
 
 from consilience.exceptions import InvalidInputError, MissingDependencyError, NotFittedError  # noqa: E402
 from consilience.labels import LabelSpace  # noqa: E402
-from consilience.nn import CEBPLoss, SoftCrossEntropy, TorchStudent, default_module  # noqa: E402
-from consilience.nn.modules import Standardize  # noqa: E402
+from consilience.nn import CEBPLoss, SoftCrossEntropy  # noqa: E402
+from consilience.students import Network  # noqa: E402
+from consilience.students.modules import Standardize, default_module  # noqa: E402
 
 
 def blobs(n=200, d=5, k=3, seed=0):
@@ -35,7 +36,7 @@ def fitted(module=None, *, X=None, Q=None, progress=None, **options):
         X, Q, _ = blobs()
     options = {"max_iter": 3, "random_state": 0, **options}
     more = {} if progress is None else {"progress": progress}
-    student = TorchStudent(module, **options)
+    student = Network(module, **options)
     return student.fit(X, Q, n_classes=Q.shape[1], criterion=SoftCrossEntropy(), **more)
 
 
@@ -46,7 +47,7 @@ def weights(student):
 def test_learns_digits_in_few_epochs():
     X, y = load_digits(return_X_y=True)
     Q = 0.9 * np.eye(10)[y] + 0.01
-    student = TorchStudent(random_state=0).fit(
+    student = Network(random_state=0).fit(
         X[:1000], Q[:1000], n_classes=10, criterion=SoftCrossEntropy(temperature=2.0)
     )
     logits = student.predict_logits(X[1000:])
@@ -63,7 +64,7 @@ def test_learns_classes_from_teachers_that_know_some_each():
     packed = np.where(y[:, None] == space.classes[space.columns], 6.0, 0.0)
     packed[y == 2, :2] = np.nan  # the first teacher abstains on what it does not know
     packed[y == 0, 2:] = np.nan
-    student = TorchStudent(random_state=0, max_iter=40, lr=0.01)
+    student = Network(random_state=0, max_iter=40, lr=0.01)
     student.fit(X, packed, n_classes=3, criterion=CEBPLoss(space, temperature=1.0))
     assert (student.predict_logits(X).argmax(axis=1) == y).mean() > 0.95
 
@@ -84,7 +85,7 @@ def test_early_stopping_keeps_the_best_weights():
 
 def test_tensors_are_arrays():
     X, Q, _ = blobs(30)
-    tensors = TorchStudent(max_iter=2, random_state=0).fit(
+    tensors = Network(max_iter=2, random_state=0).fit(
         torch.tensor(X), torch.tensor(Q), n_classes=3, criterion=SoftCrossEntropy()
     )
     assert torch.equal(weights(tensors), weights(fitted(X=X, Q=Q, max_iter=2)))
@@ -243,7 +244,7 @@ def test_no_file_is_written(tmp_path, monkeypatch):
 
 
 def test_is_a_scikit_learn_estimator():
-    student = TorchStudent(nn.Linear(5, 3), lr=0.1, callbacks=[])
+    student = Network(nn.Linear(5, 3), lr=0.1, callbacks=[])
     copied = clone(student)
     assert copied.get_params()["lr"] == 0.1
     assert copied.module is not student.module

@@ -13,8 +13,9 @@ pytest.importorskip("skorch")
 
 from torch import nn  # noqa: E402
 
-from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
-from consilience.nn._threads import SMALL_STEP, multiplications_per_row, one_torch_thread  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
+from consilience.students import Network  # noqa: E402
+from consilience.students._threads import SMALL_STEP, multiplications_per_row, one_torch_thread  # noqa: E402
 
 X = np.random.default_rng(0).normal(size=(40, 6))
 Q = np.full((40, 2), 0.5)
@@ -43,7 +44,7 @@ class Counting(nn.Linear):
 
 @pytest.mark.parametrize(("batch_size", "expected"), [(16, 1), (SMALL_STEP // 12 + 1, 3)])
 def test_small_steps_have_one_thread_and_large_ones_all(batch_size: int, expected: int) -> None:
-    student = TorchStudent(Counting, max_iter=2, batch_size=batch_size, random_state=0)
+    student = Network(Counting, max_iter=2, batch_size=batch_size, random_state=0)
     student.fit(X, Q, n_classes=2, criterion=SoftCrossEntropy())
     assert student.module_.threads == {expected}
     assert torch.get_num_threads() == 3
@@ -53,7 +54,7 @@ def test_small_steps_have_one_thread_and_large_ones_all(batch_size: int, expecte
 
 def test_one_thread_of_the_user_stays() -> None:
     torch.set_num_threads(1)
-    student = TorchStudent(Counting, max_iter=1, batch_size=SMALL_STEP, random_state=0)
+    student = Network(Counting, max_iter=1, batch_size=SMALL_STEP, random_state=0)
     student.fit(X, Q, n_classes=2, criterion=SoftCrossEntropy())
     assert student.module_.threads == {1}
     assert torch.get_num_threads() == 1

@@ -18,9 +18,10 @@ from torch import nn  # noqa: E402
 
 from consilience import CrossTaskDistiller, Unifier, as_teacher  # noqa: E402
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
-from consilience.nn._precision import half_type  # noqa: E402
-from consilience.nn._training import StudentNet  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
+from consilience.students import Network  # noqa: E402
+from consilience.students._precision import half_type  # noqa: E402
+from consilience.students._training import StudentNet  # noqa: E402
 from consilience.students.base import PREPROCESSED  # noqa: E402
 
 rng = np.random.default_rng(0)
@@ -28,9 +29,9 @@ y = rng.integers(3, size=200)
 X = (rng.normal(size=(200, 4)) + 4 * rng.normal(size=(3, 4))[y]).astype(np.float32)
 
 
-def fit(module: Any = None, **options: Any) -> TorchStudent:
+def fit(module: Any = None, **options: Any) -> Network:
     options = {"max_iter": 15, "lr": 0.01, "patience": None, "random_state": 0, **options}
-    return TorchStudent(module, **options).fit(X, np.eye(3)[y], n_classes=3, criterion=SoftCrossEntropy())
+    return Network(module, **options).fit(X, np.eye(3)[y], n_classes=3, criterion=SoftCrossEntropy())
 
 
 class Recorder(nn.Module):  # type: ignore[misc]
@@ -91,7 +92,7 @@ def test_float16_scales_the_loss_and_callbacks_see_true_gradients() -> None:
 
 def test_features_for_distillation_are_in_single_precision() -> None:
     teacher = as_teacher(nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3)), [0, 1, 2])
-    student = TorchStudent(max_iter=2, precision="bfloat16", random_state=0)
+    student = Network(max_iter=2, precision="bfloat16", random_state=0)
     distilled = CrossTaskDistiller(teacher, student, loss="fitnet", teacher_weight=1.0, random_state=0)
     assert distilled.fit(X, y).predict_proba(X).shape == (200, 3)
 
@@ -203,7 +204,7 @@ class Bag(nn.Module):  # type: ignore[misc]
 def test_teachers_take_texts_and_the_student_token_ids(tmp_path: Any) -> None:
     pytest.importorskip("onnxruntime")
     teachers = [by_word("red", "blue"), by_word("blue", "green")]
-    student = TorchStudent(
+    student = Network(
         Bag,
         preprocess=tokenize,
         max_iter=60,
@@ -240,7 +241,7 @@ def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
         return tokenize(rows)
 
     teachers = [by_word("red", "blue"), by_word("blue", "green")]
-    student = TorchStudent(Bag, preprocess=counting, max_iter=2, batch_size=16)
+    student = Network(Bag, preprocess=counting, max_iter=2, batch_size=16)
     read = Unifier(teachers, student, random_state=0).fit(Texts())
     assert max(sizes) <= 16
     whole = Unifier(teachers, student, random_state=0).fit(texts)
@@ -250,7 +251,7 @@ def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
 @pytest.mark.parametrize(
     ("preprocess", "says"),
     [
-        (None, "X holds texts. Give TorchStudent.module, preprocess=. a function"),
+        (None, "X holds texts. Give Network.module, preprocess=. a function"),
         (lambda rows: {"input_ids": tokenize(rows)}, "a dict with the keys 'input_ids'; expected one array"),
         (
             lambda rows: [[1] * len(row.split()) + [2] * (row == texts[0]) for row in rows],
@@ -262,11 +263,11 @@ def test_a_dataset_of_texts_is_tokenized_batch_by_batch() -> None:
 )
 def test_wrong_preprocessing_is_named(preprocess: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
-        Unifier([by_word("red", "blue")], TorchStudent(Bag, preprocess=preprocess)).fit(texts)
+        Unifier([by_word("red", "blue")], Network(Bag, preprocess=preprocess)).fit(texts)
 
 
 def test_another_width_than_in_training_is_named() -> None:
-    student = TorchStudent(Bag, preprocess=lambda rows: tokenize(rows)[:, : len(rows)], max_iter=1)
+    student = Network(Bag, preprocess=lambda rows: tokenize(rows)[:, : len(rows)], max_iter=1)
     unified = Unifier([by_word("red", "blue"), by_word("red", "green")], student, random_state=0).fit(texts)
     with pytest.raises(InvalidInputError, match="Let preprocess pad or cut rows to one length"):
         unified.predict(texts[:2])

@@ -15,7 +15,8 @@ from sklearn.metrics import log_loss  # noqa: E402
 
 from consilience import CollisionClassifier, CrossTaskDistiller, SoftLabelClassifier, Unifier  # noqa: E402
 from consilience.exceptions import ConsilienceError, InvalidInputError  # noqa: E402
-from consilience.nn import SoftCrossEntropy, TorchStudent  # noqa: E402
+from consilience.nn import SoftCrossEntropy  # noqa: E402
+from consilience.students import Network  # noqa: E402
 
 NAMES = np.array(["ant", "bee", "cat"])
 rng = np.random.default_rng(0)
@@ -24,9 +25,9 @@ X = rng.normal(size=(200, 4)) + 2 * rng.normal(size=(3, 4))[y]
 X_val, y_val = X[150:], y[150:]
 
 
-def fit(**options: Any) -> TorchStudent:
+def fit(**options: Any) -> Network:
     options = {"max_iter": 3, "random_state": 0, "validation": (X_val, y_val), **options}
-    return TorchStudent(**options).fit(X[:150], np.eye(3)[y[:150]], n_classes=3, criterion=SoftCrossEntropy())
+    return Network(**options).fit(X[:150], np.eye(3)[y[:150]], n_classes=3, criterion=SoftCrossEntropy())
 
 
 def test_the_history_has_loss_and_accuracy_of_the_labels() -> None:
@@ -60,13 +61,13 @@ def test_labels_are_names_of_classes_and_aliases() -> None:
     labels[0] = None
     unified = Unifier(
         teachers,
-        TorchStudent(max_iter=5, patience=None, validation=(X_val, labels)),
+        Network(max_iter=5, patience=None, validation=(X_val, labels)),
         aliases={"kitty": "cat"},
         random_state=0,
     ).fit(X[:150])
     accuracy = unified.student_.history_[-1]["valid_accuracy"]
     assert accuracy == pytest.approx(unified.score(X_val[1:], labels[1:]))
-    student = TorchStudent(validation=(X_val, ["dog"] * 50))
+    student = Network(validation=(X_val, ["dog"] * 50))
     with pytest.raises(ConsilienceError, match=r"y of validation.*dog"):
         Unifier([as_never, as_never], student).fit(X)
 
@@ -87,12 +88,12 @@ as_never = Never()
     "make",
     [
         lambda student: SoftLabelClassifier(student),
-        lambda student: CollisionClassifier(model=student, noise_rate=0.1),
+        lambda student: CollisionClassifier(model=student, noise=0.1),
         lambda student: CrossTaskDistiller(None, student, loss="none"),
     ],
 )
 def test_other_estimators_take_names_too(make: Any) -> None:
-    student = TorchStudent(max_iter=4, patience=None, validation=(X_val, NAMES[y_val]), random_state=0)
+    student = Network(max_iter=4, patience=None, validation=(X_val, NAMES[y_val]), random_state=0)
     model = make(student).fit(X[:150], NAMES[y[:150]])
     assert model.student_.history_[-1]["valid_accuracy"] == model.score(X_val, NAMES[y_val])
 
@@ -101,7 +102,7 @@ def test_columns_of_a_table_are_put_in_order() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(X, columns=list("abcd")).assign(kind=np.where(y == 0, "red", "blue"))
     val = frame[150:][["kind", "d", "b", "a", "c"]]
-    student = TorchStudent(max_iter=3, patience=None, validation=(val, NAMES[y_val]), random_state=0)
+    student = Network(max_iter=3, patience=None, validation=(val, NAMES[y_val]), random_state=0)
     model = SoftLabelClassifier(student).fit(frame[:150], NAMES[y[:150]])
     assert model.student_.history_[-1]["valid_accuracy"] == model.score(val, NAMES[y_val])
 

@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from consilience.exceptions import InvalidInputError  # noqa: E402
-from consilience.nn import VGG4  # noqa: E402
+from consilience.students.modules import VGG4  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from consilience.files.card import card_path, read_card, write_card
 from consilience.files.opener import file_sha256
 from consilience.repository.entry import ModelEntry, ModelFile
 from consilience.repository.shelf import OWN
-from consilience.teachers._base import Input
+from consilience.teachers.base import Input
 
 
 def test_a_model_comes_back_as_a_teacher(repository: Repository, fitted: Any, digits: Any) -> None:
@@ -367,12 +367,12 @@ def test_models_of_texts_tables_and_ours_are_kept(digits: Any, tmp_path: Path) -
     from sklearn.linear_model import LogisticRegression
 
     from consilience import SoftLabelClassifier
-    from consilience.text import NgramClassifier
+    from consilience.students import Ngrams
 
     X, y = digits
     repository = Repository(tmp_path / "new")
     words = ["a cat sat", "the dog ran"] * 10
-    texts = NgramClassifier(n_buckets=64, dim=4, max_iter=1).fit(words, ["cat", "dog"] * 10)
+    texts = Ngrams(n_buckets=64, dim=4, max_iter=1).fit(words, ["cat", "dog"] * 10)
     assert repository.add(texts, name="texts").kind == "npz"
     assert repository["texts"].predict_logits(["a cat"]).shape == (1, 2)
     frame = pandas.DataFrame(X[:200, 20:24], columns=list("abcd"))

@@ -130,10 +130,3 @@ def test_hugging_face_datasets_that_are_refused() -> None:
     batches = as_rows(made.to_iterable_dataset().with_format("arrow").iter(8))
     assert batches is not None
     check_source(batches, FRAME)
-
-
-def test_an_arrow_cursor_cuts_batches_anew() -> None:
-    table = pa.table({"i": list(range(10))})
-    reader = arrow.ArrowCursor(iter(table.to_batches(3)), table.schema.empty_table())
-    parts = [reader.read(count)["i"].to_pylist() for count in (0, 4, 1, 3, 5, 2)]
-    assert parts == [[], [0, 1, 2, 3], [4], [5, 6, 7], [8, 9], []]

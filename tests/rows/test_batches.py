@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from consilience.exceptions import InvalidInputError
 from consilience.rows import as_rows
-from consilience.rows.batches import keep_batches
 
 X = np.random.default_rng(0).normal(size=(57, 3))
 TEXTS = [f"ü {i}\n" for i in range(57)]
@@ -77,11 +75,6 @@ def test_a_loader_with_workers_is_read_once() -> None:
     first, again = found.all(None), found.all(None)
     np.testing.assert_array_equal(first, again)  # whatever order the loader has the next time
     np.testing.assert_array_equal(np.sort(first, axis=0), np.sort(X, axis=0))
-
-
-def test_numbers_in_a_temporary_file_are_not_sent() -> None:
-    with pytest.raises(InvalidInputError, match="Write them to files first"):
-        pickle.dumps(keep_batches(cut(X)))
 
 
 @pytest.mark.parametrize(

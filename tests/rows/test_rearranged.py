@@ -14,7 +14,7 @@ from consilience._progress import silent
 from consilience.rows import rearranged
 from consilience.rows.rearranged import Rearranged, in_random_order, is_sorted
 from consilience.rows.targets import ArrayTargets, TargetRows
-from consilience.students.expansion import ExpansionStudent
+from consilience.students.expansion import Classifier
 from consilience.students.partial_fit import fit_by_partial_fit
 
 N, L = 6000, 5
@@ -85,15 +85,13 @@ def test_students_learn_sorted_rows_as_well(kind: str) -> None:
     def accuracy(order: Any) -> float:
         given, memory = rows(order), int(4 * 0.1 * N * rows().row_bytes)  # the buffer has a tenth of the rows
         if kind == "torch":
-            torch_student = pytest.importorskip("consilience.nn").TorchStudent
+            torch_student = pytest.importorskip("consilience.students").Network
             criterion = pytest.importorskip("consilience.nn").SoftCrossEntropy()
             student = torch_student(max_iter=3, lr=0.01, patience=None, random_state=0)
             student.fit_by_passes(given, n_classes=L, criterion=criterion, memory=memory)
             scores = student.predict_logits(X)
         else:
-            student = ExpansionStudent(
-                MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0
-            )
+            student = Classifier(MLPClassifier((16,), max_iter=3, learning_rate_init=0.01), random_state=0)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 fit_by_partial_fit(student, given, np.ones(L), progress=silent, memory=memory)

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 from consilience import CollisionClustering, clustering_accuracy
-from consilience.cluster.losses import LOSSES
+from consilience.cluster.options import LOSSES
 
 SEEDS = range(4)
 

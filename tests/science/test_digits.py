@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from benchmarks.papers.trials import SIZES, Trial, random_classes
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -18,7 +19,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from consilience import Unifier, as_teacher
-from consilience.datasets import SIZES, Trial, random_classes
 from consilience.students.make import named_student
 
 pytestmark = [

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
 from consilience import CollisionClassifier  # noqa: E402
-from consilience.nn import TorchStudent  # noqa: E402
+from consilience.students import Network  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -40,10 +40,10 @@ def run_trial(seed: int) -> dict[str, float]:
     observed = np.where(replaced, random.randint(10, size=len(train)), y[train])
     accuracy = {}
     for loss in LOSSES:
-        student = TorchStudent(
+        student = Network(
             network, lr=3e-3, max_iter=40, batch_size=64, patience=None, validation_fraction=0.0
         )
-        model = CollisionClassifier(loss, student, noise_rate=ETA, random_state=seed)
+        model = CollisionClassifier(loss, student, noise=ETA, random_state=seed)
         accuracy[loss] = model.fit(X[train], observed).score(X[test], y[test])
     return accuracy
 

@@ -17,12 +17,12 @@ import pytest
 
 from consilience import InvalidInputError, TeacherError, Unifier, as_teacher
 from consilience._validation import take_rows
-from consilience.scoring import batches, engine
+from consilience.scoring import batches, blocks
 from consilience.scoring.batches import BATCH_SECONDS, Pace
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore
-from consilience.teachers import join_classes, rename_classes
-from consilience.text.ngrams import NgramClassifier
+from consilience.students.ngrams import Ngrams
+from consilience.teachers import Function, join_classes, rename_classes
 
 CLASSES = ["de", "en"]
 TEXTS = [f"text {i}" for i in range(40)]
@@ -65,7 +65,7 @@ def test_what_scores_are_is_decided_on_as_many_rows_as_ever(tmp_path: Path) -> N
     """The first rows alone look like probabilities."""
     X = np.array([[0.5, 0.5]] * 10 + [[3.0, -1.0]] * 90)
     for store in (None, tmp_path / "scores"):
-        teacher = as_teacher(lambda rows: rows, CLASSES, fingerprint="v1")
+        teacher = Function(lambda rows: rows, CLASSES, fingerprint="v1")
         np.testing.assert_allclose(observe(teacher, X, store=store).logits, X, rtol=1e-6)
 
 
@@ -75,7 +75,7 @@ def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> 
             raise RuntimeError("out of ink")
         return [{"xx": 1.0} if text == "bad" else say(text) for text in texts]
 
-    teacher = as_teacher(spell, CLASSES, output="probabilities", fingerprint="v1")
+    teacher = Function(spell, CLASSES, output="probabilities", fingerprint="v1")
     texts = [*TEXTS[:30], "bad", *TEXTS[30:]]
     with pytest.raises(TeacherError, match="'xx' in row 30,"):
         observe(teacher, texts)
@@ -85,7 +85,7 @@ def test_the_row_of_x_is_named_also_of_rows_that_were_picked(tmp_path: Path) -> 
     with pytest.raises(TeacherError, match=r"out of ink \(In a batch from row 28 to row 35 of X\.\)"):
         observe(teacher, [*TEXTS[:30], "fail", *TEXTS[31:36]], store=tmp_path / "scores")
     texts = [*TEXTS[:30], 5, *TEXTS[30:]]
-    model = NgramClassifier(n_buckets=8, dim=2, max_iter=1).fit(["a", "b"], CLASSES)
+    model = Ngrams(n_buckets=8, dim=2, max_iter=1).fit(["a", "b"], CLASSES)
     with pytest.raises(InvalidInputError, match="X has 5 in row 30, of type int"):
         observe(as_teacher(model), texts, batch_size=8)
 
@@ -115,7 +115,7 @@ def test_a_run_that_is_killed_goes_on_after_seconds_of_lost_work(
             asked.append(text)
         return [say(text[:6]) for text in rows]
 
-    teacher = as_teacher(slow, CLASSES, output="logits", fingerprint="v1")
+    teacher = Function(slow, CLASSES, output="logits", fingerprint="v1")
     reports: list[tuple[float, int]] = []
     stop = 15.0
     with pytest.raises(KeyboardInterrupt):
@@ -141,7 +141,7 @@ def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
         asked.extend(texts)
         return [say(text) for text in texts]
 
-    own = as_teacher(function, CLASSES, output="probabilities", fingerprint="v1")
+    own = Function(function, CLASSES, output="probabilities", fingerprint="v1")
     expected = own.predict_logits(TEXTS)
     asked.clear()
     for texts in (
@@ -159,7 +159,7 @@ def test_texts_are_known_again_in_whatever_holds_them(tmp_path: Path) -> None:
     assert asked == ["another"]
     asked.clear()
     observe(
-        as_teacher(function, CLASSES, output="probabilities", fingerprint="v2"),
+        Function(function, CLASSES, output="probabilities", fingerprint="v2"),
         TEXTS[:5],
         store=tmp_path / "scores",
     )
@@ -212,7 +212,7 @@ def test_processes_share_the_rows_and_one_store(
 
     waiting: list[int] = []
     store = ScoreStore(tmp_path / "scores")
-    own = as_teacher(answer, CLASSES, output="logits", fingerprint="v1", n_jobs=2)
+    own = Function(answer, CLASSES, output="logits", fingerprint="v1", n_jobs=2)
     teacher = rename_classes(join_classes(own, {}), {"en": "eng"})  # which keep n_jobs
     assert teacher.n_jobs == 2
     reports: list[int] = []
@@ -221,7 +221,7 @@ def test_processes_share_the_rows_and_one_store(
         reports.append(done)
         waiting.append(sum(handed[1:]) - done)  # the first look is settle's
 
-    monkeypatch.setattr(engine, "take_rows", taken)
+    monkeypatch.setattr(blocks, "take_rows", taken)
     seen = observe(own, TEXTS, store=store, batch_size=4, progress=progress)
     assert max(waiting) <= 2 * 4  # what is handed over and not told is lost with a run that is stopped
     assert seen.logits[:, 0].tolist() == [len(text) for text in TEXTS]
@@ -234,12 +234,12 @@ def test_processes_share_the_rows_and_one_store(
 
 
 def test_what_goes_wrong_in_a_process_is_worded_here(answer: Any) -> None:
-    teacher = as_teacher(answer, CLASSES, "slow", output="logits", n_jobs=2)
+    teacher = Function(answer, CLASSES, "slow", output="logits", n_jobs=2)
     with pytest.raises(TeacherError, match=r"'slow' named the class 'xx' in row 8, which"):
         observe(teacher, [*TEXTS[:9], "bad", *TEXTS[9:]], batch_size=4)
     with pytest.raises(TeacherError, match=r"'slow' cannot be asked in 2 processes: one of them ended"):
         observe(teacher, [*TEXTS, "die"], batch_size=4)
-    local = as_teacher(lambda texts: answer(texts), CLASSES, output="logits", n_jobs=2)
+    local = Function(lambda texts: answer(texts), CLASSES, output="logits", n_jobs=2)
     with pytest.raises(TeacherError, match=r"cannot be sent to 2 processes .* not a lambda"):
         observe(local, TEXTS, batch_size=4)
 
@@ -270,22 +270,20 @@ def test_a_function_of_a_notebook_is_told_to_move(answer: Any, monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "__main__", session)
     monkeypatch.setattr(answer, "__module__", "__main__")
     with pytest.raises(TeacherError, match=r"to be importable from a file, and belongs to a notebook"):
-        observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
+        observe(Function(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
 
 
 def test_few_rows_start_no_process(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "PARALLEL_SECONDS", 10.0)
-    seen = observe(as_teacher(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
+    seen = observe(Function(answer, CLASSES, output="logits", n_jobs=2), TEXTS, batch_size=4)
     assert (seen.logits[:, 1] == os.getpid()).all()
 
 
 def test_processes_are_for_functions_that_say_what_their_scores_are() -> None:
-    with pytest.raises(TeacherError, match="n_jobs= is for functions"):
-        as_teacher([[0.5, 0.5]], CLASSES, n_jobs=2)
     with pytest.raises(TeacherError, match="Give output=, too"):
-        as_teacher(lambda texts: texts, CLASSES, n_jobs=2)
+        Function(lambda texts: texts, CLASSES, n_jobs=2)
     with pytest.raises(InvalidInputError, match="n_jobs=0 must be a whole number"):
-        as_teacher(lambda texts: texts, CLASSES, n_jobs=0)
+        Function(lambda texts: texts, CLASSES, n_jobs=0)
 
 
 def test_another_method_asks_no_teacher_about_a_text_again(tmp_path: Path) -> None:
@@ -301,8 +299,8 @@ def test_another_method_asks_no_teacher_about_a_text_again(tmp_path: Path) -> No
 
     def estimate(method: str, version: str = "v1") -> np.ndarray:
         teachers = [
-            as_teacher(first, CLASSES, "first", output="probabilities", fingerprint="v1"),
-            as_teacher(second, ["en", "fr", "nl"], "second", output="costs", fingerprint=version),
+            Function(first, CLASSES, "first", output="probabilities", fingerprint="v1"),
+            Function(second, ["en", "fr", "nl"], "second", output="costs", fingerprint=version),
         ]
         teachers[1] = join_classes(teachers[1], {"other": ["fr", "nl"]})
         return Unifier(teachers, method=method, cache=tmp_path / "scores").estimate(TEXTS)

@@ -27,12 +27,12 @@ from consilience import (
     as_teacher,
 )
 from consilience.exceptions import ScoringError
-from consilience.rows import HeldRows, as_rows
+from consilience.rows import HeldRows, Rows, as_rows
 from consilience.scoring import ray as engine
 from consilience.scoring.ray import score_on_ray
 from consilience.scoring.ray_options import RayOptions, read_options
 from consilience.scoring.stream import score_blocks
-from consilience.teachers import Teacher
+from consilience.teachers import Function, Teacher
 
 pytestmark = [
     pytest.mark.usefixtures("ray_cluster", "_small_blocks"),
@@ -67,7 +67,7 @@ def teachers() -> list[Teacher]:
 
 
 def function(body: Any, name: str = "function", **options: Any) -> Teacher:
-    return as_teacher(body, ["d", "e"], name, output="logits", **options)
+    return Function(body, ["d", "e"], name, output="logits", **options)
 
 
 def space_of(asked: list[Teacher]) -> LabelSpace:
@@ -84,7 +84,7 @@ def here(asked: list[Teacher], rows: Any = X) -> np.ndarray:
 
 
 def packed_by(score: Any, asked: list[Teacher], rows: Any, **options: Any) -> np.ndarray:
-    given = rows if isinstance(rows, rows.Rows) else HeldRows(rows)
+    given = rows if isinstance(rows, Rows) else HeldRows(rows)
     space = space_of(asked)
     packed = np.full((len(given), space.n_columns), np.nan, np.float32)
     for number, logits in score(asked, space, given, **options):

@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience import ConsilienceWarning, InvalidInputError, Unifier, as_teacher
+from consilience import ConsilienceWarning, InvalidInputError, Unifier
 from consilience.scoring import shelf as shelves
 from consilience.scoring.store import ScoreStore, as_store
-from consilience.teachers import Observed
+from consilience.teachers import Function, Observed
 
 fsspec = pytest.importorskip("fsspec")
 from fsspec.implementations.memory import MemoryFileSystem  # noqa: E402
@@ -503,7 +503,7 @@ def test_no_teacher_is_asked_twice(where: str) -> None:
         return X[:, :2] * 2
 
     for _ in range(2):
-        teacher = as_teacher(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
+        teacher = Function(logits, ["a", "b"], "t", output="logits", fingerprint="v1")
         fitted = Unifier([teacher], "logistic", method="sd", cache=where, random_state=0).fit(rows)
     assert sum(asked) == 60
     plain = Unifier([teacher], "logistic", method="sd", random_state=0).fit(rows)

@@ -12,8 +12,9 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
-from consilience import InvalidInputError, SoftLabelClassifier, as_teacher
+from consilience import InvalidInputError, SoftLabelClassifier
 from consilience.files.card import read_card
+from consilience.teachers import Onnx
 
 NAMES = ["bird", "cat", "ant"]  # not sorted: the user's order counts
 
@@ -54,7 +55,7 @@ def test_a_saved_model_is_a_teacher_with_the_same_probabilities(student: str, tm
     X, Q, _ = votes()
     model = SoftLabelClassifier(student, classes=NAMES, temperature=2, random_state=0).fit(X, Q)
     path = model.save(tmp_path / "votes.onnx")
-    teacher = as_teacher(path, floor=1e-12)
+    teacher = Onnx(path, floor=1e-12)
     assert teacher.classes.tolist() == NAMES
     np.testing.assert_allclose(softmax(teacher.predict_logits(X), axis=1), model.predict_proba(X), atol=1e-5)
     card = read_card(tmp_path / "votes.card.json")

@@ -17,7 +17,7 @@ import consilience
 from consilience import InvalidInputError, SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.files.card import read_card
 from consilience.files.row_hash import rows_sha256
-from consilience.text import NgramClassifier
+from consilience.students import Ngrams
 
 pytest.importorskip("onnxruntime")
 pandas = pytest.importorskip("pandas")
@@ -110,13 +110,13 @@ def test_a_matrix_of_numbers(tmp_path: Path) -> None:
 
 def test_a_model_of_texts(tmp_path: Path) -> None:
     texts = ["the cat sat", "der Hund lief", "a dog ran", "die Katze sass"] * 10
-    student = NgramClassifier(n_buckets=256, dim=4, max_iter=3, random_state=0)
+    student = Ngrams(n_buckets=256, dim=4, max_iter=3, random_state=0)
     fitted = SoftLabelClassifier(student).fit(texts, ["en", "de"] * 20)
     model = load(fitted.save(tmp_path / "m.npz", measured={"accuracy": 1.0}))
     assert model.takes_texts
     assert not hasattr(model, "n_features_in_")
     np.testing.assert_allclose(model.predict_proba(texts), fitted.predict_proba(texts), atol=2e-3)
-    assert read_card(tmp_path / "m.card.json").details["made"]["student"] == "NgramClassifier"
+    assert read_card(tmp_path / "m.card.json").details["made"]["student"] == "Ngrams"
 
 
 def test_other_files_are_refused_with_advice(tmp_path: Path) -> None:

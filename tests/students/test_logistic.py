@@ -14,7 +14,7 @@ from consilience import CoverageWarning, InvalidInputError
 from consilience._progress import silent
 from consilience.kernels.expansion import targets
 from consilience.rows.targets import ArrayTargets
-from consilience.students.logistic import LogisticStudent
+from consilience.students.logistic import Logistic
 
 
 def soft_problem(n: int, d: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +32,7 @@ def test_it_is_scikit_learns_on_weighted_copies(n: int, d: int, n_classes: int, 
     X, Q = soft_problem(n, d, n_classes, seed)
     rng = np.random.default_rng(seed)
     class_weights, row_weights = rng.uniform(0.2, 3, size=n_classes), rng.uniform(0.1, 2, size=n)
-    student = LogisticStudent(threshold=0.05).fit(X, Q, class_weights, row_weights)
+    student = Logistic(min_label=0.05).fit(X, Q, class_weights, row_weights)
     scaler = StandardScaler().fit(X)
     T = targets(Q, class_weights, 0.05) * row_weights[:, None]
     rows, labels = np.nonzero(T)
@@ -48,7 +48,7 @@ def test_a_class_without_soft_labels_is_left_out_and_named() -> None:
     X, Q = soft_problem(100, 3, 3, 0)
     Q = np.insert(Q, 1, 0.0, axis=1)
     with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 1\)"):
-        student = LogisticStudent().fit(X, Q, np.ones(4))
+        student = Logistic().fit(X, Q, np.ones(4))
     assert student.columns_.tolist() == [0, 2, 3]
     assert (student.predict_all(X, 4)[:, 1] == 0).all()
 
@@ -57,16 +57,16 @@ def test_rows_that_cannot_be_learnt_from() -> None:
     X, Q = soft_problem(30, 3, 3, 0)
     X[4, 1] = np.nan
     with pytest.raises(InvalidInputError, match="contains NaN"):
-        LogisticStudent().fit(X, Q, np.ones(3))
+        Logistic().fit(X, Q, np.ones(3))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
         with pytest.raises(InvalidInputError, match="every row has the same class"):
-            LogisticStudent().fit(X[5:], np.eye(3)[np.zeros(25, dtype=int)], np.ones(3))
+            Logistic().fit(X[5:], np.eye(3)[np.zeros(25, dtype=int)], np.ones(3))
 
 
 def test_the_collision_loss_falls_with_each_refit() -> None:
     X, Q = soft_problem(200, 4, 4, 1)
-    student = LogisticStudent(loss="collision").fit(X, Q, np.ones(4))
+    student = Logistic(loss="collision").fit(X, Q, np.ones(4))
     assert len(student.collision_losses_) > 1
     assert min(student.collision_losses_) < student.collision_losses_[0]
 
@@ -78,10 +78,10 @@ def test_rows_read_block_by_block_give_the_same_model(n_classes: int) -> None:
     X = (rng.normal(size=(1000, 5)) + rng.normal(size=(n_classes, 5))[y]) * [0.01, 1, 1, 10, 100] + 7
     Q = np.hstack([0.2 / n_classes + 0.8 * np.eye(n_classes)[y], np.zeros((1000, 1))])
     weights, by_class = rng.random(1000), np.linspace(0.5, 1.5, n_classes + 1)
-    options: dict[str, Any] = {"threshold": 0.01, "random_state": 0}
+    options: dict[str, Any] = {"min_label": 0.01, "random_state": 0}
     with pytest.warns(CoverageWarning):
-        inside = LogisticStudent(**options).fit(X, Q, by_class, weights)
-    outside = LogisticStudent(**options)
+        inside = Logistic(**options).fit(X, Q, by_class, weights)
+    outside = Logistic(**options)
     rows = ArrayTargets(X, Q, weights, block_rows=64)
     calls: list[Any] = []
     with pytest.warns(CoverageWarning, match="positions 2|positions 4"):
@@ -97,10 +97,10 @@ def test_bad_rows_in_a_block_are_our_error() -> None:
     X, Q = np.ones((40, 2)), np.tile(np.eye(2), (20, 1))
     X[30, 1] = np.nan
     with pytest.raises(InvalidInputError, match="cannot learn from X"):
-        LogisticStudent().fit_by_passes(ArrayTargets(X, Q), np.ones(2), progress=silent, memory=2**20)
+        Logistic().fit_by_passes(ArrayTargets(X, Q), np.ones(2), progress=silent, memory=2**20)
     rows = ArrayTargets(np.ones((40, 2)), np.tile([1.0, 0.0], (40, 1)))
     with (
         pytest.warns(CoverageWarning),
         pytest.raises(InvalidInputError, match="one class is too few"),
     ):
-        LogisticStudent().fit_by_passes(rows, np.ones(2), progress=silent, memory=2**20)
+        Logistic().fit_by_passes(rows, np.ones(2), progress=silent, memory=2**20)

@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience.kernels.expansion import targets, thin
 from consilience.students import expansion
-from consilience.students.expansion import ExpansionStudent
+from consilience.students.expansion import Classifier
 from consilience.students.make import make_student
 
 N, D, L = 2000, 100, 25
@@ -51,14 +51,14 @@ def test_named_students_get_each_row_once(name: str, monkeypatch: pytest.MonkeyP
 
         monkeypatch.setattr(kind, "fit", fit)
     X, Q = problem()
-    make_student(name, threshold=0.01, random_state=0).fit(X[:200, :5], Q[:200], np.ones(L))
+    make_student(name, random_state=0).fit(X[:200, :5], Q[:200], np.ones(L))
     assert seen
     assert max(seen) == 200
 
 
 def test_logistic_regression_takes_at_most_twice_the_memory_of_the_data() -> None:
     X, Q = problem()
-    student = make_student("logistic", threshold=0.01, random_state=0)
+    student = make_student("logistic", random_state=0)
     tracemalloc.start()
     student.fit(X, Q, np.ones(L))
     peak = tracemalloc.get_traced_memory()[1]
@@ -88,10 +88,10 @@ class Unweighted(Counter):
 def test_a_large_transfer_set_is_copied_at_most_twice(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, Q = problem()
     X[:, 0] = np.arange(N)
-    small = ExpansionStudent(kind(), random_state=0).fit(X, Q, np.ones(L)).estimator_
+    small = Classifier(kind(), random_state=0).fit(X, Q, np.ones(L)).estimator_
     assert small.rows_ > 9 * N  # this set is small, so every copy is there
     monkeypatch.setattr(expansion, "SMALL", 1)
-    large = ExpansionStudent(kind(), random_state=0).fit(X, Q, np.ones(L)).estimator_
+    large = Classifier(kind(), random_state=0).fit(X, Q, np.ones(L)).estimator_
     assert 2 * N <= large.rows_ <= 2 * N + L
     np.testing.assert_allclose(large.mass_ / large.mass_.sum(), small.mass_ / small.mass_.sum(), atol=0.01)
     off = np.abs(large.by_row_ / large.by_row_.mean() - 1)
@@ -105,7 +105,7 @@ def test_copies_take_at_most_twice_the_memory_of_the_data(monkeypatch: pytest.Mo
     X[:, 0] = np.arange(N)
     monkeypatch.setattr(expansion, "SMALL", 1)
     monkeypatch.setattr(expansion, "THINNED_ROWS", 256)
-    student = ExpansionStudent(Counter(), random_state=0)
+    student = Classifier(Counter(), random_state=0)
     tracemalloc.start()
     student.fit(X, Q, np.ones(L))
     peak = tracemalloc.get_traced_memory()[1]
@@ -122,7 +122,7 @@ def test_a_rare_class_survives_the_draw(monkeypatch: pytest.MonkeyPatch) -> None
     Q[7, 0] = 0.02
     monkeypatch.setattr(expansion, "SMALL", 1)
     for seed in range(5):
-        student = ExpansionStudent(Counter(), random_state=seed).fit(X, Q, np.ones(L))
+        student = Classifier(Counter(), random_state=seed).fit(X, Q, np.ones(L))
         assert student.columns_.tolist() == list(range(L))
 
 

@@ -35,7 +35,7 @@ def problem(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
 
 
 def learn(estimator: Any, rows: Any, loss: Any = "cross-entropy", **options: Any) -> Any:
-    student = make_student(estimator, threshold=0.01, loss=loss, random_state=options.pop("seed", 0))
+    student = make_student(estimator, loss=loss, random_state=options.pop("seed", 0))
     options = {"temperature": 1.0, "progress": None, "memory": 2**24, **options}
     weights = options.pop("class_weights", np.ones(rows.n_columns))
     fit_student_by_passes(student, rows, weights, loss=loss, **options)
@@ -56,7 +56,7 @@ def test_as_good_as_from_memory(make: Any, loss: Any) -> None:
     scores = []
     for seed in range(3):
         estimator = make()
-        inside = make_student(estimator, threshold=0.01, loss=loss, random_state=seed)
+        inside = make_student(estimator, loss=loss, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the network stops early
             fit_student(inside, X, Q, np.ones(L), loss=loss, temperature=1.0, progress=None)

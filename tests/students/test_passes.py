@@ -10,10 +10,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 from consilience.exceptions import InvalidInputError
+from consilience.students import Ngrams
 from consilience.students.make import make_student
 from consilience.students.passes import ArrayTargets, check_student_streams
 from consilience.students.training import fit_student, fit_student_by_passes
-from consilience.text import NgramClassifier
 
 L = 3
 
@@ -26,10 +26,10 @@ def problem(n: int = 200) -> tuple[Any, Any, Any]:
 
 
 def made(student: Any, **options: Any) -> Any:
-    return make_student(student, threshold=0.01, random_state=0, **options)
+    return make_student(student, random_state=0, **options)
 
 
-@pytest.mark.parametrize("student", ["mlp", "logistic", GaussianNB(), NgramClassifier()])
+@pytest.mark.parametrize("student", ["mlp", "logistic", GaussianNB(), Ngrams()])
 def test_these_learn_from_any_number_of_rows(student: Any) -> None:
     check_student_streams(made(student), 10**8, 10**11, 30, 2**30)
 
@@ -86,7 +86,7 @@ def test_a_network_learns_by_passes(loss: Any) -> None:
 def test_texts_are_learnt_by_passes(loss: Any) -> None:
     _, Q, y = problem()
     texts = [f"{('ant', 'bee', 'cat')[label]} {i}" for i, label in enumerate(y)]
-    student = made(NgramClassifier(n_buckets=500, dim=8), loss=loss)
+    student = made(Ngrams(n_buckets=500, dim=8), loss=loss)
     calls: list[Any] = []
     fit_student_by_passes(
         student,

@@ -14,16 +14,15 @@ from sklearn.tree import DecisionTreeClassifier
 
 from consilience import as_teacher
 from consilience.files.opener import file_sha256
-from consilience.students import provenance
+from consilience.students import Classifier, Logistic, provenance
 from consilience.students.provenance import describe_model, describe_teacher, student_name
 
 
 def test_students_are_called_by_the_model_that_learns() -> None:
     tree = DecisionTreeClassifier()
-    assert student_name(SimpleNamespace(estimator_=tree)) == "DecisionTreeClassifier"
-    piped = make_pipeline(StandardScaler(), tree)
-    assert student_name(SimpleNamespace(estimator_=piped)) == "DecisionTreeClassifier"
-    assert student_name(SimpleNamespace(net_=None)) == "torch network"
+    assert student_name(Classifier(tree)) == "DecisionTreeClassifier"
+    assert student_name(Classifier(make_pipeline(StandardScaler(), tree))) == "DecisionTreeClassifier"
+    assert student_name(SimpleNamespace(scores="logits")) == "torch network"
 
 
 def test_teachers_have_the_checksum_of_their_file_or_of_their_content(tmp_path: Path) -> None:
@@ -46,7 +45,7 @@ def test_the_card_of_many_teachers_with_many_classes_stays_small(monkeypatch: py
     assert describe_teacher(teachers[0])["classes"] == "1500 classes"
 
     def told() -> list[object]:
-        made = describe_model({}, SimpleNamespace(), teachers, None)
+        made = describe_model({}, Logistic(), teachers, None)
         return [teacher["classes"] for teacher in made["teachers"]]
 
     assert told() == ["1500 classes", ["a", "b"]]

@@ -22,9 +22,9 @@ from scipy.special import softmax
 from consilience import SoftLabelClassifier, Unifier, as_teacher, load
 from consilience.exceptions import InvalidInputError
 from consilience.students.model_repository import write_repository
+from consilience.students.ngrams import Ngrams
 from consilience.students.server import ModelServer, ServedModel
 from consilience.students.verify import verify_model
-from consilience.text.ngrams import NgramClassifier
 
 pytest.importorskip("httpx")
 pytest.importorskip("onnxruntime")
@@ -111,7 +111,7 @@ def test_named_columns_in_any_order(tmp_path: Path) -> None:
 
 def test_texts(tmp_path: Path) -> None:
     texts = [f"{label} {i % 7}" for i, label in enumerate(Y)]
-    model = NgramClassifier(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(texts, Y)
+    model = Ngrams(n_buckets=200, dim=4, max_iter=2, random_state=0).fit(texts, Y)
     file = Path(model.save(tmp_path / "words.npz"))
     with serving(file) as server:
         found = softmax(as_teacher(server.url).predict_logits(texts), axis=1)

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience.kernels.expansion import resample, sharpen, targets
-from consilience.students.expansion import ExpansionStudent
+from consilience.students.expansion import Classifier
 from consilience.students.make import STUDENTS, make_student, named_student
 from consilience.students.soft_label import SoftLabelStudent
 
@@ -80,19 +80,19 @@ def blobs(random_state: int = 0) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_any_classifier_learns_soft_labels(estimator: Any) -> None:
     X, soft = blobs()
-    student = ExpansionStudent(estimator, random_state=0).fit(X, soft, np.ones(3))
+    student = Classifier(estimator, random_state=0).fit(X, soft, np.ones(3))
     proba = student.predict_scores(X)
     assert (proba.argmax(axis=1) == soft.argmax(axis=1)).mean() > 0.97
     # it learnt the soft labels, not the argmax of them
     assert 0.55 < proba.max(axis=1).mean() < 0.85
-    again = ExpansionStudent(estimator, random_state=0).fit(X, soft, np.ones(3))
+    again = Classifier(estimator, random_state=0).fit(X, soft, np.ones(3))
     np.testing.assert_array_equal(proba, again.predict_scores(X))
 
 
 def test_the_users_estimator_is_left_alone() -> None:
     X, soft = blobs()
     estimator = LogisticRegression()
-    ExpansionStudent(estimator).fit(X, soft, np.ones(3))
+    Classifier(estimator).fit(X, soft, np.ones(3))
     assert not hasattr(estimator, "coef_")
 
 
@@ -100,15 +100,15 @@ def test_a_class_without_soft_labels_is_named() -> None:
     X, soft = blobs()
     wide = np.hstack([soft, np.zeros((120, 1))])
     with pytest.warns(CoverageWarning, match=r"1 of 4 classes \(positions 3\)"):
-        student = ExpansionStudent(LogisticRegression()).fit(X, wide, np.ones(4))
+        student = Classifier(LogisticRegression()).fit(X, wide, np.ones(4))
     assert student.columns_.tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("threshold", [-0.1, 1.0, np.nan, "0.1"])
-def test_a_bad_threshold_is_refused(threshold: Any) -> None:
+@pytest.mark.parametrize("least", [-0.1, 1.0, np.nan, "0.1"])
+def test_a_bad_min_label_is_refused(least: Any) -> None:
     X, soft = blobs()
-    with pytest.raises(InvalidInputError, match="threshold"):
-        ExpansionStudent(LogisticRegression(), threshold=threshold).fit(X, soft, np.ones(3))
+    with pytest.raises(InvalidInputError, match="min_label"):
+        Classifier(LogisticRegression(), min_label=least).fit(X, soft, np.ones(3))
 
 
 @pytest.mark.parametrize("name", sorted(STUDENTS))
@@ -122,8 +122,8 @@ def test_named_students_are_fresh_classifiers(name: str) -> None:
 @pytest.mark.parametrize("name", ["torch", "mlp", "logistic", "boosting"])
 def test_sparse_rows_are_refused_before_teachers_are_asked(name: str) -> None:
     with pytest.raises(InvalidInputError, match=rf"the student '{name}' needs dense rows.*student='forest'"):
-        make_student(name, threshold=0.01, X=csr_array(np.eye(3)), random_state=0)
-    assert make_student("forest", threshold=0.01, X=csr_array(np.eye(3)), random_state=0) is not None
+        make_student(name, X=csr_array(np.eye(3)), random_state=0)
+    assert make_student("forest", X=csr_array(np.eye(3)), random_state=0) is not None
 
 
 def test_an_unknown_name_gets_a_suggestion() -> None:
@@ -133,8 +133,8 @@ def test_an_unknown_name_gets_a_suggestion() -> None:
 
 def test_iterations_are_the_estimators_own() -> None:
     X, soft = blobs()
-    assert ExpansionStudent(LogisticRegression()).fit(X, soft, np.ones(3)).n_iter_ > 0
-    assert ExpansionStudent(GaussianNB()).fit(X, soft, np.ones(3)).n_iter_ is None
+    assert Classifier(LogisticRegression()).fit(X, soft, np.ones(3)).n_iter_ > 0
+    assert Classifier(GaussianNB()).fit(X, soft, np.ones(3)).n_iter_ is None
 
 
 class Positive(ClassifierMixin, BaseEstimator):
@@ -150,7 +150,7 @@ class Positive(ClassifierMixin, BaseEstimator):
 
 def test_without_sample_weights_rows_are_drawn_in_proportion() -> None:
     X, soft = blobs()
-    student = ExpansionStudent(Positive(), random_state=0).fit(X, soft, np.array([1.0, 1.0, 4.0]))
+    student = Classifier(Positive(), random_state=0).fit(X, soft, np.array([1.0, 1.0, 4.0]))
     np.testing.assert_allclose(student.predict_scores(X[:1]), [[1 / 6, 1 / 6, 4 / 6]], atol=0.02)
 
 
@@ -163,7 +163,7 @@ def ambiguous(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
     return X, soft
 
 
-def collision(student: ExpansionStudent, X: np.ndarray, Y: np.ndarray) -> float:
+def collision(student: Classifier, X: np.ndarray, Y: np.ndarray) -> float:
     return float(-np.log((student.predict_scores(X) * Y).sum(axis=1)).mean())
 
 
@@ -174,8 +174,8 @@ def collision(student: ExpansionStudent, X: np.ndarray, Y: np.ndarray) -> float:
 )
 def test_refitting_lowers_the_collision_cross_entropy(estimator: Any) -> None:
     X, Y = ambiguous()
-    plain = ExpansionStudent(estimator, random_state=0).fit(X, Y, np.ones(3))
-    ours = ExpansionStudent(estimator, loss="collision", random_state=0).fit(X, Y, np.ones(3))
+    plain = Classifier(estimator, random_state=0).fit(X, Y, np.ones(3))
+    ours = Classifier(estimator, loss="collision", random_state=0).fit(X, Y, np.ones(3))
     losses = ours.collision_losses_
     assert 2 <= len(losses) <= 5
     assert collision(ours, X, Y) == pytest.approx(min(losses), abs=1e-9)
@@ -187,8 +187,8 @@ def test_refitting_weights_rows_by_their_label() -> None:
     """With one-hot labels the collision is Shannon's cross-entropy: weights do the same, refits nothing."""
     X, Y = ambiguous()
     hot, weights = np.eye(3)[Y.argmax(axis=1)], np.array([0.2, 1.0, 3.0])
-    plain = ExpansionStudent(LogisticRegression()).fit(X, hot, weights)
-    ours = ExpansionStudent(LogisticRegression(), loss="collision").fit(X, hot, weights)
+    plain = Classifier(LogisticRegression()).fit(X, hot, weights)
+    ours = Classifier(LogisticRegression(), loss="collision").fit(X, hot, weights)
     np.testing.assert_allclose(ours.predict_scores(X), plain.predict_scores(X), atol=1e-6)
 
 
@@ -208,8 +208,8 @@ def test_a_worse_refit_is_not_kept() -> None:
             return proba if self.number_ == 1 else proba[:, ::-1]
 
     X, Y = ambiguous()
-    plain = ExpansionStudent(LogisticRegression()).fit(X, Y, np.ones(3))
-    student = ExpansionStudent(Tired(), loss="collision").fit(X, Y, np.ones(3))
+    plain = Classifier(LogisticRegression()).fit(X, Y, np.ones(3))
+    student = Classifier(Tired(), loss="collision").fit(X, Y, np.ones(3))
     assert len(fits) == 2  # one refit, and no further after a worse one
     assert student.collision_losses_[1] > student.collision_losses_[0] + 0.1
     assert student.estimator_.number_ == 1
@@ -218,7 +218,7 @@ def test_a_worse_refit_is_not_kept() -> None:
 
 def test_a_misspelt_loss_is_named() -> None:
     with pytest.raises(InvalidInputError, match="Did you mean 'collision'"):
-        ExpansionStudent(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]
+        Classifier(LogisticRegression(), loss="colision").fit(*ambiguous(), np.ones(3))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("loss", ["cross-entropy", "collision"])
@@ -244,16 +244,16 @@ def test_what_a_student_that_learns_soft_labels_gets(loss: Any) -> None:
 def test_a_row_of_weight_zero_is_as_good_as_left_out(loss: Any) -> None:
     X, Y = ambiguous()
     weights = np.where(np.arange(len(X)) % 2, 2.0, 0.0)
-    whole = ExpansionStudent(LogisticRegression(tol=1e-8), loss=loss).fit(X, Y, np.ones(3), weights)
-    half = ExpansionStudent(LogisticRegression(C=2.0, tol=1e-8), loss=loss).fit(X[1::2], Y[1::2], np.ones(3))
+    whole = Classifier(LogisticRegression(tol=1e-8), loss=loss).fit(X, Y, np.ones(3), weights)
+    half = Classifier(LogisticRegression(C=2.0, tol=1e-8), loss=loss).fit(X[1::2], Y[1::2], np.ones(3))
     np.testing.assert_allclose(whole.predict_scores(X), half.predict_scores(X), atol=1e-3)
 
 
 def test_the_network_of_scikit_learn_does_not_warn_about_epochs_that_are_our_choice() -> None:
     random = np.random.default_rng(0)
     X, Q = random.normal(size=(300, 3)), random.dirichlet(np.ones(3), 300)
-    named = make_student("mlp", threshold=0.01, X=X, random_state=0).fit(X, Q, np.ones(3))
+    named = make_student("mlp", X=X, random_state=0).fit(X, Q, np.ones(3))
     assert named.estimator_[-1].n_iter_ == named.estimator_[-1].max_iter
     # a classifier that the user gave has the user's settings, so there the warning helps
     with pytest.warns(ConvergenceWarning, match="Maximum iterations"):
-        make_student(named_student("mlp"), threshold=0.01, X=X, random_state=0).fit(X, Q, np.ones(3))
+        make_student(named_student("mlp"), X=X, random_state=0).fit(X, Q, np.ones(3))

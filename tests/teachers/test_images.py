@@ -20,8 +20,8 @@ from consilience.scoring.engine import observe, score
 from consilience.scoring.store import ScoreStore
 from consilience.scoring.stream import score_blocks
 from consilience.students.server import ModelServer, ServedModel
-from consilience.teachers import ImagePreprocess, Teacher, as_teacher
-from consilience.teachers._base import Adapter
+from consilience.teachers import Function, ImagePreprocess, Onnx, Teacher, Torch, as_teacher
+from consilience.teachers.base import Adapter
 
 torch = pytest.importorskip("torch")
 Image = pytest.importorskip("PIL.Image")
@@ -63,7 +63,7 @@ def network(shape: tuple[int, ...]) -> Any:
 def onnx_file(path: Path, prepare: ImagePreprocess, **card: Any) -> Path:
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxscript")
-    from consilience.nn._onnx import module_to_onnx
+    from consilience.students._onnx import module_to_onnx
 
     onnx.save(module_to_onnx(network(prepare.row_shape), torch.zeros(2, *prepare.row_shape)), str(path))
     write_card(path.with_suffix(".card.json"), Card(path.stem, CLASSES, "logits", **card))
@@ -77,7 +77,7 @@ def mean_colours(rows: np.ndarray) -> np.ndarray:
 
 
 def torch_case(tmp_path: Path) -> Teacher:
-    return as_teacher(network(PREPARE.row_shape), CLASSES, preprocess=PREPARE)
+    return Torch(network(PREPARE.row_shape), CLASSES, preprocess=PREPARE)
 
 
 def onnx_case(tmp_path: Path) -> Teacher:
@@ -85,7 +85,7 @@ def onnx_case(tmp_path: Path) -> Teacher:
 
 
 def function_case(tmp_path: Path) -> Teacher:
-    return as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH, fingerprint="1")
+    return Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH, fingerprint="1")
 
 
 CASES = {"torch": torch_case, "onnx": onnx_case, "function": function_case}
@@ -121,16 +121,16 @@ def test_in_memory_and_streamed_and_stored(
     in_memory = score([teacher], space, source.all(None), store=store)
     np.testing.assert_allclose(in_memory, expected(name), atol=1e-4)
     # the store knows all rows by their pixels, so the teacher is not asked again
-    monkeypatch.setattr(Adapter, "_scores", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(Adapter, "_look", lambda *_, **__: pytest.fail("asked again"))
     streamed = [packed for _, packed in score_blocks([teacher], space, source, store=store)]
     np.testing.assert_array_equal(np.concatenate(streamed), in_memory.astype(np.float32))
 
 
 def test_parts_of_prepared_images_are_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = {name: make(tmp_path).predict_logits(X) for name, make in CASES.items()}
-    monkeypatch.setattr("consilience.teachers._base.PREPARED_BYTES", 7 * PREPARE.row_bytes)
+    monkeypatch.setattr("consilience.teachers.base.PREPARED_BYTES", 7 * PREPARE.row_bytes)
     asked: list[int] = []
-    teacher = as_teacher(
+    teacher = Function(
         lambda rows: asked.append(len(rows)) or rows.mean((2, 3)),
         CLASSES,
         output="logits",
@@ -145,7 +145,7 @@ def test_parts_of_prepared_images_are_small(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_wrong_image_is_named_by_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.teachers._base.PREPARED_BYTES", 7 * PREPARE.row_bytes)
+    monkeypatch.setattr("consilience.teachers.base.PREPARED_BYTES", 7 * PREPARE.row_bytes)
     rows = [*X[:20], X[20] / 255, *X[21:]]
     with pytest.raises(InvalidInputError, match="X has float64 in row 20; the pixels of an image are uint8"):
         observe(torch_case(tmp_path), rows, batch_size=9)
@@ -154,7 +154,7 @@ def test_a_wrong_image_is_named_by_its_row(tmp_path: Path, monkeypatch: pytest.M
 def test_the_fingerprint_has_the_preprocessing(tmp_path: Path) -> None:
     module = network(PREPARE.row_shape)
     prints = [
-        as_teacher(module, CLASSES, preprocess=prepare).fingerprint
+        Torch(module, CLASSES, preprocess=prepare).fingerprint
         for prepare in (
             None,
             PREPARE,
@@ -170,7 +170,7 @@ def test_the_fingerprint_has_the_preprocessing(tmp_path: Path) -> None:
 
 def test_the_caller_wins_over_the_card(tmp_path: Path) -> None:
     path = onnx_file(tmp_path / "net.onnx", PREPARE, preprocess={"size": 12, "resize": "squash"})
-    given = as_teacher(path, preprocess=PREPARE)
+    given = Onnx(path, preprocess=PREPARE)
     np.testing.assert_allclose(given.predict_logits(X), expected("onnx"), atol=1e-5)
     carded = as_teacher(path)
     assert np.abs(carded.predict_logits(X) - expected("onnx")).max() > 0.01
@@ -200,35 +200,26 @@ def test_images_of_several_sizes_need_a_preprocess(tmp_path: Path) -> None:
     assert seen[0] is X[0]
 
 
-@pytest.mark.parametrize(
-    ("obj", "preprocess", "message"),
-    [
-        (np.eye(3), PREPARE, "takes no images; preprocess= is for torch, ONNX"),
-        (mean_colours, {"size": 3}, r"preprocess=.* must be an ImagePreprocess of consilience.teachers"),
-    ],
-)
-def test_where_a_preprocess_does_not_belong(obj: Any, preprocess: Any, message: str) -> None:
-    with pytest.raises(InvalidInputError, match=message):
-        as_teacher(obj, CLASSES, preprocess=preprocess)
+def test_a_preprocess_is_one() -> None:
+    with pytest.raises(InvalidInputError, match=r"preprocess=.* must be an ImagePreprocess of consilience"):
+        Function(mean_colours, CLASSES, preprocess={"size": 3})
 
 
 def test_a_teacher_keeps_its_preprocess(tmp_path: Path) -> None:
     teacher = torch_case(tmp_path)
     other = as_teacher(teacher, name="other")
     np.testing.assert_array_equal(other.predict_logits(X), teacher.predict_logits(X))
-    with pytest.raises(TeacherError, match="is a teacher already; give preprocess= where it is made"):
-        as_teacher(teacher, preprocess=PREPARE)
     random = teacher.randomised(1)
     assert random is not None
     assert random.predict_logits(X).shape == (N, 3)
 
 
 def student() -> Any:
-    from consilience.nn import TorchStudent
+    from consilience.students import Network
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 6 * 6, 3))
-    return TorchStudent(module, preprocess=ImagePreprocess(6, mean=0.5, std=0.25), lr=0.02, max_iter=60)
+    return Network(module, preprocess=ImagePreprocess(6, mean=0.5, std=0.25), lr=0.02, max_iter=60)
 
 
 @pytest.mark.parametrize("memory", [None, "100KB"], ids=["in memory", "streamed"])
@@ -237,8 +228,8 @@ def test_unify_and_save_and_serve(
 ) -> None:
     pytest.importorskip("httpx")
     monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 8)
-    function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
-    pair = as_teacher(
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    pair = Function(
         lambda rows: rows.mean((2, 3))[:, :2] * 9,
         CLASSES[:2],
         name="pair",
@@ -265,7 +256,7 @@ def test_unify_and_save_and_serve(
 
 @pytest.mark.parametrize("name", ["logistic", "forest", "boosting", "mlp", "ngrams"])
 def test_a_student_of_tables_says_what_to_do(name: str, folder: Path) -> None:
-    function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
     message = r"X has images of several sizes, and the student learns from a table or texts. Give a network"
     for rows in (X, folder):
         with pytest.raises(InvalidInputError, match=message):
@@ -273,21 +264,21 @@ def test_a_student_of_tables_says_what_to_do(name: str, folder: Path) -> None:
 
 
 def test_a_network_without_preprocess_says_what_to_do() -> None:
-    function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
     with pytest.raises(InvalidInputError, match="and the student learns from numbers of one shape"):
         Unifier([function], student=network((3, 8, 8))).fit(X)
 
 
 def test_the_default_student_prepares_images() -> None:
-    function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
     unified = Unifier([function], random_state=0).fit(X)
     assert unified.student_.preprocess.size == (32, 32)
     assert unified.predict_proba(X).shape == (N, 3)
 
 
 def test_rank_and_distil() -> None:
-    good = as_teacher(mean_colours, CLASSES, name="good", output="logits", preprocess=SQUASH)
-    poor = as_teacher(
+    good = Function(mean_colours, CLASSES, name="good", output="logits", preprocess=SQUASH)
+    poor = Function(
         lambda rows: np.sin(1e3 * mean_colours(rows)),
         CLASSES,
         name="poor",
@@ -321,7 +312,7 @@ def test_a_server_that_names_no_preprocess_that_we_know(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("httpx")
-    function = as_teacher(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
+    function = Function(mean_colours, CLASSES, output="logits", preprocess=SQUASH)
     path = Unifier([function], student=student(), random_state=0).fit(X).save(tmp_path / "m.onnx")
     served = ServedModel(path)
     served.inputs = tuple(

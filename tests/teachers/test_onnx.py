@@ -22,7 +22,7 @@ from sklearn.svm import SVC, LinearSVC
 from consilience.exceptions import InvalidInputError, MissingDependencyError, TeacherError
 from consilience.files.card import Card, card_path, write_card
 from consilience.files.opener import file_sha256
-from consilience.teachers import as_teacher
+from consilience.teachers import Onnx, as_teacher
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -84,7 +84,7 @@ def test_a_fixed_batch_is_filled_up(rows: int, linear: Make, save: Make) -> None
 
 
 def test_batches_are_no_larger_than_asked(linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    teacher = as_teacher(save(linear()), CLASSES, batch_size=4)
+    teacher = Onnx(save(linear()), CLASSES, batch_size=4)
     seen = []
     monkeypatch.setattr(teacher, "_matrix", lambda result: seen.append(len(result)) or result)
     np.testing.assert_allclose(teacher.predict_logits(X), X @ W + B, atol=1e-5)
@@ -119,7 +119,7 @@ def test_named_inputs_come_from_a_data_frame(zipmap: bool, convert: Make) -> Non
         ("size", FloatTensorType([None, 1])),
     ]
     path = convert(model, initial_types=types, options={"zipmap": zipmap})
-    teacher = as_teacher(path, batch_size=3)
+    teacher = Onnx(path, batch_size=3)
     shuffled = frame[["town", "size", "age"]]
     np.testing.assert_allclose(
         softmax(teacher.predict_logits(shuffled), axis=1), model.predict_proba(frame), atol=1e-5
@@ -278,12 +278,12 @@ def test_cards_give_classes_name_and_output(linear: Make, save: Make) -> None:
 
 def test_devices(linear: Make, save: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     path = save(linear())
-    assert as_teacher(path, CLASSES, device="cpu").predict_logits(X).shape == (10, 3)
-    with pytest.raises(TeacherError, match="runs on 'cpu' or 'cuda'"):
-        as_teacher(path, CLASSES, device="tpu")
+    assert Onnx(path, CLASSES, device="cpu").predict_logits(X).shape == (10, 3)
+    with pytest.raises(InvalidInputError, match="device='tpu' is unknown; use 'cpu' or 'cuda'"):
+        Onnx(path, CLASSES, device="tpu")
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CPUExecutionProvider"])
     with pytest.raises(TeacherError, match="onnxruntime lacks CUDAExecutionProvider"):
-        as_teacher(path, CLASSES, device="cuda").predict_logits(X)
+        Onnx(path, CLASSES, device="cuda").predict_logits(X)
 
 
 def test_text_as_a_plain_list(convert: Make) -> None:
@@ -294,7 +294,7 @@ def test_text_as_a_plain_list(convert: Make) -> None:
     model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(column, ["p", "n"] * 6)
     path = convert(model, initial_types=[("word", StringTensorType([None, 1]))])
     for given in (words, column, np.array(words), pd.DataFrame({"word": words})):
-        proba = softmax(as_teacher(path, batch_size=5).predict_logits(given), axis=1)
+        proba = softmax(Onnx(path, batch_size=5).predict_logits(given), axis=1)
         np.testing.assert_allclose(proba, model.predict_proba(column), atol=1e-5)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from consilience.exceptions import TeacherError, UnsafeFileError
 from consilience.files.card import Card, card_path, write_card
-from consilience.teachers import as_teacher
+from consilience.teachers import Onnx, as_teacher
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -78,7 +78,7 @@ HEADS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_the_last_layer_is_found(kind: str, save: Callable[[Any], Path]) -> None:
-    teacher = as_teacher(save(HEADS[kind]()), CLASSES, batch_size=4)
+    teacher = Onnx(save(HEADS[kind]()), CLASSES, batch_size=4)
     np.testing.assert_allclose(teacher.class_weights, LAST.T, atol=1e-6)
     seen = teacher.observe(X)
     np.testing.assert_allclose(seen.embeddings, features(), atol=1e-5)
@@ -88,7 +88,7 @@ def test_the_last_layer_is_found(kind: str, save: Callable[[Any], Path]) -> None
 def test_a_tensor_can_be_named(save: Callable[[Any], Path]) -> None:
     path = save(matmul_add())
     for tensor, expected, has_weights in (("z", X @ HIDDEN, False), ("h", features(), True), ("x", X, False)):
-        teacher = as_teacher(path, CLASSES, embed=tensor, batch_size=4)
+        teacher = Onnx(path, CLASSES, embed=tensor, batch_size=4)
         np.testing.assert_allclose(teacher.embed(X), expected, atol=1e-5)
         assert (teacher.class_weights is not None) == has_weights
     with pytest.raises(TeacherError, match="no tensor 'hh' in its graph; it has, for example, 'h'"):

@@ -206,5 +206,5 @@ def test_dimensions_below_zero(linear: Make, save: Make, tmp_path: Path) -> None
 
 def test_a_device_or_pipe_as_the_model(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.onnx")
-    with pytest.raises(ValueError, match="it is not a regular file"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         as_teacher(tmp_path / "pipe.onnx", CLASSES)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers import as_teacher
-from consilience.teachers._outputs import ScoreReader
+from consilience.teachers import Function, HardLabels
+from consilience.teachers.outputs import ScoreReader
 
 X = np.zeros((4, 2))
 LOGITS = np.array([[1.0, -2.0, 0.5], [0.1, 0.2, 3.0], [0.0, 0.0, 0.0], [-1.0, 2.0, 0.0]])
@@ -18,7 +18,7 @@ GOOD = np.tile(PROBA[:1], (4, 1))
 
 
 def read(scores: object, output: str = "auto", k: int = 3, **options: float) -> np.ndarray:
-    return as_teacher(lambda X: scores, list(range(k)), "t", output=output, **options).predict_logits(X)
+    return Function(lambda X: scores, list(range(k)), "t", output=output, **options).predict_logits(X)
 
 
 def replaced(array: np.ndarray, row: int, values: object) -> np.ndarray:
@@ -141,8 +141,9 @@ def test_the_models_own_array_is_not_written_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [{"floor": 0}, {"floor": 0.5}, {"label_smoothing": 0}, {"label_smoothing": 1.0}]
+    "option",
+    [{"floor": 0}, {"floor": 0.5}, {"smoothing": 1}, {"label_smoothing": 0}, {"label_smoothing": 1.0}],
 )
 def test_options_out_of_range(option: dict[str, float]) -> None:
     with pytest.raises(InvalidInputError, match=next(iter(option))):
-        as_teacher(PROBA, [0, 1, 2], **option)  # type: ignore[arg-type]
+        HardLabels(["a", "b"], **option)

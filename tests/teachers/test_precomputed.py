@@ -15,7 +15,7 @@ import pytest
 from consilience.exceptions import TeacherError
 from consilience.files import arrays
 from consilience.files.card import Card, card_path, write_card
-from consilience.teachers import as_teacher
+from consilience.teachers import HardLabels, as_teacher
 
 X = np.zeros((4, 1))
 PROBA = np.array([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8], [1.0, 0.0, 0.0], [0.2, 0.2, 0.6]])
@@ -51,7 +51,7 @@ def test_hard_labels(labels: Any, classes: Any, codes: list[int]) -> None:
 
 
 def test_smoothing_is_the_documented_one() -> None:
-    logits = as_teacher(["a", "b", "c", "a"], label_smoothing=0.3).predict_logits(X)
+    logits = HardLabels(["a", "b", "c", "a"], label_smoothing=0.3).predict_logits(X)
     np.testing.assert_allclose(logits[0], np.log([0.7 + 0.1, 0.1, 0.1]))
     default = as_teacher(["a", "b", "c", "a"]).predict_logits(X)
     np.testing.assert_allclose(np.exp(default[1]), [0.01 / 3, 0.99 + 0.01 / 3, 0.01 / 3])
@@ -285,7 +285,7 @@ def test_a_truncated_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(TeacherError, match="'cut' cannot be read"):
         as_teacher(tmp_path / "cut.npy", CLASSES)
     (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(TeacherError, match="it is not a regular file"):
+    with pytest.raises(TeacherError, match="is not a regular file"):
         as_teacher(tmp_path / "folder.npy", CLASSES)
 
 

@@ -13,14 +13,14 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 from consilience.exceptions import TeacherError
-from consilience.teachers import as_teacher
+from consilience.teachers import Function, as_teacher
 
 TEXTS = ["one", "two", "three"]
 CLASSES = ["de", "en", "fr"]
 
 
 def teacher(answers: Any, output: str = "probabilities", **options: Any) -> Any:
-    return as_teacher(lambda texts: answers, CLASSES, "t", output=output, **options)
+    return Function(lambda texts: answers, CLASSES, "t", output=output, **options)
 
 
 def proba(answers: Any, **options: Any) -> np.ndarray:
@@ -59,7 +59,7 @@ def test_answers_may_come_one_by_one() -> None:
 
 def test_numbers_may_name_classes() -> None:
     answers = [np.array([[2.0, 0.25], [0.0, 0.75]])]
-    found = as_teacher(lambda X: answers, [0, 1, 2], output="probabilities", floor=1e-3)
+    found = Function(lambda X: answers, [0, 1, 2], output="probabilities", floor=1e-3)
     np.testing.assert_allclose(np.exp(found.predict_logits([0])), [[0.75, 1e-3, 0.25]])
 
 
@@ -108,7 +108,7 @@ def test_costs_read_otherwise_are_another_teacher() -> None:
     [
         (PAIRS, "auto", r"returned ranked answers, .* Pass output='probabilities', 'logits' or 'costs'"),
         (PAIRS[:2], "probabilities", "returned 2 answers for 3 rows of X"),
-        ([*PAIRS[:2], {"xx": 1.0}], "probabilities", r"the class 'xx' in row 2, .* none of its 3"),
+        ([*PAIRS[:2], {"xx": 1.0}], "probabilities", r"the class 'xx' in row 2, which is none"),
         ([[("en", 0.5), ("en", 0.5)], None, None], "probabilities", "class 'en' more than once in row 0"),
         ([None, {"en": np.nan, "de": 1}, None], "logits", "gave 'en' the score nan in row 1"),
         ([None, {"en": np.inf, "de": 1}, None], "costs", "gave 'en' the score inf in row 1"),
@@ -134,7 +134,7 @@ def test_wrong_answers_are_named(answers: Any, output: str, says: str | None) ->
 
 def test_models_give_no_costs() -> None:
     model = LogisticRegression().fit([[0.0], [1.0]], [0, 1])
-    with pytest.raises(TeacherError, match="output='costs' is for functions and arrays"):
+    with pytest.raises(TeacherError, match="output='costs' is for arrays and functions"):
         as_teacher(model, output="costs")
 
 

@@ -39,14 +39,6 @@ def test_options_are_checked(options: Any) -> None:
         RemoteOptions(**options)
 
 
-def test_options_are_for_addresses(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match="for an address"):
-        Remote(
-            [[0.1, 0.9]],
-            classes=["a", "b"],
-        )
-
-
 class TestEndpointFile:
     def test_address_options_and_card(self, url: str, zoo: Server, tmp_path: Path) -> None:
         file = tmp_path / "beasts.toml"

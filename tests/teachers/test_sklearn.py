@@ -17,7 +17,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from consilience.exceptions import TeacherError
-from consilience.teachers import as_teacher
+from consilience.teachers import Sklearn, as_teacher
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(40, 3))
@@ -84,7 +84,7 @@ def test_logits_prefer_the_decision_function() -> None:
 
 def test_a_forest_with_zeros_gets_the_floor() -> None:
     model = DecisionTreeClassifier().fit(X, labels(3))
-    logits = as_teacher(model, floor=1e-3).predict_logits(X)
+    logits = Sklearn(model, floor=1e-3).predict_logits(X)
     np.testing.assert_allclose(np.unique(logits), [np.log(1e-3), 0])
 
 

@@ -25,7 +25,7 @@ from sklearn.svm import SVC
 
 from consilience import CollisionClassifier
 from consilience.exceptions import TeacherError
-from consilience.teachers import _sklearn_features, as_teacher
+from consilience.teachers import Sklearn, as_teacher
 
 RNG = np.random.default_rng(0)
 Y = np.arange(60) % 3
@@ -63,7 +63,7 @@ def test_the_last_layer_is_found(model: Any, n_classes: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # networks that stop early
         model.fit(X[rows], Y[rows])
-    teacher = as_teacher(model, floor=1e-250)  # no probability is so small
+    teacher = Sklearn(model, floor=1e-250)  # no probability is so small
     seen = teacher.observe(X)
     logits = seen.embeddings @ teacher.class_weights.T
     np.testing.assert_allclose(centred(seen.logits - logits), 0, atol=1e-6)
@@ -124,7 +124,7 @@ def test_sparse_rows_are_made_dense_unless_they_are_very_wide(monkeypatch: pytes
     model = LogisticRegression().fit(sp.csr_array(X), Y)
     teacher = as_teacher(model)
     np.testing.assert_allclose(teacher.observe(sp.csr_array(X)).embeddings, X)
-    monkeypatch.setattr(_sklearn_features, "MAX_SPARSE_COLUMNS", 3)
+    monkeypatch.setattr("consilience.teachers.sklearn.MAX_SPARSE_COLUMNS", 3)
     assert teacher.observe(sp.csr_array(X)).embeddings is None
     network = MLPClassifier(3, solver="lbfgs", random_state=0, max_iter=500).fit(sp.csr_array(X), Y)
     found = as_teacher(network).observe(sp.csr_array(X)).embeddings
@@ -150,7 +150,7 @@ def test_a_fingerprint_changes_with_the_fit() -> None:
 def test_a_model_that_cannot_be_hashed_has_no_fingerprint() -> None:
     model = make_pipeline(FunctionTransformer(lambda rows: rows), LogisticRegression()).fit(X, Y)
     assert as_teacher(model).fingerprint is None
-    assert as_teacher(model, fingerprint="v1").fingerprint is not None
+    assert Sklearn(model, fingerprint="v1").fingerprint is not None
 
 
 def test_the_code_of_functions_and_classes_of_ones_own_is_part_of_a_fingerprint(

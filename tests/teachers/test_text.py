@@ -9,17 +9,17 @@ import pytest
 
 from consilience import TeacherError, as_teacher
 from consilience.files.card import card_path
-from consilience.text.ngrams import NgramClassifier
+from consilience.students.ngrams import Ngrams
 
 TEXTS, LABELS = ["ka ka", "lo lo", "mi"] * 4, ["a", "b", "c"] * 4
 
 
 @pytest.fixture(scope="module")
-def model() -> NgramClassifier:
-    return NgramClassifier(n_buckets=500, dim=5, max_iter=3, random_state=0).fit(TEXTS, LABELS)
+def model() -> Ngrams:
+    return Ngrams(n_buckets=500, dim=5, max_iter=3, random_state=0).fit(TEXTS, LABELS)
 
 
-def test_a_file_says_which_of_the_two_it_is(model: NgramClassifier, tmp_path: Path) -> None:
+def test_a_file_says_which_of_the_two_it_is(model: Ngrams, tmp_path: Path) -> None:
     teacher = as_teacher(model.save(tmp_path / "model.npz"))
     assert teacher.name == "model"
     assert teacher.predict_logits(["lo", "mi ka"]).shape == (2, 3)
@@ -27,14 +27,14 @@ def test_a_file_says_which_of_the_two_it_is(model: NgramClassifier, tmp_path: Pa
     assert as_teacher(tmp_path / "outputs.npz").predict_logits([0, 1]).shape == (2, 3)
 
 
-def test_the_fingerprint_is_of_the_file(model: NgramClassifier, tmp_path: Path) -> None:
+def test_the_fingerprint_is_of_the_file(model: Ngrams, tmp_path: Path) -> None:
     first = as_teacher(model.save(tmp_path / "model.npz"))
     other = as_teacher(model.save(tmp_path / "other.npz", temperature=1.5))
     again = as_teacher(model.save(tmp_path / "again.npz"))
     assert first.fingerprint == again.fingerprint != other.fingerprint
 
 
-def test_what_cannot_be_used_is_refused(model: NgramClassifier, tmp_path: Path) -> None:
+def test_what_cannot_be_used_is_refused(model: Ngrams, tmp_path: Path) -> None:
     path = model.save(tmp_path / "model.npz")
     with pytest.raises(TeacherError, match="gives logits; drop output='labels'"):
         as_teacher(path, output="labels")
@@ -52,9 +52,9 @@ def test_what_cannot_be_used_is_refused(model: NgramClassifier, tmp_path: Path) 
         as_teacher(path)
 
 
-def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: NgramClassifier, tmp_path: Path) -> None:
+def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: Ngrams, tmp_path: Path) -> None:
     teacher, saved = as_teacher(model), as_teacher(model.save(tmp_path / "model.npz"))
-    assert (teacher.name, teacher.classes.tolist()) == ("NgramClassifier", ["a", "b", "c"])
+    assert (teacher.name, teacher.classes.tolist()) == ("Ngrams", ["a", "b", "c"])
     texts = ["ka", "lo mi"]
     np.testing.assert_array_equal(teacher.predict_logits(texts), model.predict_logits(texts))
     np.testing.assert_array_equal(teacher.class_weights, saved.class_weights)
@@ -62,14 +62,14 @@ def test_a_model_in_memory_is_the_teacher_that_its_file_is(model: NgramClassifie
         teacher.embed(texts), saved.embed(texts), rtol=1e-2, atol=1e-3
     )  # half precision
     np.testing.assert_allclose(teacher.observe(texts).logits, saved.observe(texts).logits, atol=0.01)
-    again = NgramClassifier(n_buckets=500, dim=5, max_iter=3, random_state=0).fit(TEXTS, LABELS)
-    other = NgramClassifier(n_buckets=500, dim=5, max_iter=3, random_state=1).fit(TEXTS, LABELS)
+    again = Ngrams(n_buckets=500, dim=5, max_iter=3, random_state=0).fit(TEXTS, LABELS)
+    other = Ngrams(n_buckets=500, dim=5, max_iter=3, random_state=1).fit(TEXTS, LABELS)
     assert teacher.fingerprint == as_teacher(again).fingerprint != as_teacher(other).fingerprint
     with pytest.raises(TeacherError, match="is not fitted"):
-        as_teacher(NgramClassifier())
+        as_teacher(Ngrams())
 
 
-def test_a_function_may_embed_instead(model: NgramClassifier, tmp_path: Path) -> None:
+def test_a_function_may_embed_instead(model: Ngrams, tmp_path: Path) -> None:
     teacher = as_teacher(model.save(tmp_path / "model.npz"), embed=lambda X: [[len(x)] for x in X])
     assert teacher.embed(["ka", "k"]).tolist() == [[2.0], [1.0]]
     assert teacher.class_weights is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import TeacherError
-from consilience.teachers import as_teacher
+from consilience.teachers import Torch, as_teacher
 
 torch = pytest.importorskip("torch")
 
@@ -34,7 +34,7 @@ class Spy(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 def test_it_runs_in_eval_mode_without_gradients_in_batches() -> None:
     module = Spy()
-    as_teacher(module, CLASSES, batch_size=4).predict_logits(X)
+    Torch(module, CLASSES, batch_size=4).predict_logits(X)
     assert module.seen == [(torch.float32, (n, 4), False, False) for n in (4, 4, 2)]
     assert module.norm.num_batches_tracked == 0
 
@@ -110,9 +110,9 @@ def test_a_tensor_that_wants_gradients_is_fine() -> None:
 
 def test_device_moves_the_module() -> None:
     module = torch.nn.Linear(4, 3)
-    assert as_teacher(module, CLASSES, device="cpu").predict_logits(X).shape == (10, 3)
+    assert Torch(module, CLASSES, device="cpu").predict_logits(X).shape == (10, 3)
     with pytest.raises(TeacherError, match=r"'Linear' cannot run: device='nonsense' is no device of torch"):
-        as_teacher(module, CLASSES, device="nonsense").predict_logits(X)
+        Torch(module, CLASSES, device="nonsense").predict_logits(X)
 
 
 def test_a_module_that_ends_in_softmax() -> None:

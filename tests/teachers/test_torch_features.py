@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from consilience.exceptions import TeacherError
-from consilience.teachers import as_teacher
+from consilience.teachers import Torch, as_teacher
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -120,7 +120,7 @@ def two_layers() -> Any:
 )
 def test_a_layer_can_be_named(embed: str, until: int, has_weights: bool) -> None:
     module = two_layers()
-    teacher = as_teacher(module, CLASSES, embed=embed, batch_size=3)
+    teacher = Torch(module, CLASSES, embed=embed, batch_size=3)
     np.testing.assert_allclose(teacher.embed(X), run(module[:until]), atol=1e-6)
     assert (teacher.class_weights is not None) == has_weights
 
@@ -128,7 +128,7 @@ def test_a_layer_can_be_named(embed: str, until: int, has_weights: bool) -> None
 def test_a_function_of_the_batch_in_eval_mode() -> None:
     module = two_layers()
     module.train()
-    teacher = as_teacher(module, CLASSES, embed=module[:3], batch_size=3)
+    teacher = Torch(module, CLASSES, embed=module[:3], batch_size=3)
     found = teacher.embed(X)
     assert module[1].num_batches_tracked == 0
     assert module.training
@@ -191,7 +191,7 @@ def test_a_fingerprint_changes_with_the_model_and_with_nothing_else() -> None:
     module = two_layers()
 
     def mark(**options: Any) -> str | None:
-        return as_teacher(module, options.pop("classes", CLASSES), **options).fingerprint
+        return Torch(module, options.pop("classes", CLASSES), **options).fingerprint
 
     first = mark()
     assert first == mark(name="other", batch_size=2, classes=["x", "y", "z"])

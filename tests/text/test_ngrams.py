@@ -23,7 +23,7 @@ from consilience.exceptions import NotFittedError
 from consilience.kernels.text.embedding_bag import Descent
 from consilience.rows import targets
 from consilience.rows.targets import ArrayTargets
-from consilience.text.ngrams import NgramClassifier
+from consilience.students.ngrams import Ngrams
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -38,16 +38,16 @@ def language(n: int, seed: int = 0, words: int = 2) -> tuple[list[str], np.ndarr
     return texts, y
 
 
-def small(**options: Any) -> NgramClassifier:
-    return NgramClassifier(**{"n_buckets": 4096, "dim": 16, "random_state": 0, **options})
+def small(**options: Any) -> Ngrams:
+    return Ngrams(**{"n_buckets": 4096, "dim": 16, "random_state": 0, **options})
 
 
 @pytest.fixture(scope="module")
-def fitted() -> NgramClassifier:
+def fitted() -> Ngrams:
     return small().fit(*language(600))
 
 
-def test_it_is_as_good_as_a_linear_model_of_counts(fitted: NgramClassifier) -> None:
+def test_it_is_as_good_as_a_linear_model_of_counts(fitted: Ngrams) -> None:
     train, test = language(600), language(500, seed=1)
     peer = make_pipeline(
         CountVectorizer(analyzer="char_wb", ngram_range=(1, 4)), LogisticRegression(max_iter=300)
@@ -154,7 +154,7 @@ def test_progress_is_told_of_each_epoch() -> None:
     assert told == [("training", epoch, 3) for epoch in (1, 2, 3)]
 
 
-def test_probabilities_are_the_softmax_of_logits(fitted: NgramClassifier) -> None:
+def test_probabilities_are_the_softmax_of_logits(fitted: Ngrams) -> None:
     texts, _ = language(30, seed=2)
     proba, logits = fitted.predict_proba(texts), fitted.predict_logits(texts)
     np.testing.assert_allclose(proba.sum(axis=1), 1.0)
@@ -162,7 +162,7 @@ def test_probabilities_are_the_softmax_of_logits(fitted: NgramClassifier) -> Non
     assert (fitted.predict(texts) == fitted.classes_[proba.argmax(axis=1)]).all()
 
 
-def test_a_text_alone_is_the_text_among_others(fitted: NgramClassifier) -> None:
+def test_a_text_alone_is_the_text_among_others(fitted: Ngrams) -> None:
     texts = [*language(50, seed=3)[0], "", "漢"] * 25  # more than one batch of prediction
     alone = np.concatenate([fitted.predict_logits([text]) for text in texts[:52]])
     np.testing.assert_allclose(fitted.predict_logits(texts), np.tile(alone, (25, 1)), atol=1e-5)
@@ -176,13 +176,13 @@ def test_texts_without_a_known_ngram_get_the_logits_of_no_text(text: str) -> Non
     assert (model.predict_logits(["ka"])[0] != model.model_.bias).any()
 
 
-def test_what_is_beyond_max_chars_is_not_read(fitted: NgramClassifier, tmp_path: Path) -> None:
+def test_what_is_beyond_max_chars_is_not_read(fitted: Ngrams, tmp_path: Path) -> None:
     long = "kato " * 200
     np.testing.assert_array_equal(
         fitted.predict_logits([long + "lolo" * 10**6]), fitted.predict_logits([long])
     )
     short = small(max_chars=4, max_iter=1).fit(["kato mi", "lore se"], ["a", "b"])
-    short = NgramClassifier.load(short.save(tmp_path / "short.npz"))
+    short = Ngrams.load(short.save(tmp_path / "short.npz"))
     assert short.max_chars == 4
     np.testing.assert_array_equal(short.predict_logits(["kato mi"]), short.predict_logits(["katovu"]))
 
@@ -201,11 +201,11 @@ def test_one_class_is_enough_to_be_sure() -> None:
 @pytest.mark.parametrize(
     "texts", [("ka", "lo"), np.array(["ka", "lo"]), np.array(["ka", "lo"], dtype=object)], ids=type
 )
-def test_any_sequence_of_texts_will_do(fitted: NgramClassifier, texts: Any) -> None:
+def test_any_sequence_of_texts_will_do(fitted: Ngrams, texts: Any) -> None:
     np.testing.assert_array_equal(fitted.predict_logits(texts), fitted.predict_logits(["ka", "lo"]))
 
 
-def test_a_series_of_texts_will_do(fitted: NgramClassifier) -> None:
+def test_a_series_of_texts_will_do(fitted: Ngrams) -> None:
     pandas = pytest.importorskip("pandas")
     series = pandas.Series(["ka", "lo"], index=[7, 3])
     np.testing.assert_array_equal(fitted.predict_logits(series), fitted.predict_logits(["ka", "lo"]))
@@ -227,7 +227,7 @@ def test_a_series_of_texts_will_do(fitted: NgramClassifier) -> None:
         (7, "X is a int; expected"),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(fitted: NgramClassifier, X: Any, says: str) -> None:
+def test_what_is_no_list_of_texts_is_refused(fitted: Ngrams, X: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
         fitted.predict_proba(X)
     with pytest.raises(InvalidInputError, match=says):
@@ -321,7 +321,7 @@ def test_texts_without_a_label_are_left_out() -> None:
     np.testing.assert_array_equal(some.predict_logits(texts), kept.predict_logits(texts))
 
 
-def test_it_is_a_scikit_learn_classifier(fitted: NgramClassifier) -> None:
+def test_it_is_a_scikit_learn_classifier(fitted: Ngrams) -> None:
     assert is_classifier(fitted)
     copy = clone(fitted)
     assert copy.get_params() == fitted.get_params()
@@ -334,10 +334,10 @@ def test_it_is_a_scikit_learn_classifier(fitted: NgramClassifier) -> None:
     assert fitted.predict_proba([]).shape == (0, 3)
 
 
-def test_a_saved_model_says_the_same(fitted: NgramClassifier, tmp_path: Path) -> None:
+def test_a_saved_model_says_the_same(fitted: Ngrams, tmp_path: Path) -> None:
     texts, _ = language(200, seed=4)
     path = fitted.save(tmp_path / "model.npz")
-    loaded = NgramClassifier.load(path)
+    loaded = Ngrams.load(path)
     np.testing.assert_allclose(loaded.predict_proba(texts), fitted.predict_proba(texts), atol=5e-3)
     assert loaded.classes_.tolist() == fitted.classes_.tolist()
     assert loaded.n_buckets == 4096
@@ -345,9 +345,9 @@ def test_a_saved_model_says_the_same(fitted: NgramClassifier, tmp_path: Path) ->
     assert again.read_bytes() == path.read_bytes()
 
 
-def test_a_saved_model_may_be_sharper_and_have_other_names(fitted: NgramClassifier, tmp_path: Path) -> None:
+def test_a_saved_model_may_be_sharper_and_have_other_names(fitted: Ngrams, tmp_path: Path) -> None:
     path = fitted.save(tmp_path / "model.npz", classes=[3, 1, 2], temperature=2.0)
-    loaded = NgramClassifier.load(path)
+    loaded = Ngrams.load(path)
     assert loaded.classes_.tolist() == [3, 1, 2]
     np.testing.assert_allclose(
         loaded.predict_logits(["kato"]), 2 * fitted.predict_logits(["kato"]), rtol=1e-2, atol=1e-2
@@ -360,18 +360,18 @@ def test_a_saved_model_may_be_sharper_and_have_other_names(fitted: NgramClassifi
 
 
 def test_predictions_do_not_depend_on_the_process_and_need_no_compiler(
-    fitted: NgramClassifier, tmp_path: Path
+    fitted: Ngrams, tmp_path: Path
 ) -> None:
     path = fitted.save(tmp_path / "model.npz")
     code = (
-        "import sys; from consilience.text.ngrams import NgramClassifier; "
-        f"model = NgramClassifier.load({str(path)!r}); "
+        "import sys; from consilience.students.ngrams import Ngrams; "
+        f"model = Ngrams.load({str(path)!r}); "
         "print(model.predict_logits(['kato mi'])[0].tolist(), 'numba' in sys.modules, sep=';')"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
     logits, compiler = result.stdout.strip().split(";")
-    expected = NgramClassifier.load(path).predict_logits(["kato mi"])[0]
+    expected = Ngrams.load(path).predict_logits(["kato mi"])[0]
     np.testing.assert_allclose(json.loads(logits), expected, rtol=1e-5, atol=1e-5)
     assert compiler == "False"
 
@@ -385,14 +385,14 @@ def test_texts_read_block_by_block_teach_as_much() -> None:
     options: dict[str, Any] = {"n_buckets": 1000, "dim": 8, "batch_size": 16, "max_iter": 5}
     scores = []
     for seed in range(3):
-        inside = NgramClassifier(random_state=seed, **options).fit_soft_labels(texts[:400], Q[:400])
+        inside = Ngrams(random_state=seed, **options).fit_soft_labels(texts[:400], Q[:400])
         rows = ArrayTargets(texts[:400], Q[:400], block_rows=32)
         # a window of about 50 texts, and one of all
         for memory in (2**16, 2**24):
-            outside = NgramClassifier(random_state=seed, **options).fit_by_passes(rows, memory=memory)
+            outside = Ngrams(random_state=seed, **options).fit_by_passes(rows, memory=memory)
             found = [(m.predict(texts[400:]) == y[400:]).mean() for m in (inside, outside)]
             scores.append(found)
-            again = NgramClassifier(random_state=seed, **options).fit_by_passes(rows, memory=memory)
+            again = Ngrams(random_state=seed, **options).fit_by_passes(rows, memory=memory)
             np.testing.assert_array_equal(outside.model_.embeddings, again.model_.embeddings)
     inside_mean, outside_mean = np.mean(scores, axis=0)
     assert outside_mean > inside_mean - 0.02
@@ -404,8 +404,8 @@ def test_passes_over_many_texts_are_limited(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(targets, "ROW_VISITS", 250)
     rows = ArrayTargets(["ant", "bee"] * 50, np.tile(np.eye(2), (50, 1)), block_rows=16)
     options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16}
-    assert NgramClassifier(**options).fit_by_passes(rows).n_iter_ == 5  # 2.5 passes, in halves
-    assert NgramClassifier(max_iter=4, **options).fit_by_passes(rows).n_iter_ == 8
+    assert Ngrams(**options).fit_by_passes(rows).n_iter_ == 5  # 2.5 passes, in halves
+    assert Ngrams(max_iter=4, **options).fit_by_passes(rows).n_iter_ == 8
 
 
 def test_weights_of_texts_read_block_by_block() -> None:
@@ -413,9 +413,9 @@ def test_weights_of_texts_read_block_by_block() -> None:
     Q[:150] = 1 - Q[:150]  # most texts lie, but weigh nothing
     weights = np.where(np.arange(200) < 150, 0.0, 3.0)
     options: dict[str, Any] = {"n_buckets": 100, "dim": 4, "batch_size": 16, "random_state": 0}
-    model = NgramClassifier(**options).fit_by_passes(ArrayTargets(texts, Q, weights, block_rows=32))
+    model = Ngrams(**options).fit_by_passes(ArrayTargets(texts, Q, weights, block_rows=32))
     assert model.predict(["ant", "bee"]).tolist() == [0, 1]
     with pytest.raises(InvalidInputError, match="weight above 0"):
-        NgramClassifier(**options).fit_by_passes(ArrayTargets(texts, Q, np.zeros(200)))
+        Ngrams(**options).fit_by_passes(ArrayTargets(texts, Q, np.zeros(200)))
     with pytest.raises(InvalidInputError, match="no texts"):
-        NgramClassifier(**options).fit_by_passes(ArrayTargets([], np.zeros((0, 2))))
+        Ngrams(**options).fit_by_passes(ArrayTargets([], np.zeros((0, 2))))

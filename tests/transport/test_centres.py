@@ -26,7 +26,8 @@ from consilience import (
 )
 from consilience.files.card import write_card
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
-from consilience.scoring.engine import Observed, observe
+from consilience.scoring.engine import observe
+from consilience.teachers import Observed
 from consilience.transport import Embedding, Superclass
 from consilience.transport.centres import features, teacher_centres
 from consilience.transport.ncm import NcmAccuracy, ncm_accuracy
@@ -127,7 +128,7 @@ def test_what_was_observed_is_not_asked_for_again(network: Any) -> None:
 
 def test_a_teacher_without_an_embedding_gets_hellingers(forest: Any) -> None:
     proba = softmax(as_teacher(forest).predict_logits(X), axis=1)
-    np.testing.assert_allclose(features(observe(as_teacher(forest), X)), np.sqrt(proba))
+    np.testing.assert_allclose(features(observe(as_teacher(forest), X)), np.sqrt(proba), rtol=1e-6)
     means = np.stack([np.sqrt(proba[k == Y]).mean(axis=0) for k in range(4, 10)])
     means /= np.linalg.norm(means, axis=1, keepdims=True)
     expected = np.linalg.norm(np.eye(6)[:, None] - means[None], axis=2)

@@ -12,9 +12,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience import CrossTaskDistiller, InvalidInputError, Unifier, as_teacher
 from consilience.files.card import card_path, read_card
-from consilience.students.expansion import ExpansionStudent
+from consilience.run import Run
+from consilience.students.expansion import Classifier
+from consilience.students.ngrams import Ngrams
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
-from consilience.text.ngrams import NgramClassifier
+from consilience.teachers import Function
 
 SYLLABLES = {"a": ["ka", "to", "mi", "re"], "b": ["ka", "lo", "mi", "se"], "c": ["ka", "lo", "vu", "re"]}
 
@@ -25,8 +27,8 @@ def language(n: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
     return [" ".join("".join(rng.choice(SYLLABLES[label], 3)) for _ in range(3)) for label in y], y
 
 
-def student(**options: Any) -> NgramClassifier:
-    return NgramClassifier(**{"n_buckets": 2048, "dim": 16, **options})
+def student(**options: Any) -> Ngrams:
+    return Ngrams(**{"n_buckets": 2048, "dim": 16, **options})
 
 
 TEXTS, LABELS = language(500)
@@ -63,7 +65,7 @@ def test_two_teachers_of_two_languages_make_one_of_three(unified: Unifier, teach
 def test_the_student_learns_the_soft_labels_not_the_decisions(teachers: list[Any]) -> None:
     given: dict[str, Any] = {}
 
-    class Spy(NgramClassifier):
+    class Spy(Ngrams):
         def fit_soft_labels(self, X: Any, Q: Any, **options: Any) -> Any:
             given.update(options, X=X, Q=Q)
             return super().fit_soft_labels(X, Q, **options)
@@ -132,7 +134,7 @@ def test_known_labels_and_a_cache(teachers: list[Any], tmp_path: Path) -> None:
         calls.append(len(X))
         return teachers[0].predict_logits(X)
 
-    counted = as_teacher(ask, teachers[0].classes, output="logits", fingerprint="1")
+    counted = Function(ask, teachers[0].classes, output="logits", fingerprint="1")
     for method in ("ce", "mf-p"):
         unified = Unifier([counted, teachers[1]], student(max_iter=1), method, cache=tmp_path).fit(TEXTS, y)
     assert sum(calls) == len(TEXTS)
@@ -151,12 +153,12 @@ def test_a_file_that_is_a_teacher_again(unified: Unifier, tmp_path: Path) -> Non
     assert card.description == "Unified from 2 teachers."
     assert card.details["teachers"] == ["not a", "not c"]
     assert card.details["temperature"] == "1"
-    loaded = NgramClassifier.load(path)
+    loaded = Ngrams.load(path)
     assert loaded.score(*TEST) == pytest.approx(unified.score(*TEST), abs=0.01)
 
 
 def test_where_it_cannot_be_saved(unified: Unifier, teachers: list[Any], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInputError, match=r"NgramClassifier is saved as \.npz; .* not 'unified\.onnx'"):
+    with pytest.raises(InvalidInputError, match=r"Ngrams is saved as \.npz; .* not 'unified\.onnx'"):
         unified.save(tmp_path / "unified.onnx")
     with pytest.raises(InvalidInputError, match="does not exist"):
         unified.save(tmp_path / "no" / "unified.npz")
@@ -184,16 +186,16 @@ def test_any_student_with_fit_soft_labels_learns_by_itself(teachers: list[Any]) 
     unified = Unifier(teachers, Uniform()).fit(TEXTS)
     np.testing.assert_allclose(unified.predict_proba(["ka"]), 1 / 3)
     assert unified.n_iter_ is None
-    assert not isinstance(ExpansionStudent(Uniform()), LearnsSoftLabels)
+    assert not isinstance(Classifier(Uniform()), LearnsSoftLabels)
 
 
 @pytest.mark.parametrize("X", [TEXTS[:40], np.array(TEXTS[:40])], ids=["list", "array"])
 def test_texts_need_no_choice_of_student(teachers: list[Any], X: Any) -> None:
-    assert isinstance(Unifier(teachers).fit(X).student_.estimator_, NgramClassifier)
+    assert isinstance(Unifier(teachers).fit(X).student_.estimator_, Ngrams)
 
 
 def test_the_name_of_the_student_of_texts(teachers: list[Any]) -> None:
-    assert isinstance(Unifier(teachers, "ngrams").fit(TEXTS[:40]).student_.estimator_, NgramClassifier)
+    assert isinstance(Unifier(teachers, "ngrams").fit(TEXTS[:40]).student_.estimator_, Ngrams)
     with pytest.raises(InvalidInputError, match="Did you mean 'ngrams'"):
         Unifier(teachers, "ngram").fit(TEXTS[:40])
     unsure = as_teacher(np.full((40, 2), 0.5), ["a", "b"])
@@ -202,8 +204,8 @@ def test_the_name_of_the_student_of_texts(teachers: list[Any]) -> None:
 
 
 def test_the_class_instead_of_an_instance_is_refused(teachers: list[Any]) -> None:
-    with pytest.raises(InvalidInputError, match="student is the class NgramClassifier; give an instance"):
-        Unifier(teachers, NgramClassifier).fit(TEXTS)
+    with pytest.raises(InvalidInputError, match="student is the class Ngrams; give an instance"):
+        Unifier(teachers, Ngrams).fit(TEXTS)
 
 
 def test_a_clone_is_not_fitted_and_keeps_the_student(unified: Unifier) -> None:
@@ -218,7 +220,7 @@ def test_distilling_texts_with_few_labels(teachers: list[Any], tmp_path: Path) -
     known = student(random_state=0).fit(TEXTS, np.char.upper(LABELS))  # names that are not the student's
     teacher = as_teacher(known.save(tmp_path / "teacher.npz"))  # whose file has embeddings
     distiller = CrossTaskDistiller(
-        teacher, student(), random_state=0, progress=lambda *args: told.append(args)
+        teacher, student(), random_state=0, run=Run(progress=lambda *args: told.append(args))
     ).fit(TEXTS, y)
     labels_only = student(random_state=0).fit(TEXTS[:30], LABELS[:30])
     assert distiller.score(*TEST) > labels_only.score(*TEST)

@@ -15,8 +15,8 @@ from consilience import Unifier
 pytest.importorskip("torch")
 pytest.importorskip("skorch")
 
-from consilience.nn import TorchStudent, _checkpoint
 from consilience.scoring.store import ScoreStore
+from consilience.students import Network, _checkpoint
 
 EPOCHS = 6
 
@@ -31,7 +31,7 @@ def data() -> Any:
 
 
 def unifier(teachers: Any, **options: Any) -> Unifier:
-    student = TorchStudent(max_iter=EPOCHS, patience=None, random_state=0)
+    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
     return Unifier(teachers, student, memory="100KB", random_state=0, **options)
 
 
@@ -96,8 +96,8 @@ def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
     with pytest.raises(RuntimeError, match="stopped"):
         unifier(teachers, cache=cache, self_label=True, progress=stop_in_the_second_training).fit(rows)
     store = ScoreStore(cache)
-    assert len(store.trainings()) == 1
-    assert store.trainings_size > 0
+    assert store.contents()["n_trainings"] == 1
+    assert store.contents()["n_bytes_trainings"] > 0
     store.clear()
     assert not list(cache.glob("training-*"))
 
@@ -106,7 +106,7 @@ def test_self_labels_by_blocks_are_about_those_in_memory(data: Any) -> None:
     teachers, rows = data
     options = {"self_label": True, "n_neighbors": 0, "random_state": 0}
     known = [1 if i % 100 == 0 else None for i in range(len(rows))]
-    student = TorchStudent(max_iter=EPOCHS, patience=None, random_state=0)
+    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
     whole = Unifier(teachers, student, **options).fit(rows, known)
     parts = Unifier(teachers, student, memory="100KB", **options).fit(rows, known)
     np.testing.assert_allclose(parts.pseudo_labels_[::100], np.eye(3)[[1] * 45])

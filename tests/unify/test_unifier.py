@@ -39,8 +39,9 @@ from consilience import (
 from consilience.exceptions import NotFittedError
 from consilience.files.card import read_card
 from consilience.files.export import OPSET
-from consilience.nn import TorchStudent
 from consilience.soft_labels.teacher_temperatures import agreement_temperatures
+from consilience.students import Network
+from consilience.teachers import Onnx
 
 NAMES = np.array(["zero", "one", "two", "three", "four"])
 SETS = ([0, 1, 2], [2, 3], [3, 4, 0])
@@ -73,8 +74,8 @@ def small_net(n_features: int, n_classes: int) -> torch.nn.Module:
     )
 
 
-def quick(module: Any = small_net, **options: Any) -> TorchStudent:
-    return TorchStudent(module, **{"max_iter": 30, "lr": 0.01, "patience": None, **options})
+def quick(module: Any = small_net, **options: Any) -> Network:
+    return Network(module, **{"max_iter": 30, "lr": 0.01, "patience": None, **options})
 
 
 STUDENTS = {
@@ -423,7 +424,7 @@ def test_saved_model_is_a_teacher_with_the_same_probabilities(
     assert json.loads(metadata["classes"]) == unified.classes_.tolist()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["unified.card.json", "unified.onnx"]
     (tmp_path / "unified.card.json").unlink()  # the model alone is enough
-    teacher = as_teacher(path, floor=1e-12)
+    teacher = Onnx(path, floor=1e-12)
     assert teacher.classes.tolist() == unified.classes_.tolist()
     for rows in (1, len(digits["X_test"])):
         X = digits["X_test"][:rows]
@@ -440,7 +441,7 @@ def test_a_student_that_missed_a_class_saves_all_columns(digits: Any, tmp_path: 
         unified = Unifier([*digits["teachers"], never], "logistic", smoothing=0, random_state=0).fit(
             digits["X"]
         )
-    teacher = as_teacher(unified.save(tmp_path / "u.onnx"), floor=1e-12)
+    teacher = Onnx(unified.save(tmp_path / "u.onnx"), floor=1e-12)
     proba = unified.predict_proba(digits["X_test"])
     assert (proba[:, unified.classes_ == "unicorn"] == 0).all()
     np.testing.assert_allclose(softmax(teacher.predict_logits(digits["X_test"]), axis=1), proba, atol=1e-5)
@@ -496,7 +497,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"smoothing": 1}, "smoothing=1 must be below 1"),
     ({"batch_size": 0}, "batch_size=0 must be a whole number"),
     ({"teachers": []}, "teachers is empty"),
-    ({"teachers": "a.onnx"}, "cannot be read from a.onnx"),
+    ({"teachers": "a.onnx"}, "a.onnx cannot be read"),
     ({"teachers": {7}}, "teachers is a set; give a list of teachers"),
     ({"student": "forrest"}, "Did you mean 'forest'"),
     ({"student": 3}, "student is a int"),

@@ -10,12 +10,41 @@ if TYPE_CHECKING:
     from consilience.cluster.accuracy import clustering_accuracy
     from consilience.cluster.classifier import CollisionClassifier
     from consilience.cluster.clustering import CollisionClustering
+    from consilience.cluster.options import (
+        GCE,
+        IIC,
+        MI,
+        MIADM,
+        SELA,
+        Collision,
+        GeneralisedCollision,
+        Linear,
+        Network,
+        Own,
+        Softmax,
+    )
 
-__all__ = ["CollisionClassifier", "CollisionClustering", "clustering_accuracy"]
+__all__ = [
+    "GCE",
+    "IIC",
+    "MI",
+    "MIADM",
+    "SELA",
+    "Collision",
+    "CollisionClassifier",
+    "CollisionClustering",
+    "GeneralisedCollision",
+    "Linear",
+    "Network",
+    "Own",
+    "Softmax",
+    "clustering_accuracy",
+]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        **dict.fromkeys(__all__, "options"),
         "CollisionClassifier": "classifier",
         "CollisionClustering": "clustering",
         "clustering_accuracy": "accuracy",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,48 +12,38 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClusterMixin
 
 from consilience._optional import require
-from consilience._progress import Progress, silent
-from consilience._validation import (
-    as_random_state,
-    check_choice,
-    check_count,
-    check_fitted,
-    check_number,
-    validated_rows,
-)
-from consilience.cluster.given import fixed_clusters
-from consilience.cluster.losses import LOSSES, OWN_STEPS, OwnLoss, Problem, clustering_loss
+from consilience._validation import as_random_state, check_fitted, validated_rows
+from consilience.cluster.losses import Problem, clustering_loss
+from consilience.cluster.options import MI, ClusteringOptions, Collision, Linear, Network
 from consilience.cluster.rounds import (
+    BATCH_SIZE,
     LinearModel,
-    Run,
     Schedule,
-    Starts,
+    Search,
+    Trained,
     alternate,
     best_linear,
     descend,
-    find_neighbours,
 )
-from consilience.cluster.starts import flat, random_weights, scaled
+from consilience.cluster.starts import random_weights
 from consilience.collision.prior import read_prior
-from consilience.collision.pseudo_labels import LARGEST_LAM, SOLVERS
-from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError
+from consilience.exceptions import ConvergenceWarning, CoverageWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
+from consilience.kernels.columns import flat, scaled
 from consilience.kernels.linear_model import LogitLoss
-from consilience.kernels.neighbours import mean_of_neighbours
-from consilience.students.make import check_model
+from consilience.kernels.neighbours import mean_of_neighbours, near_rows
+from consilience.labels import read_labels
+from consilience.run import Run, resolve_run
 
-Loss = Literal["collision", "mi", "sela", "mi-adm", "iic"]
-
-INITS = ("graph", "k-means++")
 # A cluster with less than this part of its share of rows has died.
 DEAD_SHARE = 0.05
 # Defaults of `tol`: from the graph, and otherwise.
 GRAPH_TOL, TOL = 0.01, 0.001
-# Larger weights of a part of the objective overflow.
-LARGEST_WEIGHT = 1e15
+# Defaults of the linear model's `max_iter`, and of the paper's, and of networks.
+ROUNDS, PAPER_ROUNDS, NETWORK_ROUNDS = 100, 10, 50
 
 
-class CollisionClustering(ClusterMixin, BaseEstimator):
+class CollisionClustering(ClusteringOptions, ClusterMixin, BaseEstimator):
     r"""Cluster rows with a discriminative model that labels them itself.
 
     A softmax model sigma and pseudo-labels y are found in turns. They should agree in every row, and every
@@ -67,76 +56,12 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     The labels of all rows are solved for at once and exactly. Then the model takes a few steps of L-BFGS
     towards them. The start is the best of several clusterings of the graph of neighbours.
 
-    Parameters
-    ----------
-    n_clusters : int
-        K.
-    lam : float, optional
-        Weight of fairness. The default of 100 asks for clusters of nearly equal size (or of the sizes in
-        `prior`); use about 1 if sizes may differ. For ``loss="iic"`` it is the exponent of the marginals, 1
-        by default. For a network with ``loss="mi"`` the default is 4. ``loss="sela"`` has none, since its
-        shares are exact.
-    loss : {"collision", "mi", "sela", "mi-adm", "iic"} or function
-        What to minimise: the collision loss above, or one that the paper compares with, with the same
-        neighbours and starts. These are mutual information (eq. 1; the entropies of MI-GD and IMSAT),
-        equipartition (eq. 4), Shannon's cross-entropy with a divergence (eq. 5) and invariant information.
-        Or your own: ``loss(proba, mean_proba)`` gets predictions (n, K) and their means over neighbours, and
-        returns the value, its gradient by `proba` and its gradient by `mean_proba`, each (n, K) or 0.0.
-    model : "linear", torch.nn.Module, factory of one, or TorchStudent
-        A linear model on the features, eq. (3), or a network, eq. (2), such as `consilience.nn.VGG4`. A
-        network returns logits (n, K); it is copied, never changed. It is trained with Adam on batches, a pass
-        over the rows in each round (`docs/how/clustering.md`). Give a TorchStudent for another optimiser,
-        learning rate (0.001; 0.0001 with ``protocol="paper"``), weight decay or device.
-    n_neighbors : int
-        Nearest neighbours of each row to average predictions over; 0 for none. At most as many are used as a
-        cluster of n / K rows has other rows. For a network they are neighbours by the values of X, and with 0
-        it starts from its own predictions.
-    n_init : int
-        Starts; `init` says what they are. A network is trained once: it starts from the best linear model.
-    prior : (K,) array, optional
-        u, the share of each cluster; equal by default.
-    solver : str
-        Solver of the pseudo-labels; see `collision_pseudo_labels`.
-    init : {"graph", "k-means++"}
-        With ``"graph"``, a start is a run of k-means on a diffusion map of the graph of neighbours; half as
-        many more are on the features. The best start is found by mutual information between neighbours, and
-        one model is trained from it. With the collision loss and `lam` of 100 or more, a second model is
-        trained towards exact shares for a few rounds, and kept if neighbours agree with it as well.
-        With ``"k-means++"``, a start takes random rows far from each other as centres, a model is trained
-        from each, and the one with the least objective is kept. That takes many times as long. It is also
-        what ``n_neighbors=0`` and labelled rows use.
-    protocol : {"full-batch", "paper"}
-        ``"paper"`` trains as Appendix E.2 does: stochastic gradient steps of size 0.1 on batches, labels made
-        within a batch, one random start, no neighbours. Use it to reproduce the paper; it finds worse
-        clusters. A network takes steps of Adam, with two augmentations of each row if `augment` is given.
-    max_iter : int, optional
-        Most rounds of labelling and training: 100 by default, 10 with ``protocol="paper"``, 50 for networks.
-    augment : {"images", "rows"} or function, optional
-        For networks: a change of rows that leaves their classes as they are, ``augment(batch, generator)``.
-        The names mean `consilience.nn.augment_images` and `augment_rows`. Predictions become
-        E_t[sigma(t(X))], and the network is trained on augmented rows.
-    weight_decay : float
-        Half of it times the squared weights is added to the objective; for networks it is the optimiser's.
-    label_weight : float
-        Weight of the cross-entropy on labelled rows, if there are some.
-    tol : float, optional
-        Stop when at most this share of rows, or a single row, changes its cluster in a round. The default is
-        0.01 for a linear model that starts from the graph, where more rounds do harm, and 0.001 otherwise.
-    n_jobs : int, optional
-        Models to train at a time, in threads, if `init` asks for several.
-    batch_size : int, optional
-        For ``protocol="paper"`` and networks: 250 by default; for networks less with fewer than 2,500 rows.
-    progress : function, optional
-        Called as ``progress(task, done, total)``: for the neighbours, and in each round.
-    random_state : int, RandomState or None
-        Makes the result reproducible; it does not depend on `n_jobs`.
-
     Attributes
     ----------
     labels_ : (n,) array of int
         The cluster of each row: ``predict(X)``.
     objective_ : float
-        The final objective. Compare it between runs of the same loss and `lam`.
+        The final objective. Compare it between runs of the same loss.
     objective_history_ : (T + 1,) array
         The objective before each round and at the end; with ``protocol="paper"`` the mean loss of each of
         the `n_iter_` epochs. It need not fall in every round: labels come from averaged predictions, but the
@@ -169,49 +94,6 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int = 8,
-        lam: float | None = None,
-        loss: Loss | OwnLoss = "collision",
-        model: Any = "linear",
-        n_neighbors: int = 10,
-        n_init: int = 10,
-        prior: ArrayLike | None = None,
-        solver: str = "auto",
-        *,
-        init: Literal["graph", "k-means++"] = "graph",
-        protocol: Literal["full-batch", "paper"] = "full-batch",
-        max_iter: int | None = None,
-        augment: Any = None,
-        weight_decay: float = 5e-4,
-        label_weight: float = 2.0,
-        tol: float | None = None,
-        n_jobs: int | None = None,
-        batch_size: int | None = None,
-        progress: Progress | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.lam = lam
-        self.loss = loss
-        self.model = model
-        self.n_neighbors = n_neighbors
-        self.n_init = n_init
-        self.prior = prior
-        self.solver = solver
-        self.init = init
-        self.protocol = protocol
-        self.max_iter = max_iter
-        self.augment = augment
-        self.weight_decay = weight_decay
-        self.label_weight = label_weight
-        self.tol = tol
-        self.n_jobs = n_jobs
-        self.batch_size = batch_size
-        self.progress = progress
-        self.random_state = random_state
-
     def fit(self, X: ArrayLike, y: ArrayLike | None = None) -> CollisionClustering:
         """Find the clusters of X.
 
@@ -222,7 +104,16 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
             Labels where they are known; None, NaN or -1 elsewhere. Numbers are those of clusters, from 0 to
             n_clusters - 1. Names, sorted, are those of clusters 0, 1, and so on.
         """
-        self._check_params()
+        self.check_options()
+        run, loss, self.model_ = resolve_run(self.run), self.resolved("loss"), self.resolved("model")
+        if self.prior is not None and not loss.takes_prior:
+            raise InvalidInputError(
+                f"The loss {type(loss).__name__} takes no prior; leave {{argument}} out, or use another.",
+                argument="prior",
+                value=self.prior,
+            )
+        if isinstance(loss, MI) and loss.lam is None and isinstance(self.model_, Network):
+            loss = MI(lam=4.0, label_weight=loss.label_weight)
         rows = self._check_rows(X, reset=True)
         if len(rows) < self.n_clusters:
             raise InvalidInputError(
@@ -231,14 +122,15 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 value=self.n_clusters,
             )
         fixed = fixed_clusters(y, len(rows), self.n_clusters)
-        random = as_random_state(self.random_state)
-        seeds = random.randint(np.iinfo(np.int32).max, size=self.n_init + 1)
-        if self._is_linear:
-            self._fit_linear(rows, fixed, seeds)
-        else:
-            self._fit_network(rows, fixed, seeds)
+        prior = read_prior(self.prior, self.n_clusters, "cluster", positive=True)
+        problem = Problem(loss, prior, fixed, np.empty((len(rows), 0), np.int32))
+        seeds = as_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=self.n_init + 1)
+        fit = self._fit_linear if isinstance(self.model_, Linear) else self._fit_network
+        trained = fit(self.model_, rows, problem, seeds, run)
+        self.objective_, self.n_iter_ = trained.history[-1], trained.n_iter
+        self.objective_history_ = np.array(trained.history)
         self.labels_ = self._logits(rows).argmax(axis=1)
-        self._warn_of_empty()
+        self._warn_of_empty(problem)
         return self
 
     def fit_predict(self, X: ArrayLike, y: ArrayLike | None = None) -> Ints:
@@ -263,179 +155,122 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
 
         return write_report(self, path, X, y)
 
-    @property
-    def _is_linear(self) -> bool:
-        return isinstance(self.model, str)
-
     def _check_rows(self, X: ArrayLike, *, reset: bool = False) -> NDArray[Any]:
         if not reset:
             check_fitted(self, "labels_")
-        if self._is_linear:
+        if isinstance(self.model_, Linear):
             return validated_rows(self, X, dtype=(np.float64, np.float32), reset=reset)
         # Integers stay integers, for embeddings.
         return validated_rows(self, X, dtype=None, allow_nd=True, reset=reset)
 
     def _logits(self, rows: NDArray[Any]) -> Floats:
-        if not self._is_linear:
+        if isinstance(self.model_, Network):
             return np.asarray(self.student_.predict_logits(rows))
         return np.asarray(rows.astype(np.float64, copy=False) @ self.coef_.T + self.intercept_)
 
-    def _check_params(self) -> None:
-        check_count("n_clusters", self.n_clusters)
-        if self.lam is not None:
-            check_number("lam", self.lam, at_least=0, at_most=LARGEST_LAM)
-        if callable(self.loss):
-            for name in ("lam", "prior"):
-                if getattr(self, name) is not None:
-                    raise InvalidInputError(
-                        f"loss is a function, which is not given {name}; leave {name} out and bind what the "
-                        "function needs with functools.partial."
-                    )
-        else:
-            check_choice("loss", self.loss, tuple(LOSSES))
-        if self._is_linear:
-            check_choice("model", self.model, ("linear",))
-            if self.augment is not None:
-                raise InvalidInputError("augment is for networks; a linear model has n_neighbors instead.")
-        else:
-            check_model(self.model)
-        check_choice("solver", self.solver, SOLVERS)
-        if self.loss == "sela" and self.lam is not None:
-            raise InvalidInputError(
-                "{argument} has no lam: its shares are exact. Use 'mi-adm' with it.",
-                argument="loss",
-                value="sela",
-            )
-        if self.loss == "iic" and self.prior is not None:
-            raise InvalidInputError(
-                "{argument} has no prior; it asks for equal shares. Use another loss.",
-                argument="loss",
-                value="iic",
-            )
-        if self.batch_size is not None and self._is_linear and self.protocol != "paper":
-            raise InvalidInputError("batch_size is for networks and protocol='paper'; leave it out.")
-        check_count("n_neighbors", self.n_neighbors, at_least=0)
-        check_count("n_init", self.n_init)
-        check_choice("init", self.init, INITS)
-        check_choice("protocol", self.protocol, ("full-batch", "paper"))
-        if self.n_jobs is not None:
-            check_count("n_jobs", self.n_jobs, at_least=-1024)  # joblib counts back from all cores
-            if self.n_jobs == 0:
-                raise InvalidInputError("{argument} must not be 0.", argument="n_jobs", value=self.n_jobs)
-        for name in ("batch_size", "max_iter"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        for name in ("weight_decay", "label_weight"):
-            check_number(name, getattr(self, name), at_least=0, at_most=LARGEST_WEIGHT)
-        if self.tol is not None:
-            check_number("tol", self.tol, at_least=0)
+    @property
+    def _by_paper(self) -> bool:
+        return bool(self.protocol == "paper")
 
-    def _problem(self, Z: NDArray[Any], fixed: Ints, seed: int) -> Problem:
-        loss, lam = self.loss, self.lam
-        if callable(loss):
-            lam = 0.0
-        elif lam is None:
-            lam = LOSSES[loss].lam if self._is_linear else LOSSES[loss].network_lam
-        wanted, report = 0 if self.protocol == "paper" else self.n_neighbors, self.progress or silent
-        if wanted:
-            report("neighbours", 0, 1)
-        neighbours = find_neighbours(Z, wanted, self.n_clusters, seed)
-        if wanted:
-            report("neighbours", 1, 1)
-        return Problem(
-            loss,
-            float(lam),
-            read_prior(self.prior, self.n_clusters, "cluster", positive=True),
-            fixed,
-            neighbours,
-            self.solver,
-            float(self.label_weight),
-        )
+    def _with_neighbours(self, Z: NDArray[Any], problem: Problem, seed: int, run: Run) -> Problem:
+        """Return the problem with the neighbours of features Z (n, d)."""
+        if self._by_paper or not self.n_neighbors:
+            return problem
+        run.report("neighbours", 0, 1)
+        near = near_rows(Z, self.n_neighbors, self.n_clusters, seed)
+        run.report("neighbours", 1, 1)
+        return problem._replace(neighbours=near)
 
-    def _fit_linear(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
+    def _search(
+        self, model: Linear | Network, seeds: Ints, n_rows: int, default_tol: float, run: Run
+    ) -> Search:
+        rounds = model.max_iter if isinstance(model, Linear) else None
+        decay = Linear.weight_decay if model.weight_decay is None else model.weight_decay
+        plan = Schedule(rounds or ROUNDS, _tol(model, n_rows, default_tol))
+        return Search(seeds, plan, float(decay), run, by_graph=self.init == "graph")
+
+    def _fit_linear(
+        self, options: Linear, rows: NDArray[Any], problem: Problem, seeds: Ints, run: Run
+    ) -> Trained:
         Z, mean, scale = scaled(rows)
-        problem = self._problem(Z, fixed, int(seeds[0]))
-        if self.protocol == "paper":
+        if self._by_paper:
             rng = np.random.default_rng(int(seeds[1]))
             W = random_weights(Z.shape[1], self.n_clusters, rng)
-            model = LinearModel(Z, W, float(self.weight_decay), batch_size=self.batch_size or 250, rng=rng)
-            run = descend(model, problem, self.max_iter or 10)
-            W = model.W
+            model = LinearModel(Z, W, float(options.weight_decay), rng=rng)
+            trained = descend(model, problem, options.max_iter or PAPER_ROUNDS)
         else:
-            by_graph = self.init == "graph" and problem.neighbours.shape[1] and not (fixed >= 0).any()
-            plan = self._schedule(len(Z), self.max_iter or 100, GRAPH_TOL if by_graph else TOL)
-            W, run = best_linear(Z, problem, self._starts(problem.loss, seeds[1:], plan))
-            _warn_unless_settled(run, plan)
-        self.coef_ = W[:-1].T / scale
-        self.intercept_ = W[-1] - self.coef_ @ mean
-        self._record(run)
+            problem = self._with_neighbours(Z, problem, int(seeds[0]), run)
+            by_graph = self.init == "graph" and problem.neighbours.shape[1] and not (problem.fixed >= 0).any()
+            search = self._search(options, seeds[1:], len(Z), GRAPH_TOL if by_graph else TOL, run)
+            model, trained = best_linear(Z, problem, search)
+            _warn_unless_settled(trained, search.plan)
+        self.coef_ = model.W[:-1].T / scale
+        self.intercept_ = model.W[-1] - self.coef_ @ mean
+        return trained
 
-    def _fit_network(self, rows: NDArray[Any], fixed: Ints, seeds: Ints) -> None:
+    def _fit_network(
+        self, options: Network, rows: NDArray[Any], problem: Problem, seeds: Ints, run: Run
+    ) -> Trained:
         """Train a network by rounds, or as the paper does."""
         require("skorch", extra="torch", purpose="Clustering with a network")
         from consilience.cluster.network import SETTLED_FALL, network, warm_up_epochs
-        from consilience.nn._rows import as_tensor
         from consilience.nn.augment import as_augmentation
+        from consilience.students._rows import as_tensor
 
-        X, paper, student = as_tensor(rows), self.protocol == "paper", self._student(int(seeds[0]), len(rows))
-        Z = flat(rows) if self.n_neighbors and not paper else np.empty((len(rows), 0))
-        problem = self._problem(Z, fixed, int(seeds[0]))
+        X, student = as_tensor(rows), self._student(int(seeds[0]), len(rows))
         warm_up = warm_up_epochs(len(X), student.batch_size)
         # a round of one step or two changes little in any case
-        plan = self._schedule(len(X), student.max_iter, TOL)._replace(
-            most_fall=SETTLED_FALL, settled_rounds=warm_up
-        )
+        plan = Schedule(student.max_iter, _tol(options, len(X), TOL), SETTLED_FALL, warm_up)
         start = None
-        if Z.shape[1]:
-            start = self._linear_start(Z, problem, seeds[1:])
+        if self.n_neighbors and not self._by_paper:
+            Z = flat(rows)
+            problem = self._with_neighbours(Z, problem, int(seeds[0]), run)
+            start = self._linear_start(Z, problem, self._search(options, seeds[1:], len(Z), TOL, run))
             student.max_iter += warm_up
         with network(
             student,
             X,
             self.n_clusters,
-            augment=as_augmentation(self.augment),
-            paper=paper,
-            progress=self.progress or silent,
+            augment=as_augmentation(options.augment),
+            paper=self._by_paper,
+            progress=run.report,
         ) as model:
             if start is not None:
                 model.start(start)
-            run = descend(model, problem, plan.max_rounds) if paper else alternate(model, problem, plan)
-        if not paper and not model.stopped:
-            _warn_unless_settled(run, plan)
+            train: Any = descend if self._by_paper else alternate
+            trained: Trained = train(model, problem, plan.max_rounds if self._by_paper else plan)
+        if not self._by_paper and not model.stopped:
+            _warn_unless_settled(trained, plan)
         self.student_, self.module_ = student, student.module_
-        self._record(run)
+        return trained
 
     def _student(self, seed: int, n_rows: int) -> Any:
-        """Return an unfitted TorchStudent around the model, with this estimator's options."""
-        from consilience.nn import TorchStudent, as_torch_student
+        """Return an unfitted student around the module, with the model's options."""
+        from consilience import students
+        from consilience.students.network import as_torch_student
 
-        student = as_torch_student(self.model, seed)
-        if not isinstance(self.model, TorchStudent):
-            paper = self.protocol == "paper"
+        options: Network = self.resolved("model")
+        student = as_torch_student(options.module, seed)
+        if not isinstance(options.module, students.Network):
             # With few rows, batches of 250 would give too few steps per epoch.
-            batch_size = 250 if paper else min(250, max(16, n_rows // 10))
-            student.set_params(
-                lr=1e-4 if paper else 1e-3,
-                weight_decay=self.weight_decay,
-                batch_size=batch_size,
-            )
-        student.max_iter = student.max_iter or 50
-        given = {name: getattr(self, name) for name in ("batch_size", "max_iter")}
+            few = BATCH_SIZE if self._by_paper else min(BATCH_SIZE, max(16, n_rows // 10))
+            lr = 1e-4 if self._by_paper else 1e-3
+            student.set_params(lr=lr, weight_decay=Linear.weight_decay, batch_size=few)
+        student.max_iter = student.max_iter or NETWORK_ROUNDS
+        given = {name: getattr(options, name) for name in ("batch_size", "max_iter", "weight_decay")}
         return student.set_params(**{name: value for name, value in given.items() if value is not None})
 
-    def _linear_start(self, Z: NDArray[Any], problem: Problem, seeds: Ints) -> LogitLoss:
+    def _linear_start(self, Z: NDArray[Any], problem: Problem, search: Search) -> LogitLoss:
         """Return the collision loss towards the labels of the best linear model, for every loss alike."""
-        if self.loss != "collision":
-            problem = problem._replace(loss="collision", lam=LOSSES["collision"].lam)
-        W, _ = best_linear(Z, problem, self._starts(self.loss, seeds, self._schedule(len(Z), 100, TOL)))
-        S, _ = LinearModel(Z, W, 0.0).predict()
+        if not isinstance(problem.loss, Collision):
+            problem = problem._replace(loss=Collision(label_weight=problem.loss.label_weight))
+        S, _ = best_linear(Z, problem, search)[0].predict()
         return clustering_loss(problem)(S, mean_of_neighbours(S, problem.neighbours)).loss
 
-    def _warn_of_empty(self) -> None:
+    def _warn_of_empty(self, problem: Problem) -> None:
         """Warn of clusters that died: those without rows, or with next to none."""
         sizes = np.bincount(self.labels_, minlength=self.n_clusters)
-        fair = len(self.labels_) * read_prior(self.prior, self.n_clusters, "cluster", positive=True)
-        empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * fair)
+        empty, few = sizes == 0, (sizes > 0) & (sizes < DEAD_SHARE * len(self.labels_) * problem.prior)
         problems = []
         if empty.any():
             problems.append(f"Only {np.sum(~empty)} of {self.n_clusters} clusters have rows")
@@ -445,56 +280,59 @@ class CollisionClustering(ClusterMixin, BaseEstimator):
                 f"{few.sum()} of {self.n_clusters} clusters have under {DEAD_SHARE:.0%} of their share of "
                 f"{len(self.labels_)} rows: {listed}"
             )
-        if not problems:
-            return
-        paper, has_lam = self.protocol == "paper", not callable(self.loss) and self.loss != "sela"
-        raised = " or ".join([*(["lam"] if has_lam else []), "max_iter" if paper else "n_init"])
-        lowered = ", lower n_neighbors" if self.n_neighbors and not paper else ","
-        warnings.warn(
-            f"{'. '.join(problems)}. Raise {raised}{lowered} or ask for fewer clusters.",
-            CoverageWarning,
-            stacklevel=3,
+        if problems:
+            lam = "lam or " if "lam" in problem.loss.declared() else ""
+            raised = lam + ("max_iter" if self._by_paper else "n_init")
+            lowered = ", lower n_neighbors" if self.n_neighbors and not self._by_paper else ","
+            warn(
+                CoverageWarning(f"{'. '.join(problems)}. Raise {raised}{lowered} or ask for fewer clusters.")
+            )
+
+
+def fixed_clusters(y: Any, n: int, n_clusters: int) -> Ints:
+    """Return the cluster (n,) that each label fixes, -1 for rows without a label."""
+    if y is None:
+        return np.full(n, -1, dtype=np.intp)
+    classes, codes = read_labels(y, n, at_least=0)
+    if classes.dtype.kind == "f" and len(classes):
+        raise InvalidInputError(
+            f"Unknown label type: continuous. y has the label {classes[classes != np.floor(classes)][0]}; "
+            "give numbers of clusters or names, and None or -1 for rows without a label."
         )
-
-    def _record(self, run: Run) -> None:
-        self.objective_ = run.history[-1]
-        self.objective_history_ = np.array(run.history)
-        self.n_iter_ = run.n_iter
-
-    def _schedule(self, n_rows: int, rounds: int, default_tol: float) -> Schedule:
-        tol = default_tol if self.tol is None else float(self.tol)
-        # a single row may go back and forth for ever
-        return Schedule(rounds, max(tol, 1.5 / n_rows))
-
-    def _starts(self, loss: str | OwnLoss, seeds: Ints, plan: Schedule) -> Starts:
-        steps = OWN_STEPS if callable(loss) else LOSSES[loss].steps
-        return Starts(
-            seeds,
-            plan,
-            float(self.weight_decay),
-            steps,
-            self.n_jobs,
-            self.progress or silent,
-            by_graph=self.init == "graph",
+    numbers = classes if classes.dtype.kind in "iu" else np.arange(len(classes))  # names: in sorted order
+    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n_clusters:
+        hint = (
+            f" They name {len(classes)} classes: ask for as many clusters." if numbers is not classes else ""
         )
+        raise InvalidInputError(
+            f"y has labels from {classes[0]} to {classes[-1]}; expected 0 to {n_clusters - 1}, or at most "
+            f"{n_clusters} names ({{argument}}), and None or -1 for rows without one.{hint}",
+            argument="n_clusters",
+            value=n_clusters,
+        )
+    return np.where(codes >= 0, np.append(numbers, -1)[codes], -1).astype(np.intp)
 
 
-def _warn_unless_settled(run: Run, plan: Schedule) -> None:
-    if run.changed > plan.tol:
-        share = f"{run.changed:.2%} of rows"
+def _tol(model: Linear | Network, n_rows: int, default: float) -> float:
+    """Return the share of rows that may still change: more than one, which may go back and forth for ever."""
+    return max(default if model.tol is None else float(model.tol), 1.5 / n_rows)
+
+
+def _warn_unless_settled(trained: Trained, plan: Schedule) -> None:
+    if trained.changed > plan.tol:
+        share = f"{trained.changed:.2%} of rows"
         problem = f", with {share} changing their cluster in the last round (tol {plan.tol:.2%})"
         remedy = "Raise max_iter or tol."
-    elif run.fell > plan.most_fall:
-        fall = f"{run.fell:.2g} in the last round (tol {plan.most_fall:g})"
+    elif trained.fell > plan.most_fall:
+        fall = f"{trained.fell:.2g} in the last round (tol {plan.most_fall:g})"
         problem = f" while the objective still fell, by {fall}"
         remedy = "Raise max_iter."
     else:
         return
-    warnings.warn(
+    warn(
         ConvergenceWarning(
             f"Clustering stopped at {{argument}}{problem}. {remedy}",
             argument="max_iter",
             value=plan.max_rounds,
-        ),
-        stacklevel=4,
+        )
     )

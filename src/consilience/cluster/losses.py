@@ -1,4 +1,4 @@
-"""The losses of `CollisionClustering`, in one table: `LOSSES`.
+"""The losses of `CollisionClustering`, in one table: `MAKERS`.
 
 A loss turns the predictions of a round into a `Round`: the function of the logits that the model minimises
 until the next round. Losses of one kind make pseudo-labels, keep them for the round and train the model on
@@ -8,17 +8,17 @@ are functions of the predictions alone.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from consilience.exceptions import ConvergenceWarning, InvalidInputError
+from consilience.cluster.options import IIC, MI, MIADM, SELA, Collision, Loss, Own
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.entropy import collision_from_logits, shannon_from_logits
 from consilience.kernels.collision.equipartition import fair_assignment
-from consilience.kernels.collision.fair_labels import FairLabels, Options, fair_labels
+from consilience.kernels.collision.fair_labels import Options, fair_labels
 from consilience.kernels.collision.mutual_information import (
     invariant_information,
     mutual_information,
@@ -40,20 +40,14 @@ _ASSIGNMENT_TOL = 1e-5
 # The smallest probability whose logarithm is taken.
 _LEAST = 1e-30
 
-# (proba (n, K), mean_proba (n, K)) -> (value, gradient by proba, gradient by mean_proba)
-OwnLoss = Callable[[Floats, Floats], tuple[float, Any, Any]]
-
 
 class Problem(NamedTuple):
-    """What a loss needs to know about the rows and the options."""
+    """What a loss needs to know about the rows."""
 
-    loss: str | OwnLoss
-    lam: float
+    loss: Loss
     prior: Floats  # (K,)
     fixed: Ints  # (n,) the class of labelled rows, -1 elsewhere
     neighbours: Neighbours  # (n, k)
-    solver: str
-    label_weight: float
 
     def rows(self, index: Ints, neighbours: Neighbours | None = None) -> Problem:
         """Return the problem of some rows, with these neighbours among them or none."""
@@ -71,156 +65,115 @@ class Round(NamedTuple):
 
 # (sigma (n, K), their means over neighbours (n, K)) -> Round
 ClusteringLoss = Callable[[Floats, Floats], Round]
+# The same -> value, gradient by sigma, gradient by the means
+LossOfPredictions = Callable[[Floats, Floats], tuple[float, Any, Any]]
 
 
 def clustering_loss(problem: Problem) -> ClusteringLoss:
     """Return the loss of a problem. It may keep the solution of one round to start the next from it."""
-    if callable(problem.loss):
-        loss: ClusteringLoss = _OfPredictions(problem, _checked(problem.loss))
-    else:
-        loss = LOSSES[problem.loss].make(problem)
-    return _WithLabels(problem, loss) if (problem.fixed >= 0).any() else loss
+    loss = MAKERS[type(problem.loss)](problem, problem.loss)
+    return _with_labels(problem, loss) if (problem.fixed >= 0).any() else loss
 
 
 def cross_entropy(labels: Floats) -> LogitLoss:
     """Return Shannon's cross-entropy towards labels (n, K)."""
-    return _mean_loss(shannon_from_logits, labels)
+    return mean_loss(shannon_from_logits, labels)
 
 
-class _Collision:
-    """L_CCE+, eq. (11): exact labels, started from those of the round before."""
+def mean_loss(rows_loss: Callable[..., tuple[Floats, Floats]], *target: Any) -> LogitLoss:
+    """Return the mean of a loss of rows, as a function of their logits."""
 
-    labels: Floats | None
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.labels = problem, None
-        self.options = Options(problem.solver, _LABEL_TOL)
-
-    def __call__(self, S: Floats, A: Floats) -> Round:
-        p = self.problem
-        found = fair_labels(A, p.lam, p.prior, p.fixed, self.labels, self.options)
-        if not found.converged:
-            _warn_of_labels(found)
-        self.labels = found.labels
-        return Round(_mean_loss(collision_from_logits, found.labels), found.objective)
-
-
-class _Assignment:
-    """Shannon's cross-entropy with fair labels: eq. (5), and eq. (4) for infinite lam."""
-
-    prices: Floats | None
-
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.prices = problem, None
-        self.pinned = problem.fixed >= 0
-
-    def __call__(self, S: Floats, A: Floats) -> Round:
-        p = self.problem
-        log_A = np.log(np.maximum(A, _LEAST))
-        cost = log_A.copy()
-        with np.errstate(divide="ignore"):
-            cost[self.pinned] = np.log(np.eye(A.shape[1])[p.fixed[self.pinned]])
-        labels, self.prices, error = fair_assignment(
-            cost, p.prior, p.lam, _EPSILON, _ASSIGNMENT_TOL, start=self.prices
-        )
-        if error > 100 * _ASSIGNMENT_TOL:
-            warnings.warn(
-                f"The fair assignment stopped with shares off by {error:.1g} (tol {_ASSIGNMENT_TOL:g}). "
-                "Give a prior that the labelled rows allow.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        value = -float((labels * log_A).sum()) / len(A)
-        if np.isfinite(p.lam):
-            share = labels.mean(axis=0)
-            value += p.lam * float((share * np.log(np.maximum(share, 1e-300) / p.prior)).sum())
-        return Round(cross_entropy(labels), value)
-
-
-class _OfPredictions:
-    """A loss of predictions and their means over neighbours, without labels in between."""
-
-    def __init__(self, problem: Problem, of: OwnLoss) -> None:
-        self.neighbours, self.of = problem.neighbours, of
-
-    def __call__(self, S: Floats, A: Floats) -> Round:
-        return Round(self.of_logits, self.of(S, A)[0])
-
-    def of_logits(self, logits: Floats) -> tuple[float, Floats]:
-        S = softmax_rows(logits)
-        value, by_S, by_A = self.of(S, mean_of_neighbours(S, self.neighbours))
-        return value, through_softmax(S, by_S + mean_of_neighbours_transposed(by_A, self.neighbours))
-
-
-def _mutual_information(problem: Problem) -> ClusteringLoss:
-    """Mutual information, eq. (1), of predictions averaged over neighbours."""
-
-    def of(S: Floats, A: Floats) -> tuple[float, float, Floats]:
-        value, slope = mutual_information(A, problem.prior, problem.lam)
-        return value, 0.0, slope
-
-    return _OfPredictions(problem, of)
-
-
-def _invariant_information(problem: Problem) -> ClusteringLoss:
-    """Invariant information between a row and its neighbours."""
-    return _OfPredictions(problem, lambda S, A: invariant_information(S, A, problem.lam))
-
-
-class Entry(NamedTuple):
-    """A line of the table."""
-
-    make: Callable[[Problem], ClusteringLoss]
-    lam: float  # default
-    steps: int  # of L-BFGS a round: few if labels are made anew each round, many if nothing changes
-    network_lam: float  # default for networks, where a large weight of shares drowns the stochastic steps
-
-
-LOSSES: dict[str, Entry] = {
-    "collision": Entry(_Collision, 100.0, 5, 100.0),
-    "mi": Entry(_mutual_information, 100.0, 20, 4.0),
-    "sela": Entry(_Assignment, np.inf, 5, np.inf),
-    "mi-adm": Entry(_Assignment, 100.0, 5, 100.0),
-    "iic": Entry(_invariant_information, 1.0, 20, 1.0),
-}
-OWN_STEPS = 20  # of L-BFGS a round, for a loss that is a function
-
-
-class _WithLabels:
-    """A loss plus the weighted cross-entropy of the labelled rows (Appendix E.2)."""
-
-    def __init__(self, problem: Problem, loss: ClusteringLoss) -> None:
-        self.loss, self.weight = loss, problem.label_weight
-        self.rows = np.flatnonzero(problem.fixed >= 0)
-        self.classes = problem.fixed[self.rows]
-        self.known = cross_entropy(np.eye(len(problem.prior))[self.classes])
-
-    def __call__(self, S: Floats, A: Floats) -> Round:
-        free, value = self.loss(S, A)
-
-        def of_logits(logits: Floats) -> tuple[float, Floats]:
-            total, gradient = free(logits)
-            extra, slope = self.known(logits[self.rows])
-            gradient[self.rows] += self.weight * slope
-            return total + self.weight * extra, gradient
-
-        right = np.maximum(S[self.rows, self.classes], 1e-300)
-        return Round(of_logits, value - self.weight * float(np.log(right).mean()))
-
-
-def _mean_loss(rows_loss: Callable[..., tuple[Floats, Floats]], target: Floats) -> LogitLoss:
     def loss(logits: Floats) -> tuple[float, Floats]:
-        losses, gradient = rows_loss(logits, target)
-        return float(losses.mean()), gradient / len(target)
+        losses, gradient = rows_loss(logits, *target)
+        return float(losses.mean()), gradient / len(logits)
 
     return loss
 
 
-def _checked(own: OwnLoss) -> OwnLoss:
-    """Return a user's loss with its output checked: a finite value and gradients of the right shape."""
+def _collision(problem: Problem, loss: Collision) -> ClusteringLoss:
+    """L_CCE+, eq. (11): exact labels, started from those of the round before."""
+    labels: Floats | None = None
+
+    def of_round(S: Floats, A: Floats) -> Round:
+        nonlocal labels
+        options = Options(loss.solver, _LABEL_TOL)
+        found = fair_labels(A, float(loss.lam), problem.prior, problem.fixed, labels, options)
+        if not found.converged:
+            remedy = "L" if found.solver == "interior-point" else "Use solver='interior-point', or l"
+            warn(
+                ConvergenceWarning(
+                    f"The pseudo-labels of a round are off by up to {found.gap:.1e} (tol {_LABEL_TOL:g}) "
+                    f"after {found.n_iter} iterations of {found.solver}. {remedy}ower lam."
+                )
+            )
+        labels = found.labels
+        return Round(mean_loss(collision_from_logits, labels), found.objective)
+
+    return of_round
+
+
+def _assignment(problem: Problem, loss: SELA | MIADM) -> ClusteringLoss:
+    """Shannon's cross-entropy with fair labels: eq. (5), and eq. (4) for infinite lam."""
+    lam = float(getattr(loss, "lam", np.inf))
+    pinned = problem.fixed >= 0
+    prices: Floats | None = None
+
+    def of_round(S: Floats, A: Floats) -> Round:
+        nonlocal prices
+        log_A = np.log(np.maximum(A, _LEAST))
+        cost = log_A.copy()
+        with np.errstate(divide="ignore"):
+            cost[pinned] = np.log(np.eye(A.shape[1])[problem.fixed[pinned]])
+        labels, prices, error = fair_assignment(
+            cost, problem.prior, lam, _EPSILON, _ASSIGNMENT_TOL, start=prices
+        )
+        if error > 100 * _ASSIGNMENT_TOL:
+            warn(
+                ConvergenceWarning(
+                    f"The fair assignment stopped with shares off by {error:.1g} (tol {_ASSIGNMENT_TOL:g}). "
+                    "Give a prior that the labelled rows allow."
+                )
+            )
+        value = -float((labels * log_A).sum()) / len(A)
+        if np.isfinite(lam):
+            share = labels.mean(axis=0)
+            value += lam * float((share * np.log(np.maximum(share, 1e-300) / problem.prior)).sum())
+        return Round(cross_entropy(labels), value)
+
+    return of_round
+
+
+def _of_predictions(problem: Problem, of: LossOfPredictions) -> ClusteringLoss:
+    """Return a loss of predictions and their means over neighbours, without labels in between."""
+
+    def of_logits(logits: Floats) -> tuple[float, Floats]:
+        S = softmax_rows(logits)
+        value, by_S, by_A = of(S, mean_of_neighbours(S, problem.neighbours))
+        return value, through_softmax(S, by_S + mean_of_neighbours_transposed(by_A, problem.neighbours))
+
+    return lambda S, A: Round(of_logits, of(S, A)[0])
+
+
+def _mutual_information(problem: Problem, loss: MI) -> ClusteringLoss:
+    """Mutual information, eq. (1), of predictions averaged over neighbours."""
+
+    def of(S: Floats, A: Floats) -> tuple[float, float, Floats]:
+        value, slope = mutual_information(A, problem.prior, 100.0 if loss.lam is None else loss.lam)
+        return value, 0.0, slope
+
+    return _of_predictions(problem, of)
+
+
+def _invariant_information(problem: Problem, loss: IIC) -> ClusteringLoss:
+    """Invariant information between a row and its neighbours."""
+    return _of_predictions(problem, lambda S, A: invariant_information(S, A, loss.lam))
+
+
+def _own(problem: Problem, loss: Own) -> ClusteringLoss:
+    """A user's loss with its output checked: a finite value and gradients of the right shape."""
 
     def of(S: Floats, A: Floats) -> tuple[float, Floats, Floats]:
-        out = own(S, A)
+        out = loss.function(S, A)
         if not isinstance(out, tuple) or len(out) != 3:
             raise InvalidInputError(
                 f"The loss returned a {type(out).__name__}; expected three: the value, its gradient by proba "
@@ -240,15 +193,35 @@ def _checked(own: OwnLoss) -> OwnLoss:
             )
         return value, slopes[0], slopes[1].copy()  # a copy that compiled loops may take
 
-    return of
+    return _of_predictions(problem, of)
 
 
-def _warn_of_labels(found: FairLabels) -> None:
-    exact = found.solver == "interior-point"
-    warnings.warn(
-        f"The pseudo-labels of a round are off by up to {found.gap:.1e} (tol {_LABEL_TOL:g}) after "
-        f"{found.n_iter} iterations of {found.solver}. "
-        + ("Lower lam." if exact else "Use solver='interior-point', or lower lam."),
-        ConvergenceWarning,
-        stacklevel=2,
-    )
+MAKERS: Mapping[type[Loss], Callable[[Problem, Any], ClusteringLoss]] = {
+    Collision: _collision,
+    MI: _mutual_information,
+    SELA: _assignment,
+    MIADM: _assignment,
+    IIC: _invariant_information,
+    Own: _own,
+}
+
+
+def _with_labels(problem: Problem, loss: ClusteringLoss) -> ClusteringLoss:
+    """Add the weighted cross-entropy of the labelled rows (Appendix E.2)."""
+    rows, weight = np.flatnonzero(problem.fixed >= 0), float(problem.loss.label_weight)
+    classes = problem.fixed[rows]
+    known = cross_entropy(np.eye(len(problem.prior))[classes])
+
+    def of_round(S: Floats, A: Floats) -> Round:
+        free, value = loss(S, A)
+
+        def of_logits(logits: Floats) -> tuple[float, Floats]:
+            total, gradient = free(logits)
+            extra, slope = known(logits[rows])
+            gradient[rows] += weight * slope
+            return total + weight * extra, gradient
+
+        right = np.maximum(S[rows, classes], 1e-300)
+        return Round(of_logits, value - weight * float(np.log(right).mean()))
+
+    return of_round

@@ -23,9 +23,9 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import mean_of_neighbours
-from consilience.nn._contexts import interrupts
 from consilience.nn.augment import Augment
-from consilience.nn.student import TorchStudent
+from consilience.students._contexts import interrupts
+from consilience.students.network import Network
 from consilience.teachers._networks import logits_of
 
 # Row numbers travel as float32 targets, which hold whole numbers up to here.
@@ -166,7 +166,7 @@ def warm_up_epochs(n_rows: int, batch_size: int) -> int:
 
 @contextmanager
 def network(
-    student: TorchStudent,
+    student: Network,
     X: Tensor,
     n_clusters: int,
     *,
@@ -178,7 +178,7 @@ def network(
 
     Parameters
     ----------
-    student : TorchStudent
+    student : Network
         Says which module to train, and how.
     X : (n, ...) tensor
     n_clusters : int

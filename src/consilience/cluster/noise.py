@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience.cluster.losses import mean_loss
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import uniform_transition
 from consilience.kernels.collision.noise_rate import NoiseEstimate, estimate_noise
@@ -52,14 +53,9 @@ def fit_linear(
     Z: NDArray[Any], target: Floats, loss: RowLoss, *, weight_decay: float, max_iter: int, tol: float
 ) -> LinearFit:
     """Minimise the mean loss to soft labels (n, K) from zero weights."""
-    n = len(Z)
-
-    def mean_loss(logits: Floats) -> tuple[float, Floats]:
-        losses, gradient = loss(logits, target)
-        return float(losses.mean()), gradient / n
-
     start = np.zeros((Z.shape[1] + 1, target.shape[1]))
-    return minimise_linear(Z, start, mean_loss, weight_decay=weight_decay, max_iter=max_iter, tol=tol)
+    of_logits = mean_loss(loss, target)
+    return minimise_linear(Z, start, of_logits, weight_decay=weight_decay, max_iter=max_iter, tol=tol)
 
 
 def choose_noise(

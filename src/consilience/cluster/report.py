@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 BINS = 20  # of the histogram of confidence
 MOST_ROWS = 50  # hard rows
 MOST_DRAWN = 100  # clusters or classes in a matrix
-_UNTOLD = ("progress", "prior", "augment", "model")
+_UNTOLD = ("run", "prior", "model")
 
 
 class Found(NamedTuple):
@@ -170,7 +170,7 @@ def _settings_section(model: CollisionClustering) -> Block:
         for name, value in model.get_params(deep=False).items()
         if name not in _UNTOLD and value is not None
     }
-    told |= {"model": model.model if isinstance(model.model, str) else "network"}
+    told |= {"model": type(model.model_).__name__.lower()}
     told |= {"objective": f"{model.objective_:.6g}", "rounds": model.n_iter_}
     history = np.asarray(model.objective_history_)
     drawing = curve("The objective, by rounds", history.tolist(), "rounds") if len(history) > 1 else None

@@ -7,7 +7,7 @@ or a network (`consilience.cluster.network`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
@@ -16,14 +16,22 @@ from joblib import Parallel, delayed  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from consilience._progress import Progress
-from consilience.cluster.losses import LOSSES, Problem, clustering_loss, cross_entropy
-from consilience.cluster.regroup import neighbour_entropy, neighbour_information, regroup
-from consilience.cluster.starts import choose_centres, promising_clusters, sample, weights_from_centres
+from consilience.cluster.losses import Problem, clustering_loss, cross_entropy
+from consilience.cluster.options import SELA, Collision
+from consilience.cluster.starts import (
+    choose_centres,
+    neighbour_entropy,
+    neighbour_information,
+    promising_clusters,
+    regroup,
+    sample,
+    weights_from_centres,
+)
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.mutual_information import softmax_rows
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
-from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
+from consilience.kernels.neighbours import mean_of_neighbours, near_rows
+from consilience.run import Run
 
 # With more rows than this, starts are trained on a sample of this size; the best continues on all rows.
 _SAMPLE_ROWS = 8_192
@@ -37,6 +45,7 @@ _FAIR_ROUNDS, _FAIR_TOL = 6, 0.01
 # Exact shares are kept if they raise the entropy of neighbours' clusters by at most this part of its maximum.
 _MOST_MIXED = 0.03
 _LEARNING_RATE = 0.1  # of the linear model in the paper's protocol
+BATCH_SIZE = 250
 
 
 class Model(Protocol):
@@ -66,7 +75,7 @@ class Schedule(NamedTuple):
     settled_rounds: int = 1  # ...in as many rounds in a row
 
 
-class Run(NamedTuple):
+class Trained(NamedTuple):
     """One training from one start."""
 
     history: tuple[float, ...]  # the objective before each round and at the end
@@ -75,16 +84,9 @@ class Run(NamedTuple):
     fell: float  # by how much the objective fell in it
 
 
-class LinearRun(NamedTuple):
-    """A run of the linear model, and the model."""
-
-    W: Floats  # (d + 1, K)
-    run: Run
-
-
 def alternate(
     model: Model, problem: Problem, plan: Schedule, report: Callable[[], None] = lambda: None
-) -> Run:
+) -> Trained:
     """Train by rounds: predict, average over neighbours, make a loss of these, take some steps on it.
 
     `report` is called in each round.
@@ -108,10 +110,10 @@ def alternate(
         if settled >= plan.settled_rounds or n_iter == plan.max_rounds or model.stopped:
             break
         model.step(target)
-    return Run(tuple(history), n_iter, changed, fell)
+    return Trained(tuple(history), n_iter, changed, fell)
 
 
-def descend(model: Model, problem: Problem, max_rounds: int) -> Run:
+def descend(model: Model, problem: Problem, max_rounds: int) -> Trained:
     """Train as the paper does (Algorithm 2): labels are made anew for each batch, and rounds are epochs.
 
     `history` has the mean loss of each epoch.
@@ -119,40 +121,23 @@ def descend(model: Model, problem: Problem, max_rounds: int) -> Run:
     history: list[float] = []
     while len(history) < max_rounds and not model.stopped:
         history.append(model.epoch(problem))
-    return Run(tuple(history), len(history), 0.0, 0.0)
+    return Trained(tuple(history), len(history), 0.0, 0.0)
 
 
+@dataclass
 class LinearModel:
     """A linear softmax model, eq. (3): L-BFGS on all rows, or stochastic gradient steps on batches.
 
-    Parameters
-    ----------
-    X : (n, d) array
-    W : (d + 1, K) array
-        The start.
-    weight_decay : float
-        Half of it times the squared weights is added to the objective.
-    steps : int
-        Steps of L-BFGS in a round.
-    batch_size : int
-        Of the paper's protocol.
-    rng : Generator, optional
-        Shuffles the rows in the paper's protocol.
+    X is (n, d) and W (d + 1, K) the start. `steps` are those of L-BFGS in a round; `rng` shuffles the rows of
+    the paper's protocol. Half the weight decay times the squared weights is added to the objective.
     """
 
-    stopped = False
-
-    def __init__(
-        self,
-        X: NDArray[Any],
-        W: Floats,
-        weight_decay: float,
-        steps: int = 1,
-        batch_size: int = 250,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        self.X, self.W, self.weight_decay = X, W, weight_decay
-        self.steps, self.batch_size, self.rng = steps, batch_size, rng or np.random.default_rng(0)
+    X: NDArray[Any]
+    W: Floats
+    weight_decay: float
+    steps: int = 1
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    stopped: bool = False
 
     def predict(self) -> tuple[Floats, Floats]:
         """Return the predictions (n, K), twice: the linear model has no views."""
@@ -170,7 +155,7 @@ class LinearModel:
         X, decay, values = self.X, self.weight_decay, []
         W = self.W = self.W.copy()
         order = self.rng.permutation(len(X))
-        for rows in np.array_split(order, max(1, round(len(X) / self.batch_size))):
+        for rows in np.array_split(order, max(1, round(len(X) / BATCH_SIZE))):
             logits = linear_logits(X[rows], W).astype(np.float64)
             S = softmax(logits, axis=1)
             loss, value = clustering_loss(problem.rows(rows))(S, S)
@@ -185,95 +170,86 @@ class LinearModel:
         return 0.5 * self.weight_decay * float(np.vdot(self.W[:-1], self.W[:-1]))
 
 
-class Starts(NamedTuple):
+class Search(NamedTuple):
     """How the best of several linear models is found."""
 
     seeds: Ints
     plan: Schedule
     weight_decay: float
-    steps: int  # of L-BFGS in a round
-    n_jobs: int | None
-    progress: Progress
+    run: Run
     by_graph: bool = False  # whether to train only one model, on the best clusters of the graph of neighbours
 
 
-def best_linear(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
-    """Train a linear model on rows Z (n, d) from several starts and return the best run.
+def best_linear(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[LinearModel, Trained]:
+    """Train a linear model on rows Z (n, d) from several starts and return the best.
 
-    It is the run of least objective, or the only run if the start comes from the graph of neighbours.
+    It is the one of least objective, or the only one if the start comes from the graph of neighbours.
 
     With many rows, starts are trained on a sample: it tells good starts from bad ones as well, in a tenth of
     the time. The best model then continues on all rows.
     """
     if len(Z) <= _SAMPLE_ROWS:
-        return _best_start(Z, problem, starts)
-    seed, wanted = int(starts.seeds[0]), problem.neighbours.shape[1]
+        return _best_start(Z, problem, search)
+    seed, wanted = int(search.seeds[0]), problem.neighbours.shape[1]
     rows = sample(problem.fixed, _SAMPLE_ROWS, seed)
-    part = problem.rows(rows, find_neighbours(Z[rows], wanted, len(problem.prior), seed))
-    best = _best_start(Z[rows], part, starts)
-    last = starts.plan._replace(max_rounds=min(starts.plan.max_rounds, _LAST_ROUNDS))
-    done = count(1)
-    model = LinearModel(Z, best.W, starts.weight_decay, starts.steps)
-    run = alternate(
-        model,
-        problem,
-        last,
-        lambda: starts.progress("all rows", next(done), last.max_rounds + 1),
-    )
+    part = problem.rows(rows, near_rows(Z[rows], wanted, len(problem.prior), seed))
+    best, trained = _best_start(Z[rows], part, search)
+    last = search.plan._replace(max_rounds=min(search.plan.max_rounds, _LAST_ROUNDS))
+    best.X = Z
+    more = alternate(best, problem, last, _counter(search.run, "all rows", last.max_rounds + 1))
     # the rounds on all rows are too few to settle: whether the start did is what counts
-    return LinearRun(model.W, run._replace(changed=best.run.changed))
+    return best, more._replace(changed=trained.changed)
 
 
-def _best_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
+def _best_start(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[LinearModel, Trained]:
     n_clusters, fixed = len(problem.prior), problem.fixed
-    if starts.by_graph and problem.neighbours.shape[1] and not (fixed >= 0).any():
-        return _graph_start(Z, problem, starts)
+    if search.by_graph and problem.neighbours.shape[1] and not (fixed >= 0).any():
+        return _graph_start(Z, problem, search)
     # if every class has a labelled row, these rows are the start, and there is only one
     determined = len(np.unique(fixed[fixed >= 0])) == n_clusters
-    seeds = starts.seeds[:1] if determined else starts.seeds
-    most = starts.plan.max_rounds + 1
-    done = _Done(starts.progress, len(seeds) * most)
+    seeds = search.seeds[:1] if determined else search.seeds
+    most = search.plan.max_rounds + 1
+    report = _counter(search.run, "clustering", len(seeds) * most)
 
-    def train(seed: int) -> LinearRun:
+    def train(seed: int) -> tuple[LinearModel, Trained]:
         W = weights_from_centres(Z, choose_centres(Z, fixed, n_clusters, seed))
-        model = LinearModel(Z, W, starts.weight_decay, starts.steps)
-        run = alternate(model, problem, starts.plan, done.add)
-        done.add(most - len(run.history))  # rounds that were not needed
-        return LinearRun(model.W, run)
+        model = LinearModel(Z, W, search.weight_decay, problem.loss.steps)
+        trained = alternate(model, problem, search.plan, report)
+        report(most - len(trained.history))  # rounds that were not needed
+        return model, trained
 
-    parallel = Parallel(n_jobs=starts.n_jobs, require="sharedmem")
-    runs = parallel(delayed(train)(int(seed)) for seed in seeds)
-    best: LinearRun = min(runs, key=lambda one: one.run.history[-1])
-    return best
+    parallel = Parallel(n_jobs=search.run.n_jobs, require="sharedmem")
+    found: list[tuple[LinearModel, Trained]] = parallel(delayed(train)(int(seed)) for seed in seeds)
+    return min(found, key=lambda one: one[1].history[-1])
 
 
-def _graph_start(Z: NDArray[Any], problem: Problem, starts: Starts) -> LinearRun:
+def _graph_start(Z: NDArray[Any], problem: Problem, search: Search) -> tuple[LinearModel, Trained]:
     """Train a model on the most promising clusters, with exact shares if they fit, then by rounds."""
-    most = starts.plan.max_rounds + 1
-    n_starts = len(starts.seeds) + len(starts.seeds[::2])
-    done = _Done(starts.progress, n_starts + _FAIR_ROUNDS + 1 + most)
-    found = promising_clusters(Z, problem.neighbours, problem.prior, starts.seeds, done.add)
-    model = _learned(Z, found[0], problem, starts)
+    most = search.plan.max_rounds + 1
+    n_starts = len(search.seeds) + len(search.seeds[::2])
+    report = _counter(search.run, "clustering", n_starts + _FAIR_ROUNDS + 1 + most)
+    found = promising_clusters(Z, problem.neighbours, problem.prior, search.seeds, report)
+    model = _learned(Z, found[0], problem, search)
     # the other losses press for shares by themselves, and a small lam asks for none
-    if problem.loss == "collision" and problem.lam >= LOSSES["collision"].lam:
-        model = _with_exact_shares(model, found, problem, starts)
-    done.add(_FAIR_ROUNDS + 1)
-    run = alternate(model, problem, starts.plan, done.add)
-    done.add(most - len(run.history))  # rounds that were not needed
-    return LinearRun(model.W, run)
+    if isinstance(problem.loss, Collision) and problem.loss.lam >= Collision.lam:
+        model = _with_exact_shares(model, found, problem, search)
+    report(_FAIR_ROUNDS + 1)
+    trained = alternate(model, problem, search.plan, report)
+    report(most - len(trained.history))  # rounds that were not needed
+    return model, trained
 
 
-def _learned(Z: NDArray[Any], clusters: Ints, problem: Problem, starts: Starts) -> LinearModel:
+def _learned(Z: NDArray[Any], clusters: Ints, problem: Problem, search: Search) -> LinearModel:
     """Return a linear model that has learned these clusters (n,) of rows Z (n, d)."""
     n_clusters = len(problem.prior)
-    model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), starts.weight_decay, _FIRST_STEPS)
+    model = LinearModel(Z, np.zeros((Z.shape[1] + 1, n_clusters)), search.weight_decay, _FIRST_STEPS)
     model.step(cross_entropy(np.eye(n_clusters)[clusters]))
-    model.steps = starts.steps
+    model.steps = problem.loss.steps
     return model
 
 
 def _with_exact_shares(
-    model: LinearModel, found: list[Ints], problem: Problem, starts: Starts
+    model: LinearModel, found: list[Ints], problem: Problem, search: Search
 ) -> LinearModel:
     """Return a model trained towards exact shares, or the given one if neighbours speak against them.
 
@@ -284,31 +260,22 @@ def _with_exact_shares(
     n_clusters, neighbours = len(problem.prior), problem.neighbours
     repaired = [regroup(model.X, clusters, neighbours, problem.prior) for clusters in found]
     best = min(repaired, key=lambda clusters: neighbour_information(clusters, neighbours, problem.prior))
-    fair = _learned(model.X, best, problem, starts)
-    alternate(fair, problem._replace(loss="sela", lam=np.inf), Schedule(_FAIR_ROUNDS, _FAIR_TOL))
+    fair = _learned(model.X, best, problem, search)
+    alternate(fair, problem._replace(loss=SELA()), Schedule(_FAIR_ROUNDS, _FAIR_TOL))
     mixed, fair_mixed = (
         neighbour_entropy(one.predict()[0].argmax(axis=1), neighbours, n_clusters) for one in (model, fair)
     )
     return fair if fair_mixed <= mixed + _MOST_MIXED else model
 
 
-class _Done:
-    """Counts the rounds of all starts, and reports them."""
+def _counter(run: Run, task: str, total: int) -> Callable[..., None]:
+    """Return a function that counts the rounds of all starts, which may run in threads, and reports them."""
+    done, lock = 0, Lock()
 
-    def __init__(self, progress: Progress, total: int) -> None:
-        self.progress, self.total, self.done = progress, total, 0
-        self.lock = Lock()
+    def add(rounds: int = 1) -> None:
+        nonlocal done
+        with lock:
+            done += rounds
+            run.report(task, done, total)
 
-    def add(self, rounds: int = 1) -> None:
-        with self.lock:  # starts may run in threads
-            self.done += rounds
-            self.progress("clustering", self.done, self.total)
-
-
-def find_neighbours(Z: NDArray[Any], wanted: int, n_clusters: int, seed: int) -> NDArray[np.int32]:
-    """Return the nearest neighbours (n, k) of each row, k at most as wanted.
-
-    With more neighbours than a fair cluster has rows, all rows would look alike.
-    """
-    k = min(wanted, max(0, len(Z) // n_clusters - 1))
-    return nearest_neighbours(Z, k, seed) if k else np.empty((len(Z), 0), np.int32)
+    return add

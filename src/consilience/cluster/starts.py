@@ -1,4 +1,4 @@
-"""Before the first round: features on one scale, a sample of many rows, and starts of the linear model."""
+"""Starts of the linear model: a sample of many rows, clusters to learn first, and repairs of these."""
 
 from __future__ import annotations
 
@@ -8,44 +8,26 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import entr
 from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
-from consilience.cluster.regroup import neighbour_information
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.collision.diffusion import diffusion_map
-from consilience.kernels.columns import column_moments
-from consilience.kernels.neighbours import Neighbours
+from consilience.kernels.collision.mutual_information import mutual_information
+from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
 
-# More numbers than this are trained on in single precision: half the time, and no label changes.
-_SINGLE_PRECISION = 100_000
 # A start is this soft, relative to the squared distance of a typical row to its centre...
 START_WIDTH = 0.1
 # ...and at least this soft relative to the squared length of a typical row. Sharper starts have such large
 # weights that the first step is weight decay alone, which leads to a model without clusters.
 LEAST_WIDTH = 0.05
-
-
-def scaled(rows: NDArray[Any]) -> tuple[NDArray[Any], Floats, float]:
-    """Return rows centred and of root-mean-square length 1, their mean, and the length they had.
-
-    Rows that are all alike, up to rounding, are only centred.
-    """
-    mean, spread = column_moments(rows)
-    Z = rows - mean
-    if Z.size > _SINGLE_PRECISION:
-        Z = Z.astype(np.float32)
-    scale = float(np.sqrt(np.einsum("ij,ij->", Z, Z, dtype=np.float64) / len(Z)))
-    scale = scale if spread.any() else 1.0
-    Z /= scale
-    return np.ascontiguousarray(Z), mean, scale
-
-
-def flat(rows: NDArray[Any]) -> NDArray[Any]:
-    """Return rows of any shape (n, ...) as scaled features (n, d)."""
-    features = rows.reshape(len(rows), -1)
-    features = features if features.dtype.kind == "f" else features.astype(np.float32)
-    return scaled(features)[0]
+# A swap of clusters must lower the value by this much.
+_LEAST_FALL = 1e-4
+# After a swap, each row takes the commonest cluster of its neighbours, so many times.
+_VOTES = 3
+# Steps that find the longest direction of a cluster, and steps of Lloyd's algorithm from there.
+_POWER_STEPS, _LLOYD_STEPS = 5, 3
 
 
 def sample(fixed: Ints, size: int, seed: int) -> Ints:
@@ -72,12 +54,31 @@ def choose_centres(Z: NDArray[Any], fixed: Ints, n_clusters: int, seed: int) -> 
     return out
 
 
+def weights_from_centres(X: NDArray[Any], centres: Floats) -> Floats:
+    r"""Return the model W (d + 1, K) that assigns rows softly to the nearest of K centres (K, d).
+
+    .. math:: z_{ik} = -\|x_i - c_k\|^2 / (2 w) + \|x_i\|^2 / (2 w), \qquad
+              w = \max(0.1\, \text{mean}_i \min_k \|x_i - c_k\|^2,\ 0.05\, \text{mean}_i \|x_i\|^2)
+
+    Rows X (n, d) are centred.
+    """
+    half = 0.5 * np.einsum("ij,ij->i", centres, centres)
+    nearest = half - X @ centres.T.astype(X.dtype)
+    squares = float(np.einsum("ij,ij->", X, X)) / len(X)
+    distance = 2.0 * float(nearest.min(axis=1).mean()) + squares
+    width = max(START_WIDTH * distance, LEAST_WIDTH * squares) or 1.0
+    return np.vstack([centres.T, -half]) / width
+
+
+def random_weights(n_features: int, n_clusters: int, rng: np.random.Generator) -> Floats:
+    """Return a random model W (d + 1, K): He's uniform initialisation, with zero biases."""
+    W = np.zeros((n_features + 1, n_clusters))
+    W[:-1] = rng.uniform(-1, 1, size=W[:-1].shape) * np.sqrt(6.0 / n_features)
+    return W
+
+
 def promising_clusters(
-    Z: NDArray[Any],
-    neighbours: Neighbours,
-    prior: Floats,
-    seeds: Ints,
-    report: Callable[[], None] = lambda: None,
+    Z: NDArray[Any], neighbours: Neighbours, prior: Floats, seeds: Ints, report: Callable[[], None]
 ) -> list[Ints]:
     """Return two ways to start: a cluster for each row (n,), found on the graph and on the rows; best first.
 
@@ -105,24 +106,113 @@ def promising_clusters(
     return [clusters for _, clusters in sorted(best.values(), key=lambda one: one[0])]
 
 
-def weights_from_centres(X: NDArray[Any], centres: Floats) -> Floats:
-    r"""Return the model W (d + 1, K) that assigns rows softly to the nearest of K centres (K, d).
+def neighbour_information(clusters: Ints, neighbours: Neighbours, prior: Floats) -> float:
+    """Return minus the mutual information of rows' clusters (n,) and their neighbours', plus a constant."""
+    return mutual_information(_means(clusters, neighbours, len(prior)), prior, 1.0)[0]
 
-    .. math:: z_{ik} = -\|x_i - c_k\|^2 / (2 w) + \|x_i\|^2 / (2 w), \qquad
-              w = \max(0.1\, \text{mean}_i \min_k \|x_i - c_k\|^2,\ 0.05\, \text{mean}_i \|x_i\|^2)
 
-    Rows X (n, d) are centred.
+def neighbour_entropy(clusters: Ints, neighbours: Neighbours, n_clusters: int) -> float:
+    """Return how mixed the clusters of neighbours are: 0 if they agree, 1 if all are as common."""
+    means = _means(clusters, neighbours, n_clusters)
+    return float(entr(means).sum() / (len(means) * np.log(max(n_clusters, 2))))
+
+
+def regroup(Z: NDArray[Any], clusters: Ints, neighbours: Neighbours, prior: Floats) -> Ints:
+    """Return clusters (n,) of rows Z (n, d) with greater mutual information between neighbours.
+
+    A swap merges two clusters and cuts a third one. The swap that promises most is made, up to K times, as
+    long as the information grows. k-means makes such mistakes, and no step of its own repairs them.
     """
-    half = 0.5 * np.einsum("ij,ij->i", centres, centres)
-    nearest = half - X @ centres.T.astype(X.dtype)
-    squares = float(np.einsum("ij,ij->", X, X)) / len(X)
-    distance = 2.0 * float(nearest.min(axis=1).mean()) + squares
-    width = max(START_WIDTH * distance, LEAST_WIDTH * squares) or 1.0
-    return np.vstack([centres.T, -half]) / width
+    value = neighbour_information(clusters, neighbours, prior)
+    for _ in range(len(prior)):
+        swapped = _swap(Z, clusters, neighbours, len(prior))
+        if swapped is None:
+            break
+        for _ in range(_VOTES):
+            swapped = _means(swapped, neighbours, len(prior)).argmax(axis=1)
+        swapped_value = neighbour_information(swapped, neighbours, prior)
+        if swapped_value > value - _LEAST_FALL:
+            break
+        clusters, value = swapped, swapped_value
+    return clusters
 
 
-def random_weights(n_features: int, n_clusters: int, rng: np.random.Generator) -> Floats:
-    """Return a random model W (d + 1, K): He's uniform initialisation, with zero biases."""
-    W = np.zeros((n_features + 1, n_clusters))
-    W[:-1] = rng.uniform(-1, 1, size=W[:-1].shape) * np.sqrt(6.0 / n_features)
-    return W
+def _swap(Z: NDArray[Any], clusters: Ints, neighbours: Neighbours, n_clusters: int) -> Ints | None:
+    """Return the clusters after the most promising swap, or None if none promises anything."""
+    merge = merge_costs(_means(clusters, neighbours, n_clusters))
+    members = [np.flatnonzero(clusters == k) for k in range(n_clusters)]
+    parts = [rows[_second_half(Z[rows])] if len(rows) > 1 else rows[:0] for rows in members]
+    cut = np.array([cut_cost(clusters, k, part, neighbours) for k, part in enumerate(parts)])
+    best, found = -_LEAST_FALL, None
+    for k in np.argsort(cut, kind="stable"):
+        if cut[k] + merge.min() >= best:
+            break
+        others = merge.copy()
+        others[k] = others[:, k] = np.inf
+        a, b = divmod(int(others.argmin()), n_clusters)
+        if cut[k] + others[a, b] < best:
+            best, found = cut[k] + others[a, b], (k, a, b)
+    if found is None:
+        return None
+    k, a, b = found
+    out = np.where(clusters == a, b, clusters)
+    out[parts[k]] = a
+    return out
+
+
+def cut_cost(clusters: Ints, k: int, part: Ints, neighbours: Neighbours) -> float:
+    """Return by how much the value rises if cluster k loses a part of its rows; infinite without one."""
+    if len(part) == 0:
+        return np.inf
+    halves = np.where(clusters == k, 1, 0)
+    halves[part] = 2
+    return -float(merge_costs(np.ascontiguousarray(_means(halves, neighbours, 3)[:, 1:]))[1, 0])
+
+
+def merge_costs(means: Floats) -> Floats:
+    """Return by how much the value rises if clusters a > b are merged (K, K); infinite elsewhere.
+
+    Only rows with neighbours in both clusters change their entropy, and rows have few neighbours: the time
+    grows with the pairs of clusters that meet in a row, not with n K^2.
+    """
+    n, n_clusters = means.shape
+    rows, clusters = np.nonzero(means)
+    part = means[rows, clusters]
+    rise = np.zeros(n_clusters * n_clusters)
+    for step in range(1, n_clusters):
+        first = np.flatnonzero(rows[:-step] == rows[step:])
+        if not len(first):
+            break  # no row has more than `step` clusters
+        second = first + step
+        pairs = clusters[second] * n_clusters + clusters[first]
+        rise += np.bincount(pairs, _change(part[first], part[second]), len(rise))
+    share = means.mean(axis=0)
+    out: Floats = rise.reshape(n_clusters, n_clusters) / n - _change(share[:, None], share)
+    out[np.triu_indices(n_clusters)] = np.inf
+    return out
+
+
+def _change(a: Floats, b: Floats) -> Floats:
+    """Return how much entropy grows if two parts become one."""
+    return np.asarray(entr(a + b) - entr(a) - entr(b))
+
+
+def _means(clusters: Ints, neighbours: Neighbours, n_clusters: int) -> Floats:
+    """Return the share of each cluster (n, K) among a row and its neighbours."""
+    return mean_of_neighbours(np.eye(n_clusters)[clusters], neighbours)
+
+
+def _second_half(X: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which rows (n,) are in the second half: cut across the longest direction, then Lloyd."""
+    X = X - X.mean(axis=0)
+    way = X[np.einsum("ij,ij->i", X, X).argmax()]
+    for _ in range(_POWER_STEPS):
+        way = X.T @ (X @ way)
+        way = way / (np.linalg.norm(way) or 1.0)
+    second: NDArray[np.bool_] = X @ way > 0.0
+    for _ in range(_LLOYD_STEPS):
+        if second.all() or not second.any():
+            break
+        first_centre, second_centre = X[~second].mean(axis=0), X[second].mean(axis=0)
+        second = (X - 0.5 * (first_centre + second_centre)) @ (second_centre - first_centre) > 0.0
+    return second

@@ -8,16 +8,26 @@ from consilience._lazy import lazy
 
 if TYPE_CHECKING:
     from consilience.distil.distiller import CrossTaskDistiller
+    from consilience.distil.losses import KD, RKD, FitNet, LabelsOnly, Own, Refilled, Sinkhorn
     from consilience.distil.teacher_check import TeacherCheck
 
+_LOSSES = ("KD", "RKD", "FitNet", "LabelsOnly", "Own", "Refilled", "Sinkhorn")
 __all__ = [
+    "KD",
+    "RKD",
     "CrossTaskDistiller",
+    "FitNet",
+    "LabelsOnly",
+    "Own",
+    "Refilled",
+    "Sinkhorn",
     "TeacherCheck",
 ]
 
 __getattr__, __dir__ = lazy(
     __name__,
     {
+        **dict.fromkeys(_LOSSES, "losses"),
         "CrossTaskDistiller": "distiller",
         "TeacherCheck": "teacher_check",
     },

@@ -154,7 +154,7 @@ class Folds:
         rows = np.concatenate([learnt, random.permutation(unlabelled)[:MAX_ROWS]])
         table = _as_table(take_rows(task.learnt_rows, rows))
         # without a table, labels tell their shares and no more
-        log_proba = np.tile(np.log(task.shares / task.shares.max()), (len(rows), 1))
+        log_proba = np.tile(np.log(task.shares() / task.shares().max()), (len(rows), 1))
         if table is not None:
             n = len(learnt)
             log_proba[:n] = _predict(table[:n], task.codes[learnt], len(task.classes), fold[learnt])
@@ -284,13 +284,14 @@ def student_log_proba(
     if folds.table is None:
         raise ValueError("The stand-in of a student needs a table.")
     codes, fold = task.codes[folds.rows], folds.fold[folds.rows]
-    proba = softmax(signal.observed.logits[folds.rows] / signal.options.temperature, axis=1)
+    logits = signal.observed.logits[folds.rows]
     labelled = codes >= 0
     counts = signal.label_weight(weight) * np.where(labelled, labelled_share, 1.0)[:, None]
 
     def soft_labels(held_out: int) -> Floats:
         # NaN: the teacher did not answer
-        labels = np.nan_to_num(counts * signal.student_labels(proba @ plans[held_out]))
+        transported = signal.transported_labels(logits, plans[held_out])
+        labels = np.nan_to_num(counts * signal.student_labels(transported))
         labels[labelled, codes[labelled]] += 1.0
         return np.asarray(labels / labels.sum(axis=1).max())
 

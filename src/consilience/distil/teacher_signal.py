@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from consilience._validation import check_cost, check_sharpness, take_rows
+from consilience.distil.losses import Loss
 from consilience.exceptions import TeacherError
 from consilience.kernels.arrays import Floats
 from consilience.kernels.expansion import sharpen
 from consilience.kernels.transport.centres import centre_distances, class_means
 from consilience.kernels.transport.sinkhorn import automatic_epsilon
-from consilience.scoring.engine import Observed
-from consilience.teachers import Teacher
+from consilience.teachers import Observed, Teacher
 from consilience.transport.centres import class_points, cost_by_name
-from consilience.transport.costs import Constant, Embedding, Random, Superclass, as_cost
+from consilience.transport.costs import Constant, Embedding, Random, Superclass
 from consilience.transport.plan import class_share_shift, conditional_plan
 
 # What teacher_weight = 1 means with an automatic epsilon, in units of epsilon: teacher_weight = 10 gives the
@@ -39,7 +39,7 @@ class Task:
     Attributes
     ----------
     X : rows
-        All n of them.
+        n rows in memory: all, or a sample of them.
     classes : (K,) array
     codes : (n,) array of int
         The position of each label among the classes; -1 for rows without a label.
@@ -62,33 +62,10 @@ class Task:
         """The rows (n,) that have a label."""
         return self.codes >= 0
 
-    @property
-    def shares(self) -> Floats:
-        """The share (K,) of each class among the labels."""
-        return np.asarray(self._counts / self._counts.sum())
-
-    @property
-    def cautious_shares(self) -> Floats:
-        """The same with `FURTHER_LABELS` more of each class: few labels tell little about shares."""
-        counts = self._counts + FURTHER_LABELS
+    def shares(self, more: float = 0.0) -> Floats:
+        """Return the share (K,) of each class among the labels, with some `more` labels of each class."""
+        counts = np.bincount(self.codes[self.labelled], minlength=len(self.classes)) + more
         return np.asarray(counts / counts.sum())
-
-    @property
-    def _counts(self) -> NDArray[np.intp]:
-        return np.bincount(self.codes[self.labelled], minlength=len(self.classes))
-
-
-@dataclass(frozen=True)
-class SignalOptions:
-    """How costs and transported labels are made: the options of `CrossTaskDistiller` of the same names."""
-
-    cost: Any
-    temperature: float
-    epsilon: float | str
-    normalize: bool
-    match_shares: bool
-    superclasses: Any
-    seed: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,24 +76,24 @@ class CostSource:
     ----------
     n_classes : int
         K.
+    codes : (l,) array of int
+        Labels of the l labelled rows.
     fixed : (m, K) array or None
         Costs that do not depend on which labelled rows are used.
     centres : (m, d) array or None
         The centres of the teacher's own classes.
     embeddings : (l, d) array or None
-        Of the l labelled rows.
-    codes : (l,) array of int
-        Their labels.
+        Of the labelled rows.
     normalize : bool
         Whether centres are compared at unit length.
     """
 
     n_classes: int
     codes: NDArray[np.intp]
-    normalize: bool
     fixed: Floats | None = None
     centres: Floats | None = None
     embeddings: NDArray[Any] | None = None
+    normalize: bool = True
 
     def cost(self, rows: NDArray[np.bool_]) -> Floats:
         """Return M (m, K) of SCTD, eq. (7), from some of the labelled rows (l,)."""
@@ -139,17 +116,15 @@ class TeacherSignal:
     ----------
     teacher : Teacher
     observed : Observed
-        Logits (n, m) and embeddings (n, d) of all rows.
+        Logits (n, m) and embeddings (n, d) of the rows of the task.
     cost : (m, K) array
         M of SCTD, eq. (7), from all labelled rows that the teacher answered.
     shift : (K,) array
         What is subtracted from each column of the cost, so that transported labels have the class shares of
         the task; zeros with ``match_shares=False``.
     epsilon : float
-    automatic : bool
-        Whether epsilon follows from the cost.
     source : CostSource
-    options : SignalOptions
+    loss : Loss
     """
 
     teacher: Teacher
@@ -157,14 +132,13 @@ class TeacherSignal:
     cost: Floats
     shift: Floats
     epsilon: float
-    automatic: bool
     source: CostSource
-    options: SignalOptions
+    loss: Any
 
     @property
-    def answered(self) -> NDArray[np.bool_]:
-        """The rows (n,) on which the teacher did not abstain."""
-        return np.asarray(~np.isnan(self.observed.logits[:, 0]))
+    def temperature(self) -> float:
+        """tau of eq. (10)."""
+        return float(self.loss.temperature)
 
     @property
     def strength(self) -> float:
@@ -173,7 +147,7 @@ class TeacherSignal:
         The distance is worth about epsilon KL(p_S, q). An automatic epsilon grows with the costs, and their
         units differ between teachers. Counted in units of epsilon, teacher_weight means the same for all.
         """
-        return STRENGTH / self.epsilon if self.automatic else 1.0
+        return STRENGTH / self.epsilon if self.loss.epsilon == "auto" else 1.0
 
     def label_weight(self, teacher_weight: float) -> float:
         """Return c: what a transported label at temperature 1 counts next to a true label.
@@ -181,23 +155,23 @@ class TeacherSignal:
         The distance is about epsilon KL(p_S, q) at the temperature tau. By the logits of the student, that is
         curved as much as epsilon / tau^2 times the cross-entropy at temperature 1.
         """
-        return teacher_weight * self.strength * self.epsilon / self.options.temperature**2
+        return teacher_weight * self.strength * self.epsilon / self.temperature**2
 
-    def transported_labels(self, logits: Floats | None = None) -> Floats:
-        """Return the transported labels (n, K) of some logits (n, m), by default of all rows.
+    def transported_labels(self, logits: Floats | None = None, plan: Floats | None = None) -> Floats:
+        """Return the transported labels (n, K) of logits (n, m), by default of the rows of the task.
 
-        They are NaN where the teacher abstained.
+        They are NaN where the teacher abstained. `plan` stands for the one that all labelled rows give.
         """
         logits = self.observed.logits if logits is None else logits
-        proba = softmax(logits / self.options.temperature, axis=1)
-        return np.asarray(proba @ conditional_plan(self.cost, self.epsilon, self.shift))
+        plan = conditional_plan(self.cost, self.epsilon, self.shift) if plan is None else plan
+        return np.asarray(softmax(logits / self.temperature, axis=1) @ plan)
 
     def student_labels(self, transported: Floats) -> Floats:
         """Return what the student predicts at temperature 1 where it matches transported labels (n, K).
 
         It matches them at the temperature tau; so this is their power tau, renormalised.
         """
-        return sharpen(transported, self.options.temperature)
+        return sharpen(transported, self.temperature)
 
     def shifted_cost(self) -> Floats:
         """Return the cost (m, K) less the shift, with the same least entry as before."""
@@ -205,17 +179,31 @@ class TeacherSignal:
         return np.asarray(shifted - shifted.min() + self.cost.min())
 
 
-def make_signal(teacher: Teacher, observed: Observed, task: Task, options: SignalOptions) -> TeacherSignal:
-    """Make the costs of a teacher from what it said about the labelled rows."""
-    proba, answered = _labelled_proba(observed, task, options.temperature)
+def make_signal(
+    teacher: Teacher, observed: Observed, task: Task, loss: Loss, cost: Any, seed: int
+) -> TeacherSignal:
+    """Make the costs of a teacher from what it said about the labelled rows.
+
+    Parameters
+    ----------
+    teacher : Teacher
+    observed : Observed
+        Of the rows of the task.
+    task : Task
+    loss : Loss
+    cost : Cost or (m, K) array
+    seed : int
+        Of a `Random` cost.
+    """
+    proba, answered = _labelled_proba(observed, task, float(loss.temperature))
     if not answered.any():
         raise TeacherError(teacher.name, "abstains on every labelled row; there is nothing to learn from it.")
-    source = _cost_source(teacher, observed, task, options)
-    cost = source.cost(answered)
-    automatic = isinstance(options.epsilon, str)
-    epsilon = check_sharpness(automatic_epsilon(cost) if automatic else float(options.epsilon), cost)
-    shift = _shift(proba[answered], task, cost, epsilon, options)
-    return TeacherSignal(teacher, observed, cost, shift, epsilon, automatic, source, options)
+    source = _cost_source(teacher, observed, task, cost, seed)
+    M = source.cost(answered)
+    epsilon = automatic_epsilon(M) if isinstance(loss.epsilon, str) else float(loss.epsilon)
+    check_sharpness(epsilon, M)
+    shift = _shift(proba[answered], task, M, epsilon, loss)
+    return TeacherSignal(teacher, observed, M, shift, epsilon, source, loss)
 
 
 def plans_by_fold(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> dict[int, Floats]:
@@ -228,14 +216,14 @@ def plans_by_fold(signal: TeacherSignal, task: Task, fold: NDArray[np.intp]) -> 
     fold : (n,) array of int
         The fold in which a row is held out; -1 for rows that never are.
     """
-    options, fold = signal.options, fold[task.labelled]
-    proba, answered = _labelled_proba(signal.observed, task, options.temperature)
+    fold = fold[task.labelled]
+    proba, answered = _labelled_proba(signal.observed, task, signal.temperature)
     plans = {}
     for held_out in np.unique(fold[answered & (fold >= 0)]):
         others = answered & (fold != held_out)
         if others.any():
             cost = signal.source.cost(others)
-            shift = _shift(proba[others], task, cost, signal.epsilon, options)
+            shift = _shift(proba[others], task, cost, signal.epsilon, signal.loss)
             plans[int(held_out)] = conditional_plan(cost, signal.epsilon, shift)
     return plans
 
@@ -245,11 +233,10 @@ def out_of_fold_labels(signal: TeacherSignal, fold: NDArray[np.intp], plans: Map
 
     They are NaN for rows that are never held out, and for those that the teacher did not answer.
     """
-    logits, temperature = signal.observed.logits, signal.options.temperature
-    labels = np.full((len(logits), signal.cost.shape[1]), np.nan)
+    labels = np.full((len(fold), signal.cost.shape[1]), np.nan)
     for held_out, plan in plans.items():
         rows = fold == held_out
-        labels[rows] = softmax(logits[rows] / temperature, axis=1) @ plan
+        labels[rows] = signal.transported_labels(signal.observed.logits[rows], plan)
     return labels
 
 
@@ -259,27 +246,21 @@ def _labelled_proba(observed: Observed, task: Task, temperature: float) -> tuple
     return proba, ~np.isnan(proba[:, 0])
 
 
-def _shift(proba: Floats, task: Task, cost: Floats, epsilon: float, options: SignalOptions) -> Floats:
-    if not options.match_shares:
+def _shift(proba: Floats, task: Task, cost: Floats, epsilon: float, loss: Loss) -> Floats:
+    if not loss.match_shares:
         return np.zeros(cost.shape[1])
-    return class_share_shift(proba, task.cautious_shares, cost, epsilon)
+    return class_share_shift(proba, task.shares(FURTHER_LABELS), cost, epsilon)
 
 
-def _cost_source(teacher: Teacher, observed: Observed, task: Task, options: SignalOptions) -> CostSource:
+def _cost_source(teacher: Teacher, observed: Observed, task: Task, cost: Any, seed: int) -> CostSource:
     """Return what the costs are made of."""
-    labelled, n_classes = task.labelled, len(task.classes)
-    codes = task.codes[labelled]
-    if not isinstance(options.cost, str):
-        fixed = check_cost(options.cost, len(teacher.classes), n_classes)
-        return CostSource(n_classes, codes, options.normalize, fixed)
-    X = take_rows(task.X, labelled)
-    if options.cost == "constant":
-        cost: Any = Constant()
-    elif options.cost == "superclass":
-        cost = as_cost("cost", Superclass(options.superclasses))
-    else:
-        cost = (Random if options.cost == "random" else Embedding)(normalize=options.normalize)
+    codes, K = task.codes[task.labelled], len(task.classes)
     if isinstance(cost, Constant | Superclass):
-        return CostSource(n_classes, codes, False, cost_by_name(teacher, task.classes, cost))
-    centres, points = class_points(teacher, X, cost, observed.take(labelled), options.seed)
-    return CostSource(n_classes, codes, cost.normalize, None, centres, points)
+        return CostSource(K, codes, cost_by_name(teacher, task.classes, cost))
+    if not isinstance(cost, Embedding | Random):
+        return CostSource(K, codes, check_cost(cost, len(teacher.classes), K))
+    X = take_rows(task.X, task.labelled)
+    elsewhere = isinstance(cost, Embedding) and cost.other is not None
+    seen = None if elsewhere else observed.take(task.labelled)
+    centres, points = class_points(teacher, X, cost, seen, seed)
+    return CostSource(K, codes, None, centres, points, cost.normalize)

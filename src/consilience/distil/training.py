@@ -1,103 +1,162 @@
-"""How a `CrossTaskDistiller` trains its student: whom it follows, and on rows in memory."""
+"""How a `CrossTaskDistiller` trains its student: ask the teachers it follows about all rows, and learn."""
 
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import silent
-from consilience._validation import take_rows
-from consilience.distil.losses import DistillationLoss, MixedLabels, StackedTargets, WeightedSignal
-from consilience.distil.teacher_signal import Task, TeacherSignal
-from consilience.exceptions import CoverageWarning
-
-if TYPE_CHECKING:
-    from consilience.distil.distiller import CrossTaskDistiller
+from consilience._progress import part_of, silent
+from consilience.distil.targets import Follower, Targets
+from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, warn
+from consilience.rows import Rows, memory_budget, new_array
+from consilience.rows.source_targets import SourceTargets
+from consilience.rows.targets import ROW_VISITS
+from consilience.run import Run
+from consilience.scoring.engine import observe
+from consilience.scoring.store import as_store
+from consilience.scoring.stream import check_takes_blocks
+from consilience.students.checkpoints import checkpoint_folder
+from consilience.students.training import fit_network, fit_student_by_passes
+from consilience.teachers import Observed, Teacher
 
 # A network gets at least this many steps of the optimiser, however few the rows.
 MIN_STEPS = 800
 
 
-class Follower(NamedTuple):
-    """A signal that the student follows, and the place of its teacher in the list of teachers."""
+class AllRows(NamedTuple):
+    """All rows to learn from.
 
-    teacher: int
-    signal: WeightedSignal
+    Attributes
+    ----------
+    rows : Rows
+    codes : (n,) array of int
+        Positions of the labels; -1 for rows without one.
+    as_seen : callable
+        From rows to what the student sees of them.
+    observed : bool
+        Whether the signals of teachers have the answers to all rows, so that none is asked again.
+    """
 
-
-def by_rows(
-    signal: TeacherSignal, weight: float, labelled_share: float, codes: NDArray[np.intp]
-) -> list[WeightedSignal]:
-    """Return a teacher's signal, apart for labelled rows if its weight there is another."""
-    if labelled_share == 1.0:
-        return [WeightedSignal(signal, weight)]
-    parts = (
-        WeightedSignal(signal, labelled_share * weight, labelled=True),
-        WeightedSignal(signal, weight, labelled=False),
-    )
-    return [part for part in parts if part.rows(codes, signal.observed).any()]
+    rows: Rows
+    codes: NDArray[np.intp]
+    as_seen: Callable[[Any], Any]
+    observed: bool
 
 
 def train(
-    distiller: CrossTaskDistiller,
-    student: Any,
-    task: Task,
-    followed: Sequence[Follower],
-    loss: DistillationLoss,
-    *,
-    asked: bool,
+    student: Any, targets: Targets, everything: AllRows, teachers: Sequence[Teacher], run: Run, *, own: bool
 ) -> None:
-    """Fit the student to rows in memory. `asked` tells whether teachers were asked at all."""
-    signals = [signal for _, signal in followed]
-    seen = [signal.signal.observed for signal in signals]
-    used = task.labelled
-    for signal, said in zip(signals, seen, strict=True):
-        used = used | signal.rows(task.codes, said)
-    if asked:
-        warn_of_unused(used, stacklevel=4)
-    X = _pick(task.learnt_rows, used)
+    """Fit the student to all rows by passes over them.
+
+    Parameters
+    ----------
+    student : unfitted student
+    targets : Targets
+    everything : AllRows
+    teachers : sequence of Teacher
+        All of them, also those that are not followed.
+    run : Run
+    own : bool
+        Whether the student has options of training of its own.
+    """
+    rows, codes, as_seen, _ = everything
+    goals = new_array((len(rows), targets.n_columns), run)
+    used, digest = codes >= 0, blake2b(digest_size=16)
+    for part, said in _answers(targets.followers, everything, teachers, run):
+        for follower, seen in zip(targets.followers, said, strict=True):
+            used[part] |= follower.rows(codes[part], seen)
+        goals[part] = targets.columns(codes[part], said)
+        digest.update(np.ascontiguousarray(goals[part], dtype=np.float32).data)
+    if not used.all() and teachers:
+        warn(
+            CoverageWarning(
+                f"{np.count_nonzero(~used)} rows without a label are not used: no teacher that is used "
+                "answered them."
+            )
+        )
+    budget = memory_budget(run)
     if student.scores == "probabilities":
-        labels, mass = MixedLabels.of(task, signals, loss).mix(task.codes, seen)
-        student.fit(X, labels[used], np.ones(len(task.classes)), mass[used] / mass.max())
+        largest = max(float(goals[rows.rows_of(i)].sum(axis=1).max()) for i in range(rows.n_blocks))
+
+        def labels(part: slice) -> NDArray[Any]:
+            mass = goals[part].sum(axis=1, keepdims=True)
+            return np.asarray(goals[part] / np.maximum(mass, np.finfo(np.float32).tiny))
+
+        def weights(part: slice) -> NDArray[Any]:
+            return np.asarray(goals[part].sum(axis=1) / largest)
+
+        learnt = SourceTargets(rows, used, labels, as_seen, targets.n_columns, weights)
+        fit_student_by_passes(
+            student,
+            learnt,
+            np.ones(targets.n_classes),
+            loss="cross-entropy",
+            temperature=1.0,
+            progress=run.progress,
+            memory=budget,
+        )
         return
-    targets = StackedTargets.of(task, signals, loss, distiller.regularizer)
-    if not hasattr(distiller.student, "max_iter"):  # a TorchStudent has options of its own
-        student.set_params(**training_options(int(np.count_nonzero(used))))
-    student.fit(
-        X,
-        _pick(targets.stack(task.codes, seen), used),
-        n_classes=len(task.classes),
-        criterion=targets.criterion(float(task.labelled[used].mean())),
-        progress=distiller.progress or silent,
-    )
+    learnt = SourceTargets(rows, used, goals.__getitem__, as_seen, targets.n_columns)
+    if not own:
+        student.set_params(**training_options(learnt.n_rows))
+    key = digest.hexdigest()
+    with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
+        fit_network(
+            student,
+            learnt,
+            None,
+            n_classes=targets.n_classes,
+            criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
+            progress=run.progress or silent,
+            memory=budget,
+            checkpoint=folder,
+            key=key,
+        )
 
 
 def training_options(rows: int) -> dict[str, Any]:
     """Return how a network is trained on so many rows.
 
-    Few rows in large batches would give too few steps. Nothing is held out: every label is needed.
+    Few rows in large batches would give too few steps; of very many, it sees `ROW_VISITS`. Nothing is held
+    out: every label is needed.
     """
     batch = min(128, max(16, rows // 10))
     epochs = max(30, math.ceil(MIN_STEPS / math.ceil(rows / batch)))
-    return {"batch_size": batch, "max_iter": epochs, "patience": None, "validation_fraction": 0.0}
+    passes = epochs if rows * epochs <= ROW_VISITS else None
+    return {"batch_size": batch, "max_iter": passes, "patience": None, "validation_fraction": 0.0}
 
 
-def warn_of_unused(used: NDArray[np.bool_], stacklevel: int) -> None:
-    """Warn if some rows (n,) teach nothing."""
-    if not used.all():
-        warnings.warn(
-            f"{np.count_nonzero(~used)} rows without a label are not used: no teacher that is used "
-            "answered them.",
-            CoverageWarning,
-            stacklevel=stacklevel,
-        )
-
-
-def _pick(X: Any, rows: NDArray[np.bool_]) -> Any:
-    """Return some rows, or X itself if these are all."""
-    return X if rows.all() else take_rows(X, rows)
+def _answers(
+    followers: Sequence[Follower], everything: AllRows, teachers: Sequence[Teacher], run: Run
+) -> Iterator[tuple[slice, list[Observed]]]:
+    """Yield the positions of some rows, and what the teacher of each follower says of them."""
+    rows = everything.rows
+    if everything.observed or not followers:
+        for number in range(rows.n_blocks):
+            part = rows.rows_of(number)
+            yield part, [follower.signal.observed.take(part) for follower in followers]
+        return
+    asked = sorted({follower.place for follower in followers})
+    for place in asked:
+        check_takes_blocks(teachers[place])
+    for block in rows.blocks():
+        report, seen = part_of(run.progress or silent, block.number, rows.n_blocks), {}
+        for i, place in enumerate(asked):
+            try:
+                seen[place] = observe(
+                    teachers[place].part(block.rows) or teachers[place],
+                    block.X,
+                    batch_size=run.rows_per_call,
+                    store=as_store(run.cache, run.cache_limit),
+                    progress=part_of(report, i, len(asked)),
+                )
+            except TeacherError as error:
+                raise error.at(place, len(teachers)) from error.__cause__
+            except InvalidInputError as error:
+                raise error.moved(block.rows.start) from error.__cause__
+        yield block.rows, [seen[follower.place] for follower in followers]

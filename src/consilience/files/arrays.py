@@ -10,30 +10,27 @@ import math
 import os
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, NamedTuple, Self
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from consilience._sizes import size_text
 from consilience.exceptions import InvalidInputError
 
-MAGIC = b"\x93NUMPY"
 MAX_INFLATED = 2**30
 """Bytes that a compressed archive may always hold."""
 MAX_RATIO = 64
 """How many times its own size a larger archive may hold; deflate reaches 1000 with zeros alone."""
-_CHUNK = 2**20
-
 _HEADERS = {
-    (1, 0): np.lib.format.read_array_header_1_0,
-    (2, 0): np.lib.format.read_array_header_2_0,
-    (3, 0): np.lib.format.read_array_header_2_0,  # as 2.0, but for field names beyond latin-1
+    (1, 0): npy.read_array_header_1_0,
+    (2, 0): npy.read_array_header_2_0,
+    (3, 0): npy.read_array_header_2_0,  # as 2.0, but for field names beyond latin-1
 }
 
 
@@ -59,6 +56,8 @@ class ArrayFileError(InvalidInputError):
 class NpyFile:
     """An .npy file whose header fits its size; its numbers are still on disk.
 
+    It is not mapped into memory: if someone shortens a mapped file, the process crashes.
+
     Attributes
     ----------
     path : Path
@@ -79,37 +78,34 @@ class NpyFile:
         return self.shape[0]
 
     def read(self) -> NDArray[Any]:
-        """Read the array; raise where the file is no longer the one that was opened.
-
-        It is not mapped into memory: if someone shortens a mapped file, the process crashes.
-        """
-        with _reading(self.path), self.path.open("rb") as file:
-            return _read_values(file, self._header(file))
+        """Read the array; raise where the file is no longer the one that was opened."""
+        with self._opened() as (file, _):
+            file.seek(0)
+            return npy.read_array(file, allow_pickle=False)
 
     def part(self, start: int, stop: int) -> NDArray[Any]:
         """Read the rows from `start` to `stop`; raise where the file is no longer the one that was opened."""
-        with _reading(self.path), self.path.open("rb") as file:
-            header = self._header(file)
-            shape = (stop - start, *self.shape[1:])
-            if not header.fortran:
-                file.seek(header.start + start * math.prod(self.shape[1:]) * self.dtype.itemsize)
-                return _read_values(file, _Header(shape, self.dtype, fortran=False, start=0))
-            # columns lie one after the other, and each holds its part of the rows
-            values = np.empty((math.prod(self.shape[1:]), stop - start), dtype=self.dtype)
-            for i, column in enumerate(values):
-                file.seek(header.start + (i * self.shape[0] + start) * self.dtype.itemsize)
-                column[:] = _read_values(file, _Header(column.shape, self.dtype, fortran=False, start=0))
-            return values.reshape(shape[:0:-1] + shape[:1]).T
+        rows, width = stop - start, math.prod(self.shape[1:])
+        with self._opened() as (file, header):
+            # in Fortran's order, columns lie one after the other, and each holds its part of the rows
+            places = range(start, self.shape[0] * width, self.shape[0]) if header.fortran else [start * width]
+            values = np.empty((len(places), rows if header.fortran else rows * width), self.dtype)
+            for place, run in zip(places, values, strict=True):
+                file.seek(header.start + place * self.dtype.itemsize)
+                run[:] = np.fromfile(file, self.dtype, len(run))
+        shape = (rows, *self.shape[1:])
+        return values.reshape(shape[:0:-1] + shape[:1]).T if header.fortran else values.reshape(shape)
 
-    def _header(self, file: IO[bytes]) -> _Header:
-        """Read the header again, and raise where it is no longer that of the file that was opened."""
-        header = _read_header(file, os.fstat(file.fileno()).st_size)
-        if (header.shape, header.dtype) != (self.shape, self.dtype):
-            raise ValueError(
-                f"it now holds {header.dtype} of shape {header.shape}, and held {self.dtype} of shape "
-                f"{self.shape} when it was opened"
-            )
-        return header
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[IO[bytes], _Header]]:
+        with _reading(self.path), self.path.open("rb") as file:
+            header = _read_header(file, os.fstat(file.fileno()).st_size)
+            if (header.shape, header.dtype) != (self.shape, self.dtype):
+                raise ValueError(
+                    f"it now holds {header.dtype} of shape {header.shape}, and held {self.dtype} of shape "
+                    f"{self.shape} when it was opened"
+                )
+            yield file, header
 
 
 def open_npy(path: str | os.PathLike[str]) -> NpyFile:
@@ -125,11 +121,10 @@ def read_npy(path: str | os.PathLike[str]) -> NDArray[Any]:
     return open_npy(path).read()
 
 
-def read_npz(path: str | os.PathLike[str], names: Iterable[str] | None = None) -> dict[str, NDArray[Any]]:
-    """Read some arrays of an .npz file by name, by default all; names that it lacks are left out."""
+def read_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """Read all arrays of an .npz file, by name."""
     with NpzFile(path) as archive:
-        wanted = archive.names if names is None else [name for name in names if name in archive.names]
-        return {name: archive.read(name) for name in wanted}
+        return {name: archive.read(name) for name in archive.names}
 
 
 class NpzFile:
@@ -165,107 +160,67 @@ class NpzFile:
 
     def _check_members(self, compressed: bool) -> None:
         entries = self._zip.infolist()
-        self.names = [entry.filename.removesuffix(".npy") for entry in entries]
-        self._entries = dict(zip(self.names, entries, strict=True))
-        if len(self._entries) != len(entries):
+        self._entries = {entry.filename.removesuffix(".npy"): entry for entry in entries}
+        self.names = list(self._entries)
+        if len(self.names) != len(entries):
             raise ValueError("it has two members of one name")
-        packed = [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]
+        size = self._file.seek(0, os.SEEK_END)
+        packed = sum(entry.file_size for entry in entries if entry.compress_type != zipfile.ZIP_STORED)
         if packed and not compressed:
             raise ValueError("it is compressed")
-        size = self._file.seek(0, os.SEEK_END)
-        inflated = sum(entry.file_size for entry in packed)
-        if inflated > max(MAX_INFLATED, MAX_RATIO * size):
+        if packed > max(MAX_INFLATED, MAX_RATIO * size):
             raise ValueError(
-                f"it has {size_text(size)} and would inflate to {size_text(inflated)}. If that is meant, "
+                f"it has {size_text(size)} and would inflate to {size_text(packed)}. If that is meant, "
                 "write it without compression (np.savez)"
             )
-        if sum(entry.file_size for entry in entries if entry not in packed) > size:
+        if sum(entry.file_size for entry in entries) - packed > size:
             raise ValueError("its directory promises more than the file holds")
-
-    def checksum(self, name: str) -> tuple[int, int]:
-        """Return the size and the CRC-32 of one member, as the directory has them; `read` checks both."""
-        entry = self._entries[name]
-        return entry.file_size, entry.CRC
 
     def read(self, name: str) -> NDArray[Any]:
         """Read one array."""
+        entry = self._entries[name]
         with _reading(self.path):
-            entry = self._entries[name]
-            with self._zip.open(entry) as member:
-                try:
-                    header = _read_header(member, entry.file_size)
-                    if header.end != entry.file_size:
-                        raise ValueError(f"it has {entry.file_size} bytes for an array of {header.end}")
-                    return _read_values(member, header)
-                except ValueError as error:
-                    raise ValueError(f"its member {entry.filename!r} is no array: {error}") from error
+            try:
+                with self._zip.open(entry) as member:
+                    end = _read_header(member, entry.file_size).end
+                if end != entry.file_size:
+                    raise ValueError(f"it has {entry.file_size} bytes for an array of {end}")
+                with self._zip.open(entry) as member:
+                    values = npy.read_array(member, allow_pickle=False)
+                    member.read()  # to its end, where zipfile compares the checksum
+                    return values
+            except ValueError as error:
+                raise ValueError(f"its member {entry.filename!r} is no array: {error}") from error
 
     def read_bytes(self, name: str, most: int) -> bytes:
         """Read a member that is no array, of at most so many bytes."""
         with _reading(self.path):
-            entry = self._entries[name]
-            if entry.file_size > most:
+            if self._entries[name].file_size > most:
                 raise ValueError(f"its member {name!r} has more than {size_text(most)}")
-            return self._zip.read(entry)
-
-    def read_rows(self, name: str, rows: Iterable[int]) -> NDArray[Any]:
-        """Read some rows of one array that is not compressed. No CRC is checked: the caller must do so."""
-        with _reading(self.path):
-            entry = self._entries[name]
-            with self._zip.open(entry) as member:  # checks that the archive has the member here
-                header = _read_header(member, entry.file_size)
-            if entry.compress_type != zipfile.ZIP_STORED or header.fortran or header.end != entry.file_size:
-                raise ValueError(f"its member {entry.filename!r} cannot be read by rows")
-            self._file.seek(entry.header_offset + 26)  # where the lengths of a name and of extras are
-            lengths = self._file.read(4)
-            start = entry.header_offset + 30 + lengths[0] + 256 * lengths[1] + lengths[2] + 256 * lengths[3]
-            places = list(rows)
-            for row in places:
-                if not 0 <= row < header.shape[0]:
-                    raise ValueError(f"its member {entry.filename!r} has no row {row}")
-            values = np.empty((len(places), *header.shape[1:]), dtype=header.dtype)
-            width = values.dtype.itemsize * math.prod(header.shape[1:])
-            buffer = values.reshape(-1).view(np.uint8).data
-            for i, row in enumerate(places):
-                self._file.seek(start + header.start + row * width)
-                if self._file.readinto(buffer[i * width : (i + 1) * width]) != width:  # type: ignore[attr-defined]
-                    raise ValueError(f"its member {entry.filename!r} ends before row {row}")
-            return values
+            return self._zip.read(self._entries[name])
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._zip.close()
         self._file.close()
 
 
-@dataclass(frozen=True)
-class _Header:
+class _Header(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran: bool
     start: int  # where the numbers begin
-
-    @property
-    def count(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def end(self) -> int:
-        return self.start + self.count * self.dtype.itemsize
+    end: int
 
 
 def _read_header(file: IO[bytes], size: int) -> _Header:
     """Read the header of an .npy file of some size, and leave the file where the numbers begin."""
-    if size == 0:
-        raise ValueError("the file is empty")
-    magic = file.read(len(MAGIC) + 2)
-    if magic[: len(MAGIC)] != MAGIC or len(magic) < len(MAGIC) + 2:
+    magic = file.read(npy.MAGIC_LEN)
+    if len(magic) < npy.MAGIC_LEN or not magic.startswith(npy.MAGIC_PREFIX):
         hint = "; it is an archive, so call it .npz" if magic.startswith(b"PK") else ""
-        raise ValueError(f"it does not begin like an .npy file{hint}")
+        raise ValueError(f"it does not begin like an .npy file{hint}" if size else "the file is empty")
     read = _HEADERS.get((magic[-2], magic[-1]))
     if read is None:
         raise ValueError(f"it is of version {magic[-2]}.{magic[-1]} of the format, which is unknown")
@@ -278,30 +233,15 @@ def _read_header(file: IO[bytes], size: int) -> _Header:
         raise ValueError(f"its header is damaged ({type(error).__name__}: {text})") from error
     if dtype.hasobject:
         raise ValueError("it holds Python objects, which would have to be unpickled")
-    header = _Header(tuple(int(length) for length in shape), dtype, bool(fortran), file.tell())
-    if any(length < 0 for length in header.shape):
-        raise ValueError(f"its header has the shape {header.shape}")
+    header = _Header(shape, dtype, fortran, file.tell(), file.tell() + math.prod(shape) * dtype.itemsize)
+    if any(length < 0 for length in shape):
+        raise ValueError(f"its header has the shape {shape}")
     if header.end > size:
         raise ValueError(
-            f"its header promises {dtype} of shape {header.shape}, which needs {header.end} bytes, and it "
+            f"its header promises {dtype} of shape {shape}, which needs {header.end} bytes, and it "
             f"has {size}; the file was cut or damaged"
         )
     return header
-
-
-def _read_values(file: IO[bytes], header: _Header) -> NDArray[Any]:
-    """Read the numbers that follow a header."""
-    values = np.empty(header.count, dtype=header.dtype)
-    if values.nbytes:
-        buffer = values.view(np.uint8).data
-        place = 0
-        while place < len(buffer):
-            found = file.read(min(_CHUNK, len(buffer) - place))
-            if not found:
-                raise ValueError(f"it ends after {place} of {len(buffer)} bytes of numbers")
-            buffer[place : place + len(found)] = found
-            place += len(found)
-    return values.reshape(header.shape[::-1]).T if header.fortran else values.reshape(header.shape)
 
 
 @contextmanager
@@ -311,14 +251,12 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except ArrayFileError:
         raise
-    except zipfile.BadZipFile as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise ArrayFileError(path, f"it is not a valid .npz archive ({reason})") from error
-    except MemoryError as error:
-        raise ArrayFileError(path, "there is not enough memory") from error
-    except OSError as error:
-        raise ArrayFileError(path, error.strerror or str(error) or type(error).__name__) from error
     except Exception as error:
-        reason = " ".join(str(error).split()).rstrip(".") or "no message"
-        plain = isinstance(error, ValueError)
-        raise ArrayFileError(path, reason if plain else f"{type(error).__name__}: {reason}") from error
+        reason = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".")
+        if isinstance(error, zipfile.BadZipFile):
+            reason = f"it is not a valid .npz archive ({reason})"
+        elif isinstance(error, MemoryError):
+            reason = "there is not enough memory"
+        elif not isinstance(error, OSError | ValueError):
+            reason = f"{type(error).__name__}: {reason}"
+        raise ArrayFileError(path, reason or type(error).__name__) from error

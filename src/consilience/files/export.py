@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
-from consilience._tables import as_frame, column_values, input_names, is_numeric, is_table, kind_of
+from consilience._tables import column_values, columns_of, input_names, is_numeric, is_table, kind_of
 from consilience._validation import check_choice, check_number, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
@@ -242,8 +242,7 @@ def _describe(model: Any) -> str:
 def _feed(X: Any) -> dict[str, NDArray[Any]]:
     """Return what each input is fed: one matrix ``X`` of numbers, or the columns (n, 1) of a mixed table."""
     if is_table(X) and not is_numeric(X):
-        frame = as_frame(X)
-        kinds = [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
+        kinds = [kind_of(column) for column in columns_of(X)]
         return dict(zip(input_names(X), column_values(X, kinds), strict=True))
     rows = np.asarray(X)
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":

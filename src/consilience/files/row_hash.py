@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from consilience._dataset_rows import DatasetRows, is_dataset
 from consilience._tables import (
-    as_frame,
     as_values,
     column_names,
+    columns_of,
     is_numeric,
     is_table,
     kind_of,
+    read_numbers,
     read_texts,
     read_times,
 )
 from consilience.exceptions import ConsilienceError
-from consilience.rows.csv import read_column
 
 _BLOCK = 2**17  # numbers that are converted at a time
 
@@ -64,7 +64,7 @@ def _digest(X: Any) -> str | None:
         names = column_names(X)
         if names is None and is_numeric(X):
             _add_numbers(content, X.to_numpy())
-        elif not _add_columns(content, as_frame(X), names):
+        elif not _add_columns(content, X, names):
             return None
     else:
         values = _as_array(X)
@@ -112,14 +112,17 @@ def _add_columns(content: Any, frame: Any, names: NDArray[Any] | None) -> bool:
     """Add the columns of a frame, by name if they have names; False where one has no plain content."""
     order = range(frame.shape[1]) if names is None else np.argsort(names.astype(str), kind="stable").tolist()
     content.update(f"table {frame.shape}".encode())
+    columns = columns_of(frame)
     for i in order:
-        column = frame.iloc[:, i]
+        column = columns[i]
         name = "" if names is None else names[i]
         content.update(f"column {len(name)} {name}".encode("utf-8", "surrogatepass"))
         kind = kind_of(column)
         if kind == "other":
             return False
         if kind == "text":  # of a file that does not tell texts from numbers, they may be numbers
+            from consilience.rows.csv import read_column
+
             column = read_column(read_texts(column, name).tolist())
             kind = kind_of(column)
         if kind == "text":
@@ -127,9 +130,7 @@ def _add_columns(content: Any, frame: Any, names: NDArray[Any] | None) -> bool:
         elif kind == "time":
             _add_numbers(content, read_times(column, name))
         else:
-            if kind == "duration":
-                column = column.astype("timedelta64[ns]") / np.timedelta64(1, "s")
-            _add_numbers(content, column.to_numpy(dtype=np.float64, na_value=np.nan))
+            _add_numbers(content, read_numbers(column, name))
     return True
 
 

@@ -51,6 +51,15 @@ def nearest_neighbours(X: NDArray[Any], k: int, seed: int) -> Neighbours:
     return out
 
 
+def near_rows(X: NDArray[Any], wanted: int, n_classes: int, seed: int) -> Neighbours:
+    """Return the nearest rows (n, k) of each row, k at most as wanted.
+
+    With more neighbours than a fair class has rows, all rows would look alike.
+    """
+    k = min(wanted, max(0, len(X) // n_classes - 1))
+    return nearest_neighbours(X, k, seed) if k else np.empty((len(X), 0), np.int32)
+
+
 def mean_of_neighbours(S: Floats, neighbours: Neighbours) -> Floats:
     """Return the mean of each row of S (n, K) and of its neighbours' rows; `neighbours` is (n, k)."""
     return _gather(S, neighbours)  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Torch losses on packed teacher logits and on soft labels, and a student that trains a torch module."""
+"""Torch losses on packed teacher logits and on soft labels, for your own training loop, and augmentation."""
 
 from consilience._optional import require
 
@@ -19,14 +19,10 @@ from consilience.nn.losses import (  # noqa: E402
     MFLVBPLoss,
     MFPBPLoss,
 )
-from consilience.nn.modules import default_module  # noqa: E402
 from consilience.nn.sinkhorn import SinkhornLoss  # noqa: E402
-from consilience.nn.student import TorchStudent, as_torch_student  # noqa: E402
-from consilience.nn.vgg import VGG4  # noqa: E402
 
 __all__ = [
     "BACKPROP_LOSSES",
-    "VGG4",
     "CEBPLoss",
     "CollisionCrossEntropy",
     "FitNetLoss",
@@ -40,9 +36,6 @@ __all__ = [
     "RenyiCrossEntropy",
     "SinkhornLoss",
     "SoftCrossEntropy",
-    "TorchStudent",
-    "as_torch_student",
     "augment_images",
     "augment_rows",
-    "default_module",
 ]

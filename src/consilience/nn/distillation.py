@@ -95,7 +95,9 @@ class RKDLoss(nn.Module):
             return input.sum() * 0.0
         loss = self.distance * smooth_l1_loss(_relative_distances(S), _relative_distances(T))
         if self.angle and len(S) > 2:
-            loss = loss + self.angle * smooth_l1_loss(_cosines(S), _cosines(T))
+            # batches are shuffled: the first rows are a sample
+            vertices = max(1, min(len(S), MOST_ANGLES // (len(S) * max(*S.shape, *T.shape))))
+            loss = loss + self.angle * smooth_l1_loss(_cosines(S, vertices), _cosines(T, vertices))
         return loss
 
 
@@ -338,11 +340,8 @@ def _relative_distances(phi: Tensor) -> Tensor:
     return (distances / distances.mean().clamp_min(torch.finfo(phi.dtype).tiny)).view(n, n - 1)
 
 
-def _cosines(phi: Tensor) -> Tensor:
-    """Return the cosine of the angle at each vertex between each two rows: (vertices, n, n)."""
-    n = len(phi)
-    # batches are shuffled: the first rows are a sample
-    vertices = max(1, min(n, MOST_ANGLES // (n * max(phi.shape))))
+def _cosines(phi: Tensor, vertices: int) -> Tensor:
+    """Return the cosine of the angle at each of the first rows between each two rows: (vertices, n, n)."""
     sides = phi[None] - phi[:vertices, None]
     with torch.no_grad():
         typical = float(sides.norm(dim=2).mean())

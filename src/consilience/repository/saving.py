@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from consilience._optional import is_instance_of
-from consilience._tables import column_names, is_numeric, is_table, kind_of
+from consilience._tables import column_names, columns_of, is_numeric, is_table, kind_of
 from consilience._validation import n_rows, take_rows
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
 from consilience.files.atomic import replacing
@@ -28,8 +28,8 @@ from consilience.repository.entry import KEY, ModelEntry, ModelFile
 from consilience.repository.names import is_inside
 from consilience.repository.numbers import plain_rows
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers.model_folder import PICKLES
+from consilience.teachers.onnx import Onnx, load_safely
 
 ENDINGS = (".onnx", ".npz", ".skops")
 """Files that hold a model by themselves."""
@@ -120,7 +120,7 @@ def card_of(files: Path, entry: ModelEntry, card: Card | None, teacher: Teacher)
 
 def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | None:
     """Return the names of the columns that a model takes, where its file or its card has them."""
-    own = teacher.columns.names if isinstance(teacher, OnnxTeacher) else None
+    own = teacher.columns.names if isinstance(teacher, Onnx) else None
     if own is not None:
         return tuple(own)
     return None if card is None else card.feature_names
@@ -128,7 +128,7 @@ def feature_names_of(teacher: Teacher, card: Card | None) -> tuple[str, ...] | N
 
 def column_kinds_of(teacher: Teacher) -> dict[str, str]:
     """Return what the columns of a table hold, where the model has an input for each."""
-    if isinstance(teacher, OnnxTeacher) and teacher.columns.kinds is not None:
+    if isinstance(teacher, Onnx) and teacher.columns.kinds is not None:
         return {str(name): kind for name, kind in teacher.column_kinds.items()}
     return {}
 
@@ -148,7 +148,7 @@ def _source_of(model: Any) -> Path | None:
 def _is_text_model(model: Any) -> bool:
     student = getattr(model, "student_", None)
     inner = getattr(student, "estimator_", model)
-    return is_instance_of(inner, "consilience.text.ngrams", "NgramClassifier")
+    return is_instance_of(inner, "consilience.students.ngrams", "Ngrams")
 
 
 def _copied(source: Path, folder: str, stage: Path) -> tuple[Path, Card | None]:
@@ -265,7 +265,7 @@ def _first_rows(example: Any) -> Any:
 def _module_graph(module: Any, example: Any) -> Any:
     import torch
 
-    from consilience.nn._onnx import module_to_onnx
+    from consilience.students._onnx import module_to_onnx
 
     rows = torch.as_tensor(np.asarray(example))
     return module_to_onnx(module, rows.float() if rows.dtype == torch.float64 else rows)
@@ -278,5 +278,5 @@ def _columns_metadata(example: Any) -> Mapping[str, str]:
     if names is not None:
         about["feature_names"] = json.dumps([str(name) for name in names])
     if is_table(example) and not is_numeric(example):
-        about["feature_kinds"] = json.dumps([kind_of(example.iloc[:, i]) for i in range(example.shape[1])])
+        about["feature_kinds"] = json.dumps([kind_of(column) for column in columns_of(example)])
     return about

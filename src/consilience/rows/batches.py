@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,9 @@ from consilience._dataset_rows import first_part
 from consilience._optional import is_instance_of, require
 from consilience._tables import as_values, is_table, to_arrow
 from consilience.exceptions import InvalidInputError
-from consilience.files.spool import Spool
-from consilience.rows.arrow import KeptTable, TableRows
-from consilience.rows.rows import Rows, SpooledRows
+from consilience.rows.memory import growing
+from consilience.rows.parts import TableRows
+from consilience.rows.rows import HeldRows, Rows
 
 
 def comes_in_batches(X: Any) -> bool:
@@ -34,7 +36,7 @@ def keep_batches(batches: Iterable[Any]) -> Rows:
         raise InvalidInputError("X has no batches; expected at least one.")
     if is_table(first) or _are_texts(first):
         return _keep_tables(first, parts)
-    return SpooledRows(_keep_arrays(first, parts))
+    return _keep_arrays(first, parts)
 
 
 def _rows_of(batch: Any, loaded: bool) -> Any:
@@ -54,19 +56,22 @@ def _are_texts(batch: Any) -> bool:
     return isinstance(batch, list) and bool(batch) and all(isinstance(text, str) for text in batch)
 
 
-def _keep_arrays(first: Any, parts: Iterator[Any]) -> Spool:
-    values = _as_numbers(first, 0)
-    spool = Spool(values.shape[1:], values.dtype)
-    spool.append(values)
-    for number, part in enumerate(parts, start=1):
-        more = _as_numbers(part, number)
-        if more.shape[1:] != values.shape[1:] or more.dtype != values.dtype:
-            raise InvalidInputError(
-                f"Batch {number} of X has rows of {more.dtype} {more.shape[1:]}, and the first of "
-                f"{values.dtype} {values.shape[1:]}. Give batches of one kind."
-            )
-        spool.append(more)
-    return spool
+def _keep_arrays(first: Any, parts: Iterator[Any]) -> Rows:
+    """Write arrays one after the other to a file without a name, from which all are mapped."""
+    kind = _as_numbers(first, 0)
+    count = 0
+    with tempfile.TemporaryFile() as file, growing():
+        for number, part in enumerate(chain([first], parts)):
+            values = _as_numbers(part, number)
+            if values.shape[1:] != kind.shape[1:] or values.dtype != kind.dtype:
+                raise InvalidInputError(
+                    f"Batch {number} of X has rows of {values.dtype} {values.shape[1:]}, and the first of "
+                    f"{kind.dtype} {kind.shape[1:]}. Give batches of one kind."
+                )
+            values.tofile(file)
+            count += len(values)
+        file.flush()
+        return HeldRows(np.memmap(file, kind.dtype, "r", shape=(count, *kind.shape[1:])), held=False)
 
 
 def _as_numbers(batch: Any, number: int) -> Any:
@@ -81,6 +86,8 @@ def _as_numbers(batch: Any, number: int) -> Any:
 
 def _keep_tables(first: Any, parts: Iterator[Any]) -> Rows:
     table = _as_arrow(first)
+    from consilience.rows.arrow import KeptTable
+
     kept = KeptTable(table.schema)
     kept.append(table)
     for number, part in enumerate(parts, start=1):

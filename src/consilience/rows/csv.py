@@ -9,17 +9,19 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as arrow
+from pyarrow import compute
+from pyarrow import csv as reading
 
-from consilience._optional import require
 from consilience._tables import from_arrow, quoted, separator_advice
 from consilience._words import counted
-from consilience.rows.arrow import KeptTable, TableRows
-from consilience.rows.parts import Part
+from consilience.rows.arrow import KeptTable
+from consilience.rows.parts import Part, PartRows, TableRows
 
 _MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none", "-")
 """What stands for a missing number; in a column of texts, only an empty cell does."""
@@ -29,7 +31,6 @@ _DATE = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2}
 _ZONE = r"(Z|:.*[+-]\d{2}:?\d{2})$"
 _VALUE = re.compile(f"{_NUMBER}|{_DATE}|^(?i:{'|'.join(_TRUTH)})$", re.ASCII)
 _BYTES = 2**24  # that are read together: a row may not be longer
-_PURPOSE = "Reading a .csv file with names, texts or missing values"
 
 
 def read_column(cells: Sequence[str]) -> Any:
@@ -40,94 +41,51 @@ def read_column(cells: Sequence[str]) -> Any:
     >>> read_column(["1", "2.5"]).tolist()
     [1.0, 2.5]
     """
-    arrow = require("pyarrow", extra="tables", purpose=_PURPOSE)
-    compute = require("pyarrow.compute", extra="tables", purpose=_PURPOSE)
-    column, guess = compute.utf8_trim_whitespace(arrow.array(cells, arrow.string())), _Guess()
-    guess.see(column)
-    maybe = ["x"] if guess.kind == "truth" and guess.gap else []
-    return from_arrow(arrow.table({"x": _READ[guess.kind](column)}), maybe)["x"]
+    column, seen = compute.utf8_trim_whitespace(arrow.array(cells, arrow.string())), _Seen()
+    seen.add(column)
+    maybe = ["x"] if seen.kind == "truth" and seen.gap else []
+    return from_arrow(arrow.table({"x": _READ[seen.kind](column)}), maybe)["x"]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What a table of cells holds: enough to read any part of it as the whole would be read.
+class CsvTable(Part):
+    """A .csv file as a table of texts.
 
     Attributes
     ----------
     names : list of str or int
         Of the header; numbers without one.
-    kinds : list of str
-        What each column holds: ``"number"``, ``"truth"``, ``"time"`` or ``"text"``.
-    gaps, filled : list of bool
-        Whether a column has a cell that is empty, and one that is not.
     header : bool
         Whether the first line names the columns.
-    matrix : bool
-        Whether it is read as an array of numbers.
+    seen : list of _Seen
+        What each column may hold.
     """
 
-    names: list[Any]
-    kinds: list[str]
-    gaps: list[bool]
-    filled: list[bool]
-    header: bool
-    matrix: bool
-
-    def expecting(self, expected: Mapping[Any, str]) -> Layout:
-        """Return a layout for a model that knows what columns hold, by name; without a header, by position.
-
-        A few rows do not show that: a ward "007" looks like a number, and "none" like a missing one.
-        ``"text"`` keeps the cells as they are. ``"time"`` makes an empty column one of dates. Other columns
-        stay what they look like.
-        """
-        if not self.header:
-            by_place = list(expected.values()) if len(expected) == len(self.names) else []
-            expected = dict(zip(self.names, by_place, strict=False))
-        changed = [
-            wanted if wanted == "text" or (wanted == "time" and not filled) else kind
-            for kind, filled, wanted in zip(
-                self.kinds, self.filled, map(expected.get, self.names), strict=True
-            )
-        ]
-        return replace(self, kinds=changed, matrix=self.matrix and changed == self.kinds)
-
-
-class CsvTable(Part):
-    """A .csv file as a table of texts, whose columns are numbered. `layout` says what they hold."""
-
     def __init__(self, path: Path) -> None:
-        self.path, guesses, first = path, [], None
+        first: list[str] = []
         for batch in _batches(path):
-            if first is None:
+            if not first:
                 first = [column[0].as_py() for column in batch.columns]
-                guesses = [_Guess() for _ in first]
+                self.seen = [_Seen() for _ in first]
                 self._table = KeptTable(batch.schema)
-            for guess, column in zip(guesses, batch.columns, strict=True):
-                guess.see(column.slice(0 if self._table.n_rows else 1))
+            for seen, column in zip(self.seen, batch.columns, strict=True):
+                seen.add(column.slice(0 if self._table.n_rows else 1))
             self._table.append(batch)
-        if first is None:
+        if not first:
             raise ValueError("it is empty")
         self._table.close()
-        header = _has_header(first, guesses)
-        self.n_rows = self._table.n_rows - header
+        self.header = _has_header(first, self.seen)
+        self.names: list[Any] = _check_names(first) if self.header else list(range(len(first)))
+        self.n_rows = self._table.n_rows - self.header
         if not self.n_rows:
             raise ValueError("it has a header and no rows")
-        if not header:
-            for guess, column in zip(guesses, self._table.read(0, 1).columns, strict=True):
-                guess.see(column)
-        self.layout = Layout(
-            names=_check_names(first) if header else list(range(len(first))),
-            kinds=[guess.kind for guess in guesses],
-            gaps=[guess.gap for guess in guesses],
-            filled=[guess.filled for guess in guesses],
-            header=header,
-            matrix=not header and all(guess.plain for guess in guesses),
-        )
+        for seen, column in zip(self.seen, self._table.read(0, 1).columns, strict=True):
+            if not self.header:
+                seen.add(column)
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Any:
         """Return some rows as a table of texts; columns by name."""
-        table = self._table.read(start + self.layout.header, stop + self.layout.header)
-        table = table.rename_columns([str(name) for name in self.layout.names])
+        table = self._table.read(start + self.header, stop + self.header)
+        table = table.rename_columns([str(name) for name in self.names])
         return table if columns is None else table.select(list(map(str, columns)))
 
 
@@ -139,22 +97,31 @@ class CsvRows(TableRows):
     def __init__(
         self, tables: Sequence[CsvTable], columns: list[str] | None, expected: Mapping[Any, str]
     ) -> None:
-        self._tables, self.names = tables, columns
-        self.chosen = tables[0].layout.names if columns is None else columns
+        self.names, self.chosen = columns, tables[0].names if columns is None else columns
+        self._seen = {
+            name: _Seen.of_all([one.seen[one.names.index(name)] for one in tables]) for name in self.chosen
+        }
         self.expect(expected)
-        super(TableRows, self).__init__(tables)
+        PartRows.__init__(self, tables)
 
     def expect(self, expected: Mapping[Any, str]) -> None:
-        """Read columns as a model takes them; see `Layout.expecting`."""
-        layouts = [table.layout.expecting(expected) for table in self._tables]
-        self._kinds, self._gaps = dict[Any, str](), dict[Any, bool]()
-        for name in self.chosen:
-            columns = [(one, one.names.index(name)) for one in layouts]
-            found = {one.kinds[i] for one, i in columns if one.filled[i]}
-            first = layouts[0].kinds[columns[0][1]] if len(layouts) == 1 else "number"
-            self._kinds[name] = found.pop() if len(found) == 1 else "text" if found else first
-            self._gaps[name] = any(one.gaps[i] for one, i in columns)
-        self._matrix = all(one.matrix for one in layouts)
+        """Read columns as a model takes them, by name; without a header, by position.
+
+        A few rows do not show that: a ward "007" looks like a number, and "none" like a missing one.
+        ``"text"`` keeps the cells as they are. ``"time"`` makes an empty column one of dates. Other columns
+        stay what they look like.
+        """
+        if self.names is None:
+            fits = len(expected) == len(self.chosen)
+            expected = dict(zip(self.chosen, expected.values(), strict=True)) if fits else {}
+        self._kinds = {
+            name: wanted
+            if (wanted := expected.get(name)) in (["text"] if seen.filled else ["text", "time"])
+            else seen.kind
+            for name, seen in self._seen.items()
+        }
+        plain = all("plain" in seen.kinds for seen in self._seen.values())
+        self._matrix = self.names is None and plain and "text" not in self._kinds.values()
         self.__dict__.pop("head", None)
 
     def _typed(self, table: Any) -> Any:
@@ -163,8 +130,7 @@ class CsvRows(TableRows):
         ]
         if self._matrix:
             return np.column_stack([column.to_numpy() for column in values])
-        arrow = require("pyarrow", extra="tables", purpose=_PURPOSE)
-        maybe = {str(name) for name in self.chosen if self._kinds[name] == "truth" and self._gaps[name]}
+        maybe = {str(n) for n in self.chosen if self._kinds[n] == "truth" and self._seen[n].gap}
         frame = from_arrow(arrow.table(values, names=list(map(str, self.chosen))), maybe)
         if self.names is None and hasattr(frame, "iloc"):
             frame.columns = self.chosen
@@ -177,9 +143,6 @@ def _batches(path: Path) -> Iterator[Any]:
         first = next((line for line in csv.reader(file) if line), None)
     if first is None:
         return
-    arrow = require("pyarrow", extra="tables", purpose=_PURPOSE)
-    reading = require("pyarrow.csv", extra="tables", purpose=_PURPOSE)
-    compute = require("pyarrow.compute", extra="tables", purpose=_PURPOSE)
     names, wrong = [str(i) for i in range(len(first))], list[Any]()
     types = dict.fromkeys(names, arrow.string())
 
@@ -209,12 +172,12 @@ def _batches(path: Path) -> Iterator[Any]:
         ) from None
 
 
-def _has_header(first: Sequence[str], guesses: Sequence[_Guess]) -> bool:
+def _has_header(first: Sequence[str], seen: Sequence[_Seen]) -> bool:
     """Tell whether the first line names the columns."""
     texts = [i for i, cell in enumerate(first) if cell and not _VALUE.search(cell)]
     # a name may be a number, such as a year: then some other name stands above numbers
     every = not any(_VALUE.search(cell) for cell in first)
-    return bool(texts) and (every or any(guesses[i].values for i in texts))
+    return bool(texts) and (every or any("value" in seen[i].kinds for i in texts))
 
 
 def _check_names(names: list[str]) -> list[str]:
@@ -230,65 +193,61 @@ def _check_names(names: list[str]) -> list[str]:
 
 
 @dataclass
-class _Guess:
-    """What a column may still be, after the cells seen so far."""
+class _Seen:
+    """What a column may be, after the cells seen so far.
 
-    number: bool = True  # numbers, and words for missing ones
-    plain: bool = True  # numbers alone
-    truth: bool = True
-    time: bool = True
-    values: bool = True  # numbers, booleans and dates, or empty
+    Attributes
+    ----------
+    kinds : set of str
+        Of ``"plain"`` (numbers alone), ``"number"`` (and words for missing ones), ``"truth"``, ``"time"`` and
+        ``"value"`` (numbers, booleans and dates). The last three may have empty cells.
+    filled, gap : bool
+        Whether some cell is not empty, and some is.
+    """
+
+    kinds: set[str] = field(default_factory=lambda: {"plain", "number", "truth", "time", "value"})
     filled: bool = False
     gap: bool = False
 
-    def see(self, cells: Any) -> None:
-        """Take some more cells into account."""
-        from pyarrow import compute
+    @classmethod
+    def of_all(cls, several: Sequence[_Seen]) -> _Seen:
+        """Return what the cells of several files together may be."""
+        kinds = set.intersection(*(one.kinds for one in several))
+        return cls(kinds, any(one.filled for one in several), any(one.gap for one in several))
 
+    def add(self, cells: Any) -> None:
+        """Take some more cells into account."""
         empty = compute.equal(cells, "")
-        self.gap = self.gap or _any(empty)
-        self.filled = self.filled or not _all(empty)
-        if not (self.number or self.truth or self.time or self.values):
+        n_empty = compute.sum(empty).as_py() or 0
+        self.gap, self.filled = self.gap or n_empty > 0, self.filled or n_empty < len(cells)
+        if not self.kinds or not len(cells):
             return
         number = compute.match_substring_regex(cells, _NUMBER)
-        self.plain = self.plain and _all(number)
-        if self.plain:  # what most columns are
-            self.truth, self.time = self.truth and not len(cells), self.time and not len(cells)
+        if _all(number):  # as in most columns
+            self.kinds &= {"plain", "number", "value"}
             return
         words = compute.utf8_lower(cells)
-        missing, truth = _in(words, _MISSING), compute.or_(empty, _in(words, _TRUTH))
-        date = compute.or_(empty, compute.match_substring_regex(cells, _DATE))
-        self.number = self.number and _all(compute.or_(number, missing))
-        self.values = self.values and _all(compute.or_(compute.or_(number, truth), date))
-        self.truth = self.truth and _all(truth)
-        self.time = self.time and _all(date) and _are_times(cells)
+        truth = compute.or_(empty, compute.is_in(words, arrow.array(_TRUTH)))
+        time = compute.or_(empty, compute.match_substring_regex(cells, _DATE))
+        fits = {
+            "number": compute.or_(number, compute.is_in(words, arrow.array(_MISSING))),
+            "truth": truth,
+            "time": time,
+            "value": compute.or_(compute.or_(number, truth), time),
+        }
+        self.kinds &= {kind for kind, flags in fits.items() if _all(flags)}
+        if "time" in self.kinds and not _are_times(cells):
+            self.kinds.remove("time")
 
     @property
     def kind(self) -> str:
-        if self.number:
-            return "number"
-        if self.filled and self.truth:
-            return "truth"
-        return "time" if self.filled and self.time else "text"
-
-
-def _any(flags: Any) -> bool:
-    from pyarrow import compute
-
-    return bool(compute.any(flags).as_py())
+        """What it is read as."""
+        order = ["number", "truth", "time"] if self.filled else ["number"]
+        return next((kind for kind in order if kind in self.kinds), "text")
 
 
 def _all(flags: Any) -> bool:
-    from pyarrow import compute
-
     return bool(compute.all(flags, min_count=0).as_py())
-
-
-def _in(cells: Any, words: Sequence[str]) -> Any:
-    import pyarrow as arrow
-    from pyarrow import compute
-
-    return compute.is_in(cells, arrow.array(words))
 
 
 def _are_times(cells: Any) -> bool:
@@ -300,22 +259,15 @@ def _are_times(cells: Any) -> bool:
 
 
 def _numbers(cells: Any) -> Any:
-    from pyarrow import compute
-
     return compute.if_else(compute.match_substring_regex(cells, _NUMBER), cells, None).cast("float64")
 
 
 def _truths(cells: Any) -> Any:
-    from pyarrow import compute
-
     return compute.if_else(compute.equal(cells, ""), None, compute.equal(compute.utf8_lower(cells), "true"))
 
 
 def _times(cells: Any) -> Any:
     """Return dates in UTC, without a time zone."""
-    import pyarrow as arrow
-    from pyarrow import compute
-
     cells = compute.replace_substring_regex(_texts(cells), r"(\.\d{6})\d+", r"\1")  # to microseconds
     zoned = compute.match_substring_regex(cells, _ZONE)
     plain = compute.if_else(zoned, None, cells).cast(arrow.timestamp("us"))
@@ -324,8 +276,6 @@ def _times(cells: Any) -> Any:
 
 
 def _texts(cells: Any) -> Any:
-    from pyarrow import compute
-
     return compute.if_else(compute.equal(cells, ""), None, cells)
 
 

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 
 from consilience._optional import installed, require
-from consilience._tables import column_names, in_order, is_table, kind_of, quoted
+from consilience._tables import column_names, columns_of, in_order, is_table, kind_of, quoted
 from consilience._validation import check_choice
 from consilience._words import counted, shorten
 from consilience.exceptions import InvalidInputError
-from consilience.files.arrays import NpzFile, open_npy
-from consilience.rows.arrow import Fragment, TableRows, gaps_of
-from consilience.rows.csv import CsvRows, CsvTable
+from consilience.files.arrays import NpyFile, NpzFile, open_npy
 from consilience.rows.images import IMAGES, ImageRows
-from consilience.rows.parts import FilePart, PartRows, reading
+from consilience.rows.parts import FilePart, PartRows, TableRows, reading
 from consilience.rows.rows import HeldRows, Rows
 
 ENDINGS = (".csv", ".parquet", ".npy", ".npz", ".txt")
@@ -74,7 +72,7 @@ def open_files(
 
 def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] = ()) -> Any:
     """Return rows like those of X, of the file `data`: their columns in the same order, without `drop`."""
-    expected = {name: kind_of(column) for name, column in X.items()} if is_table(X) else None
+    expected = dict(zip(X.columns, map(kind_of, columns_of(X)), strict=True)) if is_table(X) else None
     found = open_files(path, option, expected)
     if isinstance(found, TableRows) and found.names:
         found.choose([name for name in found.names if name not in drop])
@@ -88,27 +86,24 @@ def read_alike(path: Path, option: str, X: Any, data: str, drop: Sequence[str] =
     return rows
 
 
-class _Npy(FilePart):
-    def __init__(self, path: Path, option: str) -> None:
-        super().__init__(path, option)
-        self._file = open_npy(path)
-        check_numbers(self._file)
-        self.n_rows, self.kind = len(self._file), _array_type(self._file)
-
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Any:
-        return self._file.part(start, stop)
-
-
-class _Npz(FilePart):
-    """An archive, which may be compressed: it is read at once."""
+class _Array(FilePart):
+    """An .npy file, or an .npz, which may be compressed: it is read at once."""
 
     def __init__(self, path: Path, option: str) -> None:
         super().__init__(path, option)
-        self._values = read_npz_array(path, "X")
-        check_numbers(self._values)
-        self.n_rows, self.kind = len(self._values), _array_type(self._values)
+        self._values = open_npy(path) if path.suffix.lower() == ".npy" else read_npz_array(path, "X")
+        dtype, shape = self._values.dtype, self._values.shape
+        if dtype.kind not in "biuf" or len(shape) < 2:
+            raise ValueError(
+                f"it holds {dtype} of shape {shape}; expected numbers of shape (n, ...), a row per sample"
+            )
+        if 0 in shape:
+            raise ValueError(f"it has shape {shape}; expected at least one row")
+        self.n_rows, self.kind = shape[0], f"{dtype} of shape (n, {', '.join(map(str, shape[1:]))})"
 
     def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Any:
+        if isinstance(self._values, NpyFile):
+            return self._values.part(start, stop)
         return self._values[start:stop]
 
 
@@ -140,38 +135,11 @@ class _Texts(FilePart):
         return texts if start or not texts else [texts[0].removeprefix(_BOM), *texts[1:]]
 
 
-class _ParquetFile(FilePart):
-    def __init__(self, path: Path, option: str) -> None:
-        super().__init__(path, option)
-        dataset = require("pyarrow.dataset", extra="tables", purpose="Reading parquet")
-        (found,) = dataset.dataset(path, format="parquet").get_fragments()
-        schema = found.physical_schema.remove_metadata()
-        self._fragment, self.schema = Fragment(found, schema), schema
-        # pandas writes its index as one more column
-        self.names = [name for name in schema.names if not name.startswith("__index_level_")]
-        if not self.names:
-            raise ValueError("it has no columns")
-        self.n_rows, self.gaps = self._fragment.n_rows, gaps_of(found, schema)
-
-    def stretch(self, row: int) -> int:
-        return self._fragment.stretch(row)
-
-    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Any:
-        return self._fragment.read(start, stop, columns)
-
-
-def _arrays(kind: type[Any]) -> Any:
-    """Return what opens files of rows that have no named columns."""
-
-    def opened(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
-        parts = _open(kind, paths, option)
-        if drop:
-            raise InvalidInputError(f"--drop names a column, and those of {paths[0]} have no names.")
-        for part in parts[1:]:
-            _check_kind(part.path, part.kind, paths[0], parts[0].kind, option)
-        return PartRows(parts)
-
-    return opened
+def _arrays(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
+    parts = _open(_Texts if paths[0].suffix.lower() == ".txt" else _Array, paths, option)
+    _common(paths, [None for _ in parts], drop, option)
+    _check_kinds(paths, [part.kind for part in parts], option)
+    return PartRows(parts)
 
 
 def _csv(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
@@ -180,39 +148,24 @@ def _csv(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapp
             return HeldRows(np.concatenate([np.loadtxt(path, delimiter=",", ndmin=2) for path in paths]))
         except ValueError:
             pass
+    require("pyarrow", extra="tables", purpose="Reading a .csv file with names, texts or missing values")
+    from consilience.rows.csv import CsvRows, CsvTable
+
     tables = _open(lambda path, option: CsvTable(path), paths, option)
-    names = [table.layout.names if table.layout.header else None for table in tables]
-    columns = _common(paths, names, drop, option)
+    columns = _common(paths, [table.names if table.header else None for table in tables], drop, option)
     if columns is None:
-        widths = [counted(len(table.layout.names), "column") for table in tables]
-        for path, width in zip(paths, widths, strict=True):
-            _check_kind(path, width, paths[0], widths[0], option)
+        _check_kinds(paths, [counted(len(table.names), "column") for table in tables], option)
     return CsvRows(tables, columns, expected)
 
 
 def _parquet(paths: Sequence[Path], option: str, drop: Sequence[str], expected: Mapping[Any, str]) -> Rows:
-    arrow = require("pyarrow", extra="tables", purpose="Reading parquet")
-    parts = _open(_ParquetFile, paths, option)
+    require("pyarrow", extra="tables", purpose="Reading parquet")
+    from consilience.rows.arrow import ParquetFile, unified
+
+    parts = _open(ParquetFile, paths, option)
     columns = _common(paths, [part.names for part in parts], drop, option)
-    schemas = [arrow.schema([part.schema.field(name) for name in columns]) for part in parts]
-    if any(not schema.equals(schemas[0]) for schema in schemas):  # one type for each column
-        schemas = [
-            arrow.schema([(field.name, _plain(arrow, field.type)) for field in one]) for one in schemas
-        ]
-    together = schemas[0]
-    for path, schema in zip(paths, schemas, strict=True):
-        try:
-            together = arrow.unify_schemas([together, schema], promote_options="permissive")
-        except arrow.ArrowTypeError as error:
-            raise InvalidInputError(
-                f"{option}: {path} does not fit {paths[0].name}: {error}. Write the column in one type in "
-                "all files."
-            ) from error
-    return TableRows(parts, together, set().union(*(part.gaps for part in parts)).intersection(columns))
-
-
-def _plain(arrow: Any, kind: Any) -> Any:
-    return kind.value_type if arrow.types.is_dictionary(kind) else kind
+    schema = unified(parts, columns, option)
+    return TableRows(parts, schema, set().union(*(part.gaps for part in parts)).intersection(columns))
 
 
 def _open(kind: Any, paths: Sequence[Path], option: str) -> list[Any]:
@@ -230,51 +183,43 @@ def _common(
 ) -> Any:
     """Return the columns that are read, in order; None where they have no names. All files must agree."""
     first = names[0]
-    if first is None:
-        left = None
-        if drop:
-            raise InvalidInputError(f"--drop names a column, and those of {paths[0]} have no names.")
-    else:
-        for name in drop:
-            check_choice("drop", name, list(dict.fromkeys(name for one in names for name in one or ())))
-        left = [name for name in first if name not in drop]
-        if not left:
-            raise InvalidInputError(f"--drop leaves no column of {paths[0]}.")
     for path, found in zip(paths, names, strict=True):
-        where = f"{option}: {path}"
         if (first is None) != (found is None):
             which = ("no header", "one") if found is None else ("a header", "none")
             raise InvalidInputError(
-                f"{where} has {which[0]}, and {paths[0].name} has {which[1]}. Give all files one, or none."
+                f"{option}: {path} has {which[0]}, and {paths[0].name} has {which[1]}. Give all files one, "
+                "or none."
             )
-        given = [name for name in found or () if name not in drop]
-        missing = [name for name in left or () if name not in given]
-        unknown = [name for name in given if name not in (left or ())]
-        if missing or unknown:
-            differ = [("lacks", missing), ("has the other", unknown)]
+        lacking, others = _others(first, found, drop), _others(found, first, drop)
+        if lacking or others:
+            differ = [("lacks", lacking), ("has the other", others)]
             told = " and ".join(f"{verb} columns {quoted(names)}" for verb, names in differ if names)
             raise InvalidInputError(
-                f"{where} {told}, compared with {paths[0].name}. Give files with the same columns."
+                f"{option}: {path} {told}, compared with {paths[0].name}. Give files with the same columns."
             )
+    if first is None:
+        if drop:
+            raise InvalidInputError(f"--drop names a column, and those of {paths[0]} have no names.")
+        return None
+    for name in drop:
+        check_choice("drop", name, list(dict.fromkeys(name for one in names for name in one or ())))
+    left = _others(first, (), drop)
+    if not left:
+        raise InvalidInputError(f"--drop leaves no column of {paths[0]}.")
     return left
 
 
-def _check_kind(path: Path, kind: str, first: Path, wanted: str, option: str) -> None:
-    if kind != wanted:
-        raise InvalidInputError(
-            f"{option}: {path} holds {kind}, and {first.name} {wanted}. Give files of one kind."
-        )
+def _others(names: Sequence[str] | None, known: Sequence[str] | None, drop: Sequence[str]) -> list[str]:
+    """Return the names that are not known, without those to drop."""
+    return [name for name in names or () if name not in (known or ()) and name not in drop]
 
 
-def check_numbers(values: Any) -> None:
-    """Raise unless an array, or the header of one, holds rows of numbers."""
-    if values.dtype.kind not in "biuf" or values.ndim < 2:
-        raise ValueError(
-            f"it holds {values.dtype} of shape {values.shape}; expected numbers of shape (n, ...), a row per "
-            "sample"
-        )
-    if 0 in values.shape:
-        raise ValueError(f"it has shape {values.shape}; expected at least one row")
+def _check_kinds(paths: Sequence[Path], kinds: Sequence[str], option: str) -> None:
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind != kinds[0]:
+            raise InvalidInputError(
+                f"{option}: {path} holds {kind}, and {paths[0].name} {kinds[0]}. Give files of one kind."
+            )
 
 
 def read_npz_array(path: Path, key: str) -> Any:
@@ -286,16 +231,12 @@ def read_npz_array(path: Path, key: str) -> Any:
         return archive.read(found[0])
 
 
-def _array_type(values: Any) -> str:
-    return f"{values.dtype} of shape (n, {', '.join(map(str, values.shape[1:]))})"
-
-
 _KINDS: dict[str, Any] = {
     ".csv": _csv,
     ".parquet": _parquet,
-    ".npy": _arrays(_Npy),
-    ".npz": _arrays(_Npz),
-    ".txt": _arrays(_Texts),
+    ".npy": _arrays,
+    ".npz": _arrays,
+    ".txt": _arrays,
 }
 
 

@@ -10,14 +10,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from consilience._optional import is_instance_of, require
 from consilience.exceptions import InvalidInputError
-from consilience.rows.arrow import as_arrow_rows
 from consilience.rows.batches import comes_in_batches, keep_batches
 from consilience.rows.files import open_files
 from consilience.rows.memory import memory_budget
+from consilience.rows.parts import PURPOSE
 from consilience.rows.ray import as_ray_source
 from consilience.rows.rows import HeldRows, Rows
 from consilience.run import Run
+
+_DATASETS = (
+    ("pyarrow.dataset", "Dataset"),
+    ("datasets", "Dataset"),
+    ("datasets", "DatasetDict"),
+    ("datasets", "IterableDataset"),
+)
 
 
 def as_rows(X: Any, option: str = "X") -> Rows:
@@ -65,7 +73,12 @@ def _elsewhere(X: Any, option: str) -> Rows | None:
     if comes_in_batches(X):
         return keep_batches(X)
     found = as_ray_source(X)
-    return as_arrow_rows(X) if found is None else found
+    if found is not None or not any(is_instance_of(X, *kind) for kind in _DATASETS):
+        return found
+    require("pyarrow", extra="tables", purpose=PURPOSE)
+    from consilience.rows.arrow import rows_of_dataset
+
+    return rows_of_dataset(X)
 
 
 def rows_that_fit(

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from consilience._images import read_header, read_image
 from consilience.exceptions import InvalidInputError
-from consilience.rows.rows import BLOCK_BYTES, LOOKED_AT, Rows, block_rows, cut
+from consilience.rows.rows import BLOCK_BYTES, LOOKED_AT, Rows, block_rows
 
 IMAGES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 """The endings of image files."""
@@ -44,10 +44,7 @@ class ImageRows(Rows):
         self._sizes = np.array([header[:2] for header in headers], dtype=np.int64)
         self._bytes = self._sizes.prod(axis=1) * len(self._mode)
         self.one_size = bool((self._sizes == self._sizes[0]).all())
-        if self.one_size:
-            self.borders = cut([len(self._paths)], block_rows(int(self._bytes[0]), 1))
-        else:
-            self.borders = _cut_by_bytes(self._bytes)
+        self.borders = _cut_by_bytes(self._bytes)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from consilience._sizes import parse_size, size_text
+from consilience._sizes import parse_size
 from consilience.exceptions import InvalidInputError
 from consilience.run import Run
 
@@ -41,27 +43,34 @@ def memory_budget(run: Run) -> int:
     return int(SHARE_OF_MACHINE * min(limits))
 
 
-def new_array(shape: tuple[int, ...], run: Run) -> NDArray[Any]:
-    """Return an array to fill: float64 in memory, or float32 in a mapped file where that takes too much.
+def new_array(shape: tuple[int, ...], run: Run, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an array of zeros to fill: in memory, or mapped from a file where that takes too much.
 
     The file has no name: it is gone with the array, also after a crash.
 
     Examples
     --------
     >>> from consilience.run import Run
-    >>> new_array((3, 2), Run()).dtype, new_array((1000, 2), Run(memory="10KB")).dtype
-    (dtype('float64'), dtype('float32'))
+    >>> type(new_array((3, 2), Run())).__name__, type(new_array((1000, 2), Run(memory="10KB"))).__name__
+    ('ndarray', 'memmap')
     """
-    count = math.prod(shape)
-    if 8 * count <= SHARE_OF_BUDGET * memory_budget(run):
-        return np.zeros(shape)
+    n_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes <= SHARE_OF_BUDGET * memory_budget(run):
+        return np.zeros(shape, dtype)
     with tempfile.TemporaryFile() as file:
-        try:  # a disk that is full later would end the process
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, 4 * count)
-        except OSError as error:
-            raise InvalidInputError(
-                f"A temporary file of {size_text(4 * count)} does not fit: {error.strerror}. Set the "
-                "environment variable TMPDIR to a folder with more space."
-            ) from error
-        return np.memmap(file, np.float32, "w+", shape=shape)
+        if hasattr(os, "posix_fallocate"):  # a disk that is full later would end the process
+            with growing():
+                os.posix_fallocate(file.fileno(), 0, n_bytes)
+        return np.memmap(file, dtype, "w+", shape=shape)
+
+
+@contextmanager
+def growing() -> Iterator[None]:
+    """Say what to do where the disk has no room for a temporary file."""
+    try:
+        yield
+    except OSError as error:
+        raise InvalidInputError(
+            f"A temporary file cannot grow: {error.strerror or error}. Set the environment variable TMPDIR "
+            "to a folder with more space."
+        ) from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from consilience._optional import require
+from consilience._tables import from_arrow
 from consilience._validation import n_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError
 from consilience.rows.rows import LOOKED_AT, Rows, block_rows, bytes_of, cut
+
+PURPOSE = "Reading tables of Arrow"
 
 
 class Part(ABC):
@@ -96,6 +100,67 @@ class PartRows(Rows):
 
         grouped = (list(blocks) for _, blocks in groupby(range(self.n_blocks), begin))
         return [range(blocks[0], blocks[-1] + 1) for blocks in grouped]
+
+
+class TableRows(PartRows):
+    """Rows of tables, as data frames, or as texts where there is a single column of these.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+        Of tables of Arrow.
+    schema : pyarrow.Schema
+        Of all rows.
+    gaps : set of str
+        Columns with a missing value in some row: they have one type in all blocks.
+    texts : bool
+        Whether a single column of texts is a list.
+
+    Attributes
+    ----------
+    names : list of str or None
+        The columns of the files; None where they have no names.
+    chosen : list
+        Those that are read.
+    """
+
+    names: list[str] | None
+
+    def __init__(self, parts: Sequence[Part], schema: Any, gaps: set[str], *, texts: bool = False) -> None:
+        arrow = require("pyarrow", extra="tables", purpose=PURPOSE)
+        whole = {name for name in gaps if arrow.types.is_integer(schema.field(name).type)}
+        self._types = {field.name: arrow.float64() if field.name in whole else field.type for field in schema}
+        self._maybe = {name for name in gaps if arrow.types.is_boolean(schema.field(name).type)}
+        self.names = self.chosen = list(schema.names)
+        kinds = [str(kind) for kind in schema.types]
+        self._texts = texts and kinds in (["string"], ["large_string"])
+        super().__init__(parts)
+
+    def expect(self, expected: Mapping[Any, str]) -> None:
+        """Read columns as a model takes them: of files that do not say themselves what they hold."""
+
+    def choose(self, columns: Sequence[str]) -> None:
+        """Read these columns alone, in this order."""
+        self.chosen = list(columns)
+        self.__dict__.pop("head", None)
+
+    def read_with(self, block: int, keep: Sequence[str]) -> tuple[Any, dict[str, Any]]:
+        """Return the rows of one block, and columns as the file has them."""
+        columns = list(dict.fromkeys([*self.chosen, *keep]))
+        part, start, stop = self._place(block)
+        table = self._parts[part].read(start, stop, columns)
+        return self._typed(table.select(self.chosen)), {name: table.column(name) for name in keep}
+
+    def _finished(self, part: int, start: int, stop: int) -> Any:
+        return self._typed(self._parts[part].read(start, stop, self.chosen))
+
+    def _typed(self, table: Any) -> Any:
+        """Return some rows of Arrow as all rows would be."""
+        if self._texts:
+            return table.column(0).to_pylist()
+        arrow = require("pyarrow", extra="tables", purpose=PURPOSE)
+        schema = arrow.schema([(name, self._types[name]) for name in table.column_names])
+        return from_arrow(table.cast(schema, safe=False), self._maybe)
 
 
 @contextmanager

@@ -168,12 +168,14 @@ class HeldRows(Rows):
     ----------
     X : array, sparse matrix, data frame, list or torch dataset
         n rows.
+    held : bool
+        Whether they count as lying in memory: those of a temporary file that is mapped do not.
     """
 
-    local = held = True
+    local = True
 
-    def __init__(self, X: Any) -> None:
-        self._X = as_values(X)
+    def __init__(self, X: Any, *, held: bool = True) -> None:
+        self._X, self.held = as_values(X), held
         self._n_rows = n_rows(self._X)
 
     @cached_property
@@ -187,8 +189,8 @@ class HeldRows(Rows):
 
     @property
     def given(self) -> Any:
-        """X itself."""
-        return self._X
+        """X itself, if it lies in memory."""
+        return self._X if self.held else self
 
     def read(self, block: int) -> Any:
         """Return the rows of one block."""
@@ -196,15 +198,7 @@ class HeldRows(Rows):
 
     def all(self, run: Run | None) -> Any:
         """Return all rows: they are in memory already, unless a dataset has to be read."""
-        return super().all(run) if isinstance(self._X, DatasetRows) else self._X
-
-
-class SpooledRows(HeldRows):
-    """Rows that lie in a temporary file of this process, from where they are taken by position."""
-
-    held = False
-    all = Rows.all
-    given = Rows.given
+        return super().all(run) if isinstance(self._X, DatasetRows) or not self.held else self._X
 
 
 def block_rows(n_bytes: int, rows: int) -> int:
@@ -249,7 +243,7 @@ def join_rows(parts: Sequence[Any]) -> Any:
 def bytes_of(X: Any) -> int:
     """Return about how much memory rows take."""
     if hasattr(X, "memory_usage"):
-        return int(X.memory_usage(index=False, deep=True).sum())
+        return int(np.sum(X.memory_usage(index=False, deep=True)))
     if hasattr(X, "estimated_size"):  # polars
         return int(X.estimated_size())
     if issparse(X):

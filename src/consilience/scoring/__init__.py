@@ -1,1 +1,17 @@
-"""Run teachers on rows: in batches, in several processes, with a store of outputs."""
+"""Run teachers on rows: in batches, in several processes, on Ray, with a cache of what they said."""
+
+from consilience.scoring.blocks import Asked, observe, score, score_blocks
+from consilience.scoring.ray_options import RayOptions, ray_options
+from consilience.scoring.store import ScoreStore, as_store, with_open_cache
+
+__all__ = [
+    "Asked",
+    "RayOptions",
+    "ScoreStore",
+    "as_store",
+    "observe",
+    "ray_options",
+    "score",
+    "score_blocks",
+    "with_open_cache",
+]

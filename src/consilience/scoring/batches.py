@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_limits
 from consilience._validation import check_block
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.teachers import Observed, Teacher
-from consilience.teachers._features import read_features
+from consilience.teachers.outputs import read_features
 
 FIRST = 4
 """Rows of the first batch, before a teacher's speed is known."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from consilience._dataset_rows import DatasetRows, parts_of
 from consilience._images import differ_in_size
-from consilience.teachers._outputs import tensor_values
+from consilience.teachers.outputs import tensor_values
 
 SIZE = 16
 # cells whose repr is their content

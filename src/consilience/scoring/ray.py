@@ -28,14 +28,14 @@ from consilience.exceptions import ConsilienceWarning, ScoringError, TeacherErro
 from consilience.labels import LabelSpace
 from consilience.rows import Block, Rows
 from consilience.rows.ray import sent_to_ray
-from consilience.scoring.engine import Asked
+from consilience.run import Run
+from consilience.scoring.blocks import Asked, BlockScores, Finish, open_teachers, placed, score_blocks, settle
 from consilience.scoring.ray_board import Board, View
 from consilience.scoring.ray_options import RayOptions
-from consilience.scoring.ray_worker import Answer, Finish, Job, Part, Worker, from_table
+from consilience.scoring.ray_worker import Answer, Job, Part, Worker, from_table
 from consilience.scoring.store import ScoreStore, as_store
-from consilience.scoring.stream import BlockScores, open_streams, score_blocks
 from consilience.teachers import Teacher
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 START_SECONDS = 60.0
 """The first worker has at least this long to start: it imports what the teachers need."""
@@ -112,12 +112,16 @@ def score_on_ray(
     options, kept = options or RayOptions(), as_store(store)
     check_count("batch_size", batch_size)
     # here, so that all workers read the scores of a teacher in the same way
-    asked = open_streams(teachers, source, batch_size=batch_size, store=None)
-    held = {i: one for i, one in enumerate(asked) if one.by_position}  # outputs that need no worker
+    local = Run(rows_per_call=batch_size, progress=progress)
+    asked = open_teachers(teachers, source, local, None)
+    held = {i: one for i, one in enumerate(asked) if one.held}  # outputs that need no worker
+    for i, teacher in enumerate(teachers):
+        if i not in held:
+            with placed(i, len(teachers)):
+                settle(teacher, source, local)
     parts = _parts(space, options, batch_size, held)
     if not parts or not source.n_blocks:
-        for number, logits in score_blocks(teachers, space, source, progress=progress):
-            yield number, logits if finish is None else finish(source.rows_of(number), logits)
+        yield from score_blocks(teachers, space, source, local, finish)
         return
     there, here = (finish, None) if not held else (None, finish)
     with connected(options.address) as ray, _quiet():
@@ -139,7 +143,7 @@ def _filled(
     packed, rows = logits.copy(), block._replace(X=np.zeros((len(logits), 1)))  # only their number counts
     for i, one in held.items():
         try:
-            packed[:, space.block(i)] = one.observe(rows, None, embeddings=False).logits
+            packed[:, space.block(i)] = one.observe(rows, None).logits
         except TeacherError as error:
             raise error.at(i, len(space.names)) from error.__cause__
     return packed

@@ -8,6 +8,7 @@ from typing import Any
 
 from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
+from consilience.run import Run
 
 TIMEOUT = 600.0
 """Seconds in which at least one row must be scored."""
@@ -79,3 +80,12 @@ def read_options(given: Mapping[str, Any] | RayOptions | None) -> RayOptions:
             else:
                 check_number(key, value, at_least=0)
     return options
+
+
+def ray_options(run: Run) -> RayOptions:
+    """Return how to run on Ray, checked; raise if options are given and ``engine`` is not "ray"."""
+    if run.engine == "local" and run.engine_options:
+        raise InvalidInputError(
+            "{argument} are for {remedy}; drop them.", argument="engine_options", remedy=("engine", "ray")
+        )
+    return read_options(run.engine_options)

@@ -10,7 +10,7 @@ from typing import Any
 from consilience.exceptions import InvalidInputError, ScoringError
 from consilience.scoring.ray import connected, offer
 from consilience.scoring.ray_options import RayOptions
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 RETRIES = 2
 """How often a task is started again whose process died."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +16,11 @@ from numpy.typing import NDArray
 from consilience._progress import Progress
 from consilience.exceptions import ConsilienceError, ScoringError, TeacherError
 from consilience.rows import Block, Rows
+from consilience.run import Run
+from consilience.scoring.blocks import Asked, Finish
 from consilience.scoring.digests import row_digests
-from consilience.scoring.engine import Asked
 from consilience.scoring.store import ScoreStore
-from consilience.teachers._base import summary
-
-Finish = Callable[[slice, NDArray[np.float32]], NDArray[np.float32]]
-"""What to make of the packed logits (b, m) of a block where they are: from its rows and these to (b, c)."""
+from consilience.teachers.base import summary
 
 ANNOUNCE_SECONDS = 5.0
 """How long to wait for a board that does not answer."""
@@ -183,7 +181,7 @@ class Worker:
             self._announce(answer.number, one.teacher.name, i * rows)
             step = _step(report, one.teacher.name, i * rows, rows)
             with self._named(i):
-                seen = one.observe(block, digests, embeddings=False, progress=step)
+                seen = one.observe(block, digests, step)
                 logits[:, columns] = seen.logits
         report("", len(self._asked) * rows, rows)
         return logits if self._finish is None else self._finish(block.rows, logits)
@@ -201,7 +199,7 @@ class Worker:
             self._asked = []
             for i, (teacher, size) in enumerate(zip(teachers, self._job.part.batch_sizes, strict=True)):
                 with self._named(i):
-                    one = Asked(teacher, source, batch_size=size, store=self._job.store)
+                    one = Asked(teacher, source, Run(rows_per_call=size), self._job.store)
                 self._asked.append(one)
             self._source = source
         return self._source

@@ -21,6 +21,7 @@ from typing import Any
 from consilience._sizes import parse_size, size_text
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, warn
 from consilience.files.storage import Entry, StoragePath, is_url, storage_path
+from consilience.run import Run
 from consilience.scoring.records import Kind
 from consilience.scoring.shelf import INDEX_BYTES, MOST_NAME, NAME, Shelf
 
@@ -83,7 +84,7 @@ class ScoreStore:
                 f"The folder {str(self.root)!r} holds other files and is no cache. "
                 "Give a new or an empty folder."
             )
-        self._shelves: weakref.WeakSet[Shelf] = weakref.WeakSet()
+        self._shelves = weakref.WeakValueDictionary[tuple[str, int], Shelf]()
         self.used = set[StoragePath]()
         self._total, self._writes, self._full = 0, 0, False
         self._warned = set[str]()
@@ -107,8 +108,9 @@ class ScoreStore:
     def shelf(self, fingerprint: str, n_classes: int, teacher: str = "") -> Shelf:
         """Return the part of the cache that belongs to one teacher."""
         key = blake2b(fingerprint.encode(), digest_size=16).hexdigest()
-        made = Shelf(self, f"model-{key}", n_classes, teacher)
-        self._shelves.add(made)
+        made = self._shelves.get((key, n_classes))
+        if made is None:  # while someone has it, its index is not read again
+            made = self._shelves[key, n_classes] = Shelf(self, f"model-{key}", n_classes, teacher)
         return made
 
     def prepare(self) -> None:
@@ -173,7 +175,7 @@ class ScoreStore:
 
     def index_room(self) -> int:
         """Return of how many more rows the places fit in memory."""
-        return INDEX_BYTES // 16 - sum(shelf.n_indexed for shelf in self._shelves)
+        return INDEX_BYTES // 16 - sum(shelf.n_indexed for shelf in self._shelves.values())
 
     def warn(self, what: str, message: str) -> None:
         """Warn once of one thing."""
@@ -251,3 +253,9 @@ def as_store(
             "{argument} must be a folder, a ScoreStore or None.", argument="cache", value=cache
         )
     return ScoreStore(cache, limit, argument="cache_limit")
+
+
+def with_open_cache(run: Run) -> Run:
+    """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
+    store = as_store(run.cache, run.cache_limit)
+    return Run(**{**run.get_params(deep=False), "cache": store, "cache_limit": None})

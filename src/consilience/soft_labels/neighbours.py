@@ -10,12 +10,10 @@ from scipy.sparse import issparse
 
 from consilience._dataset_rows import DatasetRows
 from consilience._validation import n_rows
-from consilience.cluster.rounds import find_neighbours
-from consilience.cluster.starts import flat
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.columns import column_moments
-from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
+from consilience.kernels.columns import column_moments, flat
+from consilience.kernels.neighbours import Neighbours, mean_of_neighbours, near_rows
 from consilience.soft_labels.methods import spread_out
 from consilience.students.make import is_torch_student
 
@@ -134,9 +132,9 @@ def _nearest_rows(Z: NDArray[Any], Q: Floats, n_neighbors: int) -> Neighbours:
     spread = column_moments(Z)[1]
     scales = (Z, Z / np.where(spread > 0, spread, 1.0).astype(Z.dtype))
     some = spread_out(np.arange(len(Z)), CHOICE_ROWS)
-    found = [find_neighbours(scaled[some], n_neighbors, Q.shape[1], SEED) for scaled in scales]
+    found = [near_rows(scaled[some], n_neighbors, Q.shape[1], SEED) for scaled in scales]
     kappas = [_agreement(Q[some], near) for near in found]
     better = int(kappas[1] > kappas[0])
     if len(some) == len(Z):
         return found[better]
-    return find_neighbours(scales[better], n_neighbors, Q.shape[1], SEED)
+    return near_rows(scales[better], n_neighbors, Q.shape[1], SEED)

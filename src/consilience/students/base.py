@@ -17,7 +17,7 @@ from scipy.special import softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 
 from consilience._dataset_rows import read_rows
-from consilience._tables import as_frame, as_values, column_names, in_order, is_numeric, is_table, kind_of
+from consilience._tables import as_values, column_names, columns_of, in_order, is_numeric, is_table, kind_of
 from consilience._validation import check_fitted, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.card import Card, carded
@@ -36,6 +36,7 @@ from consilience.rows import as_rows
 from consilience.students.provenance import describe_fit, describe_model
 from consilience.students.soft_label import SoftLabelStudent
 from consilience.students.table import TableEncoder, check_rows, encodes, example_rows, needs_encoding
+from consilience.students.trees import Boosting
 from consilience.teachers import Teacher
 
 PREPROCESSED = "What preprocess= of the student returned, such as token ids. The function is not in the file."
@@ -96,9 +97,9 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
 
         The file is an ONNX model: it takes ``X`` (any number of rows) and gives ``probabilities`` (n, L) and
         ``label`` (n,); the class names are in its metadata. A student that learns soft labels itself, such as
-        `consilience.text.NgramClassifier`, writes its own ``.npz`` file instead. `consilience.load` reads
+        `consilience.students.Ngrams`, writes its own ``.npz`` file instead. `consilience.load` reads
         either back. The card says how the model was made: see docs/serve.md. A function ``preprocess`` of a
-        `consilience.nn.TorchStudent` is not saved: the model takes what that function returns, and its card
+        `consilience.students.Network` is not saved: the model takes what that function returns, and its card
         says so. An `ImagePreprocess` is on the card, so the saved model takes images.
 
         Parameters
@@ -195,8 +196,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
             return None if self.encoder_.only_numbers else self.encoder_.kinds
         if self._preprocessed or not is_table(self._example) or is_numeric(self._example):
             return None
-        frame = as_frame(self._example)
-        return [kind_of(frame.iloc[:, i]) for i in range(frame.shape[1])]
+        return [kind_of(column) for column in columns_of(self._example)]
 
     def _check_target(self, target: Path, ending: str) -> None:
         """Raise unless the student can be saved under this name."""
@@ -230,7 +230,7 @@ class StudentClassifier(ClassifierMixin, BaseEstimator, ABC):
         names = column_names(X)
         check_rows(self.student, student, X)
         encoder = None
-        if encodes(self.student, student) and needs_encoding(X, takes_missing=self.student == "boosting"):
+        if encodes(student) and needs_encoding(X, takes_missing=isinstance(student, Boosting)):
             encoder = TableEncoder().fit(X)
         if getattr(student, "validation", None) is not None:
             other, labels = student.validation

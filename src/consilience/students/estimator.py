@@ -1,22 +1,58 @@
-"""The base of students that wrap a scikit-learn-style classifier."""
+"""What every student is: options that say how it learns, and after `fit` what it has learnt."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any, Literal, Self
+from abc import abstractmethod
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from consilience._validation import check_fitted
+from consilience.options import Options, anything, choice, flag, number, option
 
 Loss = Literal["cross-entropy", "collision"]
 LOSSES = ("cross-entropy", "collision")
 
 
-class EstimatorStudent(BaseEstimator, ABC):
+class Student(Options):
+    """What learns soft labels. It is cloned before it is fitted, so one object can serve many fits.
+
+    Examples
+    --------
+    >>> from consilience.students import Logistic
+    >>> isinstance(Logistic(loss="collision"), Student)
+    True
+    """
+
+    scores: ClassVar[str] = "probabilities"
+    train = "estimate"
+    takes_missing: ClassVar[bool] = False
+
+    loss: Loss = option(
+        choice(*LOSSES),
+        "What the student minimises: Shannon's cross-entropy with the soft labels, or the collision "
+        "cross-entropy, eq. (15) of CCE. With the latter, uncertain soft labels say little, and the student "
+        "decides between the classes that they leave possible; its probabilities are nearer to 0 and 1. "
+        "Classifiers of scikit-learn are refitted a few times.",
+        default="cross-entropy",
+    )
+    self_label: bool = option(
+        flag(),
+        "Whether the student trains once more on its own findings: fair pseudo-labels of its predictions "
+        "times the soft labels. A `Unifier` does this.",
+        default=False,
+    )
+    random_state: Any = option(
+        anything("int, RandomState or None"),
+        "Makes the student reproducible. By default the seed of the estimator that trains it.",
+        default=None,
+    )
+
+
+class EstimatorStudent(Student):
     """Wraps a classifier with `predict_proba` and learns soft labels with it.
 
     A subclass has `fit`, which ends with `_keep`.
@@ -31,8 +67,9 @@ class EstimatorStudent(BaseEstimator, ABC):
         The classifier's own ``n_iter_``, if it has one.
     """
 
-    scores = "probabilities"
-    estimator: Any
+    @abstractmethod
+    def unfitted(self) -> Any:
+        """Return the classifier to fit; it is cloned, never changed."""
 
     @abstractmethod
     def fit(
@@ -60,17 +97,26 @@ class EstimatorStudent(BaseEstimator, ABC):
         """Make a fitted classifier the one to predict with."""
         self.estimator_ = estimator
         self.columns_ = columns
-        self.n_iter_ = _iterations(estimator)
+        self.n_iter_: int | None = _iterations(estimator)
 
     def _seeded_clone(self, random: np.random.RandomState) -> Any:
         """Return an unfitted copy with every `random_state` of None set: one seed reproduces it all."""
-        estimator = clone(self.estimator)
+        estimator = clone(self.unfitted())
         seeds = {
             name: int(random.randint(2**31 - 1))
             for name, value in sorted(estimator.get_params(deep=True).items())
             if (name == "random_state" or name.endswith("__random_state")) and value is None
         }
         return estimator.set_params(**seeds) if seeds else estimator
+
+
+def min_label() -> Any:
+    """Return the option of students that repeat a row for each of its classes."""
+    return option(
+        number(at_least=0, below=1),
+        "Leave out classes of a row that are less probable than this.",
+        default=0.01,
+    )
 
 
 def _iterations(estimator: Any) -> int | None:
@@ -81,7 +127,7 @@ def _iterations(estimator: Any) -> int | None:
 
 def student_name(student: Any) -> str:
     """Return what a student is, in a word or two: the class of its model, or "torch network"."""
-    model = getattr(student, "estimator_", getattr(student, "estimator", None))
-    if model is None:
+    if student.scores == "logits":
         return "torch network"
+    model = getattr(student, "estimator_", None) or student.unfitted()
     return type(model[-1] if hasattr(model, "steps") else model).__name__

@@ -5,21 +5,24 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning as NotConverged
-from sklearn.pipeline import Pipeline
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import has_fit_parameter
 
-from consilience._validation import as_random_state, check_choice, check_fitted, check_number, take_rows
+from consilience._validation import as_random_state, check_fitted, take_rows
 from consilience._words import shorten
 from consilience.exceptions import ConsilienceError, CoverageWarning, InvalidInputError
 from consilience.files.export import sklearn_to_onnx
 from consilience.kernels.collision.entropy import collision_probability, responsibilities, weigh
 from consilience.kernels.expansion import resample, targets, thin
-from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
+from consilience.options import anything, option
+from consilience.students.estimator import EstimatorStudent, min_label
 
 # How many rows a classifier without sample_weight gets for each row of the transfer set.
 COPIES = 10
@@ -33,7 +36,7 @@ REFITS = 4
 LEAST_FALL = 1e-3
 
 
-class ExpansionStudent(EstimatorStudent):
+class WeightedStudent(EstimatorStudent):
     """Fit a scikit-learn classifier on soft labels.
 
     Each row is repeated for every class whose probability is at least `threshold`, and always for its most
@@ -44,19 +47,10 @@ class ExpansionStudent(EstimatorStudent):
     If all copies together had more than 2^23 numbers, there are at most two per row, and one more per class.
     Copies with large weights stay. The others are drawn, and the weights of those drawn make up for the rest.
 
-    Parameters
-    ----------
-    estimator : classifier
-        A scikit-learn-style classifier or pipeline with `predict_proba`. It is cloned, never changed.
-    threshold : float
-        Leave out classes of a row that are less probable than this. In [0, 1).
-    loss : {"cross-entropy", "collision"}
-        Weighted rows make a classifier minimise Shannon's cross-entropy, and few classifiers have another
-        loss. ``"collision"`` minimises the collision cross-entropy by EM: it refits to the soft labels times
-        the classifier's own predictions, renormalised (`responsibilities`), as long as the loss falls by a
-        thousandth, and at most four times. Training takes that many times as long.
-    random_state : int, RandomState or None
-        Seeds the draw, and every ``random_state`` of the estimator that is None.
+    Weighted rows make a classifier minimise Shannon's cross-entropy, and few classifiers have another loss.
+    ``loss="collision"`` minimises the collision cross-entropy by EM: it refits to the soft labels times the
+    classifier's own predictions, renormalised (`responsibilities`), as long as the loss falls by a
+    thousandth, and at most four times. Training takes that many times as long.
 
     Attributes
     ----------
@@ -66,18 +60,7 @@ class ExpansionStudent(EstimatorStudent):
         With ``loss="collision"``, the mean loss after the first fit and after each refit.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        threshold: float = 0.01,
-        loss: Loss = "cross-entropy",
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.threshold = threshold
-        self.loss = loss
-        self.random_state = random_state
+    min_label: float = min_label()
 
     def fit(
         self,
@@ -85,14 +68,13 @@ class ExpansionStudent(EstimatorStudent):
         Q: NDArray[np.float64],
         class_weights: NDArray[np.float64],
         row_weights: NDArray[np.float64] | None = None,
-    ) -> ExpansionStudent:
+    ) -> Self:
         """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
-        threshold = check_number("threshold", self.threshold, at_least=0, below=1)
-        check_choice("loss", self.loss, LOSSES)
+        self.check_options()
         random = as_random_state(self.random_state)
         of_row = np.ones(len(Q)) if row_weights is None else row_weights
         # no name holds the targets here, so that a student can free them
-        self._fit_targets(X, _weighted_targets(Q, class_weights, of_row, threshold), random)
+        self._fit_targets(X, _weighted_targets(Q, class_weights, of_row, self.min_label), random)
         if self.loss == "collision":
             target, mass = weigh(Q, class_weights)
             self._lower_collision(X, target, mass * of_row, random)
@@ -132,7 +114,7 @@ class ExpansionStudent(EstimatorStudent):
         self.collision_losses_ = [mean_collision(proba, target, mass)]
         for _ in range(REFITS):
             shares = responsibilities(proba, target)
-            T = targets(shares, np.ones(n_classes), self.threshold) * mass[:, None]
+            T = targets(shares, np.ones(n_classes), self.min_label) * mass[:, None]
             best, columns = self.estimator_, self.columns_
             self._fit_targets(X, T, random)
             proba = self.predict_all(X, n_classes)
@@ -144,11 +126,40 @@ class ExpansionStudent(EstimatorStudent):
                 break
 
 
-class NetworkStudent(ExpansionStudent):
-    """The student ``"mlp"``: how many epochs it has is our choice, as for the network in torch.
+class Classifier(WeightedStudent):
+    """Any scikit-learn-style classifier or pipeline with `predict_proba`.
 
-    scikit-learn would warn that these were not enough, and name an option that the user cannot set here.
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> Classifier(GaussianNB(), min_label=0.05)
+    Classifier(estimator=GaussianNB(), min_label=0.05)
     """
+
+    estimator: Any = option(  # type: ignore[misc]
+        anything("classifier"), "A classifier or pipeline with `predict_proba`. It is cloned, never changed."
+    )
+
+    def unfitted(self) -> Any:
+        """Return the classifier to fit."""
+        return self.estimator
+
+
+class Mlp(WeightedStudent):
+    """A multilayer perceptron of scikit-learn, for those who have no torch.
+
+    How many epochs it has is our choice, as for the network in torch. scikit-learn would warn that these were
+    not enough, and name an option that cannot be set here.
+
+    Examples
+    --------
+    >>> Mlp(loss="collision")
+    Mlp(loss='collision')
+    """
+
+    def unfitted(self) -> Pipeline:
+        """Return the classifier to fit."""
+        return make_pipeline(StandardScaler(), MLPClassifier((256,), max_iter=60, n_iter_no_change=5))
 
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         with warnings.catch_warnings():
@@ -234,10 +245,10 @@ def _weighted_targets(
     Q: NDArray[np.float64],
     class_weights: NDArray[np.float64],
     row_weights: NDArray[np.float64],
-    threshold: float,
+    least: float,
 ) -> NDArray[np.float64]:
     """Return the weights (n, L) of the classes of each row; warn of classes without any."""
-    T = targets(Q, class_weights, threshold)
+    T = targets(Q, class_weights, least)
     T *= row_weights[:, None]
     warn_of_missing(np.asarray(T.any(axis=0)), stacklevel=5)
     return T
@@ -249,10 +260,10 @@ def warn_of_missing(occurs: NDArray[np.bool_], stacklevel: int) -> None:
     if len(missing):
         warnings.warn(
             CoverageWarning(
-                f"No row has a soft label above the threshold for {len(missing)} of {len(occurs)} classes "
+                f"No row has a soft label of at least min_label for {len(missing)} of {len(occurs)} classes "
                 f"(positions {shorten(missing)}), so the student cannot predict them. "
                 "Lower {remedy}, or add rows of these classes.",
-                remedy="threshold",
+                remedy="min_label",
             ),
             stacklevel=stacklevel,
         )

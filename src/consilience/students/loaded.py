@@ -21,7 +21,7 @@ from consilience.files.record import read_made
 from consilience.inspect.truth import read_truth
 from consilience.labels import LabelSpace
 from consilience.teachers import Teacher, as_teacher
-from consilience.teachers._onnx import OnnxTeacher
+from consilience.teachers.onnx import Onnx
 
 __all__ = ["LoadedClassifier", "load"]
 
@@ -54,22 +54,22 @@ class LoadedClassifier(ClassifierMixin, BaseEstimator):
         teacher, self.card_ = _open(path)
         self.teacher_: Teacher = teacher
         self.classes_: NDArray[Any] = teacher.classes
-        names = teacher.columns.names if isinstance(teacher, OnnxTeacher) else None
+        names = teacher.columns.names if isinstance(teacher, Onnx) else None
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        width = teacher.width if isinstance(teacher, OnnxTeacher) else None
+        width = teacher.width if isinstance(teacher, Onnx) else None
         if width is not None:
             self.n_features_in_ = width
 
     @property
     def takes_texts(self) -> bool:
         """Whether its rows are texts."""
-        return not isinstance(self.teacher_, OnnxTeacher)
+        return not isinstance(self.teacher_, Onnx)
 
     @property
     def column_kinds(self) -> list[str] | None:
         """What each column of a table holds, such as ``"text"``; None if all hold numbers."""
-        return self.teacher_.columns.kinds if isinstance(self.teacher_, OnnxTeacher) else ["text"]
+        return self.teacher_.columns.kinds if isinstance(self.teacher_, Onnx) else ["text"]
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Do nothing: the model is fitted already, as in scikit-learn's FrozenEstimator."""
@@ -168,7 +168,7 @@ def load(path: str | os.PathLike[str]) -> LoadedClassifier:
     if not isinstance(path, str | os.PathLike):
         raise InvalidInputError("{argument} must be the name of a file.", argument="path", value=path)
     found = LoadedClassifier(path)
-    inside = found.teacher_.own_classes if isinstance(found.teacher_, OnnxTeacher) else None
+    inside = found.teacher_.own_classes if isinstance(found.teacher_, Onnx) else None
     if inside is not None and inside != found.classes_.tolist():
         raise InvalidInputError(
             f"The card next to {Path(path).name} names the classes {shorten(found.classes_, 5)}, and the "
@@ -190,7 +190,7 @@ def _open(path: str | os.PathLike[str]) -> tuple[Any, Card | None]:
             "as_teacher(path)."
         )
     teacher = as_teacher(source)
-    if isinstance(teacher, OnnxTeacher) and not teacher.ours:
+    if isinstance(teacher, Onnx) and not teacher.ours:
         raise InvalidInputError(
             f"{source} is an ONNX model of others: its output may be anything. Use as_teacher(path), or "
             "'consilience score'; load reads what save wrote."

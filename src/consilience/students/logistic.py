@@ -13,15 +13,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from consilience._progress import Progress
-from consilience._validation import as_random_state, check_number, take_rows
+from consilience._validation import as_random_state, take_rows
 from consilience.exceptions import ConvergenceWarning, InvalidInputError
 from consilience.kernels.expansion import targets
 from consilience.kernels.linear_model import LinearFit
 from consilience.kernels.softmax_regression import fit_softmax_by_blocks, fit_softmax_regression
 from consilience.rows.targets import BUFFER_SHARE, SAMPLED, TargetRows, look_at
-from consilience.students.estimator import Loss
 from consilience.students.expansion import (
-    ExpansionStudent,
+    WeightedStudent,
     fit_foreign,
     foreign_errors,
     learnt_columns,
@@ -40,17 +39,20 @@ def logistic() -> Pipeline:
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=MAX_ITER))
 
 
-class LogisticStudent(ExpansionStudent):
+class Logistic(WeightedStudent):
     """Fit `logistic` to soft labels, to the minimum that weighted copies of the rows would give.
 
-    The result is a scikit-learn pipeline like any other. The parameters are those of `ExpansionStudent`,
-    without an estimator.
+    The result is a scikit-learn pipeline like any other.
+
+    Examples
+    --------
+    >>> Logistic(min_label=0.05)
+    Logistic(min_label=0.05)
     """
 
-    def __init__(
-        self, *, threshold: float = 0.01, loss: Loss = "cross-entropy", random_state: Any = None
-    ) -> None:
-        super().__init__(logistic(), threshold=threshold, loss=loss, random_state=random_state)
+    def unfitted(self) -> Pipeline:
+        """Return the classifier to fit."""
+        return logistic()
 
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         scaler, model = self._seeded_clone(random)
@@ -78,7 +80,8 @@ class LogisticStudent(ExpansionStudent):
         The parameters are those of `fit`, but for `memory`, the bytes that the rows may take. Shannon's
         cross-entropy only.
         """
-        threshold = check_number("threshold", self.threshold, at_least=0, below=1)
+        self.check_options()
+        threshold = self.min_label
         random = as_random_state(self.random_state)
         scaler, model = self._seeded_clone(random)
         occurs, total = np.zeros(rows.n_columns, dtype=bool), 0.0

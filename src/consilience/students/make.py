@@ -6,9 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scipy.sparse import issparse
-from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.base import clone
 
 from consilience._images import differ_in_size
 from consilience._optional import installed, is_instance_of
@@ -17,121 +15,160 @@ from consilience._tables import is_table
 from consilience._validation import check_choice, take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.preprocess import ImagePreprocess
-from consilience.students.estimator import Loss
-from consilience.students.expansion import ExpansionStudent, NetworkStudent
-from consilience.students.logistic import LogisticStudent, logistic
+from consilience.students.estimator import Loss, Student, student_name
+from consilience.students.expansion import Classifier, Mlp
+from consilience.students.logistic import Logistic, logistic
 from consilience.students.soft_label import LearnsSoftLabels, SoftLabelStudent
-from consilience.students.trees import BoostingStudent, ForestStudent, boosting, forest
+from consilience.students.trees import Boosting, Forest, boosting, forest
 
 STUDENTS: dict[str, Callable[[], Any]] = {
     "logistic": logistic,
     "forest": forest,
     "boosting": boosting,
-    "mlp": lambda: make_pipeline(StandardScaler(), MLPClassifier((256,), max_iter=60, n_iter_no_change=5)),
+    "mlp": lambda: Mlp().unfitted(),
 }
 """scikit-learn classifiers by name."""
 
-DIRECT: dict[str, Callable[..., ExpansionStudent]] = {
-    "logistic": LogisticStudent,
-    "forest": ForestStudent,
-    "boosting": BoostingStudent,
+
+def _network() -> Any:
+    from consilience.students.network import Network
+
+    return Network()
+
+
+def _ngrams() -> Any:
+    from consilience.students.ngrams import Ngrams
+
+    return Ngrams()
+
+
+NAMES: dict[str, Callable[[], Any]] = {
+    "torch": _network,
+    "logistic": Logistic,
+    "forest": Forest,
+    "boosting": Boosting,
+    "mlp": Mlp,
+    "ngrams": _ngrams,
 }
-"""Students that learn soft labels without copies of rows; a model like the classifier of that name."""
-DENSE = ("torch", "logistic", "boosting", "mlp")
-"""Students by name that do not take sparse matrices."""
+"""What a short name stands for."""
 
 
 def make_student(
     student: Any,
     *,
-    threshold: float,
-    loss: Loss = "cross-entropy",
     X: Any = None,
-    progress: Progress | None = None,
     random_state: Any,
+    threshold: float | None = None,
+    loss: Loss | None = None,
+    progress: Progress | None = None,
 ) -> Any:
-    """Return an unfitted ExpansionStudent, SoftLabelStudent or TorchStudent; parameters as in `Unifier`.
+    """Return an unfitted student of its own for what is given as ``student=``.
 
-    X is what the student will learn from: it decides which student None stands for.
+    Parameters
+    ----------
+    student : Student, classifier, torch.nn.Module, factory, name or None
+        A student with a random state keeps it.
+    X : rows, optional
+        What the student will learn from: this decides which student None stands for.
+    random_state : int, RandomState or None
+    threshold, loss, progress
+        For callers that have these options themselves still.
     """
-    if student is None:
-        network = "torch" if installed("torch") and installed("skorch") else "mlp"
-        student = "ngrams" if holds_texts(X) else network
-    if isinstance(student, str) and student in ("torch", *STUDENTS) and holds_texts(X):
-        raise InvalidInputError(
-            "{argument} learns from numbers, and X holds texts. Use {remedy}, or a "
-            "pipeline of a vectoriser (such as TfidfVectorizer) and a classifier.",
-            argument="student",
-            value=student,
-            remedy=("student", "ngrams"),
-        )
-    if issparse(X) and isinstance(student, str) and student in DENSE:
-        raise _needs_dense_rows(repr(student))
-    if isinstance(student, str) and student == "ngrams":
-        if getattr(X, "ndim", 0) > 1 and not is_table(X):
-            raise InvalidInputError(
-                "{argument} learns from texts, and X holds numbers. Use {remedy}, or another student.",
-                argument="student",
-                value=student,
-                remedy=("student", "logistic"),
-            )
-        from consilience.text.ngrams import NgramClassifier
+    made = as_student(student, X)
+    _check_takes(made, X, student)
+    if isinstance(made, SoftLabelStudent):
+        made.progress = progress or silent
+    if threshold is not None and hasattr(made, "min_label"):
+        made.min_label = threshold
+    if loss is not None:
+        made.loss = loss
+    if made.random_state is None:
+        made.random_state = random_state
+    if made.scores == "logits":
+        from consilience.teachers._networks import check_device
 
-        student = NgramClassifier()
-    elif isinstance(student, str) and student in DIRECT:
-        return DIRECT[student](threshold=threshold, loss=loss, random_state=random_state)
-    elif isinstance(student, str) and student != "torch":
-        check_choice("student", student, ("torch", "ngrams", *STUDENTS))
-        classifier = named_student(student)  # "mlp": the others are above
-        return NetworkStudent(classifier, threshold=threshold, loss=loss, random_state=random_state)
-    if hasattr(student, "fit") and not isinstance(student, type) and not is_torch_student(student):
-        if not hasattr(student, "predict_proba"):
-            raise InvalidInputError(
-                f"student={type(student).__name__} has no predict_proba; "
-                "set probability=True, or wrap it in CalibratedClassifierCV."
-            )
-        if isinstance(student, LearnsSoftLabels):
-            return SoftLabelStudent(
-                student, loss=loss, progress=progress or silent, random_state=random_state
-            )
-        return ExpansionStudent(student, threshold=threshold, loss=loss, random_state=random_state)
-    if isinstance(student, type) and hasattr(student, "predict_proba"):
+        check_device(made.device)  # now: teachers may take hours before the student is trained
+    return made
+
+
+def as_student(student: Any, X: Any = None) -> Any:
+    """Return the unfitted student that an object, or a short name, stands for, as an object of its own."""
+    if student is None:
+        student = "ngrams" if holds_texts(X) else "torch" if installed("torch") else "mlp"
+    if isinstance(student, str):
+        check_choice("student", student, NAMES)
+        if student == "torch" and differ_in_size(X):
+            return _image_student()
+        student = NAMES[student]()
+    elif isinstance(student, type) and (hasattr(student, "predict_proba") or issubclass(student, Student)):
         raise InvalidInputError(f"student is the class {student.__name__}; give an instance of it.")
-    if not (isinstance(student, str) or is_torch_student(student) or callable(student)):
+    if isinstance(student, LearnsSoftLabels) and not isinstance(student, type):
+        options = {name: getattr(student, name) for name in ("loss", "self_label") if hasattr(student, name)}
+        return SoftLabelStudent(clone(student), **options)
+    if isinstance(student, Student):
+        return clone(student)
+    if is_instance_of(student, "torch.nn", "Module") or (callable(student) and not hasattr(student, "fit")):
+        from consilience.students.network import Network
+
+        return Network(student)
+    if not hasattr(student, "fit"):
         raise InvalidInputError(
             f"student is a {type(student).__name__}; give a scikit-learn classifier, a torch module, "
             "a factory of one, a name, or None."
         )
-    from consilience.nn import as_torch_student
-
-    if isinstance(student, str):
-        student = _image_student() if differ_in_size(X) else None
-    made = as_torch_student(student, random_state)
-    if made.preprocess is None and holds_texts(X):
+    if not hasattr(student, "predict_proba"):
         raise InvalidInputError(
-            "The student is a network, which learns from numbers, and X holds texts. Give "
-            "TorchStudent(module, {remedy}) a function that turns texts into numbers, such as token ids.",
-            remedy="preprocess",
+            f"student={type(student).__name__} has no predict_proba; "
+            "set probability=True, or wrap it in CalibratedClassifierCV."
         )
-    if made.preprocess is None and issparse(X):
-        raise _needs_dense_rows("(a network)")
-    return made
+    return Classifier(estimator=student)
 
 
-def _needs_dense_rows(student: str) -> InvalidInputError:
-    """Return the error for sparse rows: now, since teachers may take hours before the student sees them."""
-    return InvalidInputError(
-        f"X is sparse, and the student {student} needs dense rows. Give X.toarray(), use {{remedy}}, or a "
-        "classifier that takes such rows, such as SGDClassifier(loss='log_loss').",
-        remedy=("student", "forest"),
-    )
+def _check_takes(student: Any, X: Any, given: Any) -> None:
+    """Raise if a student of ours cannot learn from such rows: teachers may take hours before it would."""
+    network = student.scores == "logits"
+    if network and student.preprocess is not None:
+        return
+    if isinstance(student, SoftLabelStudent):
+        if given == "ngrams" and getattr(X, "ndim", 0) > 1 and not is_table(X):
+            raise InvalidInputError(
+                "{argument} learns from texts, and X holds numbers. Use {remedy}, or another student.",
+                argument="student",
+                value=given,
+                remedy=("student", "logistic"),
+            )
+        return
+    if type(student) is Classifier:
+        return
+    if holds_texts(X):
+        if network and given != "torch":
+            raise InvalidInputError(
+                "The student is a network, which learns from numbers, and X holds texts. Give "
+                "Network(module, {remedy}) a function that turns texts into numbers, such as token ids.",
+                remedy="preprocess",
+            )
+        raise InvalidInputError(
+            "{argument} learns from numbers, and X holds texts. Use {remedy}, or a "
+            "pipeline of a vectoriser (such as TfidfVectorizer) and a classifier.",
+            argument="student",
+            value=given,
+            remedy=("student", "ngrams"),
+        )
+    if issparse(X) and not isinstance(student, Forest):
+        what = repr(given) if isinstance(given, str) else f"({student_name(student)})"
+        raise InvalidInputError(
+            f"X is sparse, and the student {what} needs dense rows. Give X.toarray(), use {{remedy}}, or a "
+            "classifier that takes such rows, such as SGDClassifier(loss='log_loss').",
+            remedy=("student", "forest"),
+        )
 
 
 def _image_student() -> Any:
     """Return the network that learns from images of several sizes, if the user names no other."""
-    from consilience.nn import VGG4, TorchStudent
+    from consilience.students import Network
+    from consilience.students.modules import VGG4
 
-    return TorchStudent(VGG4, preprocess=ImagePreprocess(32, mean=0.5, std=0.25))
+    return Network(VGG4, preprocess=ImagePreprocess(32, mean=0.5, std=0.25))
 
 
 def named_student(name: str) -> Any:
@@ -147,9 +184,9 @@ def named_student(name: str) -> Any:
 
 
 def is_torch_student(student: Any) -> bool:
-    """Tell whether `student` is a torch module or a `TorchStudent`, without importing torch."""
+    """Tell whether `student` is a torch module or a `Network`, without importing torch."""
     return is_instance_of(student, "torch.nn", "Module") or is_instance_of(
-        student, "consilience.nn", "TorchStudent"
+        student, "consilience.students.network", "Network"
     )
 
 
@@ -158,7 +195,7 @@ def check_model(model: Any) -> None:
     if not (is_torch_student(model) or callable(model)):
         raise InvalidInputError(
             f"model is a {type(model).__name__}; give 'linear', a torch module, a factory of one, "
-            "or a TorchStudent."
+            "or a Network."
         )
 
 

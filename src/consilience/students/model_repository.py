@@ -14,8 +14,8 @@ from typing import Any
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.students.server import ServedModel, described
-from consilience.teachers._onnx import OnnxTeacher
 from consilience.teachers.inference_protocol import Tensor
+from consilience.teachers.onnx import Onnx
 
 RUNTIME = "consilience.students.mlserver_runtime.OnnxRuntime"
 _MOST_ROWS = 1024  # that Triton puts into one batch
@@ -37,7 +37,7 @@ def write_repository(
         By default the file's name without its ending.
     """
     served = ServedModel(path, name)
-    if not isinstance(served.model.teacher_, OnnxTeacher):
+    if not isinstance(served.model.teacher_, Onnx):
         raise InvalidInputError(
             f"{Path(path).name} is a model of texts, which only this library runs. Serve it without a folder."
         )

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from sklearn.pipeline import Pipeline
 
 from consilience._progress import Progress
-from consilience._validation import as_random_state, check_choice, check_number, n_rows, take_rows
+from consilience._validation import as_random_state, n_rows, take_rows
 from consilience.kernels.arrays import Floats
 from consilience.kernels.collision.entropy import responsibilities, weigh
 from consilience.kernels.expansion import resample, targets, thin
@@ -31,12 +31,11 @@ from consilience.rows.targets import (
     take_part,
     windows,
 )
-from consilience.students.estimator import LOSSES
 from consilience.students.expansion import (
     COPIES,
     FEW_COPIES,
     SMALL,
-    ExpansionStudent,
+    WeightedStudent,
     fit_foreign,
     foreign_errors,
     mean_collision,
@@ -71,7 +70,7 @@ def learns_by_parts(estimator: Any) -> bool:
 
 
 def fit_by_partial_fit(
-    student: ExpansionStudent,
+    student: WeightedStudent,
     rows: TargetRows,
     class_weights: Floats,
     *,
@@ -86,10 +85,9 @@ def fit_by_partial_fit(
     20 million row visits, or if the loss of held-out rows stalls; the classifier with the lowest one is kept.
 
     With ``loss="collision"`` the soft labels are multiplied with the classifier's own predictions, from the
-    second epoch on: the EM algorithm of `ExpansionStudent`, with a step for each chunk.
+    second epoch on: the EM algorithm of `Classifier`, with a step for each chunk.
     """
-    check_number("threshold", student.threshold, at_least=0, below=1)
-    check_choice("loss", student.loss, LOSSES)
+    student.check_options()
     random = as_random_state(student.random_state)
     estimator = student._seeded_clone(random)
     seed = int(random.randint(2**31 - 1))
@@ -126,7 +124,7 @@ def fit_by_partial_fit(
 class _Run:
     """A classifier that is being trained."""
 
-    def __init__(self, student: ExpansionStudent, estimator: Any, look: Look, class_weights: Floats) -> None:
+    def __init__(self, student: WeightedStudent, estimator: Any, look: Look, class_weights: Floats) -> None:
         self.student, self.estimator, self.class_weights = student, estimator, class_weights
         self.n_classes = look.sample[1].shape[1]
         self.copies: float = FEW_COPIES
@@ -147,7 +145,7 @@ class _Run:
             target, mass = weigh(shares, by_class)
             shares, by_class = responsibilities(self._predict(lesson.X), target), np.ones(self.n_classes)
             by_row = by_row * mass
-        weights = targets(shares, by_class, float(self.student.threshold)) * by_row[:, None]
+        weights = targets(shares, by_class, float(self.student.min_label)) * by_row[:, None]
         if not weights.any():
             return
         most = math.ceil(min(self.copies, self.n_classes if self._takes_weights else COPIES) * len(weights))

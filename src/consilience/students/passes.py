@@ -14,11 +14,11 @@ from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
 from consilience.rows.targets import ArrayTargets, TargetRows, read_everything
 from consilience.students.estimator import student_name
-from consilience.students.expansion import ExpansionStudent, NetworkStudent
-from consilience.students.logistic import LogisticStudent
+from consilience.students.expansion import Classifier, Mlp
+from consilience.students.logistic import Logistic
 from consilience.students.partial_fit import fit_by_partial_fit, learns_by_parts
 from consilience.students.soft_label import SoftLabelStudent
-from consilience.students.trees import BoostingStudent, ForestStudent
+from consilience.students.trees import Boosting, Forest
 
 FORESTS = (ExtraTreesClassifier, ExtraTreesRegressor, RandomForestClassifier)
 
@@ -50,11 +50,11 @@ Learn = Callable[..., None]
 
 def how_it_streams(student: Any) -> Learn | None:
     """Return the function that fits a scikit-learn student by passes over the rows; None if it cannot be."""
-    if type(student) in (ExpansionStudent, NetworkStudent) and learns_by_parts(student.estimator):
+    if type(student) in (Classifier, Mlp) and learns_by_parts(student.unfitted()):
         return fit_by_partial_fit
     if isinstance(student, SoftLabelStudent) and hasattr(student.estimator, "fit_by_passes"):
         return SoftLabelStudent.fit_by_passes
-    if isinstance(student, LogisticStudent) and student.loss == "cross-entropy":
+    if isinstance(student, Logistic) and student.loss == "cross-entropy":
         return _fit_logistic
     return None
 
@@ -64,7 +64,7 @@ def check_student_streams(student: Any, n_rows: int, n_bytes: int, n_classes: in
 
     Parameters
     ----------
-    student : TorchStudent, ExpansionStudent or SoftLabelStudent
+    student : Network, Classifier or SoftLabelStudent
         What `make_student` returned.
     n_rows : int
     n_bytes : int
@@ -95,7 +95,7 @@ def fit_in_memory(student: Any, rows: TargetRows, class_weights: Floats, **_: An
 
 
 def _fit_logistic(
-    student: LogisticStudent, rows: TargetRows, class_weights: Floats, *, progress: Progress, memory: int
+    student: Logistic, rows: TargetRows, class_weights: Floats, *, progress: Progress, memory: int
 ) -> None:
     """Fit logistic regression: at once if the rows fit in memory, which saves some tens of passes."""
     if _bytes_in_memory(student, rows.n_rows, rows.n_bytes, rows.n_columns) <= memory:
@@ -106,10 +106,10 @@ def _fit_logistic(
 
 def _bytes_in_memory(student: Any, n_rows: int, n_bytes: int, n_classes: int) -> float:
     """Return about how much memory it takes to learn from all rows at once."""
-    needs = DIRECT if isinstance(student, LogisticStudent | ForestStudent | BoostingStudent) else COPIES
+    needs = DIRECT if isinstance(student, Logistic | Forest | Boosting) else COPIES
     trees = 0
-    if isinstance(student.estimator, FORESTS):
-        trees = int(student.estimator.n_estimators)
+    if isinstance(student.unfitted(), FORESTS):
+        trees = int(student.unfitted().n_estimators)
     # a full tree has two nodes for each row, with a probability for each class
     of_trees = 2 * trees * (8 * n_classes + NODE_BYTES)
     return needs.X * n_bytes + n_rows * (8 * needs.labels * n_classes + of_trees)

@@ -12,16 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._tables import is_table, name_problem, quoted
+from consilience._tables import columns_of, is_table, name_problem, quoted, read_texts
 from consilience._validation import check_count, take_rows
 from consilience._words import counted
 from consilience.exceptions import InvalidInputError
 from consilience.files.predictions import column_titles, writing
 from consilience.rows import Rows
-from consilience.rows.arrow import TableRows
-from consilience.rows.csv import CsvRows
 from consilience.rows.files import files_of, open_files
 from consilience.rows.images import ImageRows
+from consilience.rows.parts import TableRows
 from consilience.students.loaded import LoadedClassifier
 
 __all__ = ["Predicted", "predict_file"]
@@ -133,8 +132,7 @@ def _batches(
 def _ask(model: LoadedClassifier, X: Any, start: int) -> NDArray[np.float64]:
     """Return probabilities; an error names the row of the file, not that of the batch."""
     if model.takes_texts and is_table(X):
-        column = X.iloc[:, 0]
-        X = ["" if missing else str(text) for text, missing in zip(column, column.isna(), strict=True)]
+        X = read_texts(columns_of(X)[0], X.columns[0]).tolist()
     try:
         return model.predict_proba(X)
     except InvalidInputError as error:
@@ -186,7 +184,7 @@ def _choose_columns(rows: TableRows, keep: Sequence[str], model: LoadedClassifie
         if names is not None:
             rows.choose([name for name in names if name not in keep])
         _check_width(len(rows.chosen), model, where)
-    if isinstance(rows, CsvRows) and model.column_kinds is not None:
+    if model.column_kinds is not None:
         rows.expect(dict(zip(rows.chosen, model.column_kinds, strict=True)))
 
 

@@ -22,7 +22,6 @@ from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.opener import file_sha256
 from consilience.students.loaded import LoadedClassifier, load
 from consilience.teachers._feeds import cast
-from consilience.teachers._onnx import OnnxTeacher
 from consilience.teachers.inference_protocol import (
     DATATYPES,
     HEADER,
@@ -32,6 +31,7 @@ from consilience.teachers.inference_protocol import (
     decode,
     encode,
 )
+from consilience.teachers.onnx import Onnx
 
 __all__ = ["ModelServer", "ServedModel"]
 
@@ -89,7 +89,7 @@ class ServedModel:
 
     def _find_inputs(self) -> tuple[Tensor, ...]:
         teacher = self.model.teacher_
-        if not isinstance(teacher, OnnxTeacher):
+        if not isinstance(teacher, Onnx):
             return (Tensor("text", "BYTES", (-1,)),)
         kinds = [kind for kind in teacher.columns.kinds or () if kind != "unused"]
         found = []
@@ -149,7 +149,7 @@ class ServedModel:
         if len({len(values) for values in feed.values()}) > 1:
             raise ProtocolError("has inputs that differ in their number of rows")
         teacher = self.model.teacher_
-        if not isinstance(teacher, OnnxTeacher):
+        if not isinstance(teacher, Onnx):
             return self.model.predict_proba(feed["text"])
         try:
             return np.asarray(teacher.session.run(["probabilities"], feed)[0])

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._progress import Progress, silent
-from consilience._validation import as_random_state, check_choice
+from consilience._validation import as_random_state
+from consilience.options import anything, option
 from consilience.rows.targets import TargetRows
-from consilience.students.estimator import LOSSES, EstimatorStudent, Loss
+from consilience.students.estimator import EstimatorStudent, Loss
 
 
 @runtime_checkable
 class LearnsSoftLabels(Protocol):
-    """A classifier that learns soft labels itself, such as `consilience.text.NgramClassifier`.
+    """A classifier that learns soft labels itself, such as `consilience.students.Ngrams`.
 
     Optional members: ``save(path, *, classes, temperature, description, details)`` writes an ``.npz`` file
     that `consilience.as_teacher` reads. Without it the student cannot be saved. And
@@ -24,8 +25,8 @@ class LearnsSoftLabels(Protocol):
 
     Examples
     --------
-    >>> from consilience.text import NgramClassifier
-    >>> isinstance(NgramClassifier(), LearnsSoftLabels)
+    >>> from consilience.students import Ngrams
+    >>> isinstance(Ngrams(), LearnsSoftLabels)
     True
     """
 
@@ -50,35 +51,18 @@ class LearnsSoftLabels(Protocol):
 class SoftLabelStudent(EstimatorStudent):
     """Fit a classifier that learns soft labels itself, without expansion.
 
-    Parameters
-    ----------
-    estimator : LearnsSoftLabels
-        It is cloned, never changed.
-    loss : {"cross-entropy", "collision"}
-        What it minimises.
-    progress : callable
-        Passed to the estimator.
-    random_state : int, RandomState or None
-        Seeds every ``random_state`` of the estimator that is None.
-
     Attributes
     ----------
     estimator_, columns_, n_iter_
         See `EstimatorStudent`; it learns all L classes.
     """
 
-    def __init__(
-        self,
-        estimator: LearnsSoftLabels,
-        *,
-        loss: Loss = "cross-entropy",
-        progress: Progress = silent,
-        random_state: Any = None,
-    ) -> None:
-        self.estimator = estimator
-        self.loss = loss
-        self.progress = progress
-        self.random_state = random_state
+    estimator: Any = option(anything("LearnsSoftLabels"), "It is cloned, never changed.")  # type: ignore[misc]
+    progress: Progress = option(anything("callable"), "Passed to the estimator.", default=silent)
+
+    def unfitted(self) -> Any:
+        """Return the classifier to fit."""
+        return self.estimator
 
     def fit(
         self,
@@ -88,7 +72,7 @@ class SoftLabelStudent(EstimatorStudent):
         row_weights: NDArray[np.float64] | None = None,
     ) -> SoftLabelStudent:
         """Fit on soft labels Q (n, L), weighted by class (L,) and by row (n,)."""
-        check_choice("loss", self.loss, LOSSES)
+        self.check_options()
         estimator = self._seeded_clone(as_random_state(self.random_state))
         # What it returns is not used: it need not be the estimator.
         estimator.fit_soft_labels(
@@ -106,7 +90,7 @@ class SoftLabelStudent(EstimatorStudent):
         self, rows: TargetRows, class_weights: NDArray[np.float64], *, progress: Progress, memory: int
     ) -> None:
         """Fit on soft labels that are read block by block, with so many bytes of memory."""
-        check_choice("loss", self.loss, LOSSES)
+        self.check_options()
         estimator = self._seeded_clone(as_random_state(self.random_state))
         estimator.fit_by_passes(
             rows, class_weights=class_weights, loss=self.loss, progress=progress, memory=memory

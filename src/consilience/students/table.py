@@ -15,13 +15,14 @@ from sklearn.preprocessing import OneHotEncoder
 from consilience._images import differ_in_size
 from consilience._tables import (
     Kind,
-    as_frame,
     column_names,
+    columns_of,
     has_missing,
     in_order,
     is_numeric,
     is_table,
     kind_of,
+    plain_values,
     quoted,
     read_numbers,
     read_texts,
@@ -86,38 +87,33 @@ def needs_encoding(X: Any, *, takes_missing: bool) -> bool:
     return is_table(X) and not (is_numeric(X) and (takes_missing or not has_missing(X)))
 
 
-def encodes(given: Any, student: Any) -> bool:
+def encodes(student: Any) -> bool:
     """Tell whether a student needs numbers and is ours: a named one, the default, or a network.
 
     A network with a function ``preprocess`` takes rows as they are.
 
     Parameters
     ----------
-    given : object
-        The option ``student=``.
     student : object
-        What `make_student` made of it.
+        What `make_student` made.
     """
     if student.scores == "logits":
         return getattr(student, "preprocess", None) is None
-    return (given is None or isinstance(given, str)) and not isinstance(student, SoftLabelStudent)
+    return type(student).__name__ != "Classifier" and not isinstance(student, SoftLabelStudent)
 
 
 def check_rows(given: Any, student: Any, X: Any) -> None:
-    """Raise where X is a table, an image or a text in the wrong place.
-
-    The parameters are those of `encodes`, and the rows.
-    """
+    """Raise where X is a table, an image or a text in the wrong place; `given` is the option ``student=``."""
     if differ_in_size(X):
-        _refuse_images(given, student)
+        _refuse_images(student)
     if isinstance(student, SoftLabelStudent):
-        if is_table(X) and type(student.estimator).__name__ == "NgramClassifier":
+        if is_table(X) and type(student.estimator).__name__ == "Ngrams":
             raise InvalidInputError(
                 f"X is a table with the columns {quoted(list(X.columns), 5)}, and the student learns from "
                 "texts. Give the column that holds them as a list: X['text'].tolist()."
             )
         return
-    if is_table(X) or not encodes(given, student) or not hasattr(X, "dtype"):
+    if is_table(X) or not encodes(student) or not hasattr(X, "dtype"):
         return
     shape, dtype = np.shape(X), X.dtype
     if student.scores == "probabilities" and len(shape) > 2:
@@ -133,19 +129,19 @@ def check_rows(given: Any, student: Any, X: Any) -> None:
             f"X is an array of {dtype} of shape {shape} with texts in it. Give a pandas data frame: its "
             "columns have types, so each can be encoded."
         )
-    if given not in ("boosting", "forest"):  # trees learn from missing values
+    if not student.takes_missing:  # trees learn from missing values
         _check_finite(X)
 
 
-def _refuse_images(given: Any, student: Any) -> None:
+def _refuse_images(student: Any) -> None:
     """Raise where images of several sizes reach a student that cannot prepare them."""
-    own = isinstance(student, SoftLabelStudent) and type(student.estimator).__name__ != "NgramClassifier"
-    if own or (not isinstance(student, SoftLabelStudent) and not encodes(given, student)):
+    own = isinstance(student, SoftLabelStudent) and type(student.estimator).__name__ != "Ngrams"
+    if own or (not isinstance(student, SoftLabelStudent) and not encodes(student)):
         return  # a student of the user's, or one with a preprocess
     learns = "numbers of one shape" if student.scores == "logits" else "a table or texts"
     raise InvalidInputError(
         f"X has images of several sizes, and the student learns from {learns}. Give a network that prepares "
-        "them itself: TorchStudent(module, preprocess=ImagePreprocess(size=...)). Or give embeddings of the "
+        "them itself: Network(module, preprocess=ImagePreprocess(size=...)). Or give embeddings of the "
         "images as X."
     )
 
@@ -182,7 +178,7 @@ def _rows_with_missing(X: Any) -> Any:
     if is_table(X):
         if not needs_encoding(X, takes_missing=False):
             return ()
-        return as_frame(X).isna().to_numpy().any(axis=1)
+        return np.any([column.is_null().to_numpy() for column in columns_of(X)], axis=0)
     if not isinstance(X, np.ndarray) or X.ndim != 2 or X.dtype.kind != "f" or not np.isnan(X.min(initial=0)):
         return ()
     return np.isnan(X).any(axis=1)
@@ -214,17 +210,17 @@ class TableEncoder(BaseEstimator):
 
     def fit(self, X: Any, y: Any = None) -> TableEncoder:
         """Decide what to do with each column."""
-        names, frame = column_names(X), as_frame(X)
-        columns = [_examine(frame.iloc[:, i], label) for i, label in enumerate(frame.columns)]
+        names, found = column_names(X), columns_of(X)
+        columns = [_examine(column, label) for column, label in zip(found, X.columns, strict=True)]
         if not any(column.used for column in columns):
             raise InvalidInputError(
                 f"No column of X can be learnt from: {_listed(columns)}. For texts, give one column as a "
                 "list: X['text'].tolist()."
             )
-        table = self._numbers(columns, frame)
+        table = self._numbers(columns, found)
         # one column more than is needed, so that a table of texts has something to fill
         imputer = SimpleImputer(strategy="median", add_indicator=True)
-        imputer.fit(np.column_stack([np.zeros(len(frame)), table]))
+        imputer.fit(np.column_stack([np.zeros(len(table)), table]))
         self.columns_, self._imputer = columns, imputer
         self.encoding_ = {column.name: self._note(column) for column in columns}
         self.n_features_in_ = len(columns)
@@ -235,14 +231,13 @@ class TableEncoder(BaseEstimator):
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return the numbers (n, d)."""
         check_fitted(self, "columns_")
-        frame = as_frame(self._as_table(X))
-        filled = self._imputer.transform(
-            np.column_stack([np.zeros(len(frame)), self._numbers(self.columns_, frame)])
-        )
+        found = columns_of(self._as_table(X))
+        table = self._numbers(self.columns_, found)
+        filled = self._imputer.transform(np.column_stack([np.zeros(len(table)), table]))
         parts = [filled[:, 1:]]
-        for i, column in enumerate(self.columns_):
+        for column, cells in zip(self.columns_, found, strict=True):
             if column.values is not None:
-                texts = read_texts(frame.iloc[:, i], column.name)
+                texts = read_texts(cells, column.name)
                 parts.append(column.values.transform(texts[:, None]))
         return np.hstack(parts)
 
@@ -297,15 +292,15 @@ class TableEncoder(BaseEstimator):
             )
         return X
 
-    def _numbers(self, columns: list[Column], frame: Any) -> NDArray[np.float64]:
+    def _numbers(self, columns: list[Column], found: list[Any]) -> NDArray[np.float64]:
         """Return numbers, booleans and times (n, d), with NaN where they are missing."""
-        table = np.empty((len(frame), sum(column.width for column in columns)))
+        table = np.empty((len(found[0]), sum(column.width for column in columns)))
         place = 0
-        for i, column in enumerate(columns):
+        for column, cells in zip(columns, found, strict=True):
             if column.width == 0:
                 continue
             read = read_times if column.kind == "time" else read_numbers
-            values = read(frame.iloc[:, i], column.name)
+            values = read(cells, column.name)
             part = table[:, place : place + column.width]
             part[:] = time_parts(values) if column.kind == "time" else values[:, None]
             place += column.width
@@ -325,18 +320,17 @@ class TableEncoder(BaseEstimator):
 def _examine(column: Any, name: Any) -> Column:
     """Decide what to do with a column."""
     kind = kind_of(column)
-    missing = bool(column.isna().any())
+    missing = column.is_null()
     double = np.dtype(np.float64)
     if kind == "other":
         raise InvalidInputError(_no_column(column, name))
-    if kind == "empty" or bool(column.isna().all()):
+    if kind == "empty" or missing.all():
         return Column(name, "empty", double, "dropped: it has no values", used=False)
     if kind == "number":
-        own = column.dtype
-        kept = isinstance(own, np.dtype) and own.kind in "iuf" and own.itemsize <= 8 and own != np.float16
-        return Column(name, kind, own if kept else double, "number")
+        plain = plain_values(column)
+        return Column(name, kind, double if plain is None else plain.dtype, "number")
     if kind == "truth":
-        return Column(name, kind, double if missing else np.dtype(bool), "true or false, as 1 or 0")
+        return Column(name, kind, double if missing.any() else np.dtype(bool), "true or false, as 1 or 0")
     if kind == "duration":
         return Column(name, kind, double, "time span, in seconds")
     if kind == "time":
@@ -384,10 +378,10 @@ def _meant(values: NDArray[Any]) -> str:
 
 
 def _no_column(column: Any, name: Any) -> str:
-    cells = column.dropna()
-    held = type(cells.iloc[0]).__name__ if len(cells) else str(column.dtype)
+    cells = column.filter(~column.is_null()).to_list()
+    held = type(cells[0]).__name__ if cells else str(column.dtype)
     advice = "Give numbers, texts, categories, booleans or dates."
-    if len(cells) and np.ndim(cells.iloc[0]) > 0:
+    if cells and np.ndim(cells[0]) > 0:
         advice = "For images and vectors, give an array (n, ...) in place of a table: np.stack(X[column])."
     return f"Column {name!r} of X holds {held} objects ({column.dtype}), which cannot be encoded. {advice}"
 

@@ -136,13 +136,13 @@ def fit_student_by_passes(
 def fit_network(student: Any, rows: TargetRows, on_ray: RayOptions | None, **options: Any) -> None:
     """Fit a torch student by passes over the rows: here, or with ``train_workers`` of Ray.
 
-    `options` are the others of `TorchStudent.fit_by_passes`.
+    `options` are the others of `Network.fit_by_passes`.
     """
     if on_ray is None or on_ray.train_workers is None:
         student.fit_by_passes(rows, **options)
         return
-    from consilience.nn._ray_train import fit_on_ray
     from consilience.rows.source_targets import SourceTargets
+    from consilience.students._ray_train import fit_on_ray
 
     if not isinstance(rows, SourceTargets):
         raise InvalidInputError("Only rows of a source are sent to Ray; give SourceTargets.")

@@ -14,8 +14,7 @@ from sklearn.ensemble import (
 )
 
 from consilience._validation import check_fitted, take_rows
-from consilience.students.estimator import Loss
-from consilience.students.expansion import ExpansionStudent, fit_foreign, learnt_columns
+from consilience.students.expansion import WeightedStudent, fit_foreign, learnt_columns
 
 # Labels are nearly hard if the two largest weights of the rows hold at least this share of all. Classes that
 # compete in one softmax then learn better than separate regressions; below, separate regressions are as good.
@@ -32,22 +31,25 @@ def boosting() -> HistGradientBoostingClassifier:
     return HistGradientBoostingClassifier()
 
 
-class ForestStudent(ExpansionStudent):
+class Forest(WeightedStudent):
     """Fit a forest of 200 extremely randomised trees to soft labels.
 
     Each tree splits where the variance of the soft labels falls most, in all classes together. This is the
     fall of Gini's impurity that weighted copies of the rows would give. A leaf holds the mean soft label of
     its rows. Copies of a row fall into most bootstrap samples, so there is no bootstrap here either.
+    `estimator_` is a regressor of the probabilities.
 
-    The parameters are those of `ExpansionStudent`, without an estimator. `estimator_` is a regressor of the
-    probabilities.
+    Examples
+    --------
+    >>> Forest(self_label=True)
+    Forest(self_label=True)
     """
 
-    def __init__(
-        self, *, threshold: float = 0.01, loss: Loss = "cross-entropy", random_state: Any = None
-    ) -> None:
-        estimator = ExtraTreesRegressor(n_estimators=200, max_features="sqrt", n_jobs=-1)
-        super().__init__(estimator, threshold=threshold, loss=loss, random_state=random_state)
+    takes_missing = True
+
+    def unfitted(self) -> ExtraTreesRegressor:
+        """Return the regressor to fit."""
+        return ExtraTreesRegressor(n_estimators=200, max_features="sqrt", n_jobs=-1)
 
     def predict_scores(self, X: Any) -> NDArray[np.float64]:
         """Return probabilities (n, k) of the classes in `columns_`."""
@@ -63,7 +65,7 @@ class ForestStudent(ExpansionStudent):
         self._keep(estimator, columns)
 
 
-class BoostingStudent(ExpansionStudent):
+class Boosting(WeightedStudent):
     r"""Fit boosted trees to soft labels: one Poisson regression of each class's probability.
 
     For a class with soft labels q, scikit-learn's trees f minimise the Poisson deviance
@@ -74,14 +76,20 @@ class BoostingStudent(ExpansionStudent):
     by their sum they are the softmax of f. So the trees of all classes together make up a classifier as
     scikit-learn fits it to hard labels, with as many trees.
 
-    Where few copies are enough, `ExpansionStudent` makes them: for labels that are nearly hard, two classes,
-    or fewer rows than classes. The parameters are those of `ExpansionStudent`, without an estimator.
+    Where few copies are enough, they are made as for any classifier: for labels that are nearly hard, two
+    classes, or fewer rows than classes.
+
+    Examples
+    --------
+    >>> Boosting(min_label=0)
+    Boosting(min_label=0)
     """
 
-    def __init__(
-        self, *, threshold: float = 0.01, loss: Loss = "cross-entropy", random_state: Any = None
-    ) -> None:
-        super().__init__(boosting(), threshold=threshold, loss=loss, random_state=random_state)
+    takes_missing = True
+
+    def unfitted(self) -> HistGradientBoostingClassifier:
+        """Return the classifier to fit."""
+        return boosting()
 
     def _fit_targets(self, X: Any, T: NDArray[np.float64], random: np.random.RandomState) -> None:
         columns = learnt_columns(T)
@@ -93,7 +101,7 @@ class BoostingStudent(ExpansionStudent):
         # The classifier is fitted to anything that has all classes, then gets the trees of the regressions.
         classifier.set_params(max_iter=1, max_leaf_nodes=2, early_stopping=False)
         fit_foreign(classifier, X, columns[np.arange(len(shares)) % len(columns)])
-        classifier.set_params(**self.estimator.get_params())
+        classifier.set_params(**self.unfitted().get_params())
         seed = int(random.randint(2**31 - 1))
         regressions = []
         for share in shares.T:

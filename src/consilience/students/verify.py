@@ -23,11 +23,11 @@ from consilience.files.record import data_hash, read_made
 from consilience.files.row_hash import rows_sha256
 from consilience.students.loaded import LoadedClassifier
 from consilience.teachers import as_teacher
-from consilience.teachers._base import Input
-from consilience.teachers._onnx import OnnxTeacher, load_safely
 from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._remote_options import address_name, is_address
+from consilience.teachers.base import Input
 from consilience.teachers.model_folder import source_sha256
+from consilience.teachers.onnx import Onnx, load_safely
 
 __all__ = ["Check", "Verification", "verify_model"]
 
@@ -193,7 +193,7 @@ def _check_columns(found: Mapping[str, Any]) -> str:
 
 def _check_runs(model: LoadedClassifier) -> str:
     rows = f"{_ROWS} made-up rows"
-    if not isinstance(model.teacher_, OnnxTeacher):
+    if not isinstance(model.teacher_, Onnx):
         texts = ["", "made up", *(f"text {i}" for i in range(_ROWS - 2))]
         proba, labels = model.predict_proba(texts), model.predict(texts)
     else:

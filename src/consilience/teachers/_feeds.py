@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.exceptions import TeacherError
-from consilience.teachers._base import summary
+from consilience.teachers.base import summary
 
 
 def fixed_batch(inputs: Sequence[Any]) -> int | None:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from consilience._optional import require
 from consilience._tables import PURPOSE, Kind, as_values, column_names, column_values, is_table, name_problem
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers._base import Input
 from consilience.teachers._onnx_graph import parse_names
+from consilience.teachers.base import Input
 
 _KINDS = {*get_args(Kind), "unused"}
 

@@ -15,7 +15,7 @@ from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.strict_json import RepeatedKeyError, parse_json
-from consilience.teachers._outputs import choose_output
+from consilience.teachers.outputs import choose_output
 
 Kind = Literal["logits", "probabilities"]
 

@@ -1,13 +1,210 @@
-"""The teachers that a user gives: a list, a dict by name, a Ranking, or one teacher."""
+"""The teachers that a user gives: one, a list, a dict by name, or a Ranking."""
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from numpy.typing import ArrayLike
+
+from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError, TeacherError
-from consilience.teachers import Teacher, as_teacher, is_source
+from consilience.files.ngram_model import is_text_model
+from consilience.teachers._base import Options as Legacy
+from consilience.teachers._remote import endpoint_teacher, remote_teacher
+from consilience.teachers._remote_options import is_address
+from consilience.teachers._skops import skops_teacher
+from consilience.teachers.base import Teacher, TeacherLike, own_or_given, teacher_name
+from consilience.teachers.classes import Renamed
+from consilience.teachers.folders import folder_teacher, hub_advice
+from consilience.teachers.function import Function
+from consilience.teachers.onnx import Onnx
+from consilience.teachers.outputs import Output
+from consilience.teachers.precomputed import is_array, stored_teacher
+from consilience.teachers.sklearn import Sklearn, is_estimator
+from consilience.teachers.text_model import TextModel, is_ngram_classifier
+from consilience.teachers.torch import Torch
+
+Maker = Callable[..., Teacher]
+
+
+def _legacy(make: Any) -> Maker:
+    """Call a maker of the old form."""
+
+    def made(obj: Any, classes: Any = None, name: Any = None, **options: Any) -> Teacher:
+        teacher: Teacher = make(obj, classes, teacher_name(name, "") or None, Legacy(**options))
+        if make is not remote_teacher:
+            teacher.file = Path(obj).absolute()
+        return teacher
+
+    return made
+
+
+def _npz(path: Any, classes: ArrayLike | None = None, name: str | None = None, **options: Any) -> Teacher:
+    """Make a teacher of an .npz file: a model of texts, or outputs."""
+    make: Maker = TextModel if is_text_model(path) else stored_teacher
+    return make(path, classes, name, **options)
+
+
+def renamed(
+    obj: Any,
+    classes: ArrayLike | None = None,
+    name: str | None = None,
+    *,
+    output: Output = "auto",
+    **options: Any,
+) -> Teacher:
+    """Return a teacher, an object of yours, or what a loaded classifier holds, with a name and classes."""
+    obj = getattr(obj, "teacher_", obj)
+    teacher = obj if isinstance(obj, Teacher) else Renamed(obj)
+    shown = teacher_name(name, teacher.name)
+    if output not in ("auto", "logits"):
+        raise TeacherError(
+            shown, "is a teacher already and gives logits; drop {argument}.", argument="output", value=output
+        )
+    given = [option for option, value in options.items() if value is not None]
+    if given:
+        raise TeacherError(
+            shown, "is a teacher already; give {argument} where it is made.", argument=given[0]
+        )
+    if classes is None and shown == teacher.name:
+        return teacher
+    return Renamed(teacher, shown, own_or_given(teacher.classes, classes, shown))
+
+
+_FILES: dict[str, Maker] = {
+    ".onnx": Onnx,
+    ".npy": stored_teacher,
+    ".npz": _npz,
+    ".parquet": stored_teacher,
+    ".skops": _legacy(skops_teacher),
+    ".toml": _legacy(endpoint_teacher),
+}
+
+# the first test that holds decides; callables come last, since a torch module is callable, too
+_OBJECTS: tuple[tuple[Callable[[Any], bool], Maker], ...] = (
+    (lambda obj: not isinstance(obj, type) and isinstance(obj, Teacher | TeacherLike), renamed),
+    (lambda obj: isinstance(getattr(obj, "teacher_", None), Teacher), renamed),
+    (lambda obj: is_instance_of(obj, "torch.nn", "Module"), Torch),
+    (is_array, stored_teacher),
+    (is_ngram_classifier, TextModel),
+    (is_estimator, Sklearn),
+    (callable, Function),
+)
+
+
+def as_teacher(
+    obj: Any,
+    classes: ArrayLike | None = None,
+    name: str | None = None,
+    *,
+    output: Output = "auto",
+    embed: Any = None,
+    columns: Any = None,
+    **moved: Any,
+) -> Teacher:
+    """Make a teacher out of a model, a function, an array or a file.
+
+    It chooses the adapter. Each is a class of `consilience.teachers`, which has more options.
+
+    Parameters
+    ----------
+    obj : object
+        - a fitted scikit-learn-style classifier (`Sklearn`);
+        - a `torch.nn.Module` that returns logits (`Torch`);
+        - a path to an ``.onnx`` file (`Onnx`);
+        - a path to a model folder of transformers, sentence-transformers or timm (docs/model-folders.md);
+        - a path to a ``.skops`` file with a fitted scikit-learn classifier (docs/files.md);
+        - an address ``https://HOST/v2/models/NAME`` of the Open Inference Protocol (docs/remote.md), or a
+          path to a ``.toml`` file with one;
+        - a `consilience.students.Ngrams`, or a path to the ``.npz`` file that it saved (`TextModel`);
+        - a function ``f(X) -> (n, k)``, or one that returns a ranked answer per row (`Function`);
+        - precomputed outputs, a row per row of the transfer set: an array or data frame (n, k)
+          (`Precomputed`), hard labels (n,) that name classes (`HardLabels`), or a path to ``.npy``, ``.npz``
+          or ``.parquet``;
+        - a teacher, which is returned as it is (or under the given name and classes);
+        - an object of your own with `name`, `classes` and `predict_logits` (see `TeacherLike`). Any other
+          member of `Teacher` that it has is used, too.
+    classes : (k,) sequence of str or int, optional
+        The class of each column. By default those of the classifier, of the ONNX file, or of the card next
+        to the file; `classes` renames them column by column. Hard labels must be among them.
+    name : str, optional
+        By default the card's name, the file's stem, the class of the model or the name of the function.
+    output : {"auto", "logits", "probabilities", "costs", "labels"}
+        What the source returns. "auto" knows it where the source says so, and otherwise decides on the first
+        batch. Ranked answers need it. "costs" (of functions and arrays) are lower for more probable classes.
+    embed : str, callable or array, optional
+        The features of a row. By default the input of the last layer, if there is one. Or the name of a torch
+        layer (its output; its input with ``":input"`` at the end), of a tensor of an ONNX graph, or of a step
+        of a scikit-learn pipeline; or a function of X (for torch, of a batch as a tensor) that returns
+        (n, d); or an array (n, d) for precomputed outputs.
+    columns : sequence of str or int, optional
+        Names or places of the columns of X that the source takes, in its order; by default all.
+
+    Returns
+    -------
+    Teacher
+        Its `predict_logits(X)` gives float64 logits (n, k); a row of NaN is an abstention. `Teacher` lists
+        its other members (`embed`, `class_weights`, ...).
+
+    Raises
+    ------
+    TeacherError
+        The source cannot be used, now or when it is asked; the message has the remedy.
+    UnsafeFileError
+        An ONNX file or a model folder reaches for data outside its folder, or for code; or a ``.skops`` file
+        holds a type that is not on the list.
+
+    Examples
+    --------
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]], classes=["cat", "dog"], name="pets")
+    >>> teacher.classes.tolist()
+    ['cat', 'dog']
+    >>> teacher.predict_logits([0, 1]).round(2).tolist()
+    [[-0.11, -2.3], [-1.61, -0.22]]
+    """
+    return _maker(obj, name)(obj, classes, name, output=output, embed=embed, columns=columns, **moved)
+
+
+def is_source(obj: Any) -> bool:
+    """Tell whether an object is of a kind that `as_teacher` takes.
+
+    Examples
+    --------
+    >>> is_source("model.onnx"), is_source([[0.9, 0.1]]), is_source(None)
+    (True, True, False)
+    """
+    return isinstance(obj, str | os.PathLike) or any(test(obj) for test, _ in _OBJECTS)
+
+
+def _maker(obj: Any, name: str | None) -> Maker:
+    if is_address(obj):
+        return _legacy(remote_teacher)
+    path = isinstance(obj, str | os.PathLike)
+    suffix = Path(obj).suffix.lower() if path else ""
+    if suffix in _FILES:
+        return _FILES[suffix]
+    if path and os.fspath(obj) and os.path.isdir(obj):
+        return _legacy(folder_teacher)
+    if path:
+        raise TeacherError(
+            teacher_name(name, Path(obj).stem or str(obj)),
+            hub_advice(obj)
+            or f"is given as {os.fspath(obj)!r}; a teacher's file ends in {', '.join(_FILES)}, or it is a "
+            "model folder.",
+        )
+    for test, make in _OBJECTS:
+        if test(obj):
+            return make
+    kind = type(obj).__name__
+    raise TeacherError(
+        teacher_name(name, kind),
+        f"is a {kind}, which is no classifier. Give a fitted classifier, a torch module, a path, a function "
+        "or an array; for a model that only has predict, give its predictions as an array.",
+    )
 
 
 @runtime_checkable

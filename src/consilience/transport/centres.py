@@ -13,8 +13,8 @@ from consilience._words import shorten
 from consilience.exceptions import ConsilienceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
 from consilience.labels import class_list, read_labels
-from consilience.scoring.engine import Observed, observe
-from consilience.teachers import Teacher, as_teacher
+from consilience.scoring.engine import observe
+from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.transport.costs import Constant, Cost, Random, Superclass, as_cost
 
 # Without labels, the weights are trustworthy if they agree with the whole model on at least this share of the

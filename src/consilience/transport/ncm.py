@@ -12,8 +12,7 @@ from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.transport.centres import nearest_other_mean, unit_rows
 from consilience.labels import read_labels
-from consilience.scoring.engine import Observed
-from consilience.teachers import as_teacher
+from consilience.teachers import Observed, as_teacher
 from consilience.transport.centres import TRUSTED_AGREEMENT, features, layer_weights, observed_rows
 
 # With labels, the weights are trustworthy if they lose at most this much accuracy against the whole model.

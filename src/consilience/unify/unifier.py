@@ -60,8 +60,8 @@ class Unifier(Inspection, StudentClassifier):
         returned (all that have a score), or a single one.
     student : classifier, torch.nn.Module, factory, name or None
         A scikit-learn classifier (see `threshold`), ``"logistic"``, ``"forest"``, ``"boosting"`` or
-        ``"mlp"``, a torch module or a factory of one, or a `consilience.nn.TorchStudent` with training
-        options. For texts, ``"ngrams"`` or a `consilience.text.NgramClassifier`. None means ``"ngrams"`` for
+        ``"mlp"``, a torch module or a factory of one, or a `consilience.students.Network` with training
+        options. For texts, ``"ngrams"`` or a `consilience.students.Ngrams`. None means ``"ngrams"`` for
         texts and a two-layer network otherwise: in torch if it is installed, else in scikit-learn.
     method : {"auto", "ranks", "mf-lf", "ce", "mf-p", "mf-lv", "sd"} or callable
         How soft labels are estimated, or your own function: see `estimate_soft_labels`. ``"auto"`` pools
@@ -83,7 +83,7 @@ class Unifier(Inspection, StudentClassifier):
         What the student minimises with ``train="estimate"``. ``"collision"`` is the collision cross-entropy
         (see `consilience.collision_cross_entropy`). With it, rows with uncertain soft labels get less weight:
         the student decides between the classes that they leave possible. Its probabilities are nearer to 0
-        and 1. scikit-learn students are refitted a few times (see `ExpansionStudent`).
+        and 1. scikit-learn students are refitted a few times (see `Classifier`).
     self_label : bool
         Whether the student trains once more on its own findings. Its predictions times the soft labels enter
         the fair pseudo-label problem (`collision_pseudo_labels`), and the student learns the mean of the

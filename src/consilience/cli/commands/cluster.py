@@ -52,16 +52,19 @@ def cluster(
         consilience cluster --data X.npy --clusters 10 --out labels.npy
         consilience cluster --data X.csv --clusters 10 --out labels.csv --labels partial.npy --truth y.npy
     """
-    from consilience._validation import check_count
+    from consilience._validation import check_choice, check_count
     from consilience.cli import console
     from consilience.cluster.clustering import CollisionClustering
+    from consilience.cluster.options import LOSSES, Linear
     from consilience.files import readers
     from consilience.rows.files import open_files
+    from consilience.run import Run
 
     readers.check_target(out, (".npy", ".csv"), "--out", [data, labels, truth])
     check_report(report)
     check_count("seed", seed, at_least=0)
     check_count("n_jobs", jobs)
+    check_choice("loss", loss, LOSSES)
     rows = open_files(data, "--data").all(None)
     X = rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
     y = None if labels is None else readers.read_labels(labels, len(X), "--labels")
@@ -69,14 +72,12 @@ def cluster(
     with console.progress_bars(quiet=quiet) as progress:
         model = CollisionClustering(
             clusters,
-            lam,
-            loss,  # type: ignore[arg-type]
+            loss if lam is None else LOSSES[loss]().set_params(lam=lam),
+            Linear(max_iter=max_iter),
             n_neighbors=n_neighbors,
             n_init=n_init,
-            max_iter=max_iter,
-            n_jobs=jobs,
-            progress=progress,
             random_state=seed,
+            run=Run(n_jobs=jobs, progress=progress),
         )
         fit_on(model, X, y, data, "The model")
     readers.write_clusters(out, model.labels_)

@@ -41,6 +41,7 @@ from consilience.exceptions import InvalidInputError
 
 if TYPE_CHECKING:
     from consilience.distil.distiller import CrossTaskDistiller
+    from consilience.distil.losses import Loss
 
 
 @app.command()
@@ -117,6 +118,7 @@ def distil(
     from consilience.distil.distiller import CrossTaskDistiller
     from consilience.distil.losses import LOSSES
     from consilience.files import readers
+    from consilience.run import Run
 
     check_choice("student", student, STUDENTS)
     check_choice("loss", loss, LOSSES)
@@ -138,33 +140,36 @@ def distil(
     y = readers.read_labels(labels, len(X), "--labels")
     test = read_test(test_data, test_labels, first_rows(X), data, drop=drop)
     with console.progress_bars(quiet=quiet) as progress:
+        run = Run(
+            memory=memory, cache=cache, cache_limit=cache_limit, rows_per_call=batch_size, progress=progress
+        )
         distiller = CrossTaskDistiller(
             teachers or None,
             None if student == "auto" else student,
+            _loss(loss, temperature=temperature, epsilon=_number(epsilon)),
             weight,
-            temperature,
-            _number(epsilon),
-            loss,  # type: ignore[arg-type]
-            cost=cost,
-            check="auto" if check else False,
-            memory=memory,
-            cache=cache,
-            cache_limit=cache_limit,
-            batch_size=batch_size,
-            progress=progress,
+            "auto" if check else False,
+            cost,
             random_state=seed,
+            run=run,
         )
         fit_on(distiller, X, y, data, "The student")
         labels_only = None
         if compare:
-            labels_only = CrossTaskDistiller(
-                None, distiller.student, loss="none", progress=progress, random_state=seed
-            )
+            labels_only = CrossTaskDistiller(None, distiller.student, loss="none", random_state=seed, run=run)
             fit_on(labels_only, X, y, data, "The student")
     view = distiller_view(distiller, labels_only, [kind(file) for file in files], test)
     distiller.save(out, measured=measured(view))  # last: a run that fails writes nothing
     view |= {"n_rows": len(X), "out": text(out)}
     console.show_json(view) if as_json else show_distilled(view)
+
+
+def _loss(name: str, **options: Any) -> Loss:
+    """Return a loss with those of the options that it has."""
+    from consilience.distil.losses import LOSSES
+
+    kind = LOSSES[name]
+    return kind(**{option: value for option, value in options.items() if option in kind.declared()})
 
 
 def _number(value: str) -> Any:
@@ -201,7 +206,7 @@ def distiller_view(
     if test is not None:  # rows without a label have nothing to be compared with
         classes, codes = read_labels(test[1], where="--test-labels", at_least=0)
         test = take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
-    checks = {check.name: check for check in distiller.checks_}
+    checks, loss = {check.name: check for check in distiller.checks_}, distiller.resolved("loss")
     teachers = []
     for teacher, file, weight in zip(distiller.teachers_, kinds, distiller.teacher_weights_, strict=True):
         check = checks.get(teacher.name)
@@ -221,9 +226,9 @@ def distiller_view(
         "n_classes": len(distiller.classes_),
         "classes": distiller.classes_.tolist(),
         "n_labels": distiller.n_labels_,
-        "loss": distiller.loss,
+        "loss": loss.name,
         "teacher_weight": distiller.teacher_weight,
-        "temperature": distiller.temperature,
+        "temperature": loss.temperature,
         "seed": distiller.random_state,
         "student": student_name(distiller.student_),
         "encoding": encoding_view(distiller),

@@ -1,4 +1,4 @@
-"""Distil from rows that do not fit in memory: the same as with rows in memory, block by block."""
+"""One path for rows in memory and rows that do not fit: the same students, block by block."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 
 from consilience import CrossTaskDistiller, as_teacher
-from consilience.distil import by_blocks
+from consilience.distil import distiller
+from consilience.distil.training import training_options
 from consilience.exceptions import ConsilienceWarning, CoverageWarning, InvalidInputError, TeacherError
+from consilience.run import Run
+from consilience.students import Network
 from consilience.teachers import Teacher
 
 N, D = 400, 6
@@ -41,13 +44,17 @@ def rows(tmp_path: Path) -> tuple[Path, Any, Any, Any]:
     return tmp_path / "X.npy", X, y, teacher
 
 
+def tiny(teacher: Any, student: Any = "logistic", weight: Any = 1.0, **options: Any) -> CrossTaskDistiller:
+    run = Run(memory=TINY, **options.pop("about_run", {}))
+    options = {"random_state": 0, **options}
+    return CrossTaskDistiller(teacher, student, teacher_weight=weight, run=run, **options)
+
+
 def pair(rows: Any, student: Any, **options: Any) -> tuple[Any, Any, Any]:
     """Return the distiller of rows in memory, that of the same rows in blocks, and the rows."""
     path, X, y, teacher = rows
-    options = {"teacher_weight": 10.0, "random_state": 0, **options}
-    whole = CrossTaskDistiller(teacher, student, **options).fit(X, y)
-    blocks = CrossTaskDistiller(teacher, student, memory=TINY, **options).fit(path, y)
-    return whole, blocks, X
+    whole = CrossTaskDistiller(teacher, student, teacher_weight=10.0, random_state=0, **options).fit(X, y)
+    return whole, tiny(teacher, student, 10.0, **options).fit(path, y), X
 
 
 @pytest.mark.parametrize("loss", ["sinkhorn", "none"])
@@ -58,25 +65,28 @@ def test_a_logistic_student_is_the_same(rows: Any, loss: str) -> None:
     assert blocks._fit_record["data"] == {"rows": N, "sha256": None}
 
 
-def test_kd_learns_from_blocks_too(rows: Any) -> None:
-    path, X, y, _ = rows
-    teacher = LogisticRegression().fit(X, (X[:, 0] > 0).astype(int))
-    whole, blocks, X = pair((path, X, y, teacher), "logistic", loss="kd")
+@pytest.mark.parametrize("loss", ["kd", "precomputed"])
+def test_teachers_say_their_part_of_each_block(rows: Any, loss: str) -> None:
+    path, X, y, teacher = rows
+    source: Any = LogisticRegression().fit(X, (X[:, 0] > 0).astype(int))
+    if loss == "precomputed":
+        source = as_teacher(teacher.predict_proba(X), classes=teacher.classes_, name="kept")
+    whole, blocks, X = pair((path, X, y, source), "logistic", loss="kd" if loss == "kd" else "sinkhorn")
     np.testing.assert_allclose(blocks.predict_proba(X), whole.predict_proba(X), atol=1e-3)
 
 
 @pytest.mark.parametrize("loss", ["sinkhorn", "rkd", "fitnet", "refilled"])
 def test_networks_learn_from_blocks(rows: Any, loss: str) -> None:
     pytest.importorskip("torch")
-    whole, blocks, X = pair(rows, None, loss=loss, check=False)
-    agreed = (whole.predict(X) == blocks.predict(X)).mean()
-    assert agreed > 0.95
+    student = Network(max_iter=12, batch_size=50, patience=None, validation_fraction=0.0)
+    whole, blocks, X = pair(rows, None if loss == "sinkhorn" else student, loss=loss, check=False)
+    assert (whole.predict(X) == blocks.predict(X)).mean() > 0.95
     assert np.isfinite(blocks.predict_proba(X)).all()
 
 
 def test_unlabelled_rows_of_every_block_teach(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not only those that are in memory: without them the student would be another."""
-    monkeypatch.setattr(by_blocks, "UNLABELLED", 10)
+    monkeypatch.setattr(distiller, "UNLABELLED", 10)
     whole, blocks, X = pair(rows, "logistic")
     np.testing.assert_allclose(blocks.predict_proba(X), whole.predict_proba(X), atol=1e-3)
     _, X, y, teacher = rows
@@ -87,33 +97,24 @@ def test_unlabelled_rows_of_every_block_teach(rows: Any, monkeypatch: pytest.Mon
 
 def test_teachers_are_checked_on_labelled_rows(rows: Any) -> None:
     """The check sees all labels, and a random teacher is dropped from blocks as it is from memory."""
-    path, _, y, _ = rows
+    path, X, y, _ = rows
     noise = as_teacher(lambda x: np.abs(np.sin(1e4 * x[:, :2])), ["u", "v"], "noise", output="logits")
-    with pytest.warns(ConsilienceWarning, match="'noise' was dropped"):
-        model = CrossTaskDistiller(noise, "logistic", memory=TINY, random_state=0).fit(path, y)
+    with pytest.warns() as told:
+        model = tiny(noise, weight="auto").fit(path, y)
+    assert [one.category for one in told] == [ConsilienceWarning, CoverageWarning]
+    assert "'noise' was dropped" in str(told[0].message)
+    assert all(one.filename == __file__ for one in told)
     assert model.teacher_weights_.tolist() == [0.0]
     assert model.checks_[0].n_rows == N // 4
-    alone = CrossTaskDistiller(None, "logistic", loss="none", memory=TINY, random_state=0).fit(path, y)
-    X = rows[1]
+    alone = tiny(None, loss="none").fit(path, y)
     np.testing.assert_allclose(model.predict_proba(X), alone.predict_proba(X), atol=1e-6)
 
 
-def test_precomputed_teachers_say_their_part(rows: Any) -> None:
-    path, X, y, teacher = rows
-    outputs = as_teacher(teacher.predict_proba(X), classes=teacher.classes_, name="kept")
-    whole, blocks, X = pair((path, X, y, outputs), "logistic")
-    np.testing.assert_allclose(blocks.predict_proba(X), whole.predict_proba(X), atol=1e-3)
-
-
 def test_more_labels_than_fit_are_told(rows: Any) -> None:
-    path, _, _, teacher = rows
-    y = problem()[1]
-    y[y < 0] = 0
-    y[::2] = 1
+    path, _, y, teacher = rows
+    y = np.where(np.arange(N) % 2, np.maximum(y, 0), 1)
     with pytest.warns(ConsilienceWarning, match=r"Costs and checks .* of the 400 that have a label"):
-        model = CrossTaskDistiller(teacher, "logistic", teacher_weight=1.0, memory=TINY, random_state=0).fit(
-            path, y
-        )
+        model = tiny(teacher).fit(path, y)
     assert model.n_labels_ == N
 
 
@@ -131,9 +132,7 @@ def test_a_cache_keeps_what_teachers_said(rows: Any, tmp_path: Path) -> None:
             return teacher.predict_log_proba(X)
 
     done: list[bool] = []
-    model = CrossTaskDistiller(
-        Counted(), "logistic", teacher_weight=1.0, cache=tmp_path / "cache", memory=TINY, random_state=0
-    )
+    model = tiny(Counted(), about_run={"cache": tmp_path / "cache"})
     with pytest.raises(TeacherError, match="the server is gone"):
         model.fit(path, y)
     done.append(True)
@@ -152,13 +151,11 @@ def test_rows_without_an_answer_are_told(rows: Any) -> None:
 
     silent = int(((X[:, 0] > 1) & (y < 0)).sum())
     with pytest.warns(CoverageWarning, match=f"{silent} rows without a label are not used"):
-        CrossTaskDistiller(
-            as_teacher(shy, teacher.classes_, output="logits"), "logistic", teacher_weight=1.0, memory=TINY
-        ).fit(path, y)
+        tiny(as_teacher(shy, teacher.classes_, output="logits")).fit(path, y)
 
 
-def test_what_cannot_be_done_is_told_before_teachers_are_asked(rows: Any) -> None:
-    path, _, y, _ = rows
+def test_what_cannot_be_done_is_told(rows: Any) -> None:
+    path, _, y, teacher = rows
 
     class Watched:
         name, classes = "watched", ["a", "b"]
@@ -167,11 +164,7 @@ def test_what_cannot_be_done_is_told_before_teachers_are_asked(rows: Any) -> Non
             raise AssertionError("it was asked")
 
     with pytest.raises(InvalidInputError, match=r"learns from all rows at once"):
-        CrossTaskDistiller(Watched(), "forest", memory=TINY).fit(path, y)
-
-
-def test_a_teacher_that_wants_all_rows_at_once_is_refused(rows: Any) -> None:
-    path, _, y, teacher = rows
+        tiny(Watched(), "forest").fit(path, y)
 
     class Whole(Teacher):
         name, classes, batched = "whole", teacher.classes_, False
@@ -180,10 +173,18 @@ def test_a_teacher_that_wants_all_rows_at_once_is_refused(rows: Any) -> None:
             return teacher.predict_log_proba(X)
 
     with pytest.raises(TeacherError, match="wants all rows at once"):
-        CrossTaskDistiller(Whole(), "logistic", teacher_weight=1.0, memory=TINY).fit(path, y)
+        tiny(Whole()).fit(path, y)
 
 
 def test_students_that_learn_by_parts(rows: Any) -> None:
-    _, blocks, X = pair(rows, SGDClassifier(loss="log_loss", random_state=0))
-    y = rows[2]
-    assert blocks.score(X[y >= 0], y[y >= 0]) > 0.85
+    path, X, y, teacher = rows
+    model = tiny(teacher, SGDClassifier(loss="log_loss", random_state=0), 10.0).fit(path, y)
+    assert model.score(X[y >= 0], y[y >= 0]) > 0.85
+
+
+def test_few_rows_are_trained_on_in_small_batches_and_very_many_at_most_so_often() -> None:
+    for rows in (10, 50, 3000, 100_000):
+        options = training_options(rows)
+        assert options["max_iter"] * -(-rows // options["batch_size"]) >= 800
+        assert 16 <= options["batch_size"] <= 128
+    assert training_options(10**6)["max_iter"] is None

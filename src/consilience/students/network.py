@@ -6,12 +6,12 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from torch import Tensor, nn
 
 from consilience._optional import require
@@ -21,18 +21,19 @@ from consilience._validation import (
     check_choice,
     check_count,
     check_fitted,
-    check_number,
     take_rows,
 )
 from consilience.exceptions import InvalidInputError
 from consilience.files.storage import StoragePath
-from consilience.nn._contexts import attached, seeded
-from consilience.nn._precision import PRECISIONS, Precision, half_type
-from consilience.nn._rows import LazyRows, Preprocess, as_is, batches, student_rows
-from consilience.nn._threads import multiplications_per_row, torch_threads_for
-from consilience.nn._validation_rows import Validation, check_pair, read_codes
-from consilience.nn.modules import Standardize, call_factory, check_output, default_module
+from consilience.options import Options, anything, choice, count, flag, number, option, optional
 from consilience.rows.targets import MIN_ROWS_TO_SPLIT, TargetRows
+from consilience.students._contexts import attached, seeded
+from consilience.students._precision import PRECISIONS, Precision, half_type
+from consilience.students._rows import LazyRows, Preprocess, as_is, batches, student_rows
+from consilience.students._threads import multiplications_per_row, torch_threads_for
+from consilience.students._validation_rows import Validation, check_pair, read_codes
+from consilience.students.estimator import Student
+from consilience.students.modules import Standardize, call_factory, check_output, default_module
 from consilience.teachers._networks import check_device, logits_of
 
 OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
@@ -43,58 +44,87 @@ OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
 }
 
 
-class TorchStudent(BaseEstimator):
-    """Train a torch module with skorch, and give its logits.
+Train = Literal["estimate", "backprop"]
 
-    Parameters
-    ----------
-    module : torch.nn.Module, callable or None
-        A module whose output is logits (n, L), or an output that has them as ``.logits`` or ``["logits"]``;
-        it is copied, never changed. Or a factory that makes one.
-        Its arguments ``n_features`` (values per row) and ``n_classes`` are passed by name. Two required
-        arguments of other names get these two values in this order. Any other factory is called without
-        arguments. None makes `default_module`.
-    optimizer : {"adam", "adamw", "sgd"} or optimiser class
-        How to minimise the loss.
-    lr : float
-        Learning rate.
-    max_iter : int, optional
-        The most epochs, that is passes over the rows; 50 by default. If rows are read block by block, the
-        default is at most 20 million row visits, and at least one pass.
-    patience : int or None
-        Stop after this many epochs without a better validation loss and keep the best weights; None trains
-        for `max_iter` and keeps the last weights.
-    validation_fraction : float
-        Share of the rows held out for `patience`, in [0, 1). With fewer than 20 rows nothing is held out, nor
-        with `validation`.
-    callbacks : sequence of skorch callbacks
-        Passed to skorch, such as learning-rate schedules, or ``PrintLog()``, which prints each epoch.
-    device : str
-        Where to train, such as ``"cpu"`` or ``"cuda"``.
-    weight_decay : float
-        The optimiser's weight decay.
-    standardize : bool or None
-        Whether to scale each feature (or channel) of X to mean 0 and variance 1. The scaling becomes part of
-        the module. None does so for the default module only.
-    batch_size : int
-        Rows per step.
-    random_state : int, RandomState or None
-        Seeds the initial weights of a factory, the held-out rows, the order of rows and dropout. The global
-        state of torch stays as it was.
-    validation : (X, y) pair, optional
-        Labelled rows to measure each epoch on, in place of held-out rows. `patience` then watches the
-        cross-entropy with these labels. In an estimator such as `Unifier`, y has the names of classes, as in
-        its `fit`; otherwise positions from 0. Rows without a label (None, NaN, -1) are left out.
-    num_workers : int
-        Processes that read the batches of a torch dataset, or blocks of rows. 0 reads them in this process.
-        Rows in memory are always served from there. The order of rows is the same for every number above 0.
-    precision : {"auto", "float32", "bfloat16", "float16"}
-        What layers compute in during training. Half precision is torch's autocast; weights, losses and
-        predictions stay in single precision. "auto" is half precision on CUDA devices (bfloat16 if the
-        hardware has it) and single precision elsewhere.
-    preprocess : callable, optional
-        Turns rows, as the teachers see them, into numbers (n, ...) for the module: a tokenizer of texts, for
-        example. It is called with all rows, or with a batch of a torch dataset, in training and prediction.
+
+class Training(Options):
+    """How a network is made and trained."""
+
+    module: Any = option(
+        anything("torch.nn.Module, callable or None"),
+        "A module whose output is logits (n, L), or an output that has them as ``.logits`` or "
+        '``["logits"]``; it is copied, never changed. Or a factory that makes one. Its arguments '
+        "``n_features`` (values per row) and ``n_classes`` are passed by name. Two required arguments of "
+        "other names get these two values in this order. Any other factory is called without arguments. None "
+        "makes `default_module`.",
+        default=None,
+    )
+    optimizer: Any = option(
+        anything("{'adam', 'adamw', 'sgd'} or optimiser class", str),
+        "How to minimise the loss.",
+        default="adam",
+    )
+    lr: float = option(number(above=0), "Learning rate.", default=1e-3)
+    max_iter: int | None = option(
+        optional(count()),
+        "The most epochs, that is passes over the rows; by default 50, but at most 20 million row visits, "
+        "and at least one pass.",
+        default=None,
+    )
+    patience: int | None = option(
+        optional(count()),
+        "Stop after this many epochs without a better validation loss and keep the best weights; None trains "
+        "for `max_iter` and keeps the last weights.",
+        default=5,
+    )
+    validation_fraction: float = option(
+        number(at_least=0, below=1),
+        "Share of the rows held out for `patience`. With fewer than 20 rows nothing is held out, nor with "
+        "`validation`.",
+        default=0.1,
+    )
+    callbacks: Sequence[Any] = option(
+        anything("sequence of skorch callbacks"), "Passed to skorch.", default=()
+    )
+    device: str = option(anything("str", str), "Where to train, such as 'cpu' or 'cuda'.", default="cpu")
+    weight_decay: float = option(number(at_least=0), "The optimiser's weight decay.", default=0.0)
+    standardize: bool | None = option(
+        optional(flag()),
+        "Whether to scale each feature (or channel) of X to mean 0 and variance 1. The scaling becomes part "
+        "of the module. None does so for the default module only.",
+        default=None,
+    )
+    batch_size: int = option(count(), "Rows per step.", default=128)
+    validation: Any = option(
+        anything("(X, y) pair or None"),
+        "Labelled rows to measure each epoch on, in place of held-out rows. `patience` then watches the "
+        "cross-entropy with these labels. In an estimator such as `Unifier`, y has the names of classes, as "
+        "in its `fit`; otherwise positions from 0. Rows without a label (None, NaN, -1) are left out.",
+        default=None,
+    )
+    num_workers: int = option(
+        count(at_least=0),
+        "Processes that read the batches of a torch dataset, or blocks of rows. 0 reads them in this "
+        "process. The order of rows is the same for every number above 0.",
+        default=0,
+    )
+    precision: Precision = option(
+        choice(*PRECISIONS),
+        "What layers compute in during training. Half precision is torch's autocast; weights, losses and "
+        "predictions stay in single precision. 'auto' is half precision on CUDA devices (bfloat16 if the "
+        "hardware has it) and single precision elsewhere.",
+        default="auto",
+    )
+    preprocess: Preprocess | None = option(
+        anything("callable or None"),
+        "Turns rows, as the teachers see them, into numbers (n, ...) for the module: a tokenizer of texts, "
+        "for example. It is called with all rows, or with some of them, in training and prediction.",
+        default=None,
+    )
+
+
+class Network(Student, Training):
+    """Train a torch module with skorch, and give its logits.
 
     Attributes
     ----------
@@ -111,50 +141,19 @@ class TorchStudent(BaseEstimator):
     >>> import numpy as np
     >>> from consilience.nn import SoftCrossEntropy
     >>> X, Q = np.array([[0.0], [1.0]] * 8), np.array([[0.9, 0.1], [0.2, 0.8]] * 8)
-    >>> student = TorchStudent(max_iter=30, lr=0.01, random_state=0)
+    >>> student = Network(max_iter=30, lr=0.01, random_state=0)
     >>> _ = student.fit(X, Q, n_classes=2, criterion=SoftCrossEntropy())
     >>> student.predict_logits(X[:2]).argmax(axis=1).tolist()
     [0, 1]
     """
 
     scores = "logits"
-
-    def __init__(
-        self,
-        module: nn.Module | Callable[..., nn.Module] | None = None,
-        *,
-        optimizer: str | type[torch.optim.Optimizer] = "adam",
-        lr: float = 1e-3,
-        max_iter: int | None = None,
-        patience: int | None = 5,
-        validation_fraction: float = 0.1,
-        callbacks: Sequence[Any] = (),
-        device: str = "cpu",
-        weight_decay: float = 0.0,
-        standardize: bool | None = None,
-        batch_size: int = 128,
-        random_state: int | np.random.RandomState | None = None,
-        validation: tuple[Any, Any] | None = None,
-        num_workers: int = 0,
-        precision: Precision = "auto",
-        preprocess: Preprocess | None = None,
-    ) -> None:
-        self.module = module
-        self.optimizer = optimizer
-        self.lr = lr
-        self.max_iter = max_iter
-        self.patience = patience
-        self.validation_fraction = validation_fraction
-        self.callbacks = callbacks
-        self.device = device
-        self.weight_decay = weight_decay
-        self.standardize = standardize
-        self.batch_size = batch_size
-        self.random_state = random_state
-        self.validation = validation
-        self.num_workers = num_workers
-        self.precision = precision
-        self.preprocess = preprocess
+    train: Train = option(
+        choice("estimate", "backprop"),
+        "Learn soft labels that were estimated before, or (of a `Unifier`) the method's own loss of the "
+        "teachers' outputs, UHC Sec. 2.5.",
+        default="estimate",
+    )
 
     def fit(
         self,
@@ -164,7 +163,7 @@ class TorchStudent(BaseEstimator):
         n_classes: int,
         criterion: nn.Module,
         progress: Progress = silent,
-    ) -> TorchStudent:
+    ) -> Network:
         """Train the module.
 
         A keyboard interrupt is raised; skorch would end the training silently.
@@ -186,7 +185,7 @@ class TorchStudent(BaseEstimator):
             Called as ``progress("training", epoch, max_iter)`` after each epoch.
         """
         require("skorch", extra="torch", purpose="Training a torch student")
-        from consilience.nn._training import run
+        from consilience.students._training import run
 
         with self.training(X, targets, n_classes=n_classes, criterion=criterion, progress=progress) as both:
             run(*both)
@@ -202,7 +201,7 @@ class TorchStudent(BaseEstimator):
         memory: int = 2**31,
         checkpoint: StoragePath | None = None,
         key: str = "",
-    ) -> TorchStudent:
+    ) -> Network:
         """Train the module on rows that are read block by block, in passes over them.
 
         An epoch is a pass, or a part of one if there are more than 2^20 rows: `patience` counts these. Rows
@@ -227,15 +226,15 @@ class TorchStudent(BaseEstimator):
             Names the rows and targets.
         """
         require("skorch", extra="torch", purpose="Training a torch student")
-        from consilience.nn._passes import plan_passes
-        from consilience.nn._training import run
+        from consilience.students._passes import plan_passes
+        from consilience.students._training import run
 
         self._check_params()
         seed = self._seed()
         plan = plan_passes(self, rows, memory, seed)
         kept = None
         if checkpoint is not None and not self.callbacks:
-            from consilience.nn._checkpoint import Checkpoint, identity_of
+            from consilience.students._checkpoint import Checkpoint, identity_of
 
             kept = Checkpoint(checkpoint, identity_of(self, plan, seed, criterion, key), plan.data)
             plan.callbacks.append(kept)
@@ -282,7 +281,7 @@ class TorchStudent(BaseEstimator):
         wrap: Callable[[nn.Module], nn.Module] = as_is,
     ) -> Iterator[Any]:
         """Make a net of the module, wrapped for training; keep it when the block ends without an error."""
-        from consilience.nn._training import history_of
+        from consilience.students._training import history_of
 
         check_count("n_classes", n_classes)
         rows = plan.rows
@@ -341,7 +340,7 @@ class TorchStudent(BaseEstimator):
             At least one row, for its shape and type.
         """
         check_fitted(self, "module_")
-        from consilience.nn._onnx import module_to_onnx
+        from consilience.students._onnx import module_to_onnx
 
         return module_to_onnx(self.module_, self._check_rows(X_example)[:])
 
@@ -354,16 +353,7 @@ class TorchStudent(BaseEstimator):
                 argument="optimizer",
                 value=self.optimizer,
             )
-        check_number("lr", self.lr, above=0)
-        check_number("weight_decay", self.weight_decay, at_least=0)
-        check_count("batch_size", self.batch_size)
-        for name in ("max_iter", "patience"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        check_number("validation_fraction", self.validation_fraction, at_least=0, below=1)
-        check_choice("standardize", self.standardize, (True, False, None))
-        check_count("num_workers", self.num_workers, at_least=0)
-        check_choice("precision", self.precision, PRECISIONS)
+        self.check_options()
         check_device(self.device)
 
     def _seed(self) -> int:
@@ -373,7 +363,7 @@ class TorchStudent(BaseEstimator):
         """Plan the training on rows that are there already: a tenth held out, the others shuffled."""
         from skorch.dataset import ValidSplit
 
-        from consilience.nn._training import EPOCHS, Plan, Rows
+        from consilience.students._training import EPOCHS, Plan, Rows
 
         n_rows, workers = len(rows), self._workers(rows)
         split = self.validation is None and n_rows >= MIN_ROWS_TO_SPLIT
@@ -400,7 +390,7 @@ class TorchStudent(BaseEstimator):
     ) -> Any:
         from skorch.callbacks import EarlyStopping
 
-        from consilience.nn._training import LabelledRows, StudentNet, Watch, silence
+        from consilience.students._training import LabelledRows, StudentNet, Watch, silence
 
         callbacks: list[Any] = [Watch(progress, plan.epochs, self.lr), *plan.callbacks]
         if labelled is not None:
@@ -477,22 +467,19 @@ class TorchStudent(BaseEstimator):
         return nn.Sequential(Standardize.of(rows), module) if self.standardize else module
 
 
-def as_torch_student(
-    source: TorchStudent | nn.Module | Callable[..., nn.Module] | None, random_state: Any
-) -> TorchStudent:
-    """Return an unfitted copy of a TorchStudent, or a new one around a module or a factory.
+def as_torch_student(source: Any, random_state: Any) -> Network:
+    """Return an unfitted copy of a `Network`, or a new one around a module or a factory.
 
-    A student with a random state keeps it; any other gets `random_state`. Raise if its device is not there:
-    teachers may take hours before the student is trained.
+    A student with a random state keeps it; any other gets `random_state`.
 
     Examples
     --------
     >>> student = as_torch_student(lambda n_features, n_classes: nn.Linear(n_features, n_classes), 0)
     >>> type(student).__name__, student.random_state
-    ('TorchStudent', 0)
+    ('Network', 0)
     """
-    if isinstance(source, TorchStudent):
-        own: TorchStudent = clone(source)
+    if isinstance(source, Network):
+        own: Network = clone(source)
         check_device(own.device)
         return own if own.random_state is not None else own.set_params(random_state=random_state)
-    return TorchStudent(source, random_state=random_state)
+    return Network(source, random_state=random_state)

@@ -146,7 +146,7 @@ def _from_numpy(values: NDArray[Any], where: str) -> Tensor:
     if values.dtype.kind not in "biuf":
         raise InvalidInputError(
             f"{where} has entries of type {values.dtype}; a torch module needs numbers. "
-            "TorchStudent({remedy}) takes a function that makes them, such as a tokenizer.",
+            "Network({remedy}) takes a function that makes them, such as a tokenizer.",
             remedy="preprocess",
         )
     # torch has few unsigned types, and warns about read-only arrays.

@@ -15,8 +15,8 @@ from torch.utils.data import Dataset
 
 from consilience._progress import Progress
 from consilience.exceptions import InvalidInputError
-from consilience.nn._contexts import interrupts
-from consilience.nn._rows import LazyRows, batches
+from consilience.students._contexts import interrupts
+from consilience.students._rows import LazyRows, batches
 from consilience.teachers._networks import logits_of
 
 EPOCHS = 50
@@ -134,7 +134,7 @@ class Watch(Callback):
         if not math.isfinite(value):
             raise InvalidInputError(
                 f"The {'training' if training else 'validation'} loss became {value} in epoch "
-                f"{len(net.history)}. Lower lr (now {self.lr:g}) of the TorchStudent, or check that the "
+                f"{len(net.history)}. Lower lr (now {self.lr:g}) of the Network, or check that the "
                 "targets are finite."
             )
 

@@ -33,17 +33,17 @@ from consilience.exceptions import (
     StorageError,
 )
 from consilience.files.storage import StoragePath
-from consilience.nn import _checkpoint
-from consilience.nn._checkpoint import Checkpoint, identity_of, plain_array, tensors_like
-from consilience.nn._passes import plan_passes
-from consilience.nn._threads import multiplications_per_row
-from consilience.nn._training import run
-from consilience.nn.student import TorchStudent
 from consilience.rows.ray import sent_to_ray
 from consilience.rows.source_targets import SourceTargets
 from consilience.scoring.ray import START_SECONDS, connected, offer
 from consilience.scoring.ray_options import RayOptions
-from consilience.teachers._base import summary
+from consilience.students import _checkpoint
+from consilience.students._checkpoint import Checkpoint, identity_of, plain_array, tensors_like
+from consilience.students._passes import plan_passes
+from consilience.students._threads import multiplications_per_row
+from consilience.students._training import run
+from consilience.students.network import Network
+from consilience.teachers.base import summary
 
 RESTARTS = 3
 """How often the workers are started again after one of them died."""
@@ -54,7 +54,7 @@ _BEAT = 2.0  # seconds between two signs of life of a worker
 
 
 def fit_on_ray(
-    student: TorchStudent,
+    student: Network,
     rows: SourceTargets,
     *,
     options: RayOptions,
@@ -67,7 +67,7 @@ def fit_on_ray(
 ) -> None:
     """Train a student in ``options.train_workers`` processes of a Ray cluster.
 
-    The parameters are those of `TorchStudent.fit_by_passes`. A batch of ``batch_size`` rows is cut into as
+    The parameters are those of `Network.fit_by_passes`. A batch of ``batch_size`` rows is cut into as
     many parts as there are workers, so the learning rate and the number of steps mean the same.
 
     Raises
@@ -113,7 +113,7 @@ def fit_on_ray(
 class Job:
     """What every worker is sent."""
 
-    student: TorchStudent
+    student: Network
     rows: SourceTargets
     n_classes: int
     criterion: nn.Module
@@ -191,7 +191,7 @@ class Keeper:
         return self._seen
 
 
-def _check(student: TorchStudent, criterion: nn.Module) -> None:
+def _check(student: Network, criterion: nn.Module) -> None:
     if student.callbacks:
         raise InvalidInputError(
             "The student has callbacks, which Ray Train would call in every worker. Leave them out, or train "

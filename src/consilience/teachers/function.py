@@ -1,16 +1,93 @@
-"""Ranked answers: pairs (class, score) for each row, in place of a column per class."""
+"""Functions as teachers: a column per class, or a ranked answer per row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from consilience._words import shorten
 from consilience.exceptions import TeacherError
-from consilience.teachers._outputs import NEGATIVE_SLACK, Output
+from consilience.options import count, option, takes
+from consilience.teachers.base import (
+    Adapter,
+    ModelOptions,
+    check_embed_function,
+    own_or_given,
+    teacher_name,
+)
+from consilience.teachers.outputs import NEGATIVE_SLACK, Output
+
+
+class FunctionOptions(ModelOptions):
+    """What a function takes."""
+
+    n_jobs: int = option(
+        count(),
+        "Processes in which to ask a slow function about many rows. Each loads what the function needs; the "
+        "function must be importable.",
+        default=1,
+    )
+
+
+class Function(Adapter):
+    """A function ``f(X) -> (n, k)``, or one that returns a ranked answer per row.
+
+    A ranked answer is a list of pairs (class, score) or a dictionary, of all classes or the best few; None
+    abstains. Classes that it does not name get p = 0 (the others are scaled to sum to one), the lowest logit
+    of the answer, or its highest cost.
+
+    Examples
+    --------
+    >>> teacher = Function(lambda X: [{"en": 0.9} for x in X], ["de", "en"], output="probabilities")
+    >>> teacher.predict_logits(["the"]).argmax(axis=1).tolist()
+    [1]
+    """
+
+    _gives_costs = True
+
+    @takes(FunctionOptions)
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        classes: ArrayLike | None = None,
+        name: str | None = None,
+        options: Any = None,
+    ) -> None:
+        shown = teacher_name(name, _function_name(function))
+        if isinstance(function, type):
+            raise TeacherError(shown, "is a class. Give an instance: a fitted model or a function.")
+        check_embed_function(options.embed, shown)
+        super().__init__(
+            shown,
+            own_or_given(None, classes, shown, what="a function"),
+            options,
+        )
+        self._function, self.n_jobs = function, options.n_jobs
+        if self.n_jobs > 1 and not self.settled:
+            raise TeacherError(
+                shown,
+                "has n_jobs above 1, so no first batch can show what the scores are. Give {remedy}, too.",
+                remedy="output",
+            )
+
+    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
+        raw = self._function(X) if scores else None
+        if isinstance(raw, Iterator):  # map(rank, texts)
+            raw = list(raw)
+        if is_ranked(raw):
+            raw = spread(raw, self.classes, rows, self.name, self._reader.output)
+        return raw, self._embed(X) if features else None
+
+
+def _function_name(function: Any) -> str:
+    while isinstance(function, functools.partial):
+        function = function.func
+    found = getattr(function, "__name__", type(function).__name__)
+    return "function" if found == "<lambda>" else str(found)
 
 
 def is_ranked(raw: Any) -> bool:
@@ -24,16 +101,14 @@ def is_ranked(raw: Any) -> bool:
     (True, True, False)
     """
     answers = _listed(raw)
-    if answers is None:
-        return False
-    for answer in answers:
+    for answer in answers or ():
         if isinstance(answer, Mapping | Iterator):
             return True
         if answer is None or (_is_sequence(answer) and len(answer) == 0):
             continue
         # what is neither a pair nor a score raises an error later, when the answer is read
         return _is_sequence(answer) and (isinstance(answer[0], str | np.void) or _is_sequence(answer[0]))
-    return len(answers) > 0
+    return bool(answers)
 
 
 def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output) -> NDArray[np.float64]:
@@ -41,18 +116,6 @@ def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output
 
     Classes that an answer does not name get probability 0, the lowest of its logits or the highest of its
     costs. Probabilities that sum to less than one are those of the best few: they are scaled to one.
-
-    Parameters
-    ----------
-    raw : sequence of n answers
-        Each a sequence of pairs (class, score), a mapping from class to score, or None.
-    classes : (k,) array
-    rows : int
-        n, as many as X has.
-    name : str
-        The teacher's name, for messages.
-    output : {"probabilities", "logits", "costs"}
-        What the scores are.
     """
     if output == "auto":
         raise TeacherError(
@@ -69,7 +132,19 @@ def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output
         pairs = _pairs(answer, row, name)
         if len(pairs) == 0:
             continue
-        named, values = _columns(pairs, column) or _complain(pairs, row, column, name)
+        try:  # on whole arrays: a loop over hundreds of classes would take longer than making the answer
+            names, given = zip(*pairs, strict=True)
+            places, values = [column[one] for one in names], np.array(given)
+            right = len({*places}) == len(places) and values.dtype.kind in "fiu" and np.isfinite(values).all()
+        except (KeyError, TypeError, ValueError):
+            right = False
+        if not right:
+            raise TeacherError(
+                name,
+                f"{_problem(pairs, column)}. Give pairs (class, score) of the {len(column)} "
+                f"classes ({shorten(column, 5)}), each once, with finite numbers as scores; or None.",
+                row=row,
+            )
         if output != "probabilities" and len(values) == 1 < len(column):
             raise TeacherError(
                 name,
@@ -78,7 +153,7 @@ def spread(raw: Any, classes: NDArray[Any], rows: int, name: str, output: Output
                 row=row,
             )
         scores[row] = {"probabilities": 0.0, "costs": values.max()}.get(output, values.min())
-        scores[row, named] = values
+        scores[row, places] = values
     return _scaled(scores, name) if output == "probabilities" else scores
 
 
@@ -97,58 +172,22 @@ def _scaled(proba: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     return proba
 
 
-def _columns(pairs: Sequence[Any], column: Mapping[Any, int]) -> tuple[list[int], NDArray[Any]] | None:
-    """Return the columns and scores of one answer, or None where something is wrong with it.
-
-    It works on whole arrays: a loop over hundreds of classes would take longer than making the answer.
-    """
-    try:
-        names, scores = zip(*pairs, strict=True)
-        columns, values = [column[name] for name in names], np.array(scores)
-    except (KeyError, TypeError, ValueError):
-        return None
-    right = len(set(columns)) == len(columns) and values.dtype.kind in "fiu" and np.isfinite(values).all()
-    return (columns, values) if right else None
-
-
-def _complain(pairs: Sequence[Any], row: int, column: Mapping[Any, int], name: str) -> NoReturn:
+def _problem(pairs: Sequence[Any], column: Mapping[Any, int]) -> str:
     """Say what is wrong with an answer."""
-    found: set[Any] = set()
+    found = set[Any]()
     for pair in pairs:
-        if not _is_pair(pair):
-            raise TeacherError(
-                name,
-                f"gave {pair!r} in row {{row}}, which is no pair (class, score). An answer is a list of such "
-                "pairs, a dictionary, or None.",
-                row=row,
-            )
+        if not _is_sequence(pair) or len(pair) != 2:
+            return f"gave {pair!r} in row {{row}}, which is no pair"
         value, score = pair
         if value not in column:
-            raise TeacherError(
-                name,
-                f"named the class {value!r} in row {{row}}, which is none of its {len(column)} classes "
-                f"({shorten(column, 5)}). Give {{remedy}} every name it may use.",
-                row=row,
-                remedy="classes",
-            )
+            return f"named the class {value!r} in row {{row}}, which is none of its classes"
         if value in found:
-            raise TeacherError(
-                name,
-                f"named the class {value!r} more than once in row {{row}}. Name each class once.",
-                row=row,
-            )
-        if (
-            not isinstance(score, int | float | np.number)
-            or isinstance(score, bool)
-            or not np.isfinite(score)
-        ):
-            raise TeacherError(
-                name,
-                f"gave {value!r} the score {score!r} in row {{row}}. Scores are finite numbers.",
-                row=row,
-            )
+            return f"named the class {value!r} more than once in row {{row}}"
+        number = isinstance(score, int | float | np.number) and not isinstance(score, bool)
+        if not number or not np.isfinite(score):
+            return f"gave {value!r} the score {score!r} in row {{row}}"
         found.add(value)
-    raise TeacherError(name, "gave scores of several kinds in row {row}. Scores are finite numbers.", row=row)
+    return "gave scores of several kinds in row {row}"
 
 
 def _pairs(answer: Any, row: int, name: str) -> Sequence[Any]:
@@ -181,7 +220,3 @@ def _listed(raw: Any) -> Sequence[Any] | None:
 
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim > 0)
-
-
-def _is_pair(value: Any) -> bool:
-    return _is_sequence(value) and len(value) == 2

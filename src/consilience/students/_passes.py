@@ -15,8 +15,6 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from consilience.exceptions import InvalidInputError
-from consilience.nn._rows import Preprocess, as_is, prepared
-from consilience.nn._training import EPOCHS, Plan, Rows
 from consilience.rows.rearranged import in_random_order
 from consilience.rows.targets import (
     BUFFER_SHARE,
@@ -28,9 +26,11 @@ from consilience.rows.targets import (
     check_block,
     look_at,
 )
+from consilience.students._rows import Preprocess, as_is, prepared
+from consilience.students._training import EPOCHS, Plan, Rows
 
 if TYPE_CHECKING:
-    from consilience.nn.student import TorchStudent
+    from consilience.students.network import Network
 
 Pair = tuple[Tensor, Tensor]
 EXAMPLE_ROWS = 64
@@ -213,13 +213,13 @@ class ForgetBatches(Callback):
 
 
 def plan_passes(
-    student: TorchStudent, rows: TargetRows, memory: int, seed: int, place: int = 0, workers: int = 1
+    student: Network, rows: TargetRows, memory: int, seed: int, place: int = 0, workers: int = 1
 ) -> Plan:
     """Hold rows out, and plan the training of a student on all others.
 
     Parameters
     ----------
-    student : TorchStudent
+    student : Network
     rows : TargetRows
     memory : int
         Bytes; a quarter of it is for the buffer in which rows are shuffled.

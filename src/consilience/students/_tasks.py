@@ -89,7 +89,7 @@ class TextsByPasses:
     memory: int
 
     def epochs(self, max_iter: int | None, default: int) -> Epochs:
-        """Return how often the texts are read; as in `NgramClassifier.fit_by_passes`."""
+        """Return how often the texts are read; as in `Ngrams.fit_by_passes`."""
         if self.rows.n_rows == 0:
             raise InvalidInputError("X has no texts to learn from.")
         return Epochs.of(self.rows.n_rows, max_iter or default, limited=max_iter is None)

@@ -17,25 +17,24 @@ from consilience._validation import take_rows
 from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.opener import file_sha256
-from consilience.teachers._base import (
+from consilience.options import choice, option, takes
+from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
+from consilience.teachers._onnx_columns import find_columns, find_inputs, is_ours
+from consilience.teachers._onnx_features import add_output, find_features, named_features
+from consilience.teachers._onnx_graph import Graph, find_classes, find_scores
+from consilience.teachers._onnx_safety import check_external_data
+from consilience.teachers.base import (
     Adapter,
     Input,
-    Options,
-    Teacher,
+    ModelOptions,
     check_embed_function,
     describe,
+    open_source,
     own_or_given,
     summary,
 )
-from consilience.teachers._features import pool
-from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._files import centres_of, open_source, with_preprocess
-from consilience.teachers._onnx_columns import Columns, find_columns, find_inputs, is_ours
-from consilience.teachers._onnx_features import Features, add_output, find_features, named_features
-from consilience.teachers._onnx_graph import Graph, Scores, find_classes, find_scores
-from consilience.teachers._onnx_safety import check_external_data
-from consilience.teachers._outputs import Output
-from consilience.teachers._sklearn import binary_logits
+from consilience.teachers.outputs import Output, pool
+from consilience.teachers.sklearn import binary_logits
 
 _PURPOSE = "An ONNX teacher"
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -55,43 +54,72 @@ _DTYPES = {
     "tensor(bool)": np.bool_,
 }
 
+_NAMELESS = "a file without a card, metadata or class labels"
+
 Signature = tuple[tuple[int, ...], ...]
 
 
-class OnnxTeacher(Adapter):
-    """A model file that onnxruntime runs; sessions are opened at the first prediction.
+class OnnxOptions(ModelOptions):
+    """What an ONNX file takes."""
 
-    Its embedding is what enters its last layer (a Gemm, MatMul or LinearClassifier with k rows of constant
-    weights), or the tensor that embed= names. Embeddings need a session of their own, because the graph then
-    has one more output.
+    device: str = option(choice("cpu", "cuda"), "Where it runs.", default="cpu")
+
+
+class Onnx(Adapter):
+    """An ``.onnx`` file that onnxruntime runs; sessions are opened at the first prediction.
+
+    Files that it refers to are checked first. Classes come from `classes`, the card next to the file, the
+    file's metadata (``names``, ``class_names``, ``classes``), its ZipMap, its label output or its classifier,
+    in this order. Its embedding is what enters its last layer (a Gemm, MatMul or LinearClassifier with k rows
+    of constant weights), or the tensor that `embed` names.
     """
 
     _takes_arrays = True
-    _source: Path
-    _signature: Signature
-    _external: list[Path]
-    _found: Scores
-    _inputs: tuple[Input, ...]
-    columns: Columns
-    ours: bool  # whether consilience wrote the file
-    own_classes: list[Any] | None  # that the file names; a card may name others
-    _seen: Features | None
-    _batch_size: int
-    _device: str
     _session: Any = None
-    _wide_session: Any = None
+    _wide_session: Any = None  # with one more output, the embedding
     _digest: tuple[Signature, str] | None = None
 
-    def _scores(self, X: Any, rows: int) -> Any:
-        return self._pass(X, rows, None)[0]
+    @takes(OnnxOptions)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        classes: ArrayLike | None = None,
+        name: str | None = None,
+        options: Any = None,
+    ) -> None:
+        given, shown, card = open_source(path, name, options)
+        # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
+        self._source = source = given.resolve()
+        model, self._external, self._signature = load_safely(source, shown)
+        graph = Graph(model)
+        self._found = find_scores(graph, shown, options.output)
+        self.own_classes = find_classes(graph, self._found)  # that the file names; a card may name others
+        found = own_or_given(
+            self.own_classes if card is None else card.classes,
+            classes,
+            shown,
+            binding=False,
+            what=_NAMELESS,
+        )
+        output: Output = options.output if options.output != "auto" else self._found.kind or "auto"
+        super().__init__(shown, found, options, output=output)
+        self.columns, self._inputs, self.ours = find_columns(model), find_inputs(model), is_ours(model)
+        self._batch_size, self._device = options.batch_size, options.device
+        head = find_features(graph, self._found.output, len(found), source)
+        self._seen = head if options.embed is None else None
+        if isinstance(options.embed, str):
+            self._seen = named_features(graph, options.embed, head, shown)
+        else:
+            check_embed_function(options.embed, shown, "the name of a tensor")
+        last = head.tensor if head is not None else None
+        taken = self._seen.tensor if self._seen is not None else options.embed
+        # centres of another layer do not fit
+        self._take_card(given, card if card is not None and taken == (card.embed or last) else None)
 
-    def _features(self, X: Any, rows: int) -> Any:
-        return self._embed(X) if callable(self._embed) else self._both(X, rows)[1]
-
-    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
-        if callable(self._embed):
-            return self._scores(X, rows), self._embed(X)
-        return self._pass(X, rows, self._seen.tensor if self._seen is not None else None)
+    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
+        tensor = self._seen.tensor if features and self._seen is not None else None
+        raw, seen = self._pass(X, rows, tensor) if scores or tensor is not None else (None, None)
+        return raw, self._embed(X) if features and callable(self._embed) else seen
 
     def _embeddable(self) -> bool:
         return self._seen is not None or callable(self._embed)
@@ -252,58 +280,6 @@ class OnnxTeacher(Adapter):
     def __getstate__(self) -> dict[str, Any]:
         # a session cannot be sent to another process; the file can be opened there
         return {key: value for key, value in self.__dict__.items() if not key.endswith("session")}
-
-
-def onnx_teacher(
-    path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
-) -> Teacher:
-    """Make a teacher of an ONNX file.
-
-    Classes come from `classes`, the card next to the file, the file's metadata (``names``, ``class_names``,
-    ``classes``), its ZipMap, its label output or its classifier, in this order.
-    """
-    given, shown, options, card = open_source(path, name, options)
-    options = with_preprocess(options, card)
-    device = (options.device or "cpu").lower()
-    if device not in _PROVIDERS:
-        raise TeacherError(
-            shown,
-            "has {argument}; an ONNX teacher runs on 'cpu' or 'cuda'.",
-            argument="device",
-            value=options.device,
-        )
-    # links are followed once, here: "next to the model" must mean one folder for us and for onnxruntime
-    source = given.resolve()
-    model, external, signature = load_safely(source, shown)
-    graph = Graph(model)
-    scores = find_scores(graph, shown, options.output)
-    inside = find_classes(graph, scores)
-    own = card.classes if card is not None else inside
-    if own is None and classes is None:
-        raise TeacherError(
-            shown,
-            f"does not name its classes: {given.name} has no card and neither metadata nor class labels. "
-            "Give {remedy} one name per column.",
-            remedy="classes",
-        )
-    found = own_or_given(own if own is not None else [], classes, shown, binding=False)
-    output: Output = options.output if options.output != "auto" else scores.kind or "auto"
-    teacher = OnnxTeacher(shown, found, options, output=output)
-    teacher._source, teacher._found, teacher.columns = source, scores, find_columns(model)
-    teacher._inputs, teacher.ours, teacher.own_classes = find_inputs(model), is_ours(model), inside
-    teacher._external, teacher._signature = external, signature
-    teacher._batch_size, teacher._device = options.batch_size, device
-    head = find_features(graph, scores.output, len(found), source)
-    if isinstance(options.embed, str):
-        teacher._seen = named_features(graph, options.embed, head, shown)
-    else:
-        check_embed_function(options.embed, shown, "the name of a tensor")
-        teacher._seen = head if options.embed is None else None
-    last = head.tensor if head is not None else None
-    taken = teacher._seen.tensor if teacher._seen is not None else options.embed
-    if card is not None and taken == (card.embed or last):  # centres of another layer do not fit
-        teacher.class_centres = centres_of(card)
-    return teacher
 
 
 def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from consilience.exceptions import ConsilienceWarning, StorageError
 from consilience.files.storage import StoragePath
-from consilience.nn._passes import ShuffledBatches
-from consilience.nn._training import history_of
+from consilience.students._passes import ShuffledBatches
+from consilience.students._training import history_of
 
 FILE = "training.npz"
 INTERVAL = 60.0

@@ -11,7 +11,7 @@ from torch import Tensor
 from consilience._tables import as_values
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError
-from consilience.nn._rows import LazyRows
+from consilience.students._rows import LazyRows
 
 
 class Validation(NamedTuple):

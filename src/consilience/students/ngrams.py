@@ -38,49 +38,25 @@ from consilience.files.ngram_model import (
 from consilience.kernels.text.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import one_thread
 from consilience.labels import class_list, read_labels
+from consilience.options import anything, count, flag, number, option, optional
 from consilience.rows.targets import TargetRows
-from consilience.text._tasks import Batch, Task, TextsByPasses, TextsInMemory
+from consilience.students._tasks import Batch, Task, TextsByPasses, TextsInMemory
+from consilience.students.estimator import Student
 
-__all__ = ["NgramClassifier"]
+__all__ = ["Ngrams"]
 
 
 PASSES = 10
 """The passes of a classifier that does not say how many."""
 
 
-class NgramClassifier(ClassifierMixin, BaseEstimator):
+class Ngrams(ClassifierMixin, Student, BaseEstimator):
     r"""Classify texts by their character n-grams.
 
     Each n-gram of a word (with a space at both ends) is hashed to one of `n_buckets` vectors. The sum of a
     text's vectors, divided by the root of their number, is the input of a softmax layer. Punctuation marks
     are separate words, and digits count as spaces. The learning rate falls to 0. This is fastText's
     classifier [Joulin et al. 2017], but with n-grams only, with other steps, and with soft labels.
-
-    Parameters
-    ----------
-    ngram_range : (int, int)
-        The fewest and the most characters of an n-gram.
-    n_buckets : int
-        Number of vectors. N-grams in the same bucket share a vector. A saved model takes
-        2 n_buckets dim bytes.
-    dim : int
-        Length of a vector.
-    max_iter : int, optional
-        Passes over the texts; 10 by default. If texts are read block by block, the default is at most 20
-        million texts, and at least one pass.
-    lr : float
-        Learning rate at the start.
-    dropout : float
-        Share of a text's n-grams that each pass leaves out, in [0, 1).
-    lowercase : bool
-        Whether to turn capitals into small letters.
-    max_chars : int
-        Read at most this many characters of a text.
-    batch_size : int
-        Texts per step.
-    random_state : int, RandomState or None
-        Seeds the weights, the order of texts and the dropout. Training uses one thread, so a seed
-        reproduces it.
 
     Attributes
     ----------
@@ -93,35 +69,33 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
     Examples
     --------
     >>> texts, y = ["the cat sat", "le chat dort", "the dog", "le chien"] * 8, ["en", "fr"] * 16
-    >>> model = NgramClassifier(n_buckets=1000, dim=8, random_state=0).fit(texts, y)
+    >>> model = Ngrams(n_buckets=1000, dim=8, random_state=0).fit(texts, y)
     >>> model.predict(["the cow", "le canard"]).tolist()
     ['en', 'fr']
     """
 
-    def __init__(
-        self,
-        *,
-        ngram_range: tuple[int, int] = (1, 4),
-        n_buckets: int = 2**18,
-        dim: int = 64,
-        max_iter: int | None = None,
-        lr: float = 0.02,
-        dropout: float = 0.5,
-        lowercase: bool = True,
-        max_chars: int = 1000,
-        batch_size: int = 256,
-        random_state: Any = None,
-    ) -> None:
-        self.ngram_range = ngram_range
-        self.n_buckets = n_buckets
-        self.dim = dim
-        self.max_iter = max_iter
-        self.lr = lr
-        self.dropout = dropout
-        self.lowercase = lowercase
-        self.max_chars = max_chars
-        self.batch_size = batch_size
-        self.random_state = random_state
+    ngram_range: tuple[int, int] = option(
+        anything("(int, int)"), "The fewest and the most characters of an n-gram.", default=(1, 4)
+    )
+    n_buckets: int = option(
+        count(at_most=MAX_BUCKETS),
+        "Number of vectors. N-grams in the same bucket share a vector. A saved model takes 2 n_buckets dim "
+        "bytes.",
+        default=2**18,
+    )
+    dim: int = option(count(), "Length of a vector.", default=64)
+    max_iter: int | None = option(
+        optional(count()),
+        "Passes over the texts; by default 10, but at most 20 million texts, and at least one pass.",
+        default=None,
+    )
+    lr: float = option(number(above=0), "Learning rate at the start.", default=0.02)
+    dropout: float = option(
+        number(at_least=0, below=1), "Share of a text's n-grams that each pass leaves out.", default=0.5
+    )
+    lowercase: bool = option(flag(), "Whether to turn capitals into small letters.", default=True)
+    max_chars: int = option(count(), "Read at most this many characters of a text.", default=1000)
+    batch_size: int = option(count(), "Texts per step.", default=256)
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Train on labels.
@@ -305,14 +279,7 @@ class NgramClassifier(ClassifierMixin, BaseEstimator):
                 argument="ngram_range",
                 value=self.ngram_range,
             )
-        check_count("n_buckets", self.n_buckets, at_most=MAX_BUCKETS)
-        for name in ("dim", "batch_size", "max_chars"):
-            check_count(name, getattr(self, name))
-        if self.max_iter is not None:
-            check_count("max_iter", self.max_iter)
-        check_number("lr", self.lr, above=0)
-        check_number("dropout", self.dropout, at_least=0, below=1)
-        check_choice("lowercase", self.lowercase, (True, False))
+        self.check_options()
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
     def _train(self, task: Task, reading: Reading, collision: bool, progress: Progress) -> None:

@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 import sysconfig
+import warnings
 import weakref
 from enum import Enum
 from hashlib import blake2b
@@ -218,3 +219,15 @@ def _of(value: Any) -> str:
 
 def _is_module(value: Any) -> bool:
     return any(kind.__module__ == "torch.nn.modules.module" for kind in type(value).__mro__)
+
+
+def fingerprint_of(model: Any) -> str | None:
+    """Return a hash of a fitted scikit-learn model, or None if it holds something that cannot be hashed."""
+    import joblib  # type: ignore[import-untyped]
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return f"{joblib.hash(model, hash_name='sha1')} {named_code(model)}"
+    except Exception:  # what cannot be hashed, such as a lambda inside, is not stored
+        return None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from consilience._optional import require
 from consilience.exceptions import InvalidInputError
 from consilience.files.graph import OPSET, PURPOSE, strip_notes
-from consilience.nn.modules import LogitsOnly
+from consilience.students.modules import LogitsOnly
 
 
 def module_to_onnx(module: nn.Module, X_example: Tensor) -> Any:

@@ -1,0 +1,535 @@
+"""What a teacher is, and what all adapters share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from asyncio import CancelledError
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._dataset_rows import read_rows
+from consilience._images import differ_in_size
+from consilience._tables import as_values
+from consilience._validation import n_rows, take_rows
+from consilience._words import shorten
+from consilience.exceptions import ConsilienceError, InvalidInputError, LabelSpaceError, TeacherError
+from consilience.files.card import Card, find_card
+from consilience.files.opener import opened
+from consilience.files.preprocess import ImagePreprocess
+from consilience.labels import class_list
+from consilience.options import (
+    Check,
+    Options,
+    anything,
+    choice,
+    count,
+    number,
+    option,
+    with_parameters,
+)
+from consilience.rows import join_rows
+from consilience.teachers.outputs import SUM_TOLERANCE, Observed, Output, ScoreReader, read_features
+
+SMOOTHING = 0.001
+PREPARED_BYTES = 2**26
+"""About the most memory that prepared images take at a time."""
+
+
+@runtime_checkable
+class TeacherLike(Protocol):
+    """What you implement to bring a teacher of your own: three members; `as_teacher` adds the rest.
+
+    Attributes
+    ----------
+    name : str
+        For messages and reports.
+    classes : (k,) sequence of str or int
+        The class of each column.
+
+    Examples
+    --------
+    >>> class Thermometer:
+    ...     name, classes = "thermometer", ["cold", "warm"]
+    ...     def predict_logits(self, X):
+    ...         return [[0.0, row[0] - 20] for row in X]
+    >>> from consilience import as_teacher
+    >>> as_teacher(Thermometer()).predict_logits([[15], [30]]).tolist()
+    [[0.0, -5.0], [0.0, 10.0]]
+    """
+
+    name: str
+    classes: Any
+
+    def predict_logits(self, X: Any) -> Any:
+        """Return logits (n, k); a row of NaN where the teacher abstains."""
+        ...
+
+
+@dataclass(frozen=True)
+class Input:
+    """What a model takes.
+
+    Attributes
+    ----------
+    name : str
+    dtype : str
+        Such as ``"float32"``; ``"text"`` for texts, ``"image"`` for images of any size.
+    shape : tuple of int or None
+        None where any length will do, such as that of a batch.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...]
+
+
+class Teacher(ABC):
+    """A classifier that can be asked for logits: what `as_teacher` returns.
+
+    A subclass defines `name`, `classes` and `predict_logits`. All other members have defaults that mean
+    "none". An object of your own needs only the three members of `TeacherLike`; `as_teacher` also uses any
+    others that it has.
+
+    Attributes
+    ----------
+    name : str
+        For messages and reports.
+    classes : (k,) array
+        The class of each column.
+    batched : bool
+        Whether `predict_logits` may be called with slices of X. Precomputed outputs get the whole X at once.
+    n_jobs : int
+        Number of processes in which a slow teacher runs.
+    class_centres : (k, d) array or None
+        The mean embedding of each class in the teacher's own data.
+    smoothing : float
+        Of its k classes, it gives each a probability of at least smoothing / k; with 0, its outputs are taken
+        as they are.
+    file : Path or None
+        The file that it was made of.
+
+    Examples
+    --------
+    >>> from consilience import Teacher, as_teacher
+    >>> teacher = as_teacher([[0.9, 0.1], [0.2, 0.8]], ["cat", "dog"], name="pets")
+    >>> isinstance(teacher, Teacher), teacher.name, teacher.classes.tolist()
+    (True, 'pets', ['cat', 'dog'])
+    """
+
+    name: str
+    classes: NDArray[Any]
+    file: Path | None = None
+    served: str | None = None  # a hash of what a server says about a remote model
+    batched: bool = True
+    n_jobs: int = 1
+    smoothing: float = SMOOTHING
+    class_centres: NDArray[np.float64] | None = None
+
+    @abstractmethod
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
+
+    def embed(self, X: Any) -> NDArray[Any] | None:
+        """Return features (n, d), for ranking and class centres; None where there are none."""
+        return None
+
+    def observe(self, X: Any) -> Observed:
+        """Return logits and embeddings, in one pass over the model if possible."""
+        return Observed(self.predict_logits(X), self.embed(X))
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The weights (k, d) of the last layer, which turn embeddings into logits up to a bias, or None."""
+        return None
+
+    def find_head(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
+        """Find the last layer where only a pass shows it (torch), so that `class_weights` is complete."""
+
+    def randomised(self, seed: int) -> Teacher | None:
+        """Return a teacher of the same structure with random weights, or None."""
+        return None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The key of stored outputs: a text that changes whenever the outputs may change. None if unknown."""
+        return None
+
+    @property
+    def inputs(self) -> tuple[Input, ...] | None:
+        """What it takes, as far as its file says."""
+        return None
+
+    @property
+    def column_kinds(self) -> Mapping[Any, str]:
+        """What columns of a table hold, such as ``"text"``, by name and as far as its file says."""
+        return {}
+
+    @property
+    def output(self) -> str | None:
+        """What it gives before it is read as logits, as far as is known."""
+        return None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known how to read the scores. If not, the first batch is larger."""
+        return True
+
+    def settle(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
+        """Decide from some rows how to read the scores. Called before `fingerprint` is read."""
+
+    def check_rows(self, X: Any) -> None:  # noqa: B027  (nothing to do by default)
+        """Raise if X cannot be the rows that the outputs belong to, for outputs of the rows of one X."""
+
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
+        """Return a teacher of some rows, if this one holds the outputs of the rows of one X; else None."""
+        return None
+
+    def release(self) -> None:  # noqa: B027  (nothing to do by default)
+        """Free memory that can be allocated again, such as an open session."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r}, classes: {shorten(self.classes, 5)})"
+
+
+def _text(name: str, value: Any) -> Any:
+    if value is not None and (not isinstance(value, str) or not value):
+        raise InvalidInputError("{argument} must be a text that is not empty.", argument=name, value=value)
+    return value
+
+
+def _images(name: str, value: Any) -> Any:
+    if value is not None and not isinstance(value, ImagePreprocess):
+        raise InvalidInputError(
+            "{argument} must be an ImagePreprocess of consilience.teachers.", argument=name, value=value
+        )
+    return value
+
+
+class TeacherOptions(Options):
+    """What every kind of teacher takes, besides its source, its classes and its name."""
+
+    output: Output = option(
+        choice("auto", "logits", "probabilities", "costs", "labels"),
+        "What the source returns. 'auto' knows it where the source says so, and otherwise decides on "
+        "the first batch. 'costs' (of functions and arrays) are lower for more probable classes.",
+        default="auto",
+    )
+    embed: Any = option(
+        anything("str, callable or array"),
+        "The features of a row, by default the input of the last layer: the name of a layer, a tensor or a "
+        "step, a function of X that returns (n, d), or an array (n, d) for precomputed outputs.",
+        default=None,
+    )
+    columns: Any = option(
+        anything("sequence of str or int"),
+        "Names or places of the columns of X that the source takes, in its order; by default all.",
+        default=None,
+    )
+    fingerprint: str | None = option(
+        Check(_text, "str"),
+        "A text that stands for this version of the model, so that its outputs can be stored. Change it when "
+        "the model changes. Functions need one; for most else it is computed from the content.",
+        default=None,
+    )
+    floor: float = option(
+        number(above=0, below=0.5), "Probabilities become log(max(p, floor)).", default=1e-6
+    )
+    smoothing: float = option(
+        number(at_least=0, below=1),
+        "Of k classes, each gets a probability of at least smoothing / k; with 0, outputs are taken as they "
+        "are.",
+        default=SMOOTHING,
+    )
+
+
+class ModelOptions(TeacherOptions):
+    """What models take that are asked by batches."""
+
+    batch_size: int = option(count(), "Most rows of a call, or of a request to a server.", default=1024)
+    preprocess: ImagePreprocess | None = option(
+        Check(_images, "ImagePreprocess"),
+        "How images are prepared (docs/images.md), by default as the card says. X is then a folder of "
+        "images, paths, PIL images or arrays of pixels, of any sizes.",
+        default=None,
+    )
+
+
+class Adapter(Teacher):
+    """A teacher around a foreign model. Subclasses say how it is asked."""
+
+    _tolerance = SUM_TOLERANCE  # how far from one the sum of a row's probabilities may be
+    _takes_arrays = False  # whether it takes arrays, which images of different sizes do not make
+    _gives_costs = False
+    preprocess: ImagePreprocess | None = None
+
+    def __init_subclass__(cls, **settings: Any) -> None:
+        super().__init_subclass__(**settings)
+        declared = getattr(vars(cls).get("__init__"), "options", None)
+        if declared is not None:
+            cls.__doc__ = with_parameters(cls.__doc__ or "", declared.declared())
+
+    def __init__(
+        self, name: str, classes: NDArray[Any], options: Any, *, output: Output | None = None
+    ) -> None:
+        given = options.output if output is None else output
+        if given == "labels" or (given == "costs" and not self._gives_costs):
+            only = "files of hard labels" if given == "labels" else "functions"
+            raise TeacherError(
+                name,
+                f"gives scores; {{argument}} is for arrays and {only}. Drop it.",
+                argument="output",
+                value=given,
+            )
+        self.name, self.classes, self.smoothing = name, classes, options.smoothing
+        self._embed, self._version, self._columns = options.embed, options.fingerprint, options.columns
+        self.preprocess = getattr(options, "preprocess", None)
+        self._reader = ScoreReader(name, len(classes), given, options.floor, self._tolerance)
+
+    @abstractmethod
+    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
+        """Return raw scores (n, k) and features (n, d) of the `rows` > 0 rows of X, each if it is asked for.
+
+        Features are asked for only where `_embeddable` holds.
+        """
+
+    def _embeddable(self) -> bool:
+        """Tell whether there are features, as far as is known before a row is seen."""
+        return self._embed is not None
+
+    def _width(self) -> int:
+        """Return the number of features as far as it is known, for an X without rows."""
+        return 0 if self.class_weights is None else self.class_weights.shape[1]
+
+    def _model_fingerprint(self) -> str | None:
+        """Return what identifies the model's content, or None."""
+        return None
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A text that changes whenever the outputs may change; None if that cannot be known."""
+        if self._version is not None:
+            # with name and classes: two functions may both be called "v1"
+            content: str | None = f"given {self._version} {self.name} {self.classes.tolist()}"
+        elif callable(self._embed):  # a function has no content that could be compared
+            content = None
+        else:
+            content = self._model_fingerprint()
+        if content is None or not self.settled:  # until a batch decides what the scores are
+            return None
+        reading = f"{self._reader.output} {self._reader.floor!r}"
+        layer = self._embed if isinstance(self._embed, str) else ""  # the given text stands for functions
+        facts = [type(self).__name__, content, reading, layer, str(len(self.classes))]
+        if self._columns is not None:
+            facts.append(repr(list(self._columns)))
+        if self.preprocess is not None:
+            facts.append(json.dumps(self.preprocess.to_dict(), sort_keys=True))
+        return hashlib.blake2b("\0".join(facts).encode(), digest_size=32).hexdigest()
+
+    def _look(self, X: Any, *, scores: bool = False, features: bool = False) -> tuple[Any, Any]:
+        """Return raw scores and checked features of one pass over the model, each if it is asked for."""
+        X = read_rows(as_values(X))
+        rows, features = n_rows(X), features and self._embeddable()
+        if not scores and not features:
+            return None, None
+        if rows == 0:  # scikit-learn and many others refuse an empty X
+            return np.empty((0, len(self.classes))), np.empty((0, self._width())) if features else None
+        with foreign(self.name, f"failed on {describe(X)}"):
+            X = X if self._columns is None else take_columns(X, self._columns, self.name)
+            parts = [
+                self._run(part, count, scores=scores, features=features)
+                for part, count in self._prepared(X, rows)
+            ]
+            raw = join_rows([part for part, _ in parts]) if scores else None
+            found = [part for _, part in parts if part is not None]
+            seen = join_rows(found) if features and len(found) == len(parts) else None
+        return raw, None if seen is None else read_features(seen, rows, self.name)
+
+    def _prepared(self, X: Any, rows: int) -> Iterator[tuple[Any, int]]:
+        """Yield rows as the model takes them, and their number; images are prepared part by part."""
+        if self.preprocess is None:
+            if self._takes_arrays and differ_in_size(X):
+                raise TeacherError(
+                    self.name,
+                    "takes an array, and X has images of several sizes. Say how it wants them: under "
+                    '"preprocess" on its card, or with preprocess=ImagePreprocess(size=...).',
+                )
+            yield X, rows
+            return
+        size = max(1, PREPARED_BYTES // self.preprocess.row_bytes)
+        for start in range(0, rows, size):
+            part = take_rows(X, slice(start, start + size)) if rows > size else X
+            try:
+                prepared = self.preprocess(part)
+            except InvalidInputError as error:
+                raise error.moved(start) from error.__cause__
+            yield prepared, len(prepared)
+
+    def raw_scores(self, X: Any) -> Any:
+        """Return what the model itself gives (n, k): logits or probabilities, not yet checked."""
+        return self._look(X, scores=True)[0]
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return logits (n, k), float64; a row of NaN where the teacher abstains."""
+        return self._reader.read(self.raw_scores(X), n_rows(as_values(X)))
+
+    def observe(self, X: Any) -> Observed:
+        """Return logits and embeddings of one pass over the model."""
+        raw, features = self._look(X, scores=True, features=True)
+        return Observed(self._reader.read(raw, n_rows(as_values(X))), features)
+
+    def embed(self, X: Any) -> NDArray[Any] | None:
+        """Return features (n, d), or None where there are none."""
+        features: NDArray[Any] | None = self._look(X, features=True)[1]
+        return features
+
+    @property
+    def output(self) -> str | None:
+        """What the model gives: logits, probabilities or costs; None until a batch shows it."""
+        return self._reader.output if self.settled else None
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what the scores are."""
+        return self._reader.output != "auto"
+
+    def settle(self, X: Any) -> None:
+        """Decide from some rows what the scores are, unless that is known. The fingerprint depends on it."""
+        if not self.settled:
+            self.predict_logits(X)
+
+    def _take_card(self, file: Path, card: Card | None) -> None:
+        """Remember the file that the teacher was made of, and the centres on its card."""
+        self.file = file.absolute()
+        if card is not None and card.centres is not None:
+            self.class_centres = np.asarray(card.centres, dtype=np.float64)
+
+
+@contextmanager
+def foreign(name: str, problem: str) -> Iterator[None]:
+    """Turn whatever foreign code raises, panics included, into an error of the teacher: '`problem`: what'."""
+    try:
+        yield
+    except (ConsilienceError, KeyboardInterrupt, SystemExit, GeneratorExit, CancelledError):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        raise TeacherError(name, f"{problem}: {summary(error)}") from error
+
+
+def open_source(path: Any, name: str | None, options: TeacherOptions) -> tuple[Path, str, Card | None]:
+    """Return a file's path, the teacher's name and the card next to the file.
+
+    The card's name, output and preparation of images are used where the caller left them open.
+    """
+    source = Path(path)
+    shown = teacher_name(name, source.stem)
+    try:
+        with opened(source, links=True):
+            pass
+    except InvalidInputError as error:
+        raise TeacherError(shown, f"cannot be used: {error}") from error
+    card = find_card(source)
+    if card is not None:
+        shown = name or card.name
+        if options.output == "auto" and card.output is not None:
+            options.output = card.output
+        if isinstance(options, ModelOptions) and options.preprocess is None:
+            options.preprocess = card.preprocess
+    return source, shown, card
+
+
+def teacher_name(name: Any, default: str) -> str:
+    """Return the given name of a teacher, checked, or the default."""
+    if name is not None and not isinstance(name, str):
+        raise InvalidInputError("{argument} must be a text or None.", argument="name", value=name)
+    return name or default
+
+
+def take_columns(X: Any, columns: Any, name: str) -> Any:
+    """Return some columns of a table or an array, in this order."""
+    with foreign(name, f"takes the columns {shorten(columns)}, and X lacks one"):
+        return X[list(columns)] if hasattr(X, "columns") else X[:, list(columns)]
+
+
+def class_array(values: ArrayLike, name: str) -> NDArray[Any]:
+    """Return classes as a 1-D array, or raise in the teacher's name."""
+    try:
+        with foreign(name, "has classes that cannot be read. Give a list of names"):
+            return np.asarray(class_list(values))
+    except LabelSpaceError as error:
+        raise TeacherError(name, f"cannot be used: {error}") from error
+
+
+def own_or_given(
+    own: ArrayLike | None,
+    given: ArrayLike | None,
+    name: str,
+    *,
+    binding: bool = True,
+    what: str = "",
+) -> NDArray[Any]:
+    """Return the source's own classes, or the given ones, which rename them column by column.
+
+    The same names in another order would swap classes, so they are refused as a slip. If the own classes are
+    not `binding` (a file may hold a stale list), the number of classes may differ. `what` says what
+    the source is that has none.
+    """
+    if own is None and given is None:
+        about = f"is {what}, which " if what else ""
+        raise TeacherError(
+            name,
+            f"{about}does not name its classes. Give {{remedy}} one name per column.",
+            remedy="classes",
+        )
+    if own is None or given is None:
+        return class_array(own if given is None else given, name)  # type: ignore[arg-type]  # one is there
+    new = class_array(given, name)
+    known = class_array(own, name) if binding else np.asarray(own)
+    if binding and len(new) != len(known):
+        raise TeacherError(
+            name,
+            f"has {len(known)} classes ({shorten(known, 5)}) and {{argument}} names {len(new)}. "
+            "Give one name per column, or drop {argument}.",
+            argument="classes",
+        )
+    if new.tolist() != known.tolist() and set(new.tolist()) == set(known.tolist()):
+        raise TeacherError(
+            name,
+            f"has the columns {shorten(known, 5)} and {{argument}} gives the same names in another order. "
+            "Drop {argument}, or give them in the order of the columns.",
+            argument="classes",
+        )
+    return new
+
+
+def check_embed_function(embed: Any, name: str, otherwise: str = "") -> None:
+    """Raise unless `embed` is None or a function; `otherwise` names what else it may be."""
+    if embed is not None and not callable(embed):
+        choices = f"{otherwise}, or a function" if otherwise else "a function"
+        raise TeacherError(
+            name,
+            f"has {{argument}}; give {choices} of X that returns features (n, d).",
+            argument="embed",
+            value=embed,
+        )
+
+
+def describe(X: Any) -> str:
+    """Say what X is, for a message."""
+    shape, kind = getattr(X, "shape", None), type(X).__name__
+    if shape is None:
+        return f"X, a {kind} of {len(X)}" if hasattr(X, "__len__") else f"a {kind}"
+    return f"X of shape {tuple(shape)} ({getattr(X, 'dtype', None) or kind})"
+
+
+def summary(error: BaseException, most: int = 300) -> str:
+    """Return the type and the first line of a foreign error."""
+    lines: Sequence[str] = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {(lines[0] if lines else 'no message')[:most]}"

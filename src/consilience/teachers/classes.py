@@ -1,0 +1,339 @@
+"""Teachers around teachers: under another name, or with classes renamed, joined or split."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_softmax, logsumexp
+
+from consilience._words import shorten
+from consilience.exceptions import LabelSpaceError, TeacherError
+from consilience.labels import apply_aliases, class_list
+from consilience.teachers.base import Teacher, TeacherLike, class_array, describe, foreign
+from consilience.teachers.outputs import Observed, as_numbers
+
+
+class _Member:
+    """A member as the source has it, or else as `Teacher` has it."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, teacher: Renamed | None, owner: type) -> Any:
+        if teacher is None:
+            return self
+        found = getattr(teacher.source, self.name, None)
+        if found is None:
+            return getattr(super(Renamed, teacher), self.name)
+        return partial(teacher.called, found) if callable(found) else found
+
+
+class Renamed(Teacher):
+    """A teacher, or an object of yours with the members of `TeacherLike`, under a name and with classes.
+
+    Any other member of `Teacher` that the source has is used, too.
+    """
+
+    embed: Any = _Member()
+    find_head: Any = _Member()
+    settle: Any = _Member()
+    release: Any = _Member()
+    check_rows: Any = _Member()
+    inputs: Any = _Member()
+    output: Any = _Member()
+    column_kinds: Any = _Member()
+    settled: Any = _Member()
+
+    def __init__(
+        self, source: Teacher | TeacherLike, name: str | None = None, classes: NDArray[Any] | None = None
+    ) -> None:
+        self.source, self.name = source, name or str(source.name)
+        self.classes = class_array(source.classes, self.name) if classes is None else classes
+        for member in ("batched", "smoothing", "class_centres", "file", "served"):
+            setattr(self, member, getattr(source, member, getattr(Teacher, member)))
+        self.n_jobs = int(getattr(source, "n_jobs", None) or 1)  # None, as in scikit-learn, is one
+
+    def called(self, function: Callable[..., Any], *given: Any) -> Any:
+        """Call a member of the source; what it raises is told in this teacher's name."""
+        try:
+            with foreign(self.name, f"failed on {describe(given[0])}" if given else "failed"):
+                return function(*given)
+        except TeacherError as error:
+            raise error.changed(teacher=self.name) from error.__cause__
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return the source's logits (n, k)."""
+        return as_numbers(self.called(self.source.predict_logits, X), self.name)
+
+    def observe(self, X: Any) -> Observed:
+        """Return what the source observes, or its logits and embeddings."""
+        observe = getattr(self.source, "observe", None)
+        if observe is None:
+            return super().observe(X)
+        seen = self.called(observe, X)
+        return Observed(as_numbers(seen.logits, self.name), seen.embeddings)
+
+    @property
+    def class_weights(self) -> NDArray[Any] | None:
+        """The source's weights (k, d), or None."""
+        found = getattr(self.source, "class_weights", None)
+        return None if found is None else np.asarray(found)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The source's own, since its outputs are the same; None where it has none."""
+        found = getattr(self.source, "fingerprint", None)
+        return found if isinstance(found, str) else None
+
+    def part(self, rows: slice | NDArray[np.intp]) -> Teacher | None:
+        """Return a teacher of some rows, under this name; None if the source is asked by batches."""
+        return self._like(self.called(getattr(self.source, "part", super().part), rows))
+
+    def randomised(self, seed: int) -> Teacher | None:
+        """Return the source's random twin, or None."""
+        return self._like(self.called(getattr(self.source, "randomised", super().randomised), seed))
+
+    def _like(self, source: Any) -> Teacher | None:
+        """Return the same around another source, or None where there is none."""
+        return None if source is None else Renamed(source, self.name, self.classes)
+
+
+class Regrouped(Renamed):
+    """A teacher whose columns are joined or repeated: `columns` says what becomes of them.
+
+    Its embedding is the teacher's, but no layer gives the new logits, and no mean is that of a new class.
+    """
+
+    class_weights = None
+
+    def __init__(
+        self,
+        source: Teacher,
+        classes: NDArray[Any],
+        columns: NDArray[np.intp],
+        regroup: Callable[[NDArray[np.float64], NDArray[np.intp]], NDArray[np.float64]],
+    ) -> None:
+        super().__init__(source, classes=classes)
+        self._columns, self._regroup, self.class_centres = columns, regroup, None
+
+    def predict_logits(self, X: Any) -> NDArray[np.float64]:
+        """Return the logits (n, c) of the new classes."""
+        return self._regroup(super().predict_logits(X), self._columns)
+
+    def observe(self, X: Any) -> Observed:
+        """Return the logits of the new classes, and the teacher's own embeddings."""
+        seen = super().observe(X)
+        return Observed(self._regroup(seen.logits, self._columns), seen.embeddings)
+
+    def _like(self, source: Any) -> Teacher | None:
+        return None if source is None else Regrouped(source, self.classes, self._columns, self._regroup)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """A hash of the teacher's fingerprint and of the regrouping; None if the teacher has none."""
+        own = super().fingerprint
+        facts = f"{self._regroup.__name__} {self._columns.tolist()} {own}"
+        return None if own is None else hashlib.blake2b(facts.encode(), digest_size=32).hexdigest()
+
+
+def joined(logits: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return joint logits (n, c); `columns` (k,) holds the new class of each of the teacher's columns."""
+    log_proba = log_softmax(logits, axis=1)
+    places = range(columns.max() + 1)
+    return np.column_stack([logsumexp(log_proba[:, columns == place], axis=1) for place in places])
+
+
+def split(logits: NDArray[np.float64], columns: NDArray[np.intp]) -> NDArray[np.float64]:
+    """Return repeated logits (n, c); `columns` (c,) holds the teacher's column of each new class."""
+    return logits[:, columns]
+
+
+def rename_classes(teacher: Any, aliases: Mapping[Any, Any]) -> Teacher:
+    """Return a teacher whose classes have other names.
+
+    All are renamed at once, so two classes may swap names: unlike in a `LabelSpace`, no chain is followed.
+    Two classes must not become one (use `join_classes` for that). Every alias must be a class of this
+    teacher; any other is an error.
+
+    Parameters
+    ----------
+    teacher : Teacher
+        Or whatever `as_teacher` takes without further options.
+    aliases : mapping
+        From the teacher's name of a class to its new name. Other classes keep theirs.
+
+    Returns
+    -------
+    Teacher
+        The same in all else, with the same fingerprint: stored outputs stay valid.
+
+    Raises
+    ------
+    TeacherError
+        An alias is not used, or makes one class of two.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher([[0.9, 0.1]], classes=["no", "da"], name="nordic")
+    >>> rename_classes(teacher, {"no": "nob", "da": "dan"}).classes.tolist()
+    ['nob', 'dan']
+    """
+    teacher = _checked(teacher, "aliases", aliases, "the teacher's name of a class to the name it is to have")
+    _check_known(teacher, aliases, ", which aliases rename", " Drop what is not used.")
+    with _refused(teacher, "renamed"):
+        for new in aliases.values():
+            class_list([new], "aliases")  # None, or a list, is no name
+        renamed = apply_aliases(teacher.classes.tolist(), aliases, teacher.name)
+        return Renamed(teacher, classes=np.asarray(class_list(renamed)))
+
+
+def join_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
+    """Return a teacher that treats several of its classes as one; their probabilities add.
+
+    With p = softmax(z) over the teacher's own classes, a group G of them gets the logit
+    log sum_{l in G} p(l), and every other class log p(l).
+
+    Parameters
+    ----------
+    teacher : Teacher
+        Or whatever `as_teacher` takes without further options.
+    groups : mapping
+        From the name of the joint class to the teacher's classes that become it; the name may be one of them.
+
+    Returns
+    -------
+    Teacher
+        With a column per joint class, at the place of its first member. Rows on which the teacher abstains
+        stay abstentions. It has the teacher's embedding, but no last layer: `class_weights` and
+        `class_centres` are None.
+
+    Raises
+    ------
+    TeacherError
+        A group is empty, names what is no class of the teacher, shares a class with another group, or has the
+        name of a class outside it.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher([[0.2, 0.5, 0.3]], classes=["ja", "zh-cn", "zh-tw"], name="detector")
+    >>> joint = join_classes(teacher, {"zh": ["zh-cn", "zh-tw"]})
+    >>> joint.classes.tolist(), np.exp(joint.predict_logits([0])).round(2).tolist()
+    (['ja', 'zh'], [[0.2, 0.8]])
+    """
+    teacher = _checked(
+        teacher, "groups", groups, "the name of a joint class to a list of the teacher's classes"
+    )
+    joint: dict[Any, Any] = {}
+    with _refused(teacher, "joined like this"):
+        for name, given in groups.items():
+            members = _group(name, given)
+            _check_known(teacher, members, f", which the group {name!r} names")
+            twice = [member for member in members if member in joint]
+            if twice:
+                raise TeacherError(
+                    teacher.name,
+                    f"has the class {twice[0]!r} in two groups, {joint[twice[0]]!r} and {name!r}. Drop one.",
+                )
+            joint.update(dict.fromkeys(members, name))
+        classes = teacher.classes.tolist()
+        kept = [value for value in classes if value in groups and joint.get(value) != value]
+        if kept:
+            raise TeacherError(
+                teacher.name,
+                f"has a class {kept[0]!r} that is not in the group of that name. Add it to the group, or "
+                "rename the group.",
+            )
+        named = [joint.get(value, value) for value in classes]
+        found = class_list(list(dict.fromkeys(named)))
+    columns = np.array([found.index(value) for value in named], dtype=np.intp)
+    return Regrouped(teacher, np.asarray(found), columns, joined)
+
+
+def split_classes(teacher: Any, groups: Mapping[Any, Sequence[Any]]) -> Teacher:
+    """Return a teacher in which one class stands for several that it cannot tell apart.
+
+    A teacher that knows "bird" also informs about "owl" and "wren", if other teachers know these. Each member
+    of the group G gets the logit z(g) of the class g that it replaces. So each is as probable against any
+    other class as g was, and within G the other teachers decide.
+
+    Parameters
+    ----------
+    teacher : Teacher
+        Or whatever `as_teacher` takes without further options.
+    groups : mapping
+        From a class of the teacher to the classes it covers.
+
+    Returns
+    -------
+    Teacher
+        With the classes of a group at the place of the one they replace. Rows on which the teacher abstains
+        stay abstentions. It has the teacher's embedding, but no last layer of its own: `class_weights` and
+        `class_centres` are None.
+
+    Raises
+    ------
+    TeacherError
+        A group is empty, replaces what is no class of the teacher, or names a class that it has already.
+
+    Examples
+    --------
+    >>> from consilience import as_teacher
+    >>> teacher = as_teacher([[0.2, 0.8]], classes=["cat", "bird"], name="zoo")
+    >>> finer = split_classes(teacher, {"bird": ["owl", "wren"]})
+    >>> finer.classes.tolist(), np.exp(finer.predict_logits([0])).round(2).tolist()
+    (['cat', 'owl', 'wren'], [[0.2, 0.8, 0.8]])
+    """
+    teacher = _checked(teacher, "groups", groups, "a class of the teacher to a list of those it covers")
+    _check_known(teacher, groups, " to split")
+    with _refused(teacher, "split like this"):
+        covered = {name: _group(name, given) for name, given in groups.items()}
+        own = enumerate(teacher.classes.tolist())
+        finer = [(name, column) for column, value in own for name in covered.get(value, [value])]
+        classes = np.asarray(class_list([name for name, _ in finer]))
+    return Regrouped(teacher, classes, np.array([column for _, column in finer], dtype=np.intp), split)
+
+
+def _checked(source: Any, what: str, given: object, expected: str) -> Teacher:
+    """Return a teacher of whatever `as_teacher` takes; raise unless aliases or groups are a mapping."""
+    from consilience.teachers.given import as_teacher  # which is made of this module, too
+
+    teacher = as_teacher(source)
+    if not isinstance(given, Mapping):
+        raise TeacherError(
+            teacher.name,
+            f"cannot be changed: {what} is a {type(given).__name__}; give a mapping, from {expected}.",
+        )
+    return teacher
+
+
+def _check_known(teacher: Teacher, names: Iterable[Any], why: str, advice: str = "") -> None:
+    classes = teacher.classes.tolist()
+    unknown = [name for name in names if name not in classes]
+    if unknown:
+        raise TeacherError(
+            teacher.name,
+            f"has no class {shorten(map(repr, unknown), 5)}{why}; its classes are {shorten(classes, 5)}."
+            f"{advice}",
+        )
+
+
+@contextmanager
+def _refused(teacher: Teacher, what: str) -> Iterator[None]:
+    try:
+        yield
+    except LabelSpaceError as error:
+        raise TeacherError(teacher.name, f"cannot be {what}: {error}") from None
+
+
+def _group(name: Any, given: Any) -> list[Any]:
+    if not isinstance(given, Iterable):
+        raise LabelSpaceError(f"The group {name!r} is {given!r}; give a list of classes.")
+    return class_list(given, f"The group {name!r}")  # type: ignore[arg-type]
