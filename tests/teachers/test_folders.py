@@ -168,7 +168,7 @@ def test_saved_half_precision_is_float32_on_the_processor(copied: Path, bert: tu
         ({"device": "cuda:99"}, "cannot run"),
         ({"half": "yes"}, "half='yes' is unknown"),
         ({"preprocess": ImagePreprocess(8)}, "prepares its rows as the folder says; preprocess= is for"),
-        ({"output": "costs"}, "drop output=|output= is for"),
+        ({"output": "costs"}, "output='costs' is for arrays and functions"),
         ({"embed": "layer"}, "has no layer 'layer'"),
     ],
 )

@@ -18,7 +18,7 @@ from consilience.teachers import Remote, as_teacher
 
 pytest.importorskip("httpx")
 
-QUICK = dict(retries=0, timeout=5)
+QUICK: Any = {"retries": 0, "timeout": 5}
 
 
 class TestAsking:
@@ -163,7 +163,10 @@ LIES: dict[str, tuple[Any, str]] = {
     "infinity": (output(data=[1e999] * 6), "gave inf in row 0|is not JSON"),
     "another output": (output(name="other"), "gave the outputs other and not 'probabilities'"),
     "65 dimensions": (output(shape=[2, 3] + [1] * 63), "must be a list of 0 to 32"),
-    "parameters that are no object": (output(parameters=[1], data=None), r"\[0\].parameters must be an object"),
+    "parameters that are no object": (
+        output(parameters=[1], data=None),
+        r"\[0\].parameters must be an object",
+    ),
     "binary size that is no number": (
         {key: value for key, value in output(parameters={"binary_data_size": "6"}).items() if key != "data"},
         "shorter than it says",

@@ -178,7 +178,11 @@ def test_a_head_written_by_others(folder: Path) -> None:
     [
         ({"weight": np.eye(3, 16)}, CLASSES, "does not contain tensor bias"),
         ({"weight": np.eye(2, 16), "bias": np.zeros(2)}, CLASSES, "must hold weight"),
-        ({"weight": np.eye(3, 16), "bias": np.zeros(4)}, CLASSES, r"must hold weight \(3, d\) and bias \(3,\)"),
+        (
+            {"weight": np.eye(3, 16), "bias": np.zeros(4)},
+            CLASSES,
+            r"must hold weight \(3, d\) and bias \(3,\)",
+        ),
         ({"weight": np.eye(3, 16), "bias": np.full(3, np.nan)}, CLASSES, "not finite"),
         ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, None, "a head without classes"),
         ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, ["a", "a", "b"], "names a more than once"),

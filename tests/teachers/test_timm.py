@@ -115,7 +115,7 @@ def test_the_fingerprint_is_of_the_files(timm: Any, tmp_path: Path) -> None:
         ({"num_classes": None}, "num_classes must be a whole number"),
         ({"num_classes": 10**9}, "num_classes must be a whole number from 0 to 1000000"),
         ({"num_classes": 0}, "3 channels and 0 classes by config.json"),
-        ({"label_names": None}, "its config.json does not name its classes. Give classes="),
+        ({"label_names": None}, "a folder with 3 columns, which does not name its classes. Give classes="),
         ({"label_names": ["LABEL_0", "LABEL_1", "LABEL_2"]}, "does not name its classes"),
         ({"label_names": ["a", "b"]}, r"has 3 columns and 2 classes \(a, b\). Give classes="),
         ({"num_classes": 4, "label_names": ["a", "b", "c", "d"]}, "cannot be loaded by timm"),

@@ -9,8 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.teachers.model_folders import CLASSES, LONGEST, TEXTS, change_json, image_folder, images, save
-from tests.teachers.model_folders import text_folder
+from tests.teachers.model_folders import (
+    CLASSES,
+    LONGEST,
+    TEXTS,
+    change_json,
+    image_folder,
+    images,
+    save,
+    text_folder,
+)
 
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
 from consilience.files.card import Card, write_card
@@ -168,7 +176,9 @@ def test_classes_come_from_the_argument_the_card_or_the_labels(copied: Path) -> 
 @pytest.mark.parametrize("labels", [{"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"}, ...])
 def test_placeholders_are_no_classes(copied: Path, labels: Any) -> None:
     change_json(copied / "config.json", id2label=labels, num_labels=3)
-    with pytest.raises(TeacherError, match=r"3 columns, and its config.json does not name its classes. Give"):
+    with pytest.raises(
+        TeacherError, match=r"a folder with 3 columns, which does not name its classes. Give classes="
+    ):
         as_teacher(copied)
     assert as_teacher(copied, CLASSES).predict_logits(TEXTS).shape == (5, 3)
     write_card(copied.with_name("bert.card.json"), Card("hive", CLASSES))

@@ -164,8 +164,8 @@ class Channel:
         except _Fleeting as fault:
             asked = "once" if len(faults) == 1 else f"{len(faults)} times"
             raise ScoringError(
-                f"Teacher {self._name!r} {fault} (asked {asked}). With a cache, what it said is kept: run the "
-                "same again."
+                f"Teacher {self._name!r} {fault} (asked {asked}). With a cache, what it said is kept: run "
+                "the same again."
             ) from None
         return Answer(body, header, bool(faults))
 

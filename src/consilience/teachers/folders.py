@@ -45,7 +45,7 @@ class FolderOptions(TorchOptions):
 
     half: bool | None = option(
         choice(None, True, False),
-        "Whether the network runs in half precision. By default it does on a GPU, if its weights were saved so.",
+        "Whether it runs in half precision. By default it does on a GPU, if its weights were saved so.",
         default=None,
     )
 
@@ -53,8 +53,8 @@ class FolderOptions(TorchOptions):
 class ModelFolder(Torch):
     """A model folder (docs/model-folders.md).
 
-    It holds a sequence or image classifier of transformers, an encoder of sentence-transformers with a linear
-    head, or a network of timm. The network is loaded when it is first asked, and in each process that asks it.
+    It holds a sequence or image classifier of transformers, an encoder of sentence-transformers with a
+    linear head, or a network of timm. The network is loaded when it is first asked, in each process.
     """
 
     _loaded: Any = None
@@ -99,14 +99,12 @@ class ModelFolder(Torch):
         # bfloat16 has the range of float32, so it never overflows
         self._dtype = "float32" if not half else kind.saved if kind.saved in _HALF else "bfloat16"
         self._signature = self._folder.signature()
-        output = "logits" if options.output == "auto" else None
-        Adapter.__init__(
-            self, shown, self._folder.classes(kind.own, kind.columns, classes), options, output=output
-        )
+        found = self._folder.classes(kind.own, kind.columns, classes)
+        Adapter.__init__(self, shown, found, options, output="logits" if options.output == "auto" else None)
         self._take_card(where, card if card is not None and card.embed == options.embed else None)
 
     @property
-    def _module(self) -> Any:  # type: ignore[override]  # a module of users is there from the start
+    def _module(self) -> Any:
         return self._ready()[0]
 
     def _ready(self) -> tuple[Any, Batches | None]:
@@ -137,8 +135,8 @@ class ModelFolder(Torch):
         if prepare is None:
             yield from super()._batches(torch, X, rows)
         else:
-            for places, *arguments in prepare(X, self._batch_size):
-                yield np.arange(rows)[places], *arguments
+            for places, given, named in prepare(X, self._batch_size):
+                yield np.arange(rows)[places], given, named
 
     @property
     def inputs(self) -> tuple[Input, ...] | None:
@@ -193,8 +191,8 @@ def kind_of(folder: Folder) -> type[Checkpoint | Sentences | Timm]:
         what = "Give the file itself."
     elif pickled:
         what = (
-            "A pickle can run any code when it is opened. Export the model to ONNX, or save it as safetensors "
-            f"with its {CONFIG}."
+            "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
+            f"safetensors with its {CONFIG}."
         )
     else:
         what = (

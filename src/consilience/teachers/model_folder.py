@@ -71,7 +71,7 @@ class Folder:
     card: Card | None = None
 
     def json(self, file: str, reader: Reader | None = None) -> Any:
-        """Return what a JSON file of the folder holds, as a reader reads it; {} where there is no such file."""
+        """Return what a JSON file of the folder holds, as a reader reads it; {} if there is none."""
         if file not in self.files:
             return {}
         try:
@@ -105,8 +105,8 @@ class Folder:
         kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
         if kernel or (key in _ELSEWHERE and value):
             raise UnsafeFileError(
-                f"{file} of {self.name!r} sets {key} to {shown(value)}, which is not in the folder. Remove it "
-                "from the file."
+                f"{file} of {self.name!r} sets {key} to {shown(value)}, which is not in the folder. Remove "
+                "it from the file."
             )
 
     def weight_files(self, within: str = "") -> tuple[str, ...]:
@@ -145,10 +145,10 @@ class Folder:
             )
 
     def classes(self, own: Sequence[Any] | None, columns: int, given: ArrayLike | None) -> NDArray[Any]:
-        """Return the given classes, or those of the card, or the folder's own unless they are placeholders."""
+        """Return the given classes, or the card's, or the folder's own unless they are placeholders."""
         known = None if any(_PLACEHOLDER.fullmatch(str(name)) for name in own or ()) else own
         known = known if self.card is None else self.card.classes
-        what = f"has {columns} columns, and its {CONFIG}"
+        what = f"a folder with {columns} columns"
         found = own_or_given(known, given, self.name, binding=False, what=what)
         if len(found) != columns:
             raise TeacherError(

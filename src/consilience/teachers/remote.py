@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._tables import is_table
 from consilience._words import shorten
-from consilience.exceptions import InvalidInputError, TeacherError
+from consilience.exceptions import TeacherError
 from consilience.files.opener import read_bytes
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
@@ -42,7 +42,6 @@ from consilience.teachers.base import (
 from consilience.teachers.inference_protocol import (
     DATATYPES,
     FLOATS,
-    Metadata,
     ProtocolError,
     Tensor,
     datatype_of,
@@ -69,8 +68,8 @@ class RemoteOptions(ModelOptions):
 
     token_env: str | None = option(
         Check(filled_text, "str"),
-        "The name of an environment variable that holds a bearer token. The token is read for each call, and is "
-        "kept nowhere.",
+        "The name of an environment variable that holds a bearer token. The token is read for each call, and "
+        "is kept nowhere.",
         default=None,
     )
     connect_timeout: float = option(number(above=0), "Most seconds until a connection is open.", default=10.0)
@@ -80,7 +79,7 @@ class RemoteOptions(ModelOptions):
     max_bytes: Any = option(size(), "Most bytes of an answer, such as '64MB'.", default=64 * 2**20)
     retries: int = option(
         count(at_least=0, at_most=100),
-        "How often a request is repeated after 429, 5xx or a lost connection; after a time-out, once at most.",
+        "Repeats of a request after 429, 5xx or a lost connection; after a time-out, once at most.",
         default=4,
     )
     ca_file: Any = option(anything("path"), "Certificates to trust instead of the system's.", default=None)
@@ -133,7 +132,7 @@ class Remote(Adapter):
             if own is None and classes is None and "classification" in extensions:
                 own = self._classification()
         self.served = self._hash()
-        what = "has a server whose metadata have no parameters.classes, so it"
+        what = "a model whose server has no parameters.classes"
         found = own_or_given(own, classes, self.name, binding=False, what=what)
         images = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
         if options.preprocess is None and isinstance(images, str):
@@ -166,7 +165,7 @@ class Remote(Adapter):
                 (answer,) = self._channel.ask([Call(self._address.url)])
                 if read_metadata(answer.body) != self._metadata:
                     raise ProtocolError(
-                        "describes another model than before: its metadata have changed. Make the teacher anew"
+                        "describes another model than before (metadata have changed). Make the teacher anew"
                     )
         return np.concatenate(parts)
 
@@ -194,8 +193,8 @@ class Remote(Adapter):
         scores = tensors[str(output)]
         if scores.dtype.kind != "f":
             raise ProtocolError(
-                f"gave {output!r} as {datatype_of(scores)}: whole numbers instead of scores. Name the output of "
-                "scores with Remote(output_name=...)"
+                f"gave {output!r} as {datatype_of(scores)}: whole numbers instead of scores. Name the output "
+                "of scores with Remote(output_name=...)"
             )
         if scores.shape[:1] != (fixed or rows,):
             raise ProtocolError(
@@ -215,8 +214,8 @@ class Remote(Adapter):
         known = self._version_told or self._served_version or told
         if told != known:
             raise ProtocolError(
-                f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has changed. "
-                "Give the version in the address (.../versions/V), and make the teacher anew"
+                f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has changed. Give "
+                "the version in the address (.../versions/V), and make the teacher anew"
             )
         self._version_told = told
 
@@ -277,8 +276,8 @@ class Remote(Adapter):
         scores = [item for item in outputs if item.datatype in FLOATS]
         if outputs and not scores:
             raise ProtocolError(
-                f"gives no scores: its outputs are {shorten(item.name for item in outputs)}. Name the output of "
-                "scores, such as Remote(output_name='predict_proba') with MLServer"
+                f"gives no scores: its outputs are {shorten(item.name for item in outputs)}. Name the output "
+                "of scores, such as Remote(output_name='predict_proba') with MLServer"
             )
         dims = [len(item.shape) for item in scores]
         names = [item.name for item in scores]

@@ -110,8 +110,8 @@ class Timm:
         if size[0] not in (1, 3) or not self.columns:
             raise TeacherError(
                 folder.name,
-                f"has {size[0]} channels and {self.columns} classes by {CONFIG}; expected 3 channels, or 1 for "
-                "grey, and num_classes.",
+                f"has {size[0]} channels and {self.columns} classes by {CONFIG}; expected 3 channels, or 1 "
+                "for grey, and num_classes.",
             )
         self._known = {"num_classes": self.columns, "input_size": size}
         if "fixed_input_size" in about:  # transformers are then made for that size
