@@ -214,8 +214,8 @@ class Remote(Adapter):
         known = self._version_told or self._served_version or told
         if told != known:
             raise ProtocolError(
-                f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has changed. Give "
-                "the version in the address (.../versions/V), and make the teacher anew"
+                f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has changed. "
+                "Name the version in the address (.../versions/V), and make the teacher anew"
             )
         self._version_told = told
 
