@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._components import connected_by_pattern
-from consilience.exceptions import ConvergenceWarning
+from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.cross_entropy import ce_logits
 from consilience.kernels.unify.distillation import sd
@@ -143,18 +142,17 @@ class Lateness:
             self.n_late += int((~(reached <= tol)).sum())
             self.worst = max(self.worst, float(reached.max(initial=0.0)))
 
-    def warn(self, method: str, options: Options, stacklevel: int) -> None:
+    def warn(self, method: str, options: Options) -> None:
         """Warn if any row was late."""
         if self.n_late:
-            warnings.warn(
+            warn(
                 ConvergenceWarning(
                     f"{method} stopped at {{argument}} in {self.n_late} of {self.rows} rows, with a "
                     f"{METHODS[method].reached} of up to {self.worst:.1e} (tol {options.tol:.1e}). "
                     "Raise it, or tol.",
                     argument="max_iter",
                     value=options.max_iter,
-                ),
-                stacklevel=stacklevel,
+                )
             )
 
 

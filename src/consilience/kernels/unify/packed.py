@@ -284,7 +284,7 @@ def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untype
             Q[row, c] *= size[ids[c]] / (total[ids[c]] * n_classes)
 
 
-def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
+def floor_blocks(logits: Floats, offsets: Ints, smoothing: Floats) -> Floats:
     """Raise logits until no class in a block of k is less probable than about smoothing / k.
 
     Parameters
@@ -292,14 +292,17 @@ def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
     logits : (n, m) array
         Packed logits; blocks of NaN stay NaN.
     offsets : (N + 1,) array of int
-    smoothing : float
-        Above 0.
+    smoothing : (N,) array
+        Of each block; one with 0 stays as it is.
 
     Returns
     -------
-    (n, m) array; exactly ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
+    (n, m) array; up to a number for each row, ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
     """
+    if not smoothing.any():
+        return logits
     log_p: Floats = block_log_softmax(logits, offsets, 1.0)
     sizes = np.diff(offsets)
-    np.maximum(log_p, np.repeat(np.log(smoothing / sizes), sizes), out=log_p)
-    return log_p
+    smooth = np.repeat(smoothing / sizes, sizes)
+    np.maximum(log_p, np.log(smooth, out=np.zeros(len(smooth)), where=smooth > 0), out=log_p)
+    return log_p if smoothing.all() else np.where(smooth > 0, log_p, logits)

@@ -1,4 +1,4 @@
-"""Training by blocks: stopped and resumed, and with labels of the student's own."""
+"""Training that was stopped goes on."""
 
 from __future__ import annotations
 
@@ -100,16 +100,3 @@ def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
     assert store.contents()["n_bytes_trainings"] > 0
     store.clear()
     assert not list(cache.glob("training-*"))
-
-
-def test_self_labels_by_blocks_are_about_those_in_memory(data: Any) -> None:
-    teachers, rows = data
-    options = {"self_label": True, "n_neighbors": 0, "random_state": 0}
-    known = [1 if i % 100 == 0 else None for i in range(len(rows))]
-    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
-    whole = Unifier(teachers, student, **options).fit(rows, known)
-    parts = Unifier(teachers, student, memory="100KB", **options).fit(rows, known)
-    np.testing.assert_allclose(parts.pseudo_labels_[::100], np.eye(3)[[1] * 45])
-    agree = (parts.pseudo_labels_.argmax(axis=1) == whole.pseudo_labels_.argmax(axis=1)).mean()
-    assert agree > 0.95
-    assert (parts.predict(rows) == whole.predict(rows)).mean() > 0.95
