@@ -55,6 +55,11 @@ class ModelFolder(Torch):
 
     It holds a sequence or image classifier of transformers, an encoder of sentence-transformers with a
     linear head, or a network of timm. The network is loaded when it is first asked, in each process.
+
+    Examples
+    --------
+    >>> ModelFolder("news", half=True).predict_logits(["the match"]).shape  # doctest: +SKIP
+    (1, 2)
     """
 
     _loaded: Any = None
@@ -130,7 +135,7 @@ class ModelFolder(Torch):
         raw, seen = super()._run(X, rows, scores=scores, features=features and not outside)
         return raw, self._embed(X) if features and outside else seen
 
-    def _batches(self, torch: Any, X: Any, rows: int) -> Iterator[tuple[Any, tuple[Any, ...], Any]]:
+    def _batches(self, torch: Any, X: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
         prepare = self._ready()[1]
         if prepare is None:
             yield from super()._batches(torch, X, rows)

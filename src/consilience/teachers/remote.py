@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._tables import is_table
 from consilience._words import shorten
-from consilience.exceptions import TeacherError
+from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.opener import read_bytes
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
@@ -34,7 +34,6 @@ from consilience.teachers.base import (
     ModelOptions,
     check_embed_function,
     filled_text,
-    foreign,
     open_source,
     own_or_given,
     teacher_name,
@@ -95,6 +94,11 @@ class Remote(Adapter):
 
     A file holds the address as ``url``, and any of the options below by their names; its ca_file is relative
     to its folder. The variable of a token must begin with CONSILIENCE_ there.
+
+    Examples
+    --------
+    >>> Remote("https://HOST/v2/models/birds", token_env="BIRDS_TOKEN")  # doctest: +SKIP
+    Remote('birds', classes: duck, gull)
     """
 
     _takes_arrays = True
@@ -136,8 +140,12 @@ class Remote(Adapter):
         found = own_or_given(own, classes, self.name, binding=False, what=what)
         images = metadata.inputs[0].parameters.get("preprocess") if len(metadata.inputs) == 1 else None
         if options.preprocess is None and isinstance(images, str):
-            with foreign(self.name, "has a server whose metadata cannot be used"):
+            try:
                 options.preprocess = ImagePreprocess.from_dict(parse_json(images))
+            except InvalidInputError as error:
+                raise TeacherError(
+                    self.name, f"has a server whose metadata cannot be used: {error}"
+                ) from None
         if options.fingerprint is not None:
             options.fingerprint = f"{options.fingerprint} {self.served}"
         logits = options.output == "auto" and "logit" in (self._output or "").lower()
@@ -214,8 +222,8 @@ class Remote(Adapter):
         known = self._version_told or self._served_version or told
         if told != known:
             raise ProtocolError(
-                f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has changed. "
-                "Name the version in the address (.../versions/V), and make the teacher anew"
+                f"answered with version {told[:40]!r}, and before with {known[:40]!r}: the model has "
+                "changed. Name the version in the address (.../versions/V), and make the teacher anew"
             )
         self._version_told = told
 

@@ -135,7 +135,13 @@ _REASONS = {
 
 
 class Skops(Sklearn):
-    """A ``.skops`` file with a fitted scikit-learn classifier, of types on our own list (docs/files.md)."""
+    """A ``.skops`` file with a fitted scikit-learn classifier, of types on our own list (docs/files.md).
+
+    Examples
+    --------
+    >>> Skops("birds.skops").classes.tolist()  # doctest: +SKIP
+    ['duck', 'gull']
+    """
 
     @takes(TeacherOptions)
     def __init__(
