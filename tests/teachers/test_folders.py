@@ -25,10 +25,11 @@ from tests.teachers.model_folders import (
     text_folder,
 )
 
-from consilience import Card, Repository, Run, Unifier, as_teacher, rank_teachers
+from consilience import Card, LabelSpace, Repository, Run, Unifier, as_teacher, rank_teachers
 from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
 from consilience.files.card import find_folder_card, write_card
-from consilience.scoring import observe
+from consilience.rows import as_rows
+from consilience.scoring import observe, score
 from consilience.teachers import ImagePreprocess, ModelFolder, encode_sentences, save_sentence_head
 from consilience.teachers.folders import kind_of
 from consilience.teachers.model_folder import Folder
@@ -314,7 +315,7 @@ def test_a_repository_searches_folders_of_texts(models: Path, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
-    teacher = as_teacher(models / "farm-1.5")
-    found = observe(teacher, ROWS, Run(engine="ray", engine_options={"workers": 1}), embeddings=False)
+    teacher, run = as_teacher(models / "farm-1.5"), Run(engine="ray", engine_options={"workers": 1})
+    found = score([teacher], LabelSpace([["bee", "cow", "dog"]]), as_rows(np.array(ROWS)), run)
     assert teacher._loaded is None  # the driver did not load it
-    np.testing.assert_allclose(found.logits, teacher.predict_logits(ROWS), atol=1e-4)
+    np.testing.assert_allclose(found, teacher.predict_logits(ROWS), atol=1e-4)

@@ -1,3 +1,5 @@
+"""Hashes of n-grams."""
+
 from __future__ import annotations
 
 from itertools import pairwise
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import CountVectorizer
 
 from consilience.files.ngram_model import Reading, pack
-from consilience.kernels.text.ngrams import drop_ngrams, hash_ngrams, take_texts
+from consilience.kernels.ngrams import drop_ngrams, hash_ngrams, take_texts
 
 WORDS = st.text(st.sampled_from("ab cé漢 \n1_,𝄞𐐷\x00\ud800"), max_size=30)
 

@@ -1,4 +1,4 @@
-"""Cross-fitted metrics against plain loops, and what must not change them."""
+"""Metrics of rank on rows that are held out."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consilience.kernels.folds import held_out_folds
-from consilience.kernels.rank.evidence import feature_spectrum
-from consilience.kernels.rank.label_evidence import entropy_rows, leep_rows
+from consilience.kernels.held_out import held_out_folds
+from consilience.kernels.rank.evidence import entropy_rows, feature_spectrum, leep_rows
 from consilience.kernels.rank.separability import (
     SHRINKAGES,
     h_score_rows,

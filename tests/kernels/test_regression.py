@@ -1,11 +1,11 @@
-"""Regression weights and kernel means against scikit-learn and plain loops."""
+"""Weights of kernel regression."""
 
 from __future__ import annotations
 
 import numpy as np
 from sklearn.metrics.pairwise import rbf_kernel
 
-from consilience.kernels.repository.regression import (
+from consilience.kernels.regression import (
     gaussian_kernel,
     kernel_width,
     mean_discrepancies,

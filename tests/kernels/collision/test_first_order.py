@@ -1,4 +1,4 @@
-"""The M step against bisection in exact arithmetic, and the closed forms of the paper."""
+"""The M step of EM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from consilience.kernels.collision.expectation_maximisation import m_step
+from consilience.kernels.collision.first_order import m_step
 from consilience.kernels.compiled import kernel
 
 compiled = kernel()(m_step)

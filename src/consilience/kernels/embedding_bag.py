@@ -1,4 +1,4 @@
-r"""Train n-gram embeddings, and a softmax layer on top of their sums, on soft labels.
+"""Train n-gram embeddings, and a softmax layer on top of their sums, on soft labels.
 
 Legend: B texts of a batch, L classes, d dimensions, E (n_buckets, d) embeddings, W (d, L) and b (L,) the last
 layer, h (B, d) its input, t (B, L) targets: soft labels times the weights of class and row.
@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.compiled import kernel
-from consilience.kernels.text.bags import bag_inputs, bag_scales
-from consilience.kernels.text.ngrams import Bounds, Ids
+from consilience.kernels.ngrams import Bounds, Ids, bag_inputs, bag_scales
 
 Array = NDArray[np.float32]
 

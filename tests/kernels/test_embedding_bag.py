@@ -1,10 +1,12 @@
+"""Embeddings of n-grams: their gradient and steps."""
+
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from consilience.kernels.text.bags import bag_inputs, bag_scales
-from consilience.kernels.text.embedding_bag import Descent, batch_gradient, scatter
+from consilience.kernels.embedding_bag import Descent, batch_gradient, scatter
+from consilience.kernels.ngrams import bag_inputs, bag_scales
 
 N_BUCKETS, DIM, L = 7, 3, 4
 # a bag with a bucket twice, an empty one, and one of buckets that others have too

@@ -1,15 +1,20 @@
-"""Hash the character n-grams of words: each text becomes a bag of numbers from 0 to n_buckets - 1.
+"""Character n-grams of texts: their hashes, and bags of their embeddings.
+
+Each text becomes a bag of numbers from 0 to n_buckets - 1.
 
 A text is a run of code points that begins and ends with a space and has single spaces between its words. An
 n-gram lies within one word. The spaces around a word count as its first and last character: " a" is an a at
 the start of a word. The hash is FNV-1a over code points with the finaliser of splitmix64, the same on every
 machine. It is plain numpy, so a saved model answers without waiting for a compiler.
+
+Add up the embeddings of each text's n-grams.
 """
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 Codes = NDArray[np.uint32]
 Ids = NDArray[np.int32]
@@ -79,3 +84,24 @@ def _bucket(h: NDArray[np.uint64], n_buckets: int) -> Ids:
     """Mix the bits, then scale the upper half to the buckets."""
     g = (h ^ (h >> np.uint64(29))) * _MIX
     return (((g >> np.uint64(32)) * np.uint64(n_buckets)) >> np.uint64(32)).astype(np.int32)
+
+
+Array = NDArray[np.float32]
+
+
+def bag_inputs(E: Array, ids: Ids, bounds: Bounds) -> Array:
+    r"""Return for each of B bags the sum of its rows of E (n_buckets, d), over the root of their number.
+
+    .. math:: h_i = |g_i|^{-1/2} \sum_{k \in g_i} E_k
+
+    With the mean instead, a long text would carry no more evidence than one word. An empty bag gives 0.
+    """
+    # scipy runs this loop in C; compiling one at run time would delay the first answer of a saved model
+    ones = np.ones(len(ids), dtype=E.dtype)
+    bags = csr_array((ones, ids, bounds), shape=(len(bounds) - 1, len(E)))
+    return np.asarray(bags @ E) * bag_scales(bounds)[:, None]
+
+
+def bag_scales(bounds: Bounds) -> Array:
+    """Return the factor (B,) of the sum of each bag."""
+    return (1 / np.sqrt(np.maximum(np.diff(bounds), 1))).astype(np.float32)

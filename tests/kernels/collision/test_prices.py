@@ -1,4 +1,4 @@
-"""Labels at prices: the optimality conditions, and the labels of the exact solver."""
+"""Labels of single rows at given prices."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from consilience.collision import collision_pseudo_labels
-from consilience.kernels.collision.at_prices import fair_prices, labels_at_prices
+from consilience.kernels.collision.prices import fair_prices, labels_at_prices
 
 
 @pytest.mark.parametrize("seed", range(40))
