@@ -1,16 +1,41 @@
-"""What a .skops file may hold. Everything else is refused; there is no option to widen the tables.
+"""Fitted scikit-learn models in .skops files, as teachers.
 
-The estimators below compute with numpy alone, or hold indices that `check_indices` can check. Trees, nearest
-neighbours and kernel machines are left out: compiled code follows the indices in them without a look at their
-range, so a made-up file could make it read and write outside of its memory.
+A file is read once into memory. Before skops sees it, every entry is compared with the tables here, and every
+array with its size. What is not in the tables is refused; there is no option to widen them.
 """
 
 from __future__ import annotations
 
+import gc
+import io
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from consilience._optional import require
+from consilience._words import visible
+from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
+from consilience.files.arrays import ArrayFileError, NpzFile
+from consilience.files.opener import read_bytes
+from consilience.files.strict_json import parse_json
+from consilience.options import takes
+from consilience.teachers.base import TeacherOptions, foreign, open_source
+from consilience.teachers.sklearn import Sklearn, is_estimator
+
+MAX_BYTES = 2 * 2**30
+"""The largest file that is read."""
+MAX_SCHEMA = 64 * 2**20
+"""The largest description in a file."""
+_SCHEMA = "schema.json"
+_MARKS = {"__class__", "__module__", "__loader__"}
+_REMEDY = (
+    "Export the model to ONNX and give that; or, if you trust whoever made the file, load it with skops "
+    "yourself and give the fitted model."
+)
 
 ESTIMATORS = frozenset(
     {
@@ -60,7 +85,12 @@ ESTIMATORS = frozenset(
         "sklearn.svm._classes.LinearSVC",
     }
 )
-"""Classes of scikit-learn whose objects a file may hold, by the module that defines them."""
+"""Classes of scikit-learn whose objects a file may hold, by the module that defines them.
+
+They compute with numpy alone, or hold indices that are checked below. Trees, nearest neighbours and kernel
+machines are left out: compiled code follows the indices in them without a look at their range, so a made-up
+file could make it read and write outside of its memory.
+"""
 
 _SCALARS = frozenset(
     f"numpy.{name}"
@@ -70,7 +100,7 @@ _SCALARS = frozenset(
     )
 )  # fmt: skip
 
-ALLOWED: dict[str, frozenset[str]] = {
+_ALLOWED: dict[str, frozenset[str]] = {
     "ObjectNode": ESTIMATORS,
     "DictNode": frozenset({"builtins.dict", "sklearn.utils._bunch.Bunch"}),
     "ListNode": frozenset({"builtins.list"}),
@@ -93,7 +123,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 }
 """The kinds of entries that a file may have, and the types of each. Functions are of no kind here."""
 
-REASONS = {
+_REASONS = {
     "FunctionNode": "a function, which would be imported",
     "PartialNode": "a function with arguments, which would be called",
     "MethodNode": "a method, which would be called",
@@ -104,23 +134,99 @@ REASONS = {
 """Why an entry of some kind is refused, for messages."""
 
 
-def check_indices(model: Any) -> str:
-    """Say what is wrong with numbers in a model that compiled code takes as indices; empty if nothing is.
+class Skops(Sklearn):
+    """A ``.skops`` file with a fitted scikit-learn classifier, of types on our own list (docs/files.md).
 
-    Parameters
-    ----------
-    model : estimator
-        With parts of the types above alone.
+    Examples
+    --------
+    >>> Skops("birds.skops").classes.tolist()  # doctest: +SKIP
+    ['duck', 'gull']
     """
+
+    @takes(TeacherOptions)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        classes: ArrayLike | None = None,
+        name: str | None = None,
+        options: Any = None,
+    ) -> None:
+        source, title, card = open_source(path, name, options)
+        model = _load(source, title)
+        names = card.classes if classes is None and card is not None else classes
+        super().__init__(model, names, title, **options.get_params(deep=False))
+        self._take_card(source, card)
+
+
+def _load(source: Path, name: str) -> Any:
+    """Return the model in a file, or say why it is not loaded."""
+    library = require("skops.io", extra="skops", purpose="A .skops file")
+    try:  # once: what is checked is what is loaded
+        data = read_bytes(source, source.name, most=MAX_BYTES, links=True)
+        types = _check_content(data, source)
+    except UnsafeFileError:
+        raise
+    except (ArrayFileError, InvalidInputError) as error:
+        raise TeacherError(name, f"is no .skops file that can be read: {visible(str(error))}") from error
+    with foreign(name, f"cannot be loaded from {source.name}"):  # whatever a damaged description leads to
+        model = library.loads(data, trusted=sorted(types))
     for part in _parts(model):
-        check = _CHECKS.get(type(part).__name__)
         try:
-            problem = "" if check is None else check(part)
+            problem = _CHECKS.get(type(part).__name__, lambda part: "")(part)
         except Exception as error:  # an attribute that is missing, or anything in its place
             problem = f"cannot be checked ({type(error).__name__})"
         if problem:
-            return f"{type(part).__name__} {problem}"
-    return ""
+            raise _refused(source, f"{type(part).__name__} {problem}")
+    if not is_estimator(model):
+        raise TeacherError(
+            name, f"is no classifier: {source.name} holds a {type(model).__name__}. Save a fitted one."
+        )
+    return model
+
+
+def _refused(source: Path, why: str) -> UnsafeFileError:
+    return UnsafeFileError(f"{source.name} is not loaded: {why}. {_REMEDY}")
+
+
+def _check_content(data: bytes, source: Path) -> set[str]:
+    """Return the types in a file; raise where one is not allowed, or where an array is not what it says."""
+    with NpzFile(source, file=io.BytesIO(data)) as archive:
+        if _SCHEMA not in archive.names:
+            raise InvalidInputError(f"{source.name} has no {_SCHEMA}.")
+        schema = parse_json(archive.read_bytes(_SCHEMA, MAX_SCHEMA), _SCHEMA, foreign=True)
+        found, waiting = set[str](), [schema]
+        while waiting:
+            entry = waiting.pop()
+            waiting += entry if isinstance(entry, list) else entry.values() if isinstance(entry, dict) else ()
+            if not isinstance(entry, dict) or not _MARKS.intersection(entry):
+                continue
+            kind, module, name = (entry.get(mark) for mark in ("__loader__", "__module__", "__class__"))
+            full = f"{module}.{name}"
+            if not isinstance(kind, str) or full not in _ALLOWED.get(kind, ()) or "." in str(name):
+                what = _REASONS.get(str(kind), "which is not on the list of types that a file may hold")
+                raise _refused(source, f"it holds {shown(full)}, {what}")
+            found.add(full)
+            if "file" in entry and kind == "NdArrayNode":
+                array = str(entry["file"])
+                if not array.endswith(".npy") or array.removesuffix(".npy") not in archive.names:
+                    raise _refused(
+                        source, f"it takes an array from {shown(array)}, which is none of its arrays"
+                    )
+                archive.read(array.removesuffix(".npy"))
+    return found
+
+
+def _parts(model: Any) -> Iterator[Any]:
+    """Yield a model and all objects in it, each once."""
+    waiting, seen = [model], dict[int, Any]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) not in seen and not isinstance(part, type):
+            seen[id(part)] = part  # kept, so that no other gets its id
+            waiting += gc.get_referents(part)
+            if isinstance(part, np.ndarray) and part.dtype.hasobject:
+                waiting += part.ravel().tolist()
+            yield part
 
 
 def _one_hot(encoder: Any) -> str:
@@ -132,9 +238,8 @@ def _one_hot(encoder: Any) -> str:
         return "drops or groups categories, which cannot be checked. Fit it with drop=None and all categories"
     for values in encoder.categories_:
         # values of an object array are looked up in a table; others by bisection, which needs their order
-        ordered = values.dtype.kind == "O" or bool(np.all(values[:-1] < values[1:]))
-        missing = values.dtype.kind == "f" and len(values) and np.isnan(values[-1])
-        if values.ndim != 1 or not (ordered or (missing and np.all(values[:-2] < values[1:-1]))):
+        known = values[:-1] if values.dtype.kind == "f" and np.isnan(values[-1:]).any() else values
+        if values.ndim != 1 or not (values.dtype.kind == "O" or np.all(known[:-1] < known[1:])):
             return "has categories that are not in order"
     widths = [len(values) for values in encoder.categories_]
     fit = list(encoder._n_features_outs) == widths and encoder.n_features_in_ == len(widths)
@@ -169,24 +274,4 @@ _CHECKS: dict[str, Callable[[Any], str]] = {
     "FunctionTransformer": _function,
     "RandomState": _random_state,
 }
-
-
-def _parts(model: Any) -> Iterator[Any]:
-    """Yield a model and all objects in it, each once."""
-    waiting, seen = [model], dict[int, Any]()
-    while waiting:
-        part = waiting.pop()
-        if id(part) in seen:
-            continue
-        seen[id(part)] = part  # kept, so that no other gets its id
-        if isinstance(part, dict):
-            waiting += part.values()
-        elif isinstance(part, list | tuple | set):
-            waiting += part
-        elif isinstance(part, np.ndarray):
-            waiting += part.ravel().tolist() if part.dtype.hasobject else []
-        elif isinstance(part, np.random.RandomState):
-            yield part
-        elif hasattr(part, "__dict__") and not isinstance(part, type):
-            yield part
-            waiting += vars(part).values()
+"""Numbers that compiled code takes as indices: each says what is wrong with them."""

@@ -16,7 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._words import visible
-from consilience.files.strict_json import parse_json
+from consilience.exceptions import InvalidInputError
+from consilience.files.strict_json import (
+    Reader,
+    RecordError,
+    listing,
+    mapping,
+    maybe,
+    parse_json,
+    record,
+    text,
+    whole,
+)
 
 DATATYPES: dict[str, str] = {
     "BOOL": "bool",
@@ -74,6 +85,58 @@ class Metadata:
     outputs: tuple[Tensor, ...]
 
 
+def _length(value: Any) -> int:
+    if type(value) is not int or value < -1:
+        raise RecordError("a length, or -1 for any", value)
+    return value
+
+
+_FIELDS: dict[str, Reader] = {
+    "name": text(),
+    "datatype": text(10, like="|".join(DATATYPES), says="a datatype of the protocol"),
+    "shape": listing(_length, _MOST_DIMENSIONS),
+    "parameters": maybe(mapping(lambda value: value)),
+}
+_DESCRIPTION = record(_FIELDS, needs=("name", "datatype", "shape"), others=True)
+_VALUES = record(
+    {**_FIELDS, "shape": listing(whole(), _MOST_DIMENSIONS), "data": lambda value: value},
+    needs=("name", "datatype", "shape"),
+    others=True,
+)
+
+
+def _tensor(value: Any) -> Tensor:
+    found = _DESCRIPTION(value)
+    return Tensor(found["name"], found["datatype"], found["shape"], found.get("parameters") or {})
+
+
+_METADATA = record(
+    {
+        "name": text(),
+        "versions": maybe(listing(str, 1000)),
+        "platform": maybe(text()),
+        "inputs": maybe(listing(_tensor, 10_000)),
+        "outputs": maybe(listing(_tensor, 10_000)),
+    },
+    needs=["name"],
+    others=True,
+)
+
+
+def read_metadata(body: bytes) -> Metadata:
+    """Return a model's metadata."""
+    found = _read(_METADATA, parse_object(body), "metadata")
+    tensors = (found.get("inputs") or (), found.get("outputs") or ())
+    return Metadata(found["name"], found.get("versions") or (), found.get("platform") or "", *tensors)
+
+
+def _read(reader: Reader, value: Any, what: str) -> Any:
+    try:
+        return reader(value)
+    except RecordError as error:
+        raise ProtocolError(f"gave {what} that cannot be used: {str(error).rstrip('.')}") from None
+
+
 def datatype_of(values: NDArray[Any]) -> str:
     """Return the datatype of an array; texts are BYTES.
 
@@ -82,55 +145,18 @@ def datatype_of(values: NDArray[Any]) -> str:
     >>> datatype_of(np.zeros(2, np.float32)), datatype_of(np.array(["a"]))
     ('FP32', 'BYTES')
     """
-    if values.dtype.kind in "OUST":
-        return "BYTES"
-    return _CODES.get(values.dtype.name) or "FP64"
+    return "BYTES" if values.dtype.kind in "OUST" else _CODES.get(values.dtype.name, "FP64")
 
 
 def parse_object(data: bytes) -> dict[str, Any]:
     """Return the JSON object in some bytes."""
     try:
-        content = parse_json(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"gave no valid JSON ({str(error)[:80] or type(error).__name__})") from None
+        content = parse_json(data, "The answer")
+    except InvalidInputError as error:
+        raise ProtocolError(f"gave no valid JSON ({str(error)[:80]})") from None
     if not isinstance(content, dict):
         raise ProtocolError(f"gave a JSON {type(content).__name__} instead of an object")
     return content
-
-
-def read_metadata(content: Mapping[str, Any]) -> Metadata:
-    """Return a model's metadata."""
-    versions = content.get("versions") or []
-    if not isinstance(versions, list) or not isinstance(content.get("name"), str):
-        raise ProtocolError("gave metadata without a name, or whose versions are no list")
-    return Metadata(
-        content["name"],
-        tuple(str(version) for version in versions),
-        str(content.get("platform") or ""),
-        _read_tensors(content.get("inputs") or [], "inputs"),
-        _read_tensors(content.get("outputs") or [], "outputs"),
-    )
-
-
-def _read_tensors(entries: Any, what: str) -> tuple[Tensor, ...]:
-    found = []
-    for entry in entries if isinstance(entries, list) else [None]:
-        fields: dict[str, Any] = entry if isinstance(entry, dict) else {}
-        name, datatype = fields.get("name"), fields.get("datatype")
-        shape: Any = fields.get("shape")
-        if not isinstance(name, str) or not _is_shape(shape) or datatype not in DATATYPES:
-            raise ProtocolError(f"gave metadata whose {what} lack a name, a known datatype or a shape")
-        parameters = fields.get("parameters")
-        found.append(Tensor(name, datatype, tuple(shape), parameters if isinstance(parameters, dict) else {}))
-    return tuple(found)
-
-
-def _is_shape(shape: Any) -> bool:
-    return (
-        isinstance(shape, list)
-        and len(shape) <= _MOST_DIMENSIONS
-        and all(type(length) is int and length < 2**63 for length in shape)
-    )
 
 
 def encode(
@@ -163,12 +189,12 @@ def encode(
             entry["data"] = values.reshape(-1).tolist()
         entries.append(entry)
     try:
-        text = json.dumps({**message, side: entries}, separators=(",", ":"), allow_nan=False)
+        written = json.dumps({**message, side: entries}, separators=(",", ":"), allow_nan=False)
     except ValueError:
         raise ProtocolError(
             "takes JSON, which has no NaN and no infinity, and X has one. Fill missing values"
         ) from None
-    head = text.encode("utf-8", "backslashreplace")
+    head = written.encode("utf-8", "backslashreplace")
     kind = "application/octet-stream" if binary else "application/json"
     return head + tail, {"Content-Type": kind} | ({HEADER: str(len(head))} if binary else {})
 
@@ -197,51 +223,35 @@ def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], 
     content, rest = parse_object(body[:split]), memoryview(body)[split:]
     if content.get("error") is not None:
         raise ProtocolError(f"answered with an error: {visible(str(content['error'])[:300])}")
-    entries = content.get(side)
-    if not isinstance(entries, list) or not entries:
-        raise ProtocolError(f"gave no {side}")
     found: dict[str, NDArray[Any]] = {}
-    for entry in entries:
-        if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-            raise ProtocolError(f"gave {side} without a name")
-        parameters = entry.get("parameters")
-        asked = parameters.get("binary_data_size") if isinstance(parameters, dict) else None
-        size = asked if "data" not in entry else None
-        if size is not None:
-            if type(size) is not int or not 0 <= size <= len(rest):
-                raise ProtocolError("gave a binary tensor that is shorter than it says")
-            part, rest = rest[:size], rest[size:]
-        found[entry["name"]] = _read_values(entry, part if size is not None else None)
+    for entry in _read(listing(_VALUES, 10_000, least=1), content.get(side), side):
+        name, shape = entry["name"], entry["shape"]
+        size = (entry.get("parameters") or {}).get("binary_data_size")
+        if "data" in entry or size is None:
+            values = _from_json(entry.get("data"), entry["datatype"], name)
+        elif type(size) is not int or not 0 <= size <= len(rest):
+            raise ProtocolError("gave a binary tensor that is shorter than it says")
+        else:
+            values, rest = _from_bytes(rest[:size], entry["datatype"]), rest[size:]
+        if values.size != math.prod(shape):
+            raise ProtocolError(f"gave {values.size} values of {name!r} for shape {list(shape)}")
+        found[name] = values.reshape(shape)
     return content, found
-
-
-def _read_values(entry: Mapping[str, Any], part: memoryview | None) -> NDArray[Any]:
-    name, datatype = entry["name"], entry.get("datatype")
-    shape: Any = entry.get("shape")
-    if datatype not in DATATYPES or not _is_shape(shape) or min(shape, default=0) < 0:
-        raise ProtocolError(f"gave {name!r} without a known datatype and a shape")
-    count = math.prod(shape)
-    values = _from_json(entry.get("data"), datatype, name) if part is None else _from_bytes(part, datatype)
-    if values.size != count:
-        raise ProtocolError(f"gave {values.size} values of {name!r} for shape {shape}")
-    return values.reshape(shape)
 
 
 def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
     if not isinstance(data, list):
         raise ProtocolError(f"gave {name!r} without data")
+    try:
+        values = np.array(data, dtype=object if datatype == "BYTES" else None).reshape(-1)
+    except ValueError:
+        raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
     if datatype == "BYTES":
-        values = np.array(data, dtype=object).reshape(-1)
         if not all(isinstance(cell, str) for cell in values):
             raise ProtocolError(f"gave {name!r} as BYTES with cells that are no texts")
         return values
-    try:
-        values = np.asarray(data).reshape(-1)
-    except ValueError:  # lists that differ in length
-        raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
     kind = np.dtype(DATATYPES[datatype])
-    allowed = {"f": "iuf", "b": "b"}.get(kind.kind, "iu")
-    if values.size and values.dtype.kind not in allowed:
+    if values.size and values.dtype.kind not in {"f": "iuf", "b": "b"}.get(kind.kind, "iu"):
         raise ProtocolError(f"gave {name!r} as {datatype} with cells that are something else")
     with np.errstate(over="ignore", invalid="ignore"):
         return values.astype(kind)
