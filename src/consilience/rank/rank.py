@@ -23,7 +23,7 @@ from consilience.rank.metrics import SCORES, Case, fitted_logits, takes_teachers
 from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import Rows, as_rows, memory_budget
-from consilience.rows.source_rows import SourceRows
+from consilience.rows.rows import SomeRows
 from consilience.run import Run, resolve_run
 from consilience.scoring import observe, with_open_cache
 from consilience.scoring.ray import engine_options, map_on_ray
@@ -226,7 +226,7 @@ def _observed(teacher: Teacher, task: Task) -> Observed:
         return observe(teacher, rows, task.run)
     if teacher.part(slice(0, 0)) is not None:  # it holds the outputs of all rows
         teacher.check_rows(rows.given)
-    return observe(teacher.part(places) or teacher, SourceRows(rows, places), task.run)
+    return observe(teacher.part(places) or teacher, SomeRows(rows, places), task.run)
 
 
 def _row(
