@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.exceptions import ConsilienceWarning, DisconnectedWarning, LabelSpaceError
+from consilience.exceptions import ConsilienceWarning, DisconnectedWarning, InvalidInputError, LabelSpaceError
 from consilience.labels import LabelSpace
 
 

@@ -302,7 +302,7 @@ def test_a_repository_applies_the_preprocess(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected("onnx"), atol=1e-5)
     assert {one.name for one in models.list(like=X)} == {"given", "carded"}
     assert {one.name for one in models.list(like=PREPARE(X))} == {"plain"}
-    with pytest.raises(InvalidInputError, match="preprocess has the unknown entry note"):
+    with pytest.raises(InvalidInputError, match="the unknown key 'note'"):
         models.add(path, name="other", preprocess={"size": 12, "note": "by hand"})
     with pytest.raises(InvalidInputError, match="Reference rows that are images must have one size"):
         models.set_reference(X)

@@ -20,7 +20,7 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.unify.balance import inverse_mean
+from consilience.kernels.columns import inverse_mean
 from consilience.labels import LabelSpace
 from consilience.soft_labels.methods import METHODS, Lateness, Options
 from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare

@@ -13,7 +13,6 @@ from consilience._components import connected_by_pattern
 from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.distillation import sd
 from consilience.kernels.unify.factorisation import (
     abstention_patterns,
     mf_lf_logits,
@@ -21,7 +20,7 @@ from consilience.kernels.unify.factorisation import (
     mf_p_probabilities,
 )
 from consilience.kernels.unify.off_set import off_set_logits
-from consilience.kernels.unify.packed import Layout, softmax_by_component
+from consilience.kernels.unify.packed import Layout, sd, softmax_by_component
 
 
 @dataclass(frozen=True)

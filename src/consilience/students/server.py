@@ -22,7 +22,7 @@ from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.opener import file_sha256
 from consilience.students.loaded import LoadedClassifier, load
 from consilience.teachers._feeds import cast
-from consilience.teachers._remote_tensors import (
+from consilience.teachers.inference_protocol import (
     DATATYPES,
     HEADER,
     ProtocolError,

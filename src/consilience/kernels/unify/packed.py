@@ -1,4 +1,4 @@
-"""Operations on the packed layout, shared by all solvers."""
+"""Operations on the packed layout, shared by all solvers; and sd, which needs none."""
 
 from __future__ import annotations
 
@@ -306,3 +306,36 @@ def floor_blocks(logits: Floats, offsets: Ints, smoothing: Floats) -> Floats:
     smooth = np.repeat(smoothing / sizes, sizes)
     np.maximum(log_p, np.log(smooth, out=np.zeros(len(smooth)), where=smooth > 0), out=log_p)
     return log_p if smoothing.all() else np.where(smooth > 0, log_p, logits)
+
+
+def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Return the mean of the zero-padded p_i over the teachers that do not abstain.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+    layout : Layout
+    temperature : float
+
+    Returns
+    -------
+    (n, L) array; uniform in rows where every teacher abstains.
+    """
+    Q = np.empty((len(logits), len(layout.class_offsets) - 1))
+    in_turns(lambda rows: _sd_rows(logits[rows], layout, temperature, Q[rows]), len(logits))
+    return Q
+
+
+@kernel(fastmath=FUSE)
+def _sd_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
+    """Fill Q (n, L)."""
+    lanes = min(LANES, len(Q))
+    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(layout.offsets) - 1, lanes))
+    a = np.empty((Q.shape[1], lanes))
+    for first in range(0, len(Q), lanes):
+        load_lanes(logits, first, layout.offsets, x, active)
+        add_probabilities(x, active, layout, temperature, a)
+        for lane in range(min(lanes, len(Q) - first)):
+            count = active[:, lane].sum()
+            for c in range(len(a)):
+                Q[first + lane, c] = a[c, lane] / count if count > 0.0 else 1.0 / len(a)
