@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consilience._lazy import lazy
+from consilience._optional import lazy
 from consilience._version import __version__ as __version__
 
 _EXPORTS = {

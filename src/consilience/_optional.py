@@ -1,11 +1,13 @@
-"""Optional dependencies: imported when needed, with a sentence that tells what to install."""
+"""What is imported when it is needed: optional dependencies, and the public names of packages."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable, Mapping
 from types import ModuleType
+from typing import Any
 
 from consilience.exceptions import MissingDependencyError
 
@@ -49,3 +51,32 @@ def is_instance_of(obj: object, module: str, name: str) -> bool:
     loaded = sys.modules.get(module)
     kind = getattr(loaded, name, None)
     return isinstance(kind, type) and isinstance(obj, kind)
+
+
+def lazy(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for a package.
+
+    Parameters
+    ----------
+    package : str
+        The ``__name__`` of the package.
+    homes : mapping
+        From each public name to the module that defines it, relative to the package. A name that
+        maps to itself is that module.
+
+    Examples
+    --------
+    >>> get, listing = lazy("consilience.unify", {"Unifier": "unifier"})
+    >>> get("Unifier").__name__, listing()
+    ('Unifier', ['Unifier'])
+    """
+
+    def get(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        module = importlib.import_module(f"{package}.{homes[name]}")
+        value = module if homes[name] == name else getattr(module, name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return get, lambda: sorted(homes)

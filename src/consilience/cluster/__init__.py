@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consilience._lazy import lazy
+from consilience._optional import lazy
 
 if TYPE_CHECKING:
     from consilience.cluster.accuracy import clustering_accuracy
