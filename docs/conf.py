@@ -59,7 +59,6 @@ numpydoc_xref_aliases = {
     "Path": ":class:`~pathlib.Path`",
     "Teacher": ":class:`Teacher <consilience.Teacher>`",
     "LabelSpace": ":class:`LabelSpace <consilience.LabelSpace>`",
-    "RemoteOptions": ":class:`RemoteOptions <consilience.teachers.RemoteOptions>`",
     "Ranking": ":class:`Ranking <consilience.rank.Ranking>`",
     "ScoreStore": ":class:`ScoreStore <consilience.scoring.store.ScoreStore>`",
     "Network": ":class:`Network <consilience.students.Network>`",

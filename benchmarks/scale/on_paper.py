@@ -67,22 +67,19 @@ class Measured:
 
 
 def on_workers(found: Measured) -> list[Step]:
-    """Return the steps if workers make the soft labels (`write_soft_labels`): only block numbers travel."""
+    """Return the steps at the workers, which ask the teachers."""
     cores = NODES * CORES
     read, kept = 4.0 * found.columns * ROWS, found.store_bytes * ROWS
-    labels = 4.0 * found.classes * ROWS
     return [
         Step("read the rows", read, read / SHARED, "shared storage"),
         Step("ask the teachers", 0, found.teachers * ROWS / cores, "cores of the workers"),
         Step("digests, look-up, checks", 0, found.other * ROWS / cores, "cores of the workers"),
         Step("write the store", kept, kept / SHARED, "shared storage"),
-        Step("make soft labels", 0, found.soft_labels * ROWS / cores, "cores of the workers"),
-        Step("write soft labels", labels, labels / SHARED, "shared storage"),
     ]
 
 
 def at_one_machine(found: Measured) -> list[Step]:
-    """Return the further steps if one machine gets all logits (`Unifier(engine="ray")`)."""
+    """Return the further steps at the machine that gets all logits."""
     logits, labels = 4.0 * found.logits * ROWS, 4.0 * found.classes * ROWS
     return [
         Step("send logits to it", logits, logits / NETWORK, "its network"),

@@ -171,9 +171,9 @@ def _paper(timed: Sequence[Record]) -> str:
     workers, one = on_paper.on_workers(found), on_paper.at_one_machine(found)
     slow, slower = on_paper.slowest(workers), on_paper.slowest(one)
     first = (
-        f"Where workers make the soft labels, it breaks first at {slow.where}: {slow.name} takes "
-        f"{_hours(slow.seconds)}. Where one machine gets all logits, at {slower.where}: {slower.name} takes "
-        f"{_hours(slower.seconds)}, and it keeps {_bytes(one[1].n_bytes)} of temporary files."
+        f"Scoring breaks first at {slow.where}: {slow.name} takes {_hours(slow.seconds)}. The machine that "
+        f"gets all logits breaks first at {slower.where}: {slower.name} takes {_hours(slower.seconds)}, and "
+        f"it keeps {_bytes(one[1].n_bytes)} of temporary files."
     )
     head = ["step", "bytes", "time", "bound by"]
     return (
@@ -184,8 +184,8 @@ def _paper(timed: Sequence[Record]) -> str:
         f"fast as one here; {_bytes(on_paper.NETWORK)}/s of network and {_bytes(on_paper.DISK)}/s of disk a "
         f"machine; shared storage of {_bytes(on_paper.SHARED)}/s in all; {4 * found.columns} bytes a row to "
         "read; no machine waits for another, and none fails.\n\n"
-        f'`write_soft_labels(..., engine="ray")`:\n\n{_table(head, _steps(workers))}\n\n'
-        f'`Unifier(engine="ray")`, in addition, at the machine that starts it:\n\n'
+        f"The workers of `Run(engine='ray')`:\n\n{_table(head, _steps(workers))}\n\n"
+        f"In addition, the machine that starts it:\n\n"
         f"{_table(head, _steps(one))}\n\n{first}"
     )
 

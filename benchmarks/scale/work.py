@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.scale.problem import DrawnRows, make_teachers
 from consilience import Unifier
 from consilience.rows import Rows
+from consilience.unify.estimate import estimate
 
 BATCH = 4096
 BUDGET = "500MB"
@@ -77,7 +78,7 @@ def _unify(source: Rows, asked: Mapping[str, Any], folder: Path | None) -> dict[
         **options,
     )
     with _cluster(asked):
-        return dict(unifier._estimate(source, None).seconds)
+        return dict(estimate(unifier, source).seconds)
 
 
 @contextmanager

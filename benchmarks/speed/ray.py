@@ -12,9 +12,8 @@ from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import LabelSpace, as_teacher
 from consilience.rows import HeldRows
-from consilience.scoring.ray import score_on_ray
-from consilience.scoring.ray_options import RayOptions
-from consilience.scoring.stream import score_blocks
+from consilience.run import Run
+from consilience.scoring import score_blocks
 
 BLOCKS, COLUMNS, CLASSES = 32, 64, 10
 SECONDS = 0.2  # that a teacher waits for each block, as one on another machine or a GPU would make it wait
@@ -44,13 +43,15 @@ def ray(options: Options) -> Iterator[Result]:
         yield Result("Ray: start of a cluster here", time.perf_counter() - start, "s", sizes=sizes)
         for name, body in (("no time", quick), ("0.2 s a block", slow)):
             teacher = as_teacher(body, range(CLASSES), "teacher", output="logits")
-            here = best_of(repeats, lambda teacher=teacher: list(score_blocks([teacher], space, source)))
+            here = best_of(
+                repeats, lambda teacher=teacher: list(score_blocks([teacher], space, source, Run()))
+            )
             for workers in (1, 2, 4):
-                chosen = RayOptions(workers=workers)
+                chosen = Run(engine="ray", engine_options={"workers": workers})
                 there = best_of(
                     repeats,
                     lambda teacher=teacher, chosen=chosen: list(
-                        score_on_ray([teacher], space, source, options=chosen)
+                        score_blocks([teacher], space, source, chosen)
                     ),
                 )
                 note = f"{(there - here) / source.n_blocks * 1000:.0f} ms a block more than here"

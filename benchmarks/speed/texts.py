@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience.files.ngram_model import Packed, Reading, pack, read_model
-from consilience.kernels.text.ngrams import hash_ngrams, take_texts
+from consilience.kernels.ngrams import hash_ngrams, take_texts
 from consilience.students.ngrams import Ngrams
 
 CLASSES, WORDS, BATCH = 281, 6, 256

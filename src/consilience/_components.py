@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
-
-# Edges of a graph whose components are sought at once.
-_MOST_EDGES = 2**20
 
 
 def connected_classes(
@@ -51,38 +47,15 @@ def connected_by_pattern(
     -------
     (k, L) array of int
     """
-    component = np.empty((len(patterns), n_classes), dtype=np.intp)
-    # each call of scipy costs as much as thousands of edges, and each edge some memory
-    at_once = 1 + _MOST_EDGES // (len(columns) + n_classes)
-    for start in range(0, len(patterns), at_once):
-        part = slice(start, start + at_once)
-        component[part] = _connected(columns, offsets, n_classes, patterns[part])
-    return component
-
-
-def _connected(
-    columns: NDArray[np.integer[Any]],
-    offsets: NDArray[np.intp],
-    n_classes: int,
-    patterns: NDArray[np.bool_],
-) -> NDArray[np.intp]:
-    """Find the components of all patterns in one graph: first a node for each block, then for each class."""
-    k, n_blocks = patterns.shape
-    blocks, nodes = k * n_blocks, k * (n_blocks + n_classes)
-    borders = np.zeros(nodes + 1, dtype=np.int32)
-    np.cumsum(np.where(patterns, np.diff(offsets), 0), out=borders[1 : blocks + 1])
-    borders[blocks + 1 :] = borders[blocks]
-    first_class = np.arange(blocks, nodes, n_classes, dtype=np.int32)
-    used = np.repeat(patterns, np.diff(offsets), axis=1)
-    edges = (columns.astype(np.int32) + first_class[:, None])[used]
-    graph = csr_array((np.ones(len(edges)), edges, borders), shape=(nodes, nodes))
-    n_components, ids = connected_components(graph, directed=False)
-    ids = ids[blocks:]
-    # number them by their first class; a block that is not used is a component without any, and comes last
-    first = np.full(n_components, len(ids))
-    first[ids[::-1]] = np.arange(len(ids))[::-1]
-    rank = np.empty(n_components, dtype=np.intp)
-    rank[np.argsort(first)] = np.arange(n_components)
-    component: NDArray[np.intp] = rank[ids].reshape(k, n_classes)
-    component -= component[:, :1].copy()
-    return component
+    sets = [np.unique(columns[a:b]) for a, b in pairwise(offsets.tolist())]
+    # each class points to a smaller one of its component, in the end to the smallest
+    smallest = np.tile(np.arange(n_classes), (len(patterns), 1))
+    before: NDArray[Any] = np.empty(0)
+    while not np.array_equal(before, smallest):
+        before = smallest.copy()
+        for used, known in zip(patterns.T, sets, strict=True):
+            rows = np.ix_(used, known)
+            smallest[rows] = smallest[rows].min(axis=1, keepdims=True, initial=n_classes)
+        smallest = np.take_along_axis(smallest, smallest, axis=1)
+    numbers = np.cumsum(smallest == np.arange(n_classes), axis=1) - 1
+    return np.take_along_axis(numbers, smallest, axis=1).astype(np.intp)

@@ -18,7 +18,7 @@ from consilience.cli import console
 from consilience.cli.commands.distil import distiller_view
 from consilience.distil.losses import Sinkhorn
 from consilience.distil.teacher_check import TeacherCheck
-from consilience.unify.scored import Estimate
+from consilience.unify.estimate import Estimate, estimate
 
 N = 30
 CLASSES = np.array(["a", "b", "c"])
@@ -119,11 +119,11 @@ def test_unifier_view_of_calibrated_teachers() -> None:
     known = CLASSES.tolist()
     teachers = [as_teacher(scores(known, seed, seed + 2.0), known, f"t{seed}") for seed in range(3)]
     unifier = Unifier(teachers, method="ce", calibrate="agreement")
-    estimate = unifier._estimate(rows(0), None)
-    view = console.unifier_view(unifier, estimate, ["onnx", "npy", "npz"], N, None, (rows(2), TRUTH))
+    found = estimate(unifier, rows(0))
+    view = console.unifier_view(unifier, found, ["onnx", "npy", "npz"], N, None, (rows(2), TRUTH))
     assert view["calibrated"]
     shown = [teacher["temperature"] for teacher in view["teachers"]]
-    assert shown == estimate.temperatures.tolist()
+    assert shown == found.temperatures.tolist()
     assert len(set(shown)) == 3
     # without a student there is nothing to measure or to balance
     assert (view["student"], view["balanced"], view["accuracy"], view["n_test"]) == (None, False, None, 0)

@@ -9,14 +9,14 @@ from scipy.special import log_softmax, softmax, xlogy
 
 from consilience.cluster.losses import Problem, clustering_loss
 from consilience.cluster.options import LOSSES
-from consilience.kernels.collision.equipartition import fair_assignment
-from consilience.kernels.collision.fair_labels import Options, fair_labels
-from consilience.kernels.collision.mutual_information import (
+from consilience.kernels.collision.entropy import (
     invariant_information,
     mutual_information,
     softmax_rows,
     through_softmax,
 )
+from consilience.kernels.collision.fair_labels import Options, fair_labels
+from consilience.kernels.collision.prices import fair_assignment
 from consilience.kernels.neighbours import mean_of_neighbours, nearest_neighbours
 
 

@@ -22,7 +22,7 @@ from consilience.cluster.rounds import (
     descend,
 )
 from consilience.cluster.starts import choose_centres, promising_clusters, sample, weights_from_centres
-from consilience.kernels.collision.mutual_information import mutual_information
+from consilience.kernels.collision.entropy import mutual_information
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows, nearest_neighbours
 from consilience.run import Run
 

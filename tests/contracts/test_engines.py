@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ from sklearn.linear_model import LogisticRegression
 
 from consilience import LabelSpace, TeacherError, as_teacher
 from consilience.rows import HeldRows
-from consilience.scoring.ray import score_on_ray
-from consilience.scoring.ray_options import RayOptions
-from consilience.scoring.store import ScoreStore
-from consilience.scoring.stream import score_blocks
+from consilience.run import Run
+from consilience.scoring import ScoreStore, score_blocks
 from consilience.teachers import Function, Teacher
 
 X = np.random.default_rng(0).normal(size=(300, 3))
@@ -29,14 +26,19 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> I
     """Each engine, on five blocks."""
     monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 64)
     if request.param == "local":
-        yield score_blocks
+        yield scored_with()
         return
     request.getfixturevalue("ray_cluster")
     import ray
 
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    yield partial(score_on_ray, options=RayOptions(workers=2, timeout=60.0))
+    yield scored_with(engine="ray", engine_options={"workers": 2, "timeout": 60.0})
     ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def scored_with(**options: Any) -> Engine:
+    """Return what scores blocks with these options of a run, and more of them."""
+    return lambda asked, space, rows, **more: score_blocks(asked, space, rows, Run(**options, **more))
 
 
 def rising(rows: Any) -> Any:
@@ -68,7 +70,7 @@ class TestEngines:
         found = packed(engine, teachers(), progress=lambda *call: calls.append(call))
         want = np.hstack([teacher.predict_logits(X) for teacher in teachers()])
         np.testing.assert_allclose(found, want, rtol=1e-6)
-        np.testing.assert_array_equal(found, packed(score_blocks, teachers()))
+        np.testing.assert_array_equal(found, packed(scored_with(), teachers()))
         done = [call[1] for call in calls]
         assert calls[-1] == ("scoring", 900, 900)
         assert done == sorted(done)
@@ -84,9 +86,9 @@ class TestEngines:
         def picky(rows: Any) -> Any:
             return np.where(np.isin(rows[:, :1], X[[150, 250], 0]), np.inf, rising(rows))
 
-        store = ScoreStore(tmp_path / "scores")
+        cache = ScoreStore(tmp_path / "scores")
         with pytest.raises(TeacherError, match=r"'function' \(3 of 3\) .*inf in row 150 ") as error:
-            packed(engine, teachers(picky), store=store)
+            packed(engine, teachers(picky), cache=cache)
         assert error.value.row == 150
 
         def only_missing(rows: Any) -> Any:
@@ -94,13 +96,13 @@ class TestEngines:
                 raise ValueError("asked again")
             return rising(rows)
 
-        found = packed(engine, teachers(only_missing), store=store)
-        np.testing.assert_array_equal(found, packed(score_blocks, teachers()))
+        found = packed(engine, teachers(only_missing), cache=cache)
+        np.testing.assert_array_equal(found, packed(scored_with(), teachers()))
 
     def test_stored_outputs_are_those_of_the_other_engine(self, engine: Engine, tmp_path: Path) -> None:
         def never(rows: Any) -> Any:
             raise ValueError("asked again")
 
-        found = packed(engine, teachers(), store=ScoreStore(tmp_path / "scores"))
-        again = packed(score_blocks, teachers(never), store=ScoreStore(tmp_path / "scores"))
+        found = packed(engine, teachers(), cache=ScoreStore(tmp_path / "scores"))
+        again = packed(scored_with(), teachers(never), cache=ScoreStore(tmp_path / "scores"))
         np.testing.assert_array_equal(found, again)

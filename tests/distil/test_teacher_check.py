@@ -24,8 +24,8 @@ from consilience.distil.teacher_check import (
 )
 from consilience.distil.teacher_signal import Task, make_signal, plans_by_fold
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.distil import labels_only as kernel
-from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.kernels import held_out as kernel
+from consilience.kernels.linear_model import fit_softmax_regression
 from consilience.scoring.engine import observe
 from consilience.transport.costs import Embedding
 

@@ -100,7 +100,7 @@ def test_grey_images_and_transparency() -> None:
         ([IMAGES[0], np.zeros(4, np.uint8)], r"shape \(4,\) in row 1; expected \(height, width, 3\)"),
         ([IMAGES[0], np.zeros((0, 4, 3), np.uint8)], r"shape \(0, 4, 3\) in row 1"),
         ([IMAGES[0], "a.png"], r"X has a text in row 1, .* Give paths as pathlib.Path"),
-        ("a.png", "X is a str, and the model takes images"),
+        ("a.png", "X is a single text; give a list"),
     ],
 )
 def test_what_is_no_image_is_refused(X: Any, message: str) -> None:
@@ -141,9 +141,9 @@ def test_it_survives_a_card() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "must name the size"),
-        ({"size": 8, "pad": 1}, "unknown entry pad; it has size, resize"),
-        (3, "size"),
+        ({}, "without 'size'.* must be an object with size, resize"),
+        ({"size": 8, "pad": 1}, "the unknown key 'pad'.* must be an object with size, resize"),
+        (3, "must be an object"),
     ],
 )
 def test_a_card_that_says_something_else_is_refused(given: Any, message: str) -> None:

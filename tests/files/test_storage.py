@@ -13,11 +13,11 @@ import pytest
 
 from consilience import InvalidInputError
 from consilience.exceptions import MissingDependencyError, StorageError
-from consilience.files.storage import LocalPath, storage_path
+from consilience.files.storage import StoragePath, storage_path
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> LocalPath:
+def folder(tmp_path: Path) -> StoragePath:
     made = tmp_path / "folder"
     made.mkdir()
     (made / "file").write_bytes(b"content")
@@ -29,10 +29,10 @@ def folder(tmp_path: Path) -> LocalPath:
     (made / "inner link").symlink_to(tmp_path / "outside")
     if hasattr(os, "mkfifo"):
         os.mkfifo(made / "pipe")
-    return LocalPath(made)
+    return StoragePath(made)
 
 
-def test_only_regular_files_and_real_folders_are_listed(folder: LocalPath) -> None:
+def test_only_regular_files_and_real_folders_are_listed(folder: StoragePath) -> None:
     assert folder.names() == ["file"]
     assert folder.folders() == ["inner"]
     assert {"file", "inner", "link"} < set(folder.all_names())
@@ -42,7 +42,7 @@ def test_only_regular_files_and_real_folders_are_listed(folder: LocalPath) -> No
 
 
 @pytest.mark.parametrize("name", ["link", "dangling", "inner", "inner link", "pipe", "nothing"])
-def test_what_is_no_regular_file_is_not_read_touched_or_deleted(folder: LocalPath, name: str) -> None:
+def test_what_is_no_regular_file_is_not_read_touched_or_deleted(folder: StoragePath, name: str) -> None:
     before = os.stat(folder.path.parent / "secret").st_mtime_ns
     with pytest.raises(FileNotFoundError), (folder / name).reading():
         pass
@@ -52,14 +52,14 @@ def test_what_is_no_regular_file_is_not_read_touched_or_deleted(folder: LocalPat
     assert os.stat(folder.path.parent / "secret").st_mtime_ns == before
 
 
-def test_a_link_is_replaced_and_not_written_through(folder: LocalPath) -> None:
+def test_a_link_is_replaced_and_not_written_through(folder: StoragePath) -> None:
     with (folder / "link").writing() as file:
         file.write(b"mine")
     assert (folder.path.parent / "secret").read_bytes() == b"secret"
     assert stat.S_ISREG((folder.path / "link").lstat().st_mode)
 
 
-def test_folders(folder: LocalPath) -> None:
+def test_folders(folder: StoragePath) -> None:
     with pytest.raises(OSError, match="is a link or a file"):
         (folder / "inner link").make_folder()
     folder.delete_folder()  # which is not empty
@@ -75,7 +75,7 @@ def test_text_that_can_be_no_path(text: str) -> None:
         storage_path(text)
 
 
-def test_using_a_file_shows(folder: LocalPath) -> None:
+def test_using_a_file_shows(folder: StoragePath) -> None:
     os.utime(folder.path / "file", (0, 0))
     assert (folder / "file").entry().used == 0
     (folder / "file").touch()
@@ -179,7 +179,7 @@ class TestEveryStorage:
 
 
 class TestLinksBehindFileUrls:
-    def test_they_count_as_nothing(self, folder: LocalPath) -> None:
+    def test_they_count_as_nothing(self, folder: StoragePath) -> None:
         pytest.importorskip("fsspec")
         url = storage_path(folder.path.as_uri())
         assert (url.names(), url.folders()) == (["file"], ["inner"])

@@ -17,7 +17,7 @@ from consilience.kernels import compiled
 from consilience.kernels.compiled import kernel, part
 
 CALL = (
-    "import numpy as np; from consilience.kernels.unify import distillation, packed;"
+    "import numpy as np; from consilience.kernels.unify import packed;"
     "log_p, p = packed.block_softmax(np.zeros((3, 2)), np.array([0, 2]), 1.0);"
     "print(packed.__file__, p.sum())"
 )

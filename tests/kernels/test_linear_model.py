@@ -1,13 +1,22 @@
-"""The linear model: its optimum against a dense solver's, and its derivative."""
+"""Linear softmax models: any loss, and softmax regression against scikit-learn."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import log_softmax, softmax
+from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
-from consilience.kernels.linear_model import linear_logits, minimise_linear
+from consilience.kernels.linear_model import (
+    fit_softmax_by_blocks,
+    fit_softmax_regression,
+    linear_logits,
+    minimise_linear,
+)
 
 
 def _cross_entropy(labels):
@@ -22,14 +31,14 @@ def _cross_entropy(labels):
 
 
 @pytest.fixture
-def problem():
+def small_problem():
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=200)
     return rng.normal(size=(200, 5)) + np.eye(3, 5)[y], y
 
 
-def test_the_optimum_is_that_of_logistic_regression(problem):
-    X, y = problem
+def test_the_optimum_is_that_of_logistic_regression(small_problem):
+    X, y = small_problem
     fit = minimise_linear(X, np.zeros((6, 3)), _cross_entropy(y), weight_decay=0.1, max_iter=500, tol=1e-9)
     # scikit-learn minimises C times the sum and half the squared norm
     peer = LogisticRegression(C=1 / (0.1 * len(X)), tol=1e-9, max_iter=1000).fit(X, y)
@@ -46,8 +55,8 @@ def test_the_bias_is_not_decayed():
     np.testing.assert_allclose(softmax(linear_logits(X[:1], fit.W)), [[1 / 3, 2 / 3]], atol=1e-6)
 
 
-def test_single_precision_comes_close_and_stays_single(problem):
-    X, y = problem
+def test_single_precision_comes_close_and_stays_single(small_problem):
+    X, y = small_problem
     options = {"weight_decay": 0.01, "max_iter": 100, "tol": 1e-6}
     exact = minimise_linear(X, np.zeros((6, 3)), _cross_entropy(y), **options)
     single = minimise_linear(X.astype(np.float32), np.zeros((6, 3)), _cross_entropy(y), **options)
@@ -55,8 +64,8 @@ def test_single_precision_comes_close_and_stays_single(problem):
     assert single.objective == pytest.approx(exact.objective, rel=1e-5)
 
 
-def test_a_few_steps_only_go_down(problem):
-    X, y = problem
+def test_a_few_steps_only_go_down(small_problem):
+    X, y = small_problem
     values = [
         minimise_linear(
             X, np.zeros((6, 3)), _cross_entropy(y), weight_decay=0.0, max_iter=steps, tol=0.0
@@ -65,3 +74,240 @@ def test_a_few_steps_only_go_down(problem):
     ]
     assert values == sorted(values, reverse=True)
     assert values[0] < np.log(3)
+
+
+def problem(n: int, d: int, n_classes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return features with unequal spreads, far from zero, and their classes."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(n_classes, size=n)
+    X = rng.normal(size=(n_classes, d))[codes] + 2.0 * rng.normal(size=(n, d)) + 5.0
+    return (X / np.arange(1, d + 1)).astype(np.float32), codes
+
+
+def unlike(kind: str, n: int, d: int, n_classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return features that make a regression hard in one way, and their classes."""
+    X, codes = problem(n, d, n_classes, seed)
+    X *= np.arange(1, d + 1, dtype=np.float32)
+    rng = np.random.default_rng(seed)
+    if kind == "spreads from 1e-3 to 1e3":
+        X *= np.logspace(-3, 3, d, dtype=np.float32)
+    elif kind == "far from zero":
+        X += np.float32(1000)
+    elif kind == "separable":
+        X += 30 * np.eye(n_classes, d, dtype=np.float32)[codes]
+    elif kind == "columns twice":
+        X[:, d // 2 :] = X[:, : d - d // 2] + 1e-4 * rng.normal(size=(n, d - d // 2))
+    elif kind == "mostly zero":
+        X *= rng.random((n, d)) < 0.03
+    return X, codes
+
+
+def largest_gradient(W: np.ndarray, X: np.ndarray, codes: np.ndarray, weight_decay: float) -> float:
+    """Return the largest entry of the gradient by the weights of centred columns, in float64."""
+    Z = X.astype(np.float64)
+    mean = Z.mean(axis=0)
+    Z -= mean
+    slope = softmax(Z @ W[:-1] + W[-1] + mean @ W[:-1], axis=1)
+    slope[np.arange(len(X)), codes] -= 1.0
+    slope /= len(X)
+    return float(max(np.abs(Z.T @ slope + weight_decay * W[:-1]).max(), np.abs(slope.sum(axis=0)).max()))
+
+
+def objective(W: np.ndarray, X: np.ndarray, codes: np.ndarray, weight_decay: float) -> float:
+    log_proba = log_softmax(linear_logits(X.astype(np.float64), W), axis=1)
+    return float(-log_proba[np.arange(len(X)), codes].mean() + 0.5 * weight_decay * (W[:-1] ** 2).sum())
+
+
+@pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3), (300, 8, 2)])
+@pytest.mark.parametrize("weight_decay", [1e-3, 0.1])
+def test_it_finds_the_minimum_that_scikit_learn_finds(
+    n: int, d: int, n_classes: int, weight_decay: float
+) -> None:
+    X, codes = problem(n, d, n_classes)
+    fit = fit_softmax_regression(X, codes, n_classes, weight_decay=weight_decay, tol=1e-5, max_iter=500)
+    # two classes are one column in scikit-learn, whose weights are those of two with half the decay each
+    peer = LogisticRegression(
+        C=1 / (n * weight_decay * (0.5 if n_classes == 2 else 1)), tol=1e-8, max_iter=10_000
+    )
+    peer.fit(X.astype(np.float64), codes)
+    logits = linear_logits(X, fit.W)
+    np.testing.assert_allclose(np.exp(log_softmax(logits, axis=1)), peer.predict_proba(X), atol=2e-3)
+    assert fit.converged
+    assert fit.objective == pytest.approx(objective(fit.W, X, codes, weight_decay), abs=1e-5)
+
+
+KINDS = ("plain", "spreads from 1e-3 to 1e3", "far from zero", "separable", "columns twice", "mostly zero")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3), (300, 8, 2), (12, 4, 4)])
+def test_it_reaches_every_tolerance(kind: str, n: int, d: int, n_classes: int) -> None:
+    # with columns of a spread of 1e3 the smallest tolerance is 1e-6
+    tolerances = (1e-4, 1e-6) if kind.startswith("spreads") else (1e-3, 1e-5, 1e-6, 1e-8)
+    for seed, weight_decay in enumerate((0.1, 1e-3)):
+        X, codes = unlike(kind, n, d, n_classes, seed)
+        for tol in tolerances:
+            fit = fit_softmax_regression(
+                X, codes, n_classes, weight_decay=weight_decay, tol=tol, max_iter=1000
+            )
+            case = f"seed {seed}, decay {weight_decay}, tol {tol}: {fit.n_iter} steps to {fit.gradient:.2e}"
+            assert fit.converged, case
+            assert largest_gradient(fit.W, X, codes, weight_decay) <= 1.2 * tol, case
+
+
+def test_without_decay_it_reaches_the_tolerance_on_separable_rows() -> None:
+    X, codes = unlike("separable", 200, 6, 3, 0)
+    fit = fit_softmax_regression(X, codes, 3, weight_decay=0.0, tol=1e-8)
+    assert fit.converged
+    assert largest_gradient(fit.W, X, codes, 0.0) <= 1e-8
+
+
+def test_a_tolerance_below_rounding_is_not_said_to_be_reached() -> None:
+    X, codes = problem(300, 8, 3)
+    fit = fit_softmax_regression(X, codes, 3, weight_decay=1e-3, tol=1e-25)
+    assert not fit.converged
+    assert fit.n_iter < 300  # it stops where only rounding is left
+    assert largest_gradient(fit.W, X, codes, 1e-3) <= 1e-10
+
+
+def test_large_means_do_not_shift_the_intercept() -> None:
+    X, codes = problem(200, 4, 3)
+    shifted = X + np.float32(2**20)
+    exact = shifted - np.float32(2**20)  # what is left of the digits
+    fits = [fit_softmax_regression(F, codes, 3, weight_decay=1e-2, tol=1e-6).W for F in (exact, shifted)]
+    logits = [linear_logits(F.astype(np.float64), W) for F, W in zip((exact, shifted), fits, strict=True)]
+    np.testing.assert_allclose(*(softmax(z, axis=1) for z in logits), atol=1e-4)
+
+
+def test_the_gradient_it_reports_is_the_one_there_is() -> None:
+    X, codes = problem(200, 6, 4)
+    fit = fit_softmax_regression(X, codes, 4, weight_decay=0.01, tol=1e-4)
+    step, slopes = 1e-5, []
+    for index in np.ndindex(fit.W.shape):
+        values = []
+        for sign in (1, -1):
+            W = fit.W.copy()
+            W[index] += sign * step
+            values.append(objective(W, X, codes, 0.01))
+        slopes.append((values[0] - values[1]) / (2 * step))
+    assert fit.gradient <= 1e-4
+    # the gradient is by the weights of centred columns: by those of X, the intercept's adds to the others
+    assert np.abs(slopes).max() <= 5e-4
+
+
+def test_digits_take_few_steps() -> None:
+    X, y = load_digits(return_X_y=True)
+    fit = fit_softmax_regression((X / 16).astype(np.float32), y, 10, weight_decay=1 / len(X))
+    assert fit.converged
+    assert fit.n_iter < 30  # scikit-learn: 70
+
+
+def test_it_says_when_it_stopped_too_early() -> None:
+    X, codes = problem(200, 6, 4)
+    fit = fit_softmax_regression(X, codes, 4, weight_decay=1e-4, tol=1e-6, max_iter=2)
+    assert not fit.converged
+    assert fit.gradient > 1e-6
+
+
+def test_columns_that_say_nothing_and_classes_that_do_not_occur_are_no_harm() -> None:
+    X, codes = problem(150, 4, 3)
+    X = np.hstack([X, np.full((150, 2), 7.0, dtype=np.float32), X[:, :1]])
+    fit = fit_softmax_regression(X, codes, 5, weight_decay=1e-2)
+    assert np.isfinite(fit.W).all()
+    proba = np.exp(log_softmax(linear_logits(X, fit.W), axis=1))
+    assert proba[:, 3:].max() < 0.02
+
+
+def soft(n: int, n_classes: int, seed: int) -> np.ndarray:
+    """Return soft labels whose rows weigh differently."""
+    rng = np.random.default_rng(seed)
+    return rng.dirichlet(np.full(n_classes, 0.5), size=n) * rng.uniform(0.1, 5.0, size=(n, 1))
+
+
+@pytest.mark.parametrize("kind", ["plain", "spreads from 1e-3 to 1e3", "separable", "columns twice"])
+@pytest.mark.parametrize(("n", "d", "n_classes"), [(400, 20, 5), (60, 100, 3)])
+def test_soft_labels_reach_every_tolerance(kind: str, n: int, d: int, n_classes: int) -> None:
+    X, codes = unlike(kind, n, d, n_classes, 0)
+    Y = 0.7 * np.eye(n_classes)[codes] + 0.3 * soft(n, n_classes, 1)
+    for tol in (1e-4, 1e-5 if kind.startswith("spreads") else 1e-7):
+        fit = fit_softmax_regression(X, Y, n_classes, weight_decay=1e-2, tol=tol, max_iter=1000)
+        assert fit.converged
+        Z = X.astype(np.float64)
+        mean = Z.mean(axis=0)
+        Z -= mean
+        proba = softmax(Z @ fit.W[:-1] + fit.W[-1] + mean @ fit.W[:-1], axis=1)
+        slope = (proba * Y.sum(axis=1, keepdims=True) - Y) / Y.sum()
+        largest = max(np.abs(Z.T @ slope + 1e-2 * fit.W[:-1]).max(), np.abs(slope.sum(axis=0)).max())
+        assert largest <= 1.2 * tol
+
+
+def test_hard_labels_are_soft_labels_of_one_class() -> None:
+    X, codes = problem(300, 8, 4)
+    fits = [
+        fit_softmax_regression(X, labels, 4, weight_decay=1e-3, tol=1e-7)
+        for labels in (codes, 2.5 * np.eye(4)[codes])
+    ]
+    np.testing.assert_allclose(fits[0].W, fits[1].W, atol=1e-4)
+    assert fits[0].objective == pytest.approx(fits[1].objective, abs=1e-8)
+
+
+def soft_problem(n: int, d: int, K: int, seed: int = 0) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    X = (rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) / np.sqrt(d) + 0.3).astype(np.float32)
+    labels = rng.dirichlet(np.full(K, 0.3), n) * rng.random((n, 1))
+    return X, labels.astype(np.float32)
+
+
+@pytest.mark.parametrize(("n", "d", "K"), [(2000, 6, 4), (2000, 3, 2), (3000, 1, 3)])
+@pytest.mark.parametrize("decay", [1e-3, 1e-1])
+def test_the_minimum_is_that_of_the_fit_in_memory(n: int, d: int, K: int, decay: float) -> None:
+    X, labels = soft_problem(n, d, K)
+    calls: list[int] = []
+
+    def blocks() -> Iterator[tuple[Any, Any]]:
+        calls.append(0)
+        for start in range(0, n, 700):
+            yield X[start : start + 700], labels[start : start + 700]
+
+    told: list[int] = []
+    start = np.zeros((d + 1, K))
+    found = fit_softmax_by_blocks(
+        blocks, start, weight_decay=decay, tol=3e-5, max_iter=100, progress=told.append
+    )
+    exact = fit_softmax_regression(X, labels, K, weight_decay=decay, tol=1e-8)
+    assert found.converged
+    assert found.n_iter == len(calls) == told[-1]
+    assert found.n_iter < 40
+    shift = found.W - exact.W
+    shift[-1] -= shift[-1].mean()  # intercepts have no decay, so a shift of all is free
+    np.testing.assert_allclose(shift, 0.0, atol=2e-3)
+    np.testing.assert_allclose(found.objective, exact.objective, atol=1e-6)
+
+
+def test_a_good_start_saves_passes() -> None:
+    X, labels = soft_problem(2000, 8, 5)
+    options: dict[str, Any] = {"weight_decay": 1e-3, "tol": 3e-5, "max_iter": 100}
+    near = fit_softmax_regression(X[:500], labels[:500], 5, weight_decay=1e-3).W
+    far = fit_softmax_by_blocks(lambda: [(X, labels)], 3 * np.ones((9, 5)) * np.arange(5), **options)
+    close = fit_softmax_by_blocks(lambda: [(X, labels)], near, **options)
+    assert close.n_iter < far.n_iter
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_does_not_keep_it_from_a_small_tolerance(seed: int) -> None:
+    """Single precision stalls above this; passes in double precision go on from there."""
+    X, labels = soft_problem(2000, 6, 4, seed)
+    found = fit_softmax_by_blocks(
+        lambda: [(X, labels)], np.zeros((7, 4)), weight_decay=1e-3, tol=1e-7, max_iter=100
+    )
+    assert found.converged
+    assert found.gradient <= 1e-7
+
+
+def test_too_few_passes_are_told() -> None:
+    X, labels = soft_problem(500, 6, 4)
+    found = fit_softmax_by_blocks(
+        lambda: [(X, labels)], np.zeros((7, 4)), weight_decay=1e-4, tol=1e-6, max_iter=2
+    )
+    assert not found.converged
+    assert found.gradient > 1e-6

@@ -9,10 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from consilience.kernels.unify import cross_entropy, factorisation
-from consilience.kernels.unify.conjugate_gradients import conjugate_gradients
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.laplacian import fill_in
-from consilience.kernels.unify.newton_direction import elimination_cost
+from consilience.kernels.unify.linear_systems import conjugate_gradients, elimination_cost, fill_in
 from consilience.kernels.unify.packed import Layout, make_layout
 from consilience.labels import LabelSpace
 from consilience.soft_labels.estimate import estimate_soft_labels

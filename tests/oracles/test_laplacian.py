@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import FUSE
-from consilience.kernels.unify.laplacian import fill_in, solve_laplacian
+from consilience.kernels.unify.linear_systems import fill_in, solve_laplacian
 
 Floats = NDArray[np.float64]
 compiled = kernel(fastmath=FUSE)(solve_laplacian)

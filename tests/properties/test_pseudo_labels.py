@@ -14,7 +14,7 @@ from scipy.special import softmax
 
 from consilience.collision.pseudo_labels import collision_pseudo_labels
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
+from consilience.kernels.collision.first_order import expectation_maximisation
 from consilience.kernels.collision.interior_point import interior_point
 from consilience.kernels.collision.simplex import total_loss
 

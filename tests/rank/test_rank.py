@@ -15,10 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
 from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teachers, sinkhorn
-from consilience.kernels.folds import stratified_folds
-from consilience.kernels.linear_model import linear_logits
+from consilience.kernels.held_out import stratified_folds
+from consilience.kernels.linear_model import fit_softmax_regression, linear_logits
 from consilience.kernels.rank.probe import resampled_means, spread_jackknife, tempered_likelihood
-from consilience.kernels.softmax_regression import fit_softmax_regression
 from consilience.rank import Ranking, Transport, transferability
 from consilience.rank.metrics import SCORES
 from consilience.rank.options import METRICS

@@ -28,10 +28,9 @@ from consilience import (
 )
 from consilience.exceptions import ScoringError
 from consilience.rows import HeldRows, Rows, as_rows
+from consilience.run import Run
+from consilience.scoring import engine_options, score_blocks
 from consilience.scoring import ray as engine
-from consilience.scoring.ray import score_on_ray
-from consilience.scoring.ray_options import RayOptions, read_options
-from consilience.scoring.stream import score_blocks
 from consilience.teachers import Function, Teacher
 
 pytestmark = [
@@ -75,26 +74,26 @@ def space_of(asked: list[Teacher]) -> LabelSpace:
 
 
 def on_ray(asked: list[Teacher], rows: Any = X, **options: Any) -> np.ndarray:
-    options["options"] = RayOptions(**{"timeout": 60.0, "workers": 1, **options.pop("options", {})})
-    return packed_by(score_on_ray, asked, rows, **options)
+    chosen = {"timeout": 60.0, "workers": 1, **options.pop("options", {})}
+    return packed_by(asked, rows, Run(engine="ray", engine_options=chosen, **options))
 
 
 def here(asked: list[Teacher], rows: Any = X) -> np.ndarray:
-    return packed_by(score_blocks, asked, rows)
+    return packed_by(asked, rows, Run())
 
 
-def packed_by(score: Any, asked: list[Teacher], rows: Any, **options: Any) -> np.ndarray:
+def packed_by(asked: list[Teacher], rows: Any, run: Run) -> np.ndarray:
     given = rows if isinstance(rows, Rows) else HeldRows(rows)
     space = space_of(asked)
     packed = np.full((len(given), space.n_columns), np.nan, np.float32)
-    for number, logits in score(asked, space, given, **options):
+    for number, logits in score_blocks(asked, space, given, run):
         assert np.isnan(packed[given.rows_of(number)]).all()
         packed[given.rows_of(number)] = logits
     return packed
 
 
 def test_teachers_with_other_needs_are_a_stage_of_their_own() -> None:
-    packed = on_ray(teachers(), options={"teachers": {"second": {"num_cpus": 0.5, "batch_size": 7}}})
+    packed = on_ray(teachers(), options={"teachers": {"second": {"num_cpus": 0.5, "rows_per_call": 7}}})
     np.testing.assert_array_equal(packed, here(teachers()))
 
 
@@ -198,11 +197,11 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path) -> None:
         return rising(rows)
 
     asked = [function(counted, fingerprint="v1")]
-    found = score_on_ray(asked, space_of(asked), HeldRows(X), store=tmp_path / "scores")
+    found = score_blocks(asked, space_of(asked), HeldRows(X), Run(engine="ray", cache=tmp_path / "scores"))
     next(found)
     found.close()
     before = log.read_text().split()
-    np.testing.assert_array_equal(on_ray(asked, store=tmp_path / "scores"), here([function(rising)]))
+    np.testing.assert_array_equal(on_ray(asked, cache=tmp_path / "scores"), here([function(rising)]))
     after = log.read_text().split()[len(before) :]
     # only the batch at which the worker was ended is asked again
     assert len(before) > 0
@@ -221,13 +220,13 @@ def test_a_store_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
         fingerprint = "v1"
 
         def predict_logits(self, rows: Any) -> Any:
-            from consilience.scoring import store
+            from consilience.scoring import shelf
 
-            store.Shelf._write = full
+            shelf._write = full
             return rising(rows)
 
     with pytest.warns(ConsilienceWarning, match="No space left on device.*not kept") as told:
-        packed = on_ray([Full()], store=tmp_path / "scores")
+        packed = on_ray([Full()], cache=tmp_path / "scores")
     np.testing.assert_array_equal(packed, rising(X).astype(np.float32))
     assert len(told) == 1
 
@@ -246,7 +245,7 @@ def test_needs_that_no_machine_meets_are_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(engine, "START_SECONDS", 1.0)
     options = {"timeout": 2.0, "teachers": {"first": {"num_gpus": 1}}}
     with (
-        pytest.warns(ConsilienceWarning, match=r"needs 1 GPU at once, .* 4 CPU .* 0 GPU"),
+        pytest.warns(ConsilienceWarning, match=r"needs 1 CPU and 1 GPU, .* 4 CPU .* 0 GPU"),
         pytest.raises(ScoringError, match=r"no worker could be started|none of them is at work"),
     ):
         on_ray(teachers(), options=options)
@@ -255,11 +254,11 @@ def test_needs_that_no_machine_meets_are_told(monkeypatch: pytest.MonkeyPatch) -
 def test_more_workers_than_there_is_room_for_are_told() -> None:
     import ray
 
-    parts = engine._parts(space_of(teachers()), RayOptions(), 64, held=())
     cpus = int(ray.cluster_resources()["CPU"])  # a machine that was removed may still be counted
+    groups = engine._groups(space_of(teachers()), engine.RayOptions(), Run(), {})
     with pytest.warns(ConsilienceWarning, match=f"room for {cpus} of {cpus + 2} workers"):
-        ((_, most),) = engine._pool_sizes(ray, parts, 10, RayOptions(workers=cpus + 2))
-    assert most == cpus
+        order = engine._in_which_order(ray, groups, 10, engine.RayOptions(workers=cpus + 2))
+    assert order == [0] * cpus
 
 
 def test_what_cannot_be_sent() -> None:
@@ -309,18 +308,18 @@ def test_a_file_that_workers_do_not_have(tmp_path: Path) -> None:
         ({"workers": 0}, "workers=0 must be"),
         ({"timeout": 0}, "timeout=0 must be"),
         ({"teachers": 1}, "must be a dict by the names"),
-        ({"teachers": {"birds": 1}}, "'birds' must be a dict"),
+        ({"teachers": {"birds": 1}}, r"teachers\['birds'\]=1 must be a dict"),
         (
             {"teachers": {"birds": {"gpus": 1}}},
-            "'gpus' is unknown; use 'num_cpus', 'num_gpus' or 'batch_size'",
+            "'gpus' is unknown; use 'num_cpus', 'num_gpus' or 'rows_per_call'",
         ),
         ({"teachers": {"birds": {"num_gpus": -1}}}, "num_gpus=-1 must be"),
-        ({"teachers": {"birds": {"batch_size": 0}}}, "batch_size=0 must be"),
+        ({"teachers": {"birds": {"rows_per_call": 0}}}, "rows_per_call=0 must be"),
     ],
 )
 def test_options_are_checked(given: Any, says: str) -> None:
     with pytest.raises(InvalidInputError, match=says):
-        read_options(given)
+        engine_options(Run(engine="ray", engine_options=given))
 
 
 def test_options_of_a_teacher_that_is_not_there() -> None:

@@ -16,7 +16,7 @@ from tests.servers import start
 from consilience import SoftLabelClassifier, as_teacher, load
 from consilience.exceptions import TeacherError
 from consilience.students.model_repository import write_repository
-from consilience.teachers import RemoteOptions
+from consilience.teachers import Remote
 
 FOLDER = Path(os.environ.get("CONSILIENCE_SERVERS") or "none")
 SOURCE = Path(__file__).parents[2] / "src"
@@ -49,16 +49,15 @@ def test_mlserver_with_scikit_learn(tmp_path: Path) -> None:
     (tmp_path / "model-settings.json").write_text(json.dumps(settings))
     with start.mlserver(FOLDER, tmp_path) as port:
         url = f"http://127.0.0.1:{port}/v2/models/iris"
-        options = RemoteOptions(output_name="predict_proba")
-        check(as_teacher(url, NAMES, remote=options))
-        check(as_teacher(f"{url}/versions/v1", NAMES, remote=options, batch_size=20))
+        check(Remote(url, NAMES, output_name="predict_proba"))
+        check(Remote(f"{url}/versions/v1", NAMES, output_name="predict_proba", batch_size=20))
         with pytest.raises(TeacherError, match="predict_proba"):
             as_teacher(url, NAMES).predict_logits(X)
 
 
 def test_kserve_with_scikit_learn(tmp_path: Path) -> None:
     with start.kserve(FOLDER, tmp_path) as url:
-        teacher = as_teacher(url, NAMES, output="probabilities", batch_size=40)
+        teacher = Remote(url, NAMES, output="probabilities", batch_size=40)
         check(teacher)
         assert teacher.fingerprint is None  # this server tells no version
 

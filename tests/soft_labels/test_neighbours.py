@@ -11,8 +11,10 @@ from sklearn.metrics import cohen_kappa_score
 from sklearn.neighbors import NearestNeighbors
 
 from consilience import InvalidInputError, Unifier, as_teacher, estimate_soft_labels
-from consilience.soft_labels import neighbours
-from consilience.soft_labels.neighbours import average_over_neighbours, neighbours_wanted
+from consilience.rows import as_rows
+from consilience.soft_labels import neighbours, solver
+from consilience.soft_labels.neighbours import average_over_neighbours
+from consilience.unify.estimate import estimate
 
 K = 4
 
@@ -36,15 +38,51 @@ def pairs(Q: Any, near: Any) -> tuple[Any, Any]:
     return np.repeat(decisions, near.shape[1]), decisions[near].ravel()
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_labels_are_mixed_with_the_mean_of_the_nearest_rows(seed: int) -> None:
+def average(X: Any, Q: Any, k: int, *, required: bool = True) -> tuple[Any, float]:
+    """Return soft labels mixed with those of neighbours, and the weight of these."""
+    mixed = np.array(Q)
+    return mixed, average_over_neighbours(as_rows(X), mixed, np.ones(len(Q), bool), k, required=required)
+
+
+@pytest.mark.parametrize("block_rows", [2**14, 16])
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_are_mixed_with_the_mean_of_the_nearest_rows(
+    seed: int, block_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", block_rows)
     X, Q = blobs(seed)
     near = max((nearest(X), nearest(X / X.std(axis=0))), key=lambda near: np.equal(*pairs(Q, near)).mean())
-    found = average_over_neighbours(X, Q, 7, required=True)
-    assert 0 < found.weight <= 0.5
-    expected = (1 - found.weight) * Q + found.weight * Q[near].mean(axis=1)
-    np.testing.assert_allclose(found.soft_labels, expected, rtol=1e-9)
-    np.testing.assert_allclose(found.soft_labels.sum(axis=1), 1.0)
+    found, weight = average(X, Q, 7)
+    assert 0 < weight <= 0.5
+    np.testing.assert_allclose(found, (1 - weight) * Q + weight * Q[near].mean(axis=1), rtol=1e-9)
+
+
+def test_of_many_rows_some_are_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solver, "MOST_ROWS", 100)
+    X, Q = blobs(0)
+    some = solver.rows_to_compare(len(X), 5)
+    found, weight = average(X, Q, 7)
+    assert weight > 0.3
+    plain, own = (
+        NearestNeighbors(n_neighbors=8).fit(Z[some]).kneighbors(Z, return_distance=False)
+        for Z in (X, X / X[some].std(axis=0))
+    )
+    means = []
+    for near in (plain, own):
+        itself = some[near[:, 0]] == np.arange(len(X))
+        means.append(np.where(itself[:, None], Q[some[near[:, 1:]]].mean(1), Q[some[near[:, :7]]].mean(1)))
+    expected = [(1 - weight) * Q + weight * mean for mean in means]
+    assert any(np.allclose(found, one) for one in expected)
+
+
+def test_rows_with_holes_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Q = blobs(0)
+    monkeypatch.setattr(solver, "MOST_ROWS", 100)
+    hole = np.setdiff1d(np.arange(len(X)), solver.rows_to_compare(len(X), 5))[0]
+    X[hole] = np.nan
+    found, weight = average(X, Q, 7)
+    assert weight > 0
+    np.testing.assert_array_equal(found[hole], Q[hole])
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -65,49 +103,47 @@ def test_the_weight_grows_with_the_agreement(monkeypatch: pytest.MonkeyPatch) ->
 def test_rows_without_structure_are_left_alone(seed: int) -> None:
     _, Q = blobs(seed)
     noise = np.random.default_rng(seed).normal(size=(len(Q), 5))
-    found = average_over_neighbours(noise, Q, 7, required=True)
-    assert found.weight == 0
-    np.testing.assert_array_equal(found.soft_labels, Q)
+    found, weight = average(noise, Q, 7)
+    assert weight == 0
+    np.testing.assert_array_equal(found, Q)
 
 
 def test_labels_that_all_decide_alike_are_left_alone() -> None:
     X, _ = blobs(0)
     Q = np.tile([0.7, 0.1, 0.1, 0.1], (len(X), 1))
-    assert average_over_neighbours(X, Q, 7, required=True).weight == 0
+    assert average(X, Q, 7)[1] == 0
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_column_in_small_units_does_not_decide_who_is_near(seed: int) -> None:
     X, Q = blobs(seed)
     noise = 1e4 * np.random.default_rng(seed).normal(size=(len(X), 1))
-    plain = average_over_neighbours(X, Q, 7, required=True).weight
-    assert average_over_neighbours(np.hstack([X, noise]), Q, 7, required=True).weight > 0.8 * plain > 0
+    plain = average(X, Q, 7)[1]
+    assert average(np.hstack([X, noise]), Q, 7)[1] > 0.8 * plain > 0
 
 
 def test_the_order_of_rows_does_not_matter() -> None:
     X, Q = blobs(1)
     order = np.random.default_rng(0).permutation(len(X))
-    straight = average_over_neighbours(X, Q, 7, required=True).soft_labels
-    shuffled = average_over_neighbours(X[order], Q[order], 7, required=True).soft_labels
+    straight = average(X, Q, 7)[0]
+    shuffled = average(X[order], Q[order], 7)[0]
     np.testing.assert_allclose(shuffled, straight[order], rtol=1e-9)
 
 
 def test_ties_do_not_hang_on_the_layout_of_an_array() -> None:
     X, Q = blobs(1)
     coarse = X.round()  # many rows are equally far
-    expected = average_over_neighbours(coarse, Q, 7, required=True).soft_labels
-    found = average_over_neighbours(np.asfortranarray(coarse), Q, 7, required=True).soft_labels
+    expected = average(coarse, Q, 7)[0]
+    found = average(np.asfortranarray(coarse), Q, 7)[0]
     np.testing.assert_array_equal(found, expected)
 
 
 def test_a_class_of_few_rows_has_few_neighbours() -> None:
     X, Q = blobs(2, 12)  # three rows a class, so two others
-    found = average_over_neighbours(X, Q, 10, required=True)
-    assert found.weight > 0
-    np.testing.assert_array_equal(
-        found.soft_labels, average_over_neighbours(X, Q, 2, required=True).soft_labels
-    )
-    assert average_over_neighbours(X[:4], Q[:4], 10, required=True).weight == 0
+    found, weight = average(X, Q, 10)
+    assert weight > 0
+    np.testing.assert_array_equal(found, average(X, Q, 2)[0])
+    assert average(X[:4], Q[:4], 10)[1] == 0
 
 
 WITHOUT_DISTANCES: dict[str, Any] = {
@@ -124,51 +160,26 @@ WITHOUT_DISTANCES: dict[str, Any] = {
 @pytest.mark.parametrize("name", WITHOUT_DISTANCES)
 def test_rows_without_distances_are_left_alone_or_refused(name: str) -> None:
     X, Q = WITHOUT_DISTANCES[name], blobs(0)[1]
-    assert average_over_neighbours(X, Q, 7, required=False).soft_labels is Q
+    found, weight = average(X, Q, 7, required=False)
+    assert weight == 0
+    np.testing.assert_array_equal(found, Q)
     with pytest.raises(InvalidInputError, match=r"n_neighbors=7 compares rows by distance.*n_neighbors=0"):
-        average_over_neighbours(X, Q, 7, required=True)
+        average(X, Q, 7)
 
 
 @pytest.mark.parametrize("shape", [(240, 5), (240, 5, 1), (240, 1, 5)])
 def test_images_are_compared_by_their_pixels(shape: tuple[int, ...]) -> None:
     X, Q = blobs(3)
     pixels = np.clip(10 * X + 128, 0, 255).astype(np.uint8)
-    found = average_over_neighbours(pixels.reshape(shape), Q, 7, required=True)
-    assert found.weight > 0.4
-    flat = average_over_neighbours(pixels, Q, 7, required=True)
-    np.testing.assert_array_equal(found.soft_labels, flat.soft_labels)
+    found, weight = average(pixels.reshape(shape), Q, 7)
+    assert weight > 0.4
+    np.testing.assert_array_equal(found, average(pixels, Q, 7)[0])
 
 
 def test_large_numbers_with_small_differences_keep_them() -> None:
     X, Q = blobs(3)
-    near, far = (average_over_neighbours(rows, Q, 7, required=True) for rows in (X, X + 1e9))
-    assert far.weight == pytest.approx(near.weight, rel=0.01)
-
-
-SMALL = np.zeros((10, 3))
-
-
-@pytest.mark.parametrize(
-    ("method", "student", "X", "expected"),
-    [
-        ("auto", None, SMALL, 10),
-        ("auto", "logistic", SMALL, 10),
-        ("auto", "mlp", SMALL, 10),
-        ("auto", lambda: None, SMALL, 10),  # a factory of networks
-        ("auto", "forest", SMALL, 0),
-        ("auto", "boosting", SMALL, 0),
-        ("auto", LogisticRegression(), SMALL, 0),  # one that we have not measured
-        ("ce", "logistic", SMALL, 0),
-        ("ranks", "logistic", SMALL, 0),
-        ("auto", "logistic", np.broadcast_to(0.0, (100_001, 3)), 0),
-        ("auto", "logistic", np.broadcast_to(0.0, (100, 3, 500, 500)), 0),
-        ("auto", "logistic", csr_array(np.eye(3)), 10),
-        ("auto", None, ["a text"], 10),  # which `average_over_neighbours` leaves alone
-    ],
-)
-def test_the_default_is_for_what_was_measured(method: Any, student: Any, X: Any, expected: int) -> None:
-    assert neighbours_wanted(None, method, student, X) == expected
-    assert neighbours_wanted(3, method, student, X) == 3
+    near, far = (average(rows, Q, 7)[1] for rows in (X, X + 1e9))
+    assert far == pytest.approx(near, rel=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -187,10 +198,31 @@ def test_a_unifier_averages_by_default_and_says_so(two_sites: Any) -> None:
     assert unified.neighbor_weight_ > 0.3
     plain = Unifier(teachers, "logistic", n_neighbors=0, random_state=0).fit(X)
     assert plain.neighbor_weight_ == 0
-    expected = average_over_neighbours(X, plain.soft_labels_, 10, required=True)
-    assert unified.neighbor_weight_ == expected.weight
-    np.testing.assert_array_equal(unified.soft_labels_, expected.soft_labels)
+    expected, weight = average(X, plain.soft_labels_, 10)
+    assert unified.neighbor_weight_ == weight
+    np.testing.assert_array_equal(unified.soft_labels_, expected)
     np.testing.assert_array_equal(unified.estimate(X), unified.soft_labels_)
+
+
+@pytest.mark.parametrize(
+    ("method", "student", "wanted"),
+    [
+        ("auto", None, True),
+        ("auto", "mlp", True),
+        ("auto", lambda: None, True),  # a factory of networks
+        ("auto", "forest", False),
+        ("auto", LogisticRegression(), False),  # one that we have not measured
+        ("ce", "logistic", False),
+        ("ranks", "logistic", False),
+    ],
+)
+def test_the_default_is_for_what_was_measured(
+    method: Any, student: Any, wanted: bool, two_sites: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, _, teachers = two_sites
+    for memory in (None, "20KB"):  # it does not hang on how much fits
+        unifier = Unifier(teachers, student, method, memory=memory)
+        assert (estimate(unifier, X).neighbor_weight > 0) == wanted
 
 
 def test_trees_learn_the_labels_of_each_row_alone(two_sites: Any) -> None:
@@ -198,7 +230,7 @@ def test_trees_learn_the_labels_of_each_row_alone(two_sites: Any) -> None:
     unifier = Unifier(teachers, "forest", smoothing=0)
     space = unifier.label_space()
     Q = estimate_soft_labels(unifier.score_teachers(X), space, "auto")
-    np.testing.assert_array_equal(unifier.estimate(X), Q)
+    np.testing.assert_allclose(unifier.estimate(X), Q, atol=1e-7)
 
 
 def test_known_labels_stay_and_reach_their_neighbours(two_sites: Any) -> None:

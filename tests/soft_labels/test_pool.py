@@ -14,8 +14,9 @@ from consilience.kernels.unify.packed import make_layout
 from consilience.kernels.unify.ranks import rank_scores
 from consilience.labels import LabelSpace
 from consilience.soft_labels import pool as pooling
-from consilience.soft_labels.estimate import Method, check_options, estimate_soft_labels, solve_soft_labels
+from consilience.soft_labels.estimate import Method, check_options, estimate_soft_labels
 from consilience.soft_labels.methods import Options
+from consilience.soft_labels.solver import SoftLabelSolver
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +67,7 @@ def test_teachers_without_a_common_class_are_put_together(seed: int) -> None:
 def test_the_pool_leans_to_what_predicts_the_others(seed: int) -> None:
     alike, unlike = crowd(SETS, seed), crowd(SETS, seed, scales=(0.3, 1.0, 6.0), shift=2.0)
     weights = [
-        solve_soft_labels(logits, space, "auto", check_options("auto")).weights
+        SoftLabelSolver(logits, space, "auto", check_options("auto")).weights
         for space, logits, _ in (alike, unlike)
     ]
     assert weights[0] is not None
@@ -200,8 +201,9 @@ def test_rows_without_answers_choose_no_weights(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(pooling, "MOST_ROWS", 100)
     space, logits, _ = crowd(SETS, 0, scales=(0.3, 3.0), rows=80)
     padded = np.vstack([np.full((300, space.n_columns), np.nan), logits])
-    found = [solve_soft_labels(z, space, "auto", check_options("auto")) for z in (logits, padded)]
-    np.testing.assert_allclose(found[1].soft_labels[300:], found[0].soft_labels, atol=1e-9)
+    found = [SoftLabelSolver(z, space, "auto", check_options("auto")) for z in (logits, padded)]
+    labels = [solver.solve(logits)[0] for solver in found]
+    np.testing.assert_allclose(labels[1], labels[0], atol=1e-9)
     assert found[1].weights == pytest.approx(found[0].weights)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.teachers.model_folders import image_folder, text_folder
 from tests.teachers.remote_server import Server, serving
 
 from consilience.teachers import _remote_http as http
@@ -88,3 +90,23 @@ def url(zoo: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(http, "FIRST_WAIT", 0.01)
     with serving(zoo) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """A folder of texts that no test may change, its network and its tokenizer."""
+    pytest.importorskip("transformers")
+    return text_folder(tmp_path_factory.mktemp("models") / "bert")
+
+
+@pytest.fixture(scope="session")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """A folder of images that no test may change, its network and its image processor."""
+    pytest.importorskip("transformers")
+    return image_folder(tmp_path_factory.mktemp("models") / "vit")
+
+
+@pytest.fixture
+def copied(bert: tuple[Path, Any, Any], tmp_path: Path) -> Path:
+    """A copy of a folder of texts that a test may change."""
+    return Path(shutil.copytree(bert[0], tmp_path / "bert"))

@@ -1,9 +1,12 @@
-"""Model folders wherever teachers go: the command line, a repository, a score store, Ray, a unified model."""
+"""Model folders: what one is told to be, how it is loaded, and wherever teachers go."""
 
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
+import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +15,175 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from tests.teachers.model_folders import (
     CLASSES,
+    TEXTS,
     WORDS,
     change_json,
     image_folder,
     images,
+    save,
     sentence_folder,
     text_folder,
 )
 
-from consilience import LabelSpace, Repository, Unifier, as_teacher, rank_teachers
-from consilience.exceptions import TeacherError
-from consilience.files.card import Card, find_folder_card, write_card
-from consilience.rows import HeldRows
-from consilience.scoring.store import ScoreStore
-from consilience.teachers import encode_sentences, save_sentence_head
+from consilience import Card, LabelSpace, Repository, Run, Unifier, as_teacher, rank_teachers
+from consilience.exceptions import ConsilienceError, InvalidInputError, TeacherError
+from consilience.files.card import find_folder_card, write_card
+from consilience.rows import as_rows
+from consilience.scoring import observe, score
+from consilience.teachers import ImagePreprocess, ModelFolder, encode_sentences, save_sentence_head
+from consilience.teachers.folders import kind_of
+from consilience.teachers.model_folder import Folder
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
+safetensors = pytest.importorskip("safetensors.torch")
 
 ROWS = [f"{WORDS[i % 11]} {WORDS[i * 7 % 11]} {WORDS[i * 3 % 10]}" for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("config", "more", "kind"),
+    [
+        ({"model_type": "bert"}, [], "Checkpoint"),
+        ({"architectures": ["BertForSequenceClassification"]}, [], "Checkpoint"),
+        ({"architecture": "resnet18", "num_classes": 3}, [], "Timm"),
+        ({"architecture": "resnet18", "model_type": "timm_wrapper"}, [], "Timm"),
+        ({"architecture": "x", "model_type": "bert"}, [], "Checkpoint"),
+        ({"model_type": "bert"}, ["modules.json"], "Sentences"),
+        ({"a": 1}, [], "holds 'config.json'. A model folder has a config.json"),
+        ({"model_type": "bert"}, ["adapter_config.json"], "an adapter without its model"),
+        (None, [], "holds nothing"),
+        (None, ["a.onnx"], "holds 'a.onnx'. Give the file itself"),
+        (None, ["model.joblib"], "holds 'model.joblib'. A pickle can run any code"),
+        (None, ["saved_model.pb"], "a TensorFlow model. Convert it to ONNX"),
+    ],
+)
+def test_what_a_folder_is_told_to_be(config: Any, more: list[str], kind: str, tmp_path: Path) -> None:
+    files = {*more, *(["config.json"] if config else [])}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    folder = Folder(tmp_path, "model", frozenset(files))
+    if kind.isalpha():
+        assert kind_of(folder).__name__ == kind
+    else:
+        with pytest.raises(TeacherError, match=f"^Teacher 'model' .*{kind}"):
+            kind_of(folder)
+
+
+@pytest.mark.parametrize("name", ["google/vit-base", "org/bert-v1.5"])
+def test_a_hub_name_is_not_fetched(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TeacherError, match=rf"nothing is downloaded.*hf download {name} --local-dir FOLDER"):
+        as_teacher(name)
+
+
+@pytest.mark.parametrize("name", ["/google/vit", "a/b/c", "../vit", "vit", "a/b\x1b"])
+def test_other_paths_are_no_hub_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(TeacherError, match=r"a teacher's file ends in .*, or it is a model folder") as caught:
+        as_teacher(name)
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_card_lies_next_to_the_folder_or_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "birds-1.5"
+    path.mkdir()
+    assert find_folder_card(path) is None
+    write_card(path / "model.card.json", Card("inside", ("a", "b")))
+    assert find_folder_card(path) == Card("inside", ("a", "b"))
+    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b")))
+    assert find_folder_card(path) == Card("beside", ("a", "b"))
+    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b"), sha256="0" * 64))
+    with pytest.raises(InvalidInputError, match="belongs to one file and not to the folder"):
+        find_folder_card(path)
+
+
+def test_it_is_loaded_when_it_is_asked_and_not_sent(bert: tuple[Path, Any, Any]) -> None:
+    teacher = as_teacher(bert[0])
+    assert teacher._loaded is None
+    first = teacher.predict_logits(TEXTS)
+    assert teacher._loaded is not None
+    data = pickle.dumps(teacher)
+    assert len(data) < 5000
+    np.testing.assert_array_equal(pickle.loads(data).predict_logits(TEXTS), first)  # noqa: S301
+    teacher.release()
+    assert teacher._loaded is None
+    np.testing.assert_array_equal(teacher.predict_logits(TEXTS), first)
+
+
+def test_opening_needs_no_library(bert: tuple[Path, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What ``consilience inspect`` shows is in the JSON files."""
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    teacher = as_teacher(bert[0])
+    assert teacher.inputs[0].dtype == "text"
+    with pytest.raises(ConsilienceError, match=r"needs transformers: pip install 'consilience\[hf\]'"):
+        teacher.predict_logits(TEXTS)
+
+
+def test_nothing_is_asked_of_the_network(copied: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> None:
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    change_json(copied / "config.json", _name_or_path="org/other", return_dict=False)
+    change_json(copied / "tokenizer_config.json", name_or_path="org/other", vocab_file="/etc/hostname")
+    assert np.isfinite(as_teacher(copied).predict_logits(TEXTS)).all()
+
+
+def test_the_fingerprint_is_of_the_files(copied: Path, bert: tuple[Path, Any, Any]) -> None:
+    first = as_teacher(bert[0]).fingerprint
+    teacher = as_teacher(copied)
+    (copied / "README.md").write_text("not read")
+    assert teacher.fingerprint == as_teacher(copied).fingerprint == first
+    weights = safetensors.load_file(copied / "model.safetensors")
+    weights["classifier.bias"] += 1
+    safetensors.save_file(weights, copied / "model.safetensors", metadata={"format": "pt"})
+    assert as_teacher(copied).fingerprint not in (first, None)
+    assert teacher.fingerprint is None
+    with pytest.raises(TeacherError, match=r"has changed.*Open it again"):
+        teacher.predict_logits(TEXTS)
+    assert ModelFolder(bert[0], half=True).fingerprint != first
+
+
+def test_half_precision_is_near(bert: tuple[Path, Any, Any], vit: tuple[Path, Any, Any]) -> None:
+    for folder, rows in ((bert[0], TEXTS), (vit[0], images())):
+        whole, half = as_teacher(folder), ModelFolder(folder, half=True)
+        assert (whole._dtype, half._dtype) == ("float32", "bfloat16")
+        difference = np.abs(half.predict_logits(rows) - whole.predict_logits(rows)).max()
+        assert 0 < difference < 0.1
+        assert half.embed(rows).dtype == np.float32
+
+
+def test_saved_half_precision_is_float32_on_the_processor(copied: Path, bert: tuple[Path, Any, Any]) -> None:
+    save(copied, bert[1].__class__.from_pretrained(copied, dtype=torch.float16))
+    assert json.loads((copied / "config.json").read_text())["dtype"] == "float16"
+    assert as_teacher(copied)._dtype == "float32"
+    assert ModelFolder(copied, half=True)._dtype == "float16"
+    expected = as_teacher(bert[0]).predict_logits(TEXTS)
+    np.testing.assert_allclose(as_teacher(copied).predict_logits(TEXTS), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"device": "cuda:99"}, "cannot run"),
+        ({"half": "yes"}, "half='yes' is unknown"),
+        ({"preprocess": ImagePreprocess(8)}, "prepares its rows as the folder says; preprocess= is for"),
+        ({"output": "costs"}, "output='costs' is for arrays and functions"),
+        ({"embed": "layer"}, "has no layer 'layer'"),
+    ],
+)
+def test_options_that_do_not_fit(bert: tuple[Path, Any, Any], options: Any, message: str) -> None:
+    with pytest.raises(InvalidInputError, match=message):
+        ModelFolder(bert[0], **options).embed(TEXTS)
+
+
+def test_a_layer_or_a_function_may_embed(bert: tuple[Path, Any, Any]) -> None:
+    teacher = as_teacher(bert[0], embed=lambda X: np.array([[len(text), 1.0] for text in X]))
+    seen = teacher.observe(TEXTS)
+    np.testing.assert_array_equal(seen.embeddings[:, 0], [len(text) for text in TEXTS])
+    own = as_teacher(bert[0]).embed(TEXTS)
+    np.testing.assert_allclose(as_teacher(bert[0], embed="classifier:input").embed(TEXTS), own, atol=1e-6)
 
 
 @pytest.fixture(scope="session")
@@ -54,109 +207,78 @@ def run(*words: Any) -> Any:
     return CliRunner().invoke(app, list(map(str, words)))
 
 
-def test_inspect_shows_folders(models: Path) -> None:
+def test_inspect_shows_folders(models: Path, tmp_path: Path) -> None:
     result = run("inspect", f"{models}/insects/", models / "farm-1.5", models / "pictures", "--json")
     assert result.exit_code == 0, result.output
     view = json.loads(result.stdout)["teachers"]
     assert [one["name"] for one in view] == ["insects", "farm-1.5", "pictures"]
     assert [one["inputs"][0]["dtype"] for one in view] == ["text", "text", "image"]
-    assert {one["output"] for one in view} == {"logits"}
-    shown = run("inspect", models / "insects", models / "farm-1.5")
-    assert shown.exit_code == 0
-    assert "folder" in shown.output
-    assert "text" in shown.output
-
-
-def test_the_command_scores_with_a_folder(models: Path, tmp_path: Path) -> None:
-    (tmp_path / "rows.txt").write_text("\n".join(ROWS))
-    arguments = ["--teacher", models / "farm-1.5", "--data", tmp_path / "rows.txt"]
-    result = run("score", *arguments, "--out", tmp_path / "scores.npz", "--quiet")
-    assert result.exit_code == 0, result.output
-    scored = as_teacher(tmp_path / "scores.npz")
-    assert scored.classes.tolist() == ["bee", "cow", "dog"]
-    expected = as_teacher(models / "farm-1.5").predict_logits(ROWS)
-    np.testing.assert_allclose(scored.predict_logits(ROWS), expected, atol=1e-4)
-
-
-def test_the_command_names_the_option_for_classes(models: Path, tmp_path: Path) -> None:
     path = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
-    change_json(path / "config.json", id2label=...)
-    change_json(path / "config.json", num_labels=3)
+    change_json(path / "config.json", id2label=..., num_labels=3)
     result = run("inspect", path)
     assert result.exit_code == 2
-    assert "Give --classes 3 names" in " ".join(result.output.split())
+    assert "Give --classes one name" in " ".join(result.output.split())
     assert run("inspect", path, "--classes", "insects=ant,bee,cow").exit_code == 0
 
 
-def test_the_command_scores_a_folder_of_images(models: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["farm-1.5", "pictures"])
+def test_the_command_scores_with_a_folder(models: Path, name: str, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
-    (tmp_path / "images").mkdir()
-    X = [*images(3), *images(2, 12, 9)]
-    for i, pixels in enumerate(X):
-        image.fromarray(pixels).save(tmp_path / "images" / f"{i}.png")
-    arguments = ["--teacher", models / "pictures", "--data", tmp_path / "images"]
-    result = run("score", *arguments, "--out", tmp_path / "scores.npz", "--quiet")
+    X: Any = ROWS if name == "farm-1.5" else [*images(3), *images(2, 12, 9)]
+    data = tmp_path / ("rows.txt" if name == "farm-1.5" else "images")
+    if name == "farm-1.5":
+        data.write_text("\n".join(ROWS))
+    else:
+        data.mkdir()
+        for i, pixels in enumerate(X):
+            image.fromarray(pixels).save(data / f"{i}.png")
+    out = tmp_path / "scores.npz"
+    result = run("score", "--teacher", models / name, "--data", data, "--out", out, "--quiet")
     assert result.exit_code == 0, result.output
-    expected = as_teacher(models / "pictures").predict_logits(X)
-    found = as_teacher(tmp_path / "scores.npz").predict_logits(X)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    expected = as_teacher(models / name)
+    assert as_teacher(out).classes.tolist() == expected.classes.tolist()
+    np.testing.assert_allclose(as_teacher(out).predict_logits(X), expected.predict_logits(X), atol=1e-4)
 
 
 def test_folders_are_unified_and_the_card_names_them(models: Path, tmp_path: Path) -> None:
     from consilience.students.verify import verify_model
 
     teachers = [models / "insects", models / "farm-1.5"]
-    unifier = Unifier(teachers, student="ngrams", random_state=0).fit(ROWS)
+    unifier = Unifier(teachers, method="ce", student="ngrams", random_state=0).fit(ROWS)
     assert unifier.classes_.tolist() == ["ant", "bee", "cow", "dog"]
-    file = tmp_path / "unified.npz"
-    unifier.save(file)
-    assert verify_model(file, teachers=teachers).passed
+    unifier.save(tmp_path / "unified.npz")
+    assert verify_model(tmp_path / "unified.npz", teachers=teachers).passed
     other = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
     (other / "notes.txt").write_text("another")
-    assert not verify_model(file, teachers=[other]).passed
+    assert not verify_model(tmp_path / "unified.npz", teachers=[other]).passed
 
 
 def test_folders_are_ranked(models: Path) -> None:
-    labels = ["left", "right"] * 30
-    ranking = rank_teachers([models / "insects", models / "farm-1.5"], ROWS, labels)
-    assert sorted(name for name, _, score in ranking.scored_teachers() if np.isfinite(score)) == [
-        "farm-1.5",
-        "insects",
-    ]
+    ranking = rank_teachers([models / "insects", models / "farm-1.5"], ROWS, ["left", "right"] * 30)
+    names = sorted(name for name, _, score in ranking.scored_teachers() if np.isfinite(score))
+    assert names == ["farm-1.5", "insects"]
 
 
-def test_a_store_remembers_a_folder(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    space = LabelSpace([["ant", "bee", "cow"]])
-    from consilience.scoring.stream import score_blocks
-
-    store = ScoreStore(tmp_path / "cache")
-    rows = HeldRows(np.array(ROWS))
-    first = np.concatenate(
-        [part for _, part in score_blocks([as_teacher(models / "insects")], space, rows, store=store)]
-    )
-    again = as_teacher(models / "insects")
-    monkeypatch.setattr(type(again), "_load", lambda *_: pytest.fail("the folder was loaded again"))
-    second = np.concatenate([part for _, part in score_blocks([again], space, rows, store=store)])
-    np.testing.assert_array_equal(first, second)
+def test_a_cache_remembers_a_folder(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Run(cache=tmp_path / "cache")
+    first = observe(as_teacher(models / "insects"), ROWS, kept, embeddings=False)
+    monkeypatch.setattr(ModelFolder, "_ready", lambda *_: pytest.fail("the folder was loaded again"))
+    again = observe(as_teacher(models / "insects"), ROWS, kept, embeddings=False)
+    np.testing.assert_array_equal(first.logits, again.logits)
 
 
 @pytest.mark.parametrize("name", ["insects", "farm-1.5", "pictures"])
 def test_a_repository_holds_a_folder(models: Path, name: str, tmp_path: Path) -> None:
     rows = images() if name == "pictures" else ROWS
     source = Path(shutil.copytree(models / name, tmp_path / name))
-    (source / "training.py").write_text("print('never run')")
-    (source / "last.ckpt").write_bytes(b"a pickle")
-    (source / "optimizer.pt").write_bytes(b"a pickle")
+    for file in ("training.py", "last.ckpt", "optimizer.pt"):
+        (source / file).write_text("print('never run')")
     repository = Repository(tmp_path / "shelf")
     entry = repository.add(source, task="test", licence="Apache-2.0")
     assert (entry.name, entry.kind) == (name, "folder")
     assert not any(file.endswith((".py", ".pt", ".ckpt")) for file in entry.files)
-    shutil.rmtree(source)
-    check = repository.verify()
-    assert not check.findings, check.findings
-    assert repository.path(name).is_dir()
-    teacher = repository[name]
-    expected = as_teacher(models / name)
+    assert not repository.verify().findings
+    teacher, expected = repository[name], as_teacher(models / name)
     assert teacher.classes.tolist() == expected.classes.tolist()
     assert teacher.fingerprint == expected.fingerprint
     np.testing.assert_array_equal(teacher.predict_logits(rows), expected.predict_logits(rows))
@@ -167,19 +289,10 @@ def test_a_repository_holds_a_folder(models: Path, name: str, tmp_path: Path) ->
     assert [one.problem for one in repository.verify().findings] == ["damaged"]
 
 
-def test_the_command_adds_a_folder(models: Path, tmp_path: Path) -> None:
-    added = run("repo", "add", tmp_path / "shelf", models / "farm-1.5", "--json")
-    assert added.exit_code == 0, added.output
-    assert Repository(tmp_path / "shelf")["farm-1.5"].classes.tolist() == ["bee", "cow", "dog"]
-    assert run("repo", "verify", tmp_path / "shelf").exit_code == 0
-
-
 def test_a_repository_keeps_the_card_and_the_given_classes(models: Path, tmp_path: Path) -> None:
     source = Path(shutil.copytree(models / "insects", tmp_path / "insects"))
     change_json(source / "config.json", id2label={"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})
     repository = Repository(tmp_path / "shelf")
-    with pytest.raises(TeacherError, match="placeholders"):
-        repository.add(source, name="none")
     repository.add(source, CLASSES, "given")
     assert repository["given"].classes.tolist() == CLASSES
     card = Card("carded", ("x", "y", "z"), description="of a card", details={"a": 1})
@@ -191,7 +304,7 @@ def test_a_repository_keeps_the_card_and_the_given_classes(models: Path, tmp_pat
     assert not repository.verify().findings
 
 
-def test_a_repository_describes_a_folder_of_texts(models: Path, tmp_path: Path) -> None:
+def test_a_repository_searches_folders_of_texts(models: Path, tmp_path: Path) -> None:
     repository = Repository(tmp_path / "shelf")
     repository.set_reference(ROWS)
     repository.add(models / "farm-1.5")
@@ -202,12 +315,7 @@ def test_a_repository_describes_a_folder_of_texts(models: Path, tmp_path: Path) 
 
 @pytest.mark.slow
 def test_ray_workers_load_a_folder_from_its_path(models: Path, ray_cluster: Any) -> None:
-    from consilience.scoring.ray import score_on_ray
-    from consilience.scoring.ray_options import RayOptions
-
-    teacher, space = as_teacher(models / "farm-1.5"), LabelSpace([["bee", "cow", "dog"]])
-    rows = HeldRows(np.array(ROWS))
-    options = RayOptions(timeout=120.0, workers=1)
-    found = np.concatenate([part for _, part in score_on_ray([teacher], space, rows, options=options)])
+    teacher, run = as_teacher(models / "farm-1.5"), Run(engine="ray", engine_options={"workers": 1})
+    found = score([teacher], LabelSpace([["bee", "cow", "dog"]]), as_rows(np.array(ROWS)), run)
     assert teacher._loaded is None  # the driver did not load it
     np.testing.assert_allclose(found, teacher.predict_logits(ROWS), atol=1e-4)

@@ -302,7 +302,7 @@ def test_a_repository_applies_the_preprocess(tmp_path: Path) -> None:
         np.testing.assert_allclose(found, expected("onnx"), atol=1e-5)
     assert {one.name for one in models.list(like=X)} == {"given", "carded"}
     assert {one.name for one in models.list(like=PREPARE(X))} == {"plain"}
-    with pytest.raises(InvalidInputError, match="preprocess has the unknown entry note"):
+    with pytest.raises(InvalidInputError, match="the unknown key 'note'"):
         models.add(path, name="other", preprocess={"size": 12, "note": "by hand"})
     with pytest.raises(InvalidInputError, match="Reference rows that are images must have one size"):
         models.set_reference(X)
@@ -328,12 +328,13 @@ def test_a_server_that_names_no_preprocess_that_we_know(
 
 @pytest.mark.slow
 def test_ray_workers_read_and_prepare_images(folder: Path, tmp_path: Path, ray_cluster: Any) -> None:
-    from consilience.scoring.ray import score_on_ray
-    from consilience.scoring.ray_options import RayOptions
+    from consilience.run import Run
+    from consilience.scoring import score_blocks
 
     source = as_rows(folder)
     assert source is not None
     teachers = [torch_case(tmp_path), onnx_case(tmp_path)]
-    space, options = LabelSpace([CLASSES, CLASSES]), RayOptions(timeout=120.0, workers=1)
-    found = np.concatenate([part for _, part in score_on_ray(teachers, space, source, options=options)])
+    space = LabelSpace([CLASSES, CLASSES])
+    run = Run(engine="ray", engine_options={"timeout": 120.0, "workers": 1})
+    found = np.concatenate([part for _, part in score_blocks(teachers, space, source, run)])
     np.testing.assert_allclose(found, np.hstack([expected("torch"), expected("onnx")]), atol=1e-4)

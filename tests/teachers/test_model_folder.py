@@ -1,4 +1,4 @@
-"""What a model folder is told to be, by its files alone. Nothing here needs transformers."""
+"""The files of a model folder, checked as data. Nothing here needs transformers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
-from consilience.files.card import Card, find_folder_card, write_card
 from consilience.teachers import as_teacher
-from consilience.teachers.folders import kind_of
 from consilience.teachers.model_folder import MAX_FILES, Folder, list_files
 
 
@@ -18,9 +16,7 @@ def folder_of(path: Path, **files: object) -> Path:
     """Write files, given as texts or as what JSON holds; ``config_json`` is config.json."""
     path.mkdir(parents=True, exist_ok=True)
     for key, content in files.items():
-        name = key.replace("__", "/").replace("_json", ".json").replace("_bin", ".bin")
-        place = path / name
-        place.parent.mkdir(exist_ok=True)
+        place = path / key.replace("_json", ".json")
         place.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
 
@@ -30,46 +26,18 @@ def opened(path: Path) -> Folder:
 
 
 @pytest.mark.parametrize(
-    ("files", "kind"),
+    ("content", "message"),
     [
-        ({"config_json": {"model_type": "bert"}}, "transformers"),
-        ({"config_json": {"architectures": ["BertForSequenceClassification"]}}, "transformers"),
-        ({"config_json": {"architecture": "resnet18", "num_classes": 3}}, "timm"),
-        ({"config_json": {"architecture": "resnet18", "model_type": "timm_wrapper"}}, "timm"),
-        ({"config_json": {"architecture": "x", "model_type": "bert"}}, "transformers"),
-        ({"modules_json": [], "config_json": {"model_type": "bert"}}, "sentences"),
+        ("{", "config.json is not JSON"),
+        ('{"model_type": "bert", "model_type": "vit"}', "the key 'model_type' is given twice"),
+        ([1], "config.json must hold a JSON object"),
+        (" " * (16 * 2**20 + 1), "config.json has 16777217 bytes; at most"),
+        ("[" * 100_000, "config.json is not JSON"),
     ],
 )
-def test_kinds(tmp_path: Path, files: dict[str, object], kind: str) -> None:
-    assert kind_of(opened(folder_of(tmp_path / "model", **files))) == kind
-
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({}, "holds nothing. A model folder has a config.json"),
-        ({"notes.txt": "x"}, "holds 'notes.txt'. A model folder has"),
-        ({"config_json": {"a": 1}}, "holds 'config.json'. A model folder has"),
-        ({"a.onnx": ""}, "holds 'a.onnx'. Give the file itself"),
-        ({"model.joblib": ""}, "holds 'model.joblib': a pickle, which can run any code"),
-        ({"saved_model.pb": ""}, "a TensorFlow model. Convert it to ONNX"),
-        ({"MLmodel": ""}, "an MLflow model"),
-        ({"adapter_config_json": {}, "config_json": {"model_type": "bert"}}, "an adapter without its model"),
-        ({"config_json": "{"}, "config.json is not JSON"),
-        (
-            {"config_json": '{"model_type": "bert", "model_type": "vit"}'},
-            "the key 'model_type' is given twice",
-        ),
-        ({"config_json": [1]}, "config.json must hold a JSON object"),
-        ({"config_json": " " * (16 * 2**20 + 1)}, "config.json has 16777217 bytes; at most"),
-        ({"config_json": "[" * 100_000}, "config.json is not JSON"),
-    ],
-)
-def test_folders_that_are_no_model(tmp_path: Path, files: dict[str, object], message: str) -> None:
-    with pytest.raises(TeacherError) as caught:
-        as_teacher(folder_of(tmp_path / "model", **files))
-    assert message in str(caught.value)
-    assert caught.value.teacher == "model"
+def test_json_that_is_refused(content: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TeacherError, match=message):
+        as_teacher(folder_of(tmp_path / "model", config_json=content))
 
 
 @pytest.mark.parametrize("link", ["config.json", "weights", "1_Pooling/config.json"])
@@ -93,36 +61,64 @@ def test_hidden_files_do_not_matter(tmp_path: Path) -> None:
 def test_a_folder_of_very_many_files_is_no_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MAX_FILES > 1000
     monkeypatch.setattr("consilience.teachers.model_folder.MAX_FILES", 2)
-    path = folder_of(tmp_path / "model", a="", b="", c="")
     with pytest.raises(TeacherError, match="more than 2 files"):
-        as_teacher(path)
+        as_teacher(folder_of(tmp_path / "model", a="", b="", c=""))
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "message"),
+    [
+        (
+            "config.json",
+            {"auto_map": {"AutoModel": "evil.M"}},
+            r"asks for code of its own \(auto_map\), which",
+        ),
+        (
+            "tokenizer_config.json",
+            {"a": [{"auto_map": ["evil.T", None]}]},
+            "tokenizer_config.json of 'model' asks",
+        ),
+        ("preprocessor_config.json", {"trust_remote_code": True}, "asks for code of its own"),
+        (
+            "config.json",
+            {"text_config": {"attn_implementation": "org/kernel"}},
+            "sets attn_implementation to 'org",
+        ),
+        ("config.json", {"transformers_weights": "../other.safetensors"}, "sets transformers_weights to"),
+    ],
+)
+def test_settings_that_reach_for_more(file: str, settings: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsafeFileError, match=message):
+        opened(folder_of(tmp_path / "model", **{file: settings})).check_settings()
 
 
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({}, "has no weight_map"),
-        ({"weight_map": {"a": "../evil.safetensors"}}, "keeps weights in '../evil.safetensors'"),
-        ({"weight_map": {"a": "C:\\evil.safetensors"}}, "keeps weights in"),
-        ({"weight_map": {"a": "/evil.safetensors"}}, "keeps weights in"),
-        ({"weight_map": {"a": "evil.bin"}}, "keeps weights in 'evil.bin'"),
-        ({"weight_map": {"a": 7}}, "keeps weights in ''"),
-        ({"weight_map": {"a": "one.safetensors"}}, "lacks the file 'one.safetensors'"),
+        ({}, "must be an object with weight_map"),
+        ({"weight_map": {"a": "../evil.safetensors"}}, "named without any path; it is '../evil.safetensors'"),
+        ({"weight_map": {"a": "C:\\evil.safetensors"}}, "named without any path"),
+        ({"weight_map": {"a": "/evil.safetensors"}}, "named without any path"),
+        ({"weight_map": {"a": "evil.bin"}}, "a .safetensors file, named without any path; it is 'evil.bin'"),
+        ({"weight_map": {"a": 7}}, "a .safetensors file, named without any path; it is 7"),
+        ({"weight_map": {"a": "one.safetensors"}}, "one.safetensors is missing"),
     ],
 )
 def test_shards_lie_in_the_folder(tmp_path: Path, index: object, message: str) -> None:
-    path = folder_of(tmp_path / "model", **{"model.safetensors.index_json": index})
+    path = folder_of(tmp_path / "model", **{"model.safetensors.index.json": index})
     (tmp_path / "evil.safetensors").write_text("")
     with pytest.raises(InvalidInputError) as caught:
         opened(path).weight_files()
     assert message in str(caught.value)
 
 
-def test_shards_are_listed_once(tmp_path: Path) -> None:
+def test_weights_are_safetensors(tmp_path: Path) -> None:
     shards = {"weight_map": {"a": "2.safetensors", "b": "1.safetensors", "c": "2.safetensors"}}
-    path = folder_of(tmp_path / "m", **{"model.safetensors.index_json": shards})
-    for name in ("1.safetensors", "2.safetensors"):
-        (path / name).write_text("")
+    path = folder_of(tmp_path / "m", **{"model.safetensors.index.json": shards, "2.safetensors": ""})
+    (path / "pytorch_model.bin").write_text("")
+    with pytest.raises(TeacherError, match=r"only in 'pytorch_model.bin': a pickle, .* save_pretrained"):
+        opened(path).weight_files()
+    (path / "1.safetensors").write_text("")
     assert opened(path).weight_files() == ("1.safetensors", "2.safetensors")
 
 
@@ -133,30 +129,3 @@ def test_a_digest_is_of_names_and_contents(tmp_path: Path) -> None:
     assert folder.digest(["a"]) != first
     (folder.path / "a").write_text("3")
     assert folder.digest(["a", "b"]) != first
-
-
-def test_a_card_lies_next_to_the_folder_or_in_it(tmp_path: Path) -> None:
-    path = folder_of(tmp_path / "birds-1.5")
-    assert find_folder_card(path) is None
-    write_card(path / "model.card.json", Card("inside", ("a", "b")))
-    assert find_folder_card(path) == Card("inside", ("a", "b"))
-    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b")))
-    assert find_folder_card(path) == Card("beside", ("a", "b"))
-    write_card(tmp_path / "birds-1.5.card.json", Card("beside", ("a", "b"), sha256="0" * 64))
-    with pytest.raises(InvalidInputError, match="belongs to one file and not to the folder"):
-        find_folder_card(path)
-
-
-@pytest.mark.parametrize("name", ["google/vit-base", "org/bert-v1.5"])
-def test_a_hub_name_is_not_fetched(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(TeacherError, match=rf"nothing is downloaded.*hf download {name} --local-dir FOLDER"):
-        as_teacher(name)
-
-
-@pytest.mark.parametrize("name", ["/google/vit", "a/b/c", "../vit", "vit", "a/b\x1b"])
-def test_other_paths_are_no_hub_names(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(TeacherError, match=r"a teacher's file ends in .*, or it is a model folder") as caught:
-        as_teacher(name)
-    assert "\x1b" not in str(caught.value)

@@ -14,11 +14,11 @@ from scipy.special import softmax
 from tests.teachers.remote_server import CLASSES, Server, X, check, output, proba_of, serving
 
 from consilience.exceptions import TeacherError
-from consilience.teachers import RemoteOptions, as_teacher
+from consilience.teachers import Remote, as_teacher
 
 pytest.importorskip("httpx")
 
-QUICK = RemoteOptions(retries=0, timeout=5)
+QUICK: Any = {"retries": 0, "timeout": 5}
 
 
 class TestAsking:
@@ -38,7 +38,7 @@ class TestAsking:
         assert as_teacher(url, ["x", "y", "z"]).classes.tolist() == ["x", "y", "z"]
 
     def test_requests_have_at_most_batch_size_rows(self, url: str, zoo: Server) -> None:
-        check(as_teacher(url, batch_size=50))
+        check(Remote(url, batch_size=50))
         assert [request["inputs"][0]["shape"][0] for request in zoo.requests] == [50] * 6
 
     def test_never_more_requests_in_flight_than_allowed(self, url: str, zoo: Server) -> None:
@@ -47,7 +47,7 @@ class TestAsking:
             return False
 
         zoo.fault = slow
-        check(as_teacher(url, batch_size=10, remote=RemoteOptions(in_flight=3)))
+        check(Remote(url, batch_size=10, in_flight=3))
         assert zoo.infers == 30
         assert zoo.most == 3
 
@@ -152,18 +152,21 @@ LIES: dict[str, tuple[Any, str]] = {
     "extra rows": (output(shape=[3, 3], data=[0.2, 0.3, 0.5] * 3), r"shape \[3, 3\] for 2 rows"),
     "a column too many": (output(shape=[2, 4], data=[0.25] * 8), "returned 4 columns for 3 classes"),
     "fewer numbers than its shape": (output(data=[0.1] * 5), r"5 values of 'probabilities' for shape"),
-    "a negative shape": (output(shape=[-2, 3]), "without a known datatype and a shape"),
+    "a negative shape": (output(shape=[-2, 3]), r"\[0\].shape\[0\] must be a whole number"),
     "a huge shape": (output(shape=[10**12, 10**12]), "6 values of 'probabilities' for shape"),
-    "no shape": (output(shape=None), "without a known datatype and a shape"),
-    "an unknown datatype": (output(datatype="FP128"), "without a known datatype"),
+    "no shape": (output(shape=None), r"\[0\].shape must be a list"),
+    "an unknown datatype": (output(datatype="FP128"), r"\[0\].datatype must be a datatype of the protocol"),
     "whole numbers": (output(datatype="INT64", data=[1] * 6), "instead of scores"),
     "texts": (output(data=["a"] * 6), "cells that are something else"),
     "null": (output(data=[None] * 6), "cells that are something else"),
     "ragged lists": (output(data=[[0.1, 0.2], [0.3]]), "lists of different lengths"),
     "infinity": (output(data=[1e999] * 6), "gave inf in row 0|is not JSON"),
     "another output": (output(name="other"), "gave the outputs other and not 'probabilities'"),
-    "65 dimensions": (output(shape=[2, 3] + [1] * 63), "without a known datatype and a shape"),
-    "parameters that are no object": (output(parameters=[1], data=None), "'probabilities' without data"),
+    "65 dimensions": (output(shape=[2, 3] + [1] * 63), "must be a list of 0 to 32"),
+    "parameters that are no object": (
+        output(parameters=[1], data=None),
+        r"\[0\].parameters must be an object",
+    ),
     "binary size that is no number": (
         {key: value for key, value in output(parameters={"binary_data_size": "6"}).items() if key != "data"},
         "shorter than it says",
@@ -184,32 +187,32 @@ class TestLies:
 
         zoo.fault = fault
         with pytest.raises(TeacherError, match=words) as caught:
-            as_teacher(url, remote=QUICK, output="probabilities").predict_logits(X[:2])
+            Remote(url, **QUICK, output="probabilities").predict_logits(X[:2])
         assert "127.0.0.1" not in str(caught.value)
         assert str(caught.value).startswith("Teacher 'zoo' ")
 
     BODIES = {  # noqa: RUF012
         "no JSON": (b"<html>", "no valid JSON"),
-        "NaN": (b'{"outputs": [{"name": "probabilities", "data": [NaN]}]}', "NaN is not JSON"),
+        "NaN": (b'{"outputs": [{"name": "probabilities", "data": [NaN]}]}', "NaN is no number of JSON"),
         "a list": (b"[]", "a JSON list instead of an object"),
         "deep": (b"[" * 100_000, "no valid JSON"),
         "an error under 200": (b'{"error": "out of memory"}', "answered with an error: out of memory"),
         "an escape": (rb'{"error": "\u001b[2J"}', r"error: \\x1b\[2J"),
         "the host": (b'{"error": "I am 127.0.0.1:80, 127.0.0.1."}', r"error: I am \*\*\*:80, \*\*\*\."),
-        "nothing": (b"{}", "gave no outputs"),
+        "nothing": (b"{}", "gave outputs that cannot be used: It must be a list"),
     }
 
     @pytest.mark.parametrize("kind", BODIES)
     def test_bodies(self, url: str, zoo: Server, kind: str) -> None:
         body, words = self.BODIES[kind]
-        teacher = as_teacher(url, remote=QUICK)
+        teacher = Remote(url, **QUICK)
         zoo.fault = lambda handler, request: handler.send(200, body) or True
         with pytest.raises(TeacherError, match=words):
             teacher.predict_logits(X[:2])
 
     def test_binary_nan_and_short_tensors(self, url: str, zoo: Server) -> None:
         zoo.extensions = ["binary_tensor_data"]
-        teacher = as_teacher(url, remote=QUICK)
+        teacher = Remote(url, **QUICK)
         sent = {"data": np.full((2, 3), np.nan, "<f4").tobytes(), "size": 24}
 
         def fault(handler: Any, request: Any) -> bool:
@@ -227,7 +230,7 @@ class TestLies:
             teacher.predict_logits(X[:2])
 
     def test_answers_are_limited(self, url: str, zoo: Server) -> None:
-        teacher = as_teacher(url, remote=RemoteOptions(max_bytes="20kB", retries=0, timeout=5))
+        teacher = Remote(url, max_bytes="20kB", retries=0, timeout=5)
         sent = 0
 
         def endless(handler: Any, request: Any) -> bool:
@@ -249,14 +252,14 @@ class TestLies:
             teacher.predict_logits(X[:2])
 
     def test_compressed_answers_are_refused(self, url: str, zoo: Server) -> None:
-        teacher = as_teacher(url, remote=QUICK)
+        teacher = Remote(url, **QUICK)
         zoo.fault = lambda handler, request: handler.send(200, b"x", {"Content-Encoding": "gzip"}) or True
         with pytest.raises(TeacherError, match="compressed"):
             teacher.predict_logits(X[:2])
         assert zoo.headers[-1]["Accept-Encoding"] == "identity"
 
     def test_redirects_are_not_followed(self, url: str, zoo: Server) -> None:
-        teacher = as_teacher(url, remote=QUICK)
+        teacher = Remote(url, **QUICK)
         elsewhere = {"Location": f"{url}/infer"}
         zoo.fault = lambda handler, request: handler.send(307, b"", elsewhere) or True
         with pytest.raises(TeacherError, match="307 and points elsewhere"):
@@ -267,7 +270,7 @@ class TestLies:
     def test_nobody_else_is_asked(self, url: str, zoo: Server, place: str) -> None:
         other = Server()
         with serving(other) as elsewhere:
-            teacher = as_teacher(url, remote=QUICK)
+            teacher = Remote(url, **QUICK)
             location = f"{elsewhere}/infer" if place == "another host" else place
             for status in (301, 302, 303, 307, 308):
                 told = {"Location": location}
@@ -278,7 +281,7 @@ class TestLies:
                     teacher.predict_logits(X[:2])
                 assert location not in str(caught.value)
                 with pytest.raises(TeacherError, match="points elsewhere"):
-                    as_teacher(url, remote=QUICK)
+                    Remote(url, **QUICK)
         assert other.headers == []
 
     def test_a_huge_row_is_not_made_up(self, url: str, zoo: Server) -> None:
@@ -286,7 +289,7 @@ class TestLies:
         zoo.extensions = ["classification"]
         zoo.model["inputs"][0]["shape"] = [-1, 10**12]
         with pytest.raises(TeacherError, match="does not name its classes"):
-            as_teacher(url, remote=QUICK)
+            Remote(url, **QUICK)
 
     def test_another_version_in_an_answer(self, url: str, zoo: Server) -> None:
         teacher = as_teacher(url)
@@ -306,9 +309,9 @@ class TestLies:
     @pytest.mark.parametrize(
         ("change", "words"),
         [
-            ({"inputs": [{"name": "X"}]}, "inputs lack a name"),
-            ({"outputs": "none"}, "outputs lack a name"),
-            ({"name": None}, "without a name"),
+            ({"inputs": [{"name": "X"}]}, r"inputs\[0\] must be an object with name"),
+            ({"outputs": "none"}, "outputs must be a list"),
+            ({"name": None}, "name must be a text"),
             ({"outputs": [{"name": "label", "datatype": "INT64", "shape": [-1]}]}, "gives no scores"),
         ],
     )

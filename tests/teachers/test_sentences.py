@@ -14,7 +14,7 @@ from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MinMaxScaler, PolynomialFeatures, StandardScaler
 from sklearn.svm import LinearSVC
 from tests.teachers.model_folders import CLASSES, TEXTS, change_json, sentence_folder
 
@@ -105,7 +105,7 @@ def test_a_long_text_is_cut_off(folder: Path) -> None:
 @pytest.mark.parametrize("labels", [LABELS, np.array([3, 1, 2] * 7), np.array(["yes", "no", "no"] * 7)])
 @pytest.mark.parametrize(
     "model",
-    [LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())],
+    [LogisticRegression(), make_pipeline(StandardScaler(), MinMaxScaler(), LogisticRegression())],
     ids=["plain", "scaled"],
 )
 def test_a_saved_head_says_what_the_model_says(folder: Path, model: Any, labels: Any) -> None:
@@ -135,11 +135,11 @@ def test_margins_are_logits(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (make_pipeline(MinMaxScaler(), LogisticRegression()), "is no fitted linear classifier"),
+        (make_pipeline(PolynomialFeatures(), LogisticRegression()), "has scores that are not linear"),
         (MLPClassifier((2,), max_iter=2000, tol=0.1, random_state=0), "is no fitted linear classifier"),
-        (SGDClassifier(loss="log_loss", random_state=0), "are no softmax of linear scores"),
+        (SGDClassifier(loss="log_loss", random_state=0), "probabilities that are no softmax"),
     ],
-    ids=["scaler", "network", "one against the rest"],
+    ids=["squares", "network", "one against the rest"],
 )
 def test_models_that_are_no_head(folder: Path, model: Any, message: str) -> None:
     with pytest.raises(TeacherError, match=message):
@@ -176,13 +176,17 @@ def test_a_head_written_by_others(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("tensors", "classes", "message"),
     [
-        ({"weight": np.eye(3, 16)}, CLASSES, r"must hold weight \(3, d\) and bias \(3,\)"),
+        ({"weight": np.eye(3, 16)}, CLASSES, "does not contain tensor bias"),
         ({"weight": np.eye(2, 16), "bias": np.zeros(2)}, CLASSES, "must hold weight"),
-        ({"weight": np.eye(3, 16), "bias": np.zeros(4)}, CLASSES, "must hold weight"),
+        (
+            {"weight": np.eye(3, 16), "bias": np.zeros(4)},
+            CLASSES,
+            r"must hold weight \(3, d\) and bias \(3,\)",
+        ),
         ({"weight": np.eye(3, 16), "bias": np.full(3, np.nan)}, CLASSES, "not finite"),
-        ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, None, "cannot be read"),
-        ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, ["a", "a", "b"], "cannot be read"),
-        ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, {"a": 1}, "cannot be read"),
+        ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, None, "a head without classes"),
+        ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, ["a", "a", "b"], "names a more than once"),
+        ({"weight": np.eye(3, 16), "bias": np.zeros(3)}, {"a": 1}, "a head without classes"),
     ],
 )
 def test_faulty_heads(folder: Path, tensors: dict[str, Any], classes: Any, message: str) -> None:
@@ -204,7 +208,7 @@ def test_a_head_of_another_encoder(folder: Path) -> None:
 
 def test_a_file_that_is_no_head(folder: Path) -> None:
     (folder / "head.safetensors").write_bytes(b"nothing")
-    with pytest.raises(TeacherError, match=r"has a head that cannot be read: head.safetensors"):
+    with pytest.raises(TeacherError, match=r"has a head that cannot be read, head.safetensors"):
         as_teacher(folder)
 
 
@@ -213,7 +217,7 @@ def test_a_card_renames_the_classes(carrying: Path) -> None:
     teacher = as_teacher(carrying)
     assert (teacher.name, teacher.classes.tolist()) == ("hive", ["x", "y", "z"])
     write_card(carrying / "model.card.json", Card("hive", ("x", "y")))
-    with pytest.raises(TeacherError, match="a head with 3 rows and 2 classes on its card"):
+    with pytest.raises(TeacherError, match=r"has 3 columns and 2 classes \(x, y\)"):
         as_teacher(carrying)
 
 
@@ -231,17 +235,16 @@ def test_the_fingerprint_is_of_encoder_and_head(carrying: Path) -> None:
 
 TYPE = "sentence_transformers.models.Transformer"
 REFUSED: list[tuple[Any, str]] = [
-    ({}, "modules.json must hold a list"),
-    ([7], "modules.json must hold a list"),
-    ([], "modules.json must hold a list"),
+    ({}, "modules.json: It must be a list"),
+    ([7], "modules.json: [0] must be an object"),
     (
         [{"type": "sentence_transformers.models.CNN", "path": ""}],
         "asks for 'sentence_",
     ),
     ([{"type": "os.system", "path": ""}], "asks for 'os.system'. Code of a folder is never run"),
-    ([{"type": TYPE, "path": "../other"}], "keeps a module in '../other'"),
-    ([{"type": TYPE, "path": ".."}], "keeps a module in '..'"),
-    ([{"type": TYPE, "path": 7}], "keeps a module in"),
+    ([{"type": TYPE, "path": "../other"}], "named without any path; it is '../other'"),
+    ([{"type": TYPE, "path": ".."}], "named without any path; it is '..'"),
+    ([{"type": TYPE, "path": 7}], "named without any path; it is 7"),
     ([{"type": TYPE, "path": "empty"}], "a pickle, which can run any code"),
 ]
 
@@ -258,7 +261,7 @@ def test_modules_that_are_refused(carrying: Path, modules: Any, message: str) ->
 @pytest.mark.parametrize(
     ("file", "values", "message"),
     [
-        ("1_Pooling/config.json", {"pooling_mode": "evil"}, "cannot be loaded by sentence-transformers"),
+        ("1_Pooling/config.json", {"pooling_mode": "evil"}, "cannot be loaded by sentence_transformers"),
         ("config.json", {"num_hidden_layers": 2}, "lacks the weights encoder.layer.1"),
         ("config.json", {"auto_map": {"AutoModel": "evil.Model"}}, "asks for code of its own"),
         ("tokenizer_config.json", {"auto_map": {"AutoTokenizer": "evil.T"}}, "asks for code of its own"),

@@ -49,7 +49,7 @@ from consilience.exceptions import ConsilienceError, TeacherError, UnsafeFileErr
 from consilience.files.card import write_card
 from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
-from consilience.teachers._skops_types import ESTIMATORS
+from consilience.teachers.skops import ESTIMATORS
 
 skops = pytest.importorskip("skops.io")
 RNG = np.random.default_rng(0)
@@ -391,7 +391,7 @@ def test_files_that_are_no_archive(data: bytes, message: str, tmp_path: Path) ->
         ({"schema.json": b"{"}, "schema.json is not JSON"),
         ({"schema.json": b"\xff"}, "schema.json is not JSON"),
         ({"schema.json": b"[" * 100_000}, "schema.json is not JSON"),
-        ({"schema.json": b'{"a": 1, "a": 2}'}, "schema.json is not JSON"),
+        ({"schema.json": b'{"a": 1, "a": 2}'}, "the key 'a' is given twice"),
         ({"schema.json": b"{}"}, "cannot be loaded from m.skops"),
         ({"schema.json": json.dumps(text("a")).encode()}, "is no classifier|cannot be loaded"),
     ],
@@ -470,8 +470,8 @@ def test_random_numbers_that_would_leave_the_memory(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consilience.teachers._skops.MAX_BYTES", 100)
-    with pytest.raises(TeacherError, match=r"has a file of .*; a .skops file may have 100 bytes at most"):
+    monkeypatch.setattr("consilience.teachers.skops.MAX_BYTES", 100)
+    with pytest.raises(TeacherError, match=r"model.skops has .* bytes; at most 100 are read"):
         as_teacher(saved(linear(), tmp_path))
 
 

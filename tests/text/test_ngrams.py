@@ -20,7 +20,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 from consilience import ConvergenceWarning, InvalidInputError
 from consilience.exceptions import NotFittedError
-from consilience.kernels.text.embedding_bag import Descent
+from consilience.kernels.embedding_bag import Descent
 from consilience.rows import targets
 from consilience.rows.targets import ArrayTargets
 from consilience.students.ngrams import Ngrams
@@ -129,7 +129,7 @@ def steps_of(monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[tuple[int,
             seen.append((len(ids), lr))
             return super().step(ids, bounds, target, lr, collision)
 
-    monkeypatch.setattr("consilience.kernels.text.embedding_bag.Descent", Watched)
+    monkeypatch.setattr("consilience.kernels.embedding_bag.Descent", Watched)
     small(**options).fit(*language(60))
     return seen
 

@@ -25,7 +25,7 @@ from consilience.students.estimator import student_name
 
 if TYPE_CHECKING:
     from consilience.cluster.clustering import CollisionClustering
-    from consilience.unify.scored import Estimate
+    from consilience.unify.estimate import Estimate
     from consilience.unify.unifier import Unifier
 
 WIDTH = 110

@@ -16,15 +16,16 @@ import numpy as np
 from consilience.cluster.options import IIC, MI, MIADM, SELA, Collision, Loss, Own
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.collision.entropy import collision_from_logits, shannon_from_logits
-from consilience.kernels.collision.equipartition import fair_assignment
-from consilience.kernels.collision.fair_labels import Options, fair_labels
-from consilience.kernels.collision.mutual_information import (
+from consilience.kernels.collision.entropy import (
+    collision_from_logits,
     invariant_information,
     mutual_information,
+    shannon_from_logits,
     softmax_rows,
     through_softmax,
 )
+from consilience.kernels.collision.fair_labels import Options, fair_labels
+from consilience.kernels.collision.prices import fair_assignment
 from consilience.kernels.linear_model import LogitLoss
 from consilience.kernels.neighbours import (
     Neighbours,

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from consilience.cluster.losses import mean_loss
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.entropy import uniform_transition
-from consilience.kernels.collision.noise_rate import NoiseEstimate, estimate_noise
-from consilience.kernels.folds import held_out_folds
+from consilience.kernels.collision.entropy import NoiseEstimate, estimate_noise, uniform_transition
+from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.linear_model import LinearFit, linear_logits, minimise_linear
 
 # logits and targets (n, K) -> (losses (n,), their gradient (n, K))

@@ -28,7 +28,7 @@ from consilience.cluster.starts import (
     weights_from_centres,
 )
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.collision.mutual_information import softmax_rows
+from consilience.kernels.collision.entropy import softmax_rows
 from consilience.kernels.linear_model import LogitLoss, linear_logits, minimise_linear
 from consilience.kernels.neighbours import mean_of_neighbours, near_rows
 from consilience.run import Run

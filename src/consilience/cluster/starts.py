@@ -13,9 +13,8 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning as NotConverged
 
 from consilience.kernels.arrays import Floats, Ints
-from consilience.kernels.collision.diffusion import diffusion_map
-from consilience.kernels.collision.mutual_information import mutual_information
-from consilience.kernels.neighbours import Neighbours, mean_of_neighbours
+from consilience.kernels.collision.entropy import mutual_information
+from consilience.kernels.neighbours import Neighbours, diffusion_map, mean_of_neighbours
 
 # A start is this soft, relative to the squared distance of a typical row to its centre...
 START_WIDTH = 0.1

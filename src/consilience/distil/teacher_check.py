@@ -17,9 +17,13 @@ from consilience.distil.teacher_signal import Task, TeacherSignal, out_of_fold_l
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels.arrays import Floats
 from consilience.kernels.columns import column_moments
-from consilience.kernels.distil.labels_only import TOLERANCE, held_out_log_proba, sketch_columns
-from consilience.kernels.distil.likelihood import calibrated_losses
-from consilience.kernels.folds import held_out_folds
+from consilience.kernels.held_out import (
+    TOLERANCE,
+    calibrated_losses,
+    held_out_folds,
+    held_out_log_proba,
+    sketch_columns,
+)
 
 N_FOLDS = 5
 # A teacher must know more than the labels by this many standard errors.

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._tables import column_values, columns_of, input_names, is_numeric, is_table, kind_of
-from consilience._validation import check_choice, check_number, take_rows
+from consilience._validation import take_rows
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.files.boosting_onnx import advice, converters
@@ -43,18 +43,10 @@ TOLERANCE = 1e-5
 """Largest allowed difference in a probability between a scikit-learn model and its export."""
 
 
-def exportable() -> str:
-    """Return a sentence that says which students can be exported.
-
-    Examples
-    --------
-    >>> exportable().partition(":")[0]
-    'Students that can be exported'
-    """
-    return (
-        "Students that can be exported: scikit-learn classifiers that skl2onnx converts, torch modules, and "
-        "LightGBM's and XGBoost's classifiers with onnxmltools."
-    )
+EXPORTABLE = (
+    "Students that can be exported: scikit-learn classifiers that skl2onnx converts, torch modules, and "
+    "LightGBM's and XGBoost's classifiers with onnxmltools."
+)
 
 
 def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
@@ -89,7 +81,7 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
 
     if not (hasattr(model, "predict_proba") or is_regressor(model)):
         raise InvalidInputError(
-            f"{_describe(model)} has no predict_proba, but an export needs it. {exportable()}"
+            f"{_describe(model)} has no predict_proba, but an export needs it. {EXPORTABLE}"
         )
     require("skl2onnx", extra="onnx", purpose=PURPOSE)
     X_example = take_rows(X_example, slice(0, 256))
@@ -110,7 +102,7 @@ def sklearn_to_onnx(model: Any, X_example: Any) -> Any:
             return converted
         failures.append(f"its ONNX probabilities differ from its own by up to {worst:.2g}")
     raise InvalidInputError(
-        f"{_describe(model)} cannot be exported to ONNX ({failures[0]}). {exportable()}{advice(model)}"
+        f"{_describe(model)} cannot be exported to ONNX ({failures[0]}). {EXPORTABLE}{advice(model)}"
     )
 
 
@@ -136,7 +128,7 @@ def finish(
     classes : (L,) sequence of str, int, float or bool
         Class names. ``label`` is a string, int64, double or bool tensor accordingly.
     columns : (k,) sequence of int
-        Position of each score among `classes`.
+        The position of each score among `classes`.
     temperature : float
         T above. It has no effect on logits, which are trained to be right at temperature 1.
     scores : {"logits", "probabilities"}
@@ -159,12 +151,10 @@ def finish(
     (['probabilities', 'label'], '["a", "b"]')
     """
     onnx = require("onnx", extra="onnx", purpose=PURPOSE)
-    check_choice("scores", scores, ("logits", "probabilities"))
-    power = check_number("temperature", temperature, above=0)
     names = class_list(classes)
     table = np.asarray(names)
     label_type = onnx.helper.np_dtype_to_tensor_dtype(label_dtype(table))
-    where = _positions(columns, len(names))
+    where = np.asarray(columns, dtype=np.int64)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     graph = result.graph
@@ -176,7 +166,7 @@ def finish(
     tail = Tail(onnx, graph)
     value = tail.node("Cast", [graph.output[0].name], to=onnx.TensorProto.FLOAT)
     softmax = scores == "logits"
-    value = tail.node("Softmax", [value], axis=1) if softmax else tail.sharpen(value, power)
+    value = tail.node("Softmax", [value], axis=1) if softmax else tail.sharpen(value, temperature)
     if not np.array_equal(where, np.arange(len(names))):
         value = tail.spread(value, where, len(names))
     tail.node("Identity", [value], output="probabilities")
@@ -214,23 +204,6 @@ def write_model(model: Any, path: str | os.PathLike[str]) -> None:
     onnx.checker.check_model(model)
     with replacing(target) as file:
         file.write(model.SerializeToString())
-
-
-def _positions(columns: ArrayLike, n_classes: int) -> NDArray[np.int64]:
-    where = np.asarray(columns)
-    if where.ndim != 1 or where.dtype.kind not in "iu" or len(np.unique(where)) != len(where):
-        raise InvalidInputError(
-            "{argument} must be distinct whole numbers, one for each column of scores.",
-            argument="columns",
-            value=columns,
-        )
-    if len(where) == 0 or where.min() < 0 or where.max() >= n_classes:
-        raise InvalidInputError(
-            f"{{argument}} must be positions among the {n_classes} classes.",
-            argument="columns",
-            value=columns,
-        )
-    return where.astype(np.int64)
 
 
 def _describe(model: Any) -> str:

@@ -22,8 +22,7 @@ from consilience.files.arrays import ArrayFileError, NpzFile
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
 from consilience.files.strict_json import parse_json
-from consilience.kernels.text.bags import bag_inputs
-from consilience.kernels.text.ngrams import Bounds, Codes, hash_ngrams
+from consilience.kernels.ngrams import Bounds, Codes, bag_inputs, hash_ngrams
 from consilience.labels import class_list
 
 VERSION_KEY = "consilience_text"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +16,20 @@ from consilience._images import PURPOSE, is_pil_image, pixels_of, read_image
 from consilience._optional import require
 from consilience._tables import as_values
 from consilience._validation import check_choice, check_count, check_number, n_rows
-from consilience._words import shorten
 from consilience.exceptions import InvalidInputError
+from consilience.files.strict_json import checked, record
 
 MOST_PIXELS = 4096
 """The longest side of a prepared image: a card of a stranger must not ask for all memory."""
 
-Size = int | tuple[int, int]
 _MODES = {"rgb": "RGB", "bgr": "RGB", "grey": "L"}
-_INTERPOLATIONS = ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos")
-_DTYPES = ("float32", "float16", "float64", "uint8")
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "resize": ("crop", "squash"),
+    "interpolation": ("nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"),
+    "layout": ("chw", "hwc"),
+    "dtype": ("float32", "float16", "float64", "uint8"),
+    "colour": tuple(_MODES),
+}
 
 
 @dataclass(frozen=True)
@@ -65,9 +69,9 @@ class ImagePreprocess:
     ((2, 3, 2, 2), [1.0, -1.0])
     """
 
-    size: Size
+    size: Any
     resize: Literal["crop", "squash"] = "crop"
-    resize_to: Size | None = None
+    resize_to: Any = None
     interpolation: str = "bilinear"
     scale: float | None = None
     mean: float | Sequence[float] | None = None
@@ -77,11 +81,8 @@ class ImagePreprocess:
     colour: Literal["rgb", "bgr", "grey"] = "rgb"
 
     def __post_init__(self) -> None:
-        check_choice("resize", self.resize, ("crop", "squash"))
-        check_choice("interpolation", self.interpolation, _INTERPOLATIONS)
-        check_choice("layout", self.layout, ("chw", "hwc"))
-        check_choice("dtype", self.dtype, _DTYPES)
-        check_choice("colour", self.colour, tuple(_MODES))
+        for name, known in _CHOICES.items():
+            check_choice(name, getattr(self, name), known)
         size = _check_size("size", self.size)
         before = size if self.resize_to is None else _check_size("resize_to", self.resize_to)
         if before[0] < size[0] or before[1] < size[1]:
@@ -90,16 +91,16 @@ class ImagePreprocess:
                 argument="resize_to",
                 value=self.resize_to,
             )
+        if self.dtype == "uint8" and not self.scale is self.mean is self.std is None:
+            raise InvalidInputError(
+                "dtype='uint8' keeps pixels as they are. Drop scale, mean and std, or use dtype='float32'."
+            )
         values: dict[str, Any] = {"size": size, "resize_to": before}
         for name in ("mean", "std"):
             if getattr(self, name) is not None:
                 values[name] = _check_channels(name, getattr(self, name), self.n_channels)
         if self.scale is not None:
             values["scale"] = check_number("scale", self.scale, above=0)
-        if self.dtype == "uint8" and any(one is not None for one in (self.scale, self.mean, self.std)):
-            raise InvalidInputError(
-                "dtype='uint8' keeps pixels as they are. Drop scale, mean and std, or use dtype='float32'."
-            )
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -111,7 +112,7 @@ class ImagePreprocess:
     @property
     def row_shape(self) -> tuple[int, int, int]:
         """The shape of a prepared image."""
-        height, width = _pair(self.size)
+        height, width = self.size
         if self.layout == "chw":
             return (self.n_channels, height, width)
         return (height, width, self.n_channels)
@@ -123,10 +124,8 @@ class ImagePreprocess:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain JSON values, as a card has them; `from_dict` reads them back."""
-        found = {
-            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
-        }
-        return {name: value for name, value in found.items() if value is not None}
+        found = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ImagePreprocess:
@@ -137,22 +136,8 @@ class ImagePreprocess:
         >>> ImagePreprocess.from_dict({"size": [32, 32], "layout": "hwc"}).row_shape
         (32, 32, 3)
         """
-        known = [field.name for field in fields(cls)]
-        if not isinstance(values, Mapping) or "size" not in values:
-            raise InvalidInputError(
-                '{argument} must name the size, such as {"size": 224, "mean": [0.5, 0.5, 0.5]}.',
-                argument="preprocess",
-                value=values,
-            )
-        unknown = [name for name in values if name not in known]
-        if unknown:
-            raise InvalidInputError(
-                f"preprocess has the unknown entry {shorten([unknown[0]])}; it has {', '.join(known)}."
-            )
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-        }
-        return cls(**given)
+        known = {field.name: lambda value: value for field in fields(cls)}
+        return cls(**checked("preprocess", values, record(known, needs=["size"])))
 
     def __call__(self, X: Any) -> NDArray[Any]:
         """Return prepared images (n, channels, height, width) or (n, height, width, channels).
@@ -165,61 +150,44 @@ class ImagePreprocess:
         """
         X = read_rows(as_values(X))
         X = X.detach().cpu().numpy() if hasattr(X, "detach") else X
-        _check_pixels(X)
         prepared = np.empty((n_rows(X), *self.row_shape), self.dtype)
-        for row, image in enumerate(X):
-            try:
-                values = self._cut(image)
-            except InvalidInputError as error:
-                raise error.changed(row=row) if "{row}" in error.message else error from error.__cause__
-            prepared[row] = self._scaled(values)
+        for row, picture in enumerate(_pictures(X, _MODES[self.colour])):
+            values = self._scaled(self._cut(picture))
+            prepared[row] = values.transpose(2, 0, 1) if self.layout == "chw" else values
         return prepared
 
-    def _cut(self, image: Any) -> NDArray[np.uint8]:
+    def _cut(self, picture: Any) -> NDArray[np.uint8]:
         """Return the pixels (height, width, channels) of one image in the size and colours of the model."""
         images = require("PIL.Image", extra="images", purpose=PURPOSE)
-        mode = _MODES[self.colour]
-        if not is_pil_image(image):
-            image = _from_pixels(images, image, mode)
-        else:
-            image = images.fromarray(pixels_of(image, mode))
-        width, height = image.size
-        target = self._resized_to(height, width)
-        if target != (height, width):
-            image = image.resize(target[::-1], images.Resampling[self.interpolation.upper()])
-        values = np.asarray(image)
-        rows, columns = _pair(self.size)
-        top, left = round((target[0] - rows) / 2), round((target[1] - columns) / 2)  # to even, as torchvision
-        values = values[top : top + rows, left : left + columns]
-        if mode == "L":
-            return values[:, :, None]
+        height, width = self._resized_to(*picture.size[::-1])
+        if picture.size != (width, height):
+            picture = picture.resize((width, height), images.Resampling[self.interpolation.upper()])
+        rows, columns = self.size
+        top, left = round((height - rows) / 2), round((width - columns) / 2)  # to even, as torchvision
+        values = np.atleast_3d(picture)[top : top + rows, left : left + columns]
         return values[:, :, ::-1] if self.colour == "bgr" else values
 
     def _resized_to(self, height: int, width: int) -> tuple[int, int]:
         """Return the size of an image before the crop."""
-        to = _pair(self.resize_to)
+        to: tuple[int, int] = self.resize_to
         if self.resize == "squash":
             return to
         if to[0] == to[1]:  # the longer side is cut to whole pixels, as torchvision does it
-            if height <= width:
-                return to[0], int(to[0] * width / height)
-            return int(to[1] * height / width), to[1]
+            shorter = min(height, width)
+            return int(to[0] * height / shorter), int(to[0] * width / shorter)
         ratio = min(height / to[0], width / to[1])  # and rounded, as timm does it
         return max(to[0], round(height / ratio)), max(to[1], round(width / ratio))
 
     def _scaled(self, values: NDArray[np.uint8]) -> NDArray[Any]:
-        """Return pixels (height, width, channels) as numbers, in the layout of the model."""
+        """Return pixels (height, width, channels) as numbers."""
         if self.dtype == "uint8":
-            found: NDArray[Any] = values
-        else:
-            exact = np.dtype("float64" if self.dtype == "float64" else "float32")  # float16 is rounded once
-            found = values.astype(exact)
-            found *= 1 / 255 if self.scale is None else self.scale
-            if self.mean is not None:
-                found -= np.asarray(self.mean, exact)
-            if self.std is not None:
-                found /= np.asarray(self.std, exact)
-        return found.transpose(2, 0, 1) if self.layout == "chw" else found
+            return values
+        exact = np.dtype("float64" if self.dtype == "float64" else "float32")  # float16 is rounded once
+        found = values.astype(exact)
+        found *= 1 / 255 if self.scale is None else self.scale
+        found -= np.asarray(0 if self.mean is None else self.mean, exact)
+        found /= np.asarray(1 if self.std is None else self.std, exact)
+        return found
 
 
 def as_preprocess(given: Any) -> ImagePreprocess:
@@ -243,32 +211,38 @@ def as_colour_images(X: Any, start: int = 0) -> list[NDArray[np.uint8]]:
     >>> [image.shape for image in images]
     [(4, 5, 3), (2, 2, 3)]
     """
+    return [np.asarray(picture) for picture in _pictures(X, "RGB", start)]
+
+
+def _pictures(X: Any, mode: str, start: int = 0) -> Iterator[Any]:
+    """Yield rows as PIL images in a mode."""
+    if isinstance(X, str | bytes | Mapping) or hasattr(X, "columns") or hasattr(X, "tocsr"):
+        raise InvalidInputError(
+            f"X is a {type(X).__name__}, and the model takes images. Give a list of paths, of PIL images or "
+            "of arrays, or one array (n, height, width, 3)."
+        )
     images = require("PIL.Image", extra="images", purpose=PURPOSE)
-    _check_pixels(X)
-    found = []
-    for row, image in enumerate(X):
-        try:
-            pixels = pixels_of(image, "RGB") if is_pil_image(image) else _from_pixels(images, image, "RGB")
-        except InvalidInputError as error:
-            raise error.changed(row=start + row) if "{row}" in error.message else error from error.__cause__
-        found.append(np.asarray(pixels))
-    return found
+    for row, image in enumerate(X, start):
+        if is_pil_image(image):
+            image = pixels_of(image, mode)
+        elif isinstance(image, os.PathLike):
+            image = read_image(image, mode)
+        picture = images.fromarray(_checked_pixels(image, row))
+        yield picture if picture.mode == mode else picture.convert(mode)
 
 
-def _from_pixels(images: Any, image: Any, mode: str) -> Any:
-    """Return a path or an array of pixels as a PIL image in a mode."""
-    if isinstance(image, os.PathLike):
-        return images.fromarray(read_image(image, mode))
+def _checked_pixels(image: Any, row: int) -> NDArray[np.uint8]:
+    """Return pixels (height, width), (height, width, 3) or (height, width, 4)."""
     if isinstance(image, str):
         raise InvalidInputError(
-            "X has a text in row {row}, and the model takes images. Give paths as pathlib.Path.", row=0
+            "X has a text in row {row}, and the model takes images. Give paths as pathlib.Path.", row=row
         )
     values = np.asarray(image)
     if values.dtype != np.uint8:
         raise InvalidInputError(
             f"X has {values.dtype} in row {{row}}; the pixels of an image are uint8, from 0 to 255. Give "
             "them as they are in the file: the model's preprocess scales them.",
-            row=0,
+            row=row,
         )
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
@@ -277,19 +251,9 @@ def _from_pixels(images: Any, image: Any, mode: str) -> Any:
         raise InvalidInputError(
             f"X has an image of shape {values.shape} in row {{row}}; expected (height, width, 3), or "
             f"(height, width) for grey.{hint}",
-            row=0,
+            row=row,
         )
-    found = images.fromarray(np.ascontiguousarray(values))
-    return found if found.mode == mode else found.convert(mode)
-
-
-def _check_pixels(X: Any) -> None:
-    """Raise where X as a whole cannot be images, before any is prepared."""
-    if isinstance(X, str | bytes | Mapping) or hasattr(X, "columns") or hasattr(X, "tocsr"):
-        raise InvalidInputError(
-            f"X is a {type(X).__name__}, and the model takes images. Give a list of paths, of PIL images or "
-            "of arrays, or one array (n, height, width, 3)."
-        )
+    return np.ascontiguousarray(values)
 
 
 def _check_size(name: str, value: Any) -> tuple[int, int]:
@@ -301,18 +265,12 @@ def _check_size(name: str, value: Any) -> tuple[int, int]:
     return check_count(name, pair[0], at_most=MOST_PIXELS), check_count(name, pair[1], at_most=MOST_PIXELS)
 
 
-def _check_channels(name: str, value: Any, n_channels: int) -> tuple[float, ...]:
+def _check_channels(name: str, value: Any, channels: int) -> tuple[float, ...]:
     given = tuple(value) if isinstance(value, list | tuple | np.ndarray) else (value,)
-    if len(given) not in (1, n_channels):
+    if len(given) not in (1, channels):
         raise InvalidInputError(
-            f"{{argument}} must be one number, or {n_channels}: one for each channel.",
+            f"{{argument}} must be one number, or {channels}: one for each channel.",
             argument=name,
             value=value,
         )
-    if name == "std":
-        return tuple(check_number(name, one, above=0) for one in given)
-    return tuple(check_number(name, one) for one in given)
-
-
-def _pair(size: Any) -> tuple[int, int]:
-    return cast(tuple[int, int], size)  # since __post_init__
+    return tuple(check_number(name, one, above=0 if name == "std" else None) for one in given)

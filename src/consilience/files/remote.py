@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Self, cast
+from typing import Any, BinaryIO, Self
 from urllib.parse import urlsplit
 
 from consilience._optional import require
@@ -30,7 +30,7 @@ from consilience.exceptions import (
     MissingDependencyError,
     StorageError,
 )
-from consilience.files.storage import BLOCK, Entry, StoragePath, check_name
+from consilience.files.storage import BLOCK, KINDS, Entry, StoragePath, check_name
 
 _AT_ONCE = 2**26  # bytes that are sent from memory, or fetched into it
 _MOST_TEXT = 200  # characters of a message of others
@@ -47,58 +47,19 @@ _REMEDIES = (
 )  # fmt: skip
 
 
-def remote_path(url: str) -> RemotePath:
-    """Return the path of a URL.
-
-    Parameters
-    ----------
-    url : str
-        Without a password: packages of fsspec find theirs in the environment or in a configuration file.
-    """
-    parts = urlsplit(url)
-    if "::" in url:
-        raise InvalidInputError(f"{url.partition('://')[0]}:// is a chain of URLs. Give a plain one.")
-    if parts.password or parts.query:
-        raise InvalidInputError(
-            f"The URL {parts.scheme}:// has a password or a query in it, which could end up in a message. "
-            "Give it without, and set credentials in the environment."
-        )
-    require("fsspec", extra="buckets", purpose=f"A URL such as {parts.scheme}://")
-    from fsspec.core import get_filesystem_class, url_to_fs
-
-    shown = url.rstrip("/") if url.rstrip("/").partition("://")[2] else url
-    try:
-        get_filesystem_class(parts.scheme)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{parts.scheme}:// needs a package that is not installed. {str(error).rstrip('.')}."
-        ) from error
-    except ValueError:
-        raise InvalidInputError(
-            f"{shown!r} is no URL that fsspec knows: there is no {parts.scheme}://. Give a folder of this "
-            "machine, or a URL such as s3://bucket/folder."
-        ) from None
-    with _told(shown, "opened"):
-        system, path = url_to_fs(url, skip_instance_cache=True)
-        if hasattr(system, "dircache"):  # what others write must be seen
-            system.dircache.use_listings_cache = False
-    return RemotePath(shown, path.rstrip("/") or path, system)
-
-
 @dataclass(frozen=True, repr=False)
 class RemotePath(StoragePath):
     """A file or a folder behind a URL.
 
     Attributes
     ----------
-    url : str
-        For people.
     path : str
         For fsspec.
+    url : str
+        For people.
     """
 
     url: str
-    path: str
     _system: Any = field(compare=False)
 
     @property
@@ -113,17 +74,14 @@ class RemotePath(StoragePath):
         return self.url.rpartition("/")[2]
 
     def __truediv__(self, name: str) -> Self:
-        check_name(name)
-        url, path = (f"{part.rstrip('/')}/{name}" for part in (self.url, self.path))
-        if self.url.endswith("://"):
-            url = self.url + name
-        return type(self)(url, path, self._system)
+        return self._below(check_name(name))
+
+    def _below(self, path: str) -> Self:
+        above = self.url if self.url.endswith("://") else f"{self.url.rstrip('/')}/"
+        return type(self)(f"{self.path.rstrip('/')}/{path}", f"{above}{path}", self._system)
 
     def __str__(self) -> str:
         return self.url
-
-    def __repr__(self) -> str:
-        return f"RemotePath({self.url!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return remote_path, (self.url,)
@@ -137,11 +95,15 @@ class RemotePath(StoragePath):
             for text, info in whole.items()
             if text.lstrip("/") != self.path.strip("/")
         }
-        return [_entry(self / name, info) for name, info in sorted(named.items())]
+        return [(self / name)._entry(info) for name, info in sorted(named.items())]
 
     def about(self) -> Entry | None:
         info = self._asked("read", lambda: self._system.info(self.path))
-        return None if info is None else _entry(self, info)
+        return None if info is None else self._entry(info)
+
+    def _entry(self, info: dict[str, Any]) -> Entry:
+        kind = "other" if info.get("islink") else KINDS.get(info.get("type"), "other")
+        return Entry(self, kind, int(info.get("size") or 0), _time(info))  # type: ignore[arg-type]
 
     def _asked(self, done: str, ask: Callable[[], Any]) -> Any:
         """Return what fsspec answers; None if nothing is there."""
@@ -169,9 +131,8 @@ class RemotePath(StoragePath):
         found = self._asked("listed", lambda: self._system.find(self.path, detail=True)) or {}
         base = self.path.strip("/") + "/"
         below = {str(name).lstrip("/").removeprefix(base): info for name, info in found.items()}
-        url, inside = self.url.rstrip("/"), self.path.rstrip("/")
         return {
-            path: _entry(type(self)(f"{url}/{path}", f"{inside}/{path}", self._system), info)
+            path: self._below(path)._entry(info)
             for path, info in below.items()
             if info["type"] != "directory"
         }
@@ -184,18 +145,20 @@ class RemotePath(StoragePath):
 
     @contextmanager
     def reading(self) -> Iterator[BinaryIO]:
-        if self._renames and not self.is_file():  # where files may be links or pipes
-            raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
+        self._check_regular()
         with _told(self.url, "read"):
             content = self._system.cat_file(self.path)
         yield io.BytesIO(content)
 
     def blocks(self) -> Iterator[bytes]:
-        if self._renames and not self.is_file():
-            raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
+        self._check_regular()
         with _told(self.url, "read"), self._system.open(self.path, "rb", block_size=BLOCK) as file:
             while block := file.read(BLOCK):
                 yield block
+
+    def _check_regular(self) -> None:
+        if self._renames and not self.is_file():  # where files may be links or pipes
+            raise FileNotFoundError(errno.ENOENT, "no regular file", self.url)
 
     def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
         found: list[bytes | None] = [b"" if entry.size == 0 else None for entry in files]
@@ -204,7 +167,7 @@ class RemotePath(StoragePath):
             ends = list(accumulate(files[i].size for i in wanted))
             now = wanted[: max(1, bisect_right(ends, _AT_ONCE))]
             wanted = wanted[len(now) :]
-            paths, sizes = [_inside(files[i]) for i in now], [files[i].size for i in now]
+            paths, sizes = [files[i].path.path for i in now], [files[i].size for i in now]
             with _told(self.url, "read"):
                 for i, answer in zip(now, self._system.cat_ranges(paths, [0] * len(now), sizes), strict=True):
                     if isinstance(answer, Exception) and not isinstance(answer, FileNotFoundError):
@@ -240,25 +203,20 @@ class RemotePath(StoragePath):
 
     def upload(self, content: Path) -> None:
         """Put a file of this machine there, whole or not at all."""
-        with _told(self.url, "written"):
-            self._send(content)
-
-    def _send(self, content: Path) -> None:
         system = self._system
-        if self._renames:
+        with _told(self.url, "written"), contextlib.ExitStack() as undo:
+            if not self._renames:
+                if content.stat().st_size <= _AT_ONCE:
+                    system.pipe_file(self.path, content.read_bytes())
+                else:
+                    system.put_file(str(content), self.path)
+                return
             folder, _, name = self.path.rpartition("/")
             temporary = f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
-            try:
-                system.put_file(str(content), temporary)
-                system.mv(temporary, self.path)
-            except BaseException:
-                with contextlib.suppress(Exception):
-                    system.rm_file(temporary)
-                raise
-        elif content.stat().st_size <= _AT_ONCE:
-            system.pipe_file(self.path, content.read_bytes())
-        else:
-            system.put_file(str(content), self.path)
+            undo.callback(_try_to, system.rm_file, temporary)
+            system.put_file(str(content), temporary)
+            system.mv(temporary, self.path)
+            undo.pop_all()
 
     def touch(self) -> None:
         """Do nothing: buckets have no time of last use."""
@@ -281,6 +239,49 @@ class RemotePath(StoragePath):
 
     def absolute(self) -> Self:
         return self
+
+
+def remote_path(url: str) -> RemotePath:
+    """Return the path of a URL.
+
+    Parameters
+    ----------
+    url : str
+        Without a password: packages of fsspec find theirs in the environment or in a configuration file.
+    """
+    parts = urlsplit(url)
+    if "::" in url:
+        raise InvalidInputError(f"{url.partition('://')[0]}:// is a chain of URLs. Give a plain one.")
+    if parts.password or parts.query:
+        raise InvalidInputError(
+            f"The URL {parts.scheme}:// has a password or a query in it, which could end up in a message. "
+            "Give it without, and set credentials in the environment."
+        )
+    require("fsspec", extra="buckets", purpose=f"A URL such as {parts.scheme}://")
+    from fsspec.core import get_filesystem_class, url_to_fs
+
+    told = url.rstrip("/") if url.rstrip("/").partition("://")[2] else url
+    try:
+        get_filesystem_class(parts.scheme)
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{parts.scheme}:// needs a package that is not installed. {str(error).rstrip('.')}."
+        ) from error
+    except ValueError:
+        raise InvalidInputError(
+            f"{told!r} is no URL that fsspec knows: there is no {parts.scheme}://. Give a folder of this "
+            "machine, or a URL such as s3://bucket/folder."
+        ) from None
+    with _told(told, "opened"):
+        system, path = url_to_fs(url, skip_instance_cache=True)
+        if hasattr(system, "dircache"):  # what others write must be seen
+            system.dircache.use_listings_cache = False
+    return RemotePath(path.rstrip("/") or path, told, system)
+
+
+def _try_to(act: Callable[[str], None], path: str) -> None:
+    with contextlib.suppress(Exception):
+        act(path)
 
 
 @contextmanager
@@ -312,16 +313,6 @@ def _plain(error: Exception) -> str:
     """Return the message of others in one line, without addresses and what looks like a key."""
     text = _SECRET.sub("...", " ".join(str(error).split()))
     return text[:_MOST_TEXT].rstrip(". ")
-
-
-def _inside(entry: Entry) -> str:
-    return cast(RemotePath, entry.path).path
-
-
-def _entry(path: RemotePath, info: dict[str, Any]) -> Entry:
-    kinds: dict[object, Literal["file", "folder"]] = {"file": "file", "directory": "folder"}
-    found = {} if info.get("islink") else kinds
-    return Entry(path, found.get(info.get("type"), "other"), int(info.get("size") or 0), _time(info))
 
 
 def _time(info: dict[str, Any]) -> float:

@@ -1,8 +1,8 @@
 """Folders and their files, on this machine or behind a URL such as ``s3://bucket/scores``.
 
-`storage_path` turns what users give into a `StoragePath`: a `LocalPath`, or a `RemotePath` that fsspec
-reaches (see `consilience.files.remote`). Files are written whole or not at all. Links, pipes and devices
-count as nothing: they are not read, written to or deleted.
+`storage_path` turns what users give into a `StoragePath`, or into the kind of it that fsspec reaches (see
+`consilience.files.remote`). Files are written whole or not at all. Links, pipes and devices count as nothing:
+they are not read, written to or deleted.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import os
 import re
 import secrets
 import stat
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, Self
+from typing import Any, BinaryIO, Literal, Self
 
-from consilience.exceptions import InvalidInputError, WriteError, shown
+from consilience.exceptions import (
+    InvalidInputError,
+    WriteError,
+    shown,
+)
 from consilience.files.atomic import replacing
 from consilience.files.opener import opened, read_bytes
 
@@ -28,6 +31,10 @@ _SHORTENED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 _DEEPEST = 20  # folders in folders
 BLOCK = 2**22
 """Bytes of a file that are in memory at a time."""
+KINDS: dict[object, Literal["file", "folder"]] = {
+    stat.S_IFREG: "file", stat.S_IFDIR: "folder", "file": "file", "directory": "folder",
+}  # fmt: skip
+"""What a status of a file, or fsspec, calls a file and a folder."""
 
 
 @dataclass(frozen=True)
@@ -52,36 +59,64 @@ class Entry:
     used: float
 
 
-class StoragePath(ABC):
-    """A file or a folder, which need not exist. ``path / name`` is a path in it; ``str(path)`` shows it."""
+@dataclass(frozen=True, repr=False)
+class StoragePath:
+    """A file or a folder, which need not exist. ``path / name`` is a path in it; ``str(path)`` shows it.
+
+    Attributes
+    ----------
+    path : Path
+        On this machine.
+    """
+
+    path: Any
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The last part."""
+        return str(self.path.name)
 
-    @abstractmethod
     def __truediv__(self, name: str) -> Self:
         """Return the path of a name in this folder; a name with a separator in it raises."""
+        return type(self)(self.path / check_name(name))
 
-    @abstractmethod
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
     def listing(self) -> list[Entry]:
         """Return what is in a folder, in the order of names; nothing if there is no folder."""
+        with contextlib.suppress(OSError):  # another process may delete it
+            found = (type(self)(inside).about() for inside in sorted(self.path.iterdir()))
+            return [entry for entry in found if entry is not None]
+        return []
 
-    @abstractmethod
     def about(self) -> Entry | None:
         """Return what is known of what is there; None if nothing is."""
+        with contextlib.suppress(OSError):
+            status = self.path.lstat()
+            kind = KINDS.get(stat.S_IFMT(status.st_mode), "other")
+            return Entry(self, kind, status.st_size, status.st_mtime)  # type: ignore[arg-type]
+        return None
 
-    @abstractmethod
     def is_root(self) -> bool | None:
         """Tell whether it is a folder, perhaps by a link; None if nothing is there."""
+        return self.path.is_dir() if self.path.exists() else None
 
-    @abstractmethod
-    def reading(self) -> AbstractContextManager[BinaryIO]:
+    @contextmanager
+    def reading(self) -> Iterator[BinaryIO]:
         """Open a regular file to read. All else raises a FileNotFoundError, as if nothing were there."""
+        with contextlib.ExitStack() as stack:
+            try:
+                file = stack.enter_context(opened(self.path))
+            except InvalidInputError as error:
+                raise FileNotFoundError(str(error)) from None
+            yield file
 
-    @abstractmethod
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[BinaryIO]:
+    @contextmanager
+    def writing(self, *, durable: bool = False) -> Iterator[BinaryIO]:
         """Write a file whole or not at all: it is there when the block has ended without an error.
 
         Parameters
@@ -90,30 +125,51 @@ class StoragePath(ABC):
             Whether to wait until the file is on disk. If not, a power cut may lose or damage it. Storage
             behind a URL decides for itself.
         """
+        with replacing(self.path, durable=durable) as file:
+            yield file
 
-    @abstractmethod
     def create(self, data: bytes) -> bool:
         """Write a file that is not there yet, whole or not at all; False if there is one."""
+        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
+        try:
+            with replacing(temporary) as file:
+                file.write(data)
+            os.link(temporary, self.path)  # as a whole, and only if nothing is there
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
 
-    @abstractmethod
     def touch(self) -> None:
         """Note that a file was used, where files keep such a note."""
+        with contextlib.suppress(OSError):  # someone else's file, or it was deleted in between
+            if self.is_file():
+                os.utime(self.path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
 
-    @abstractmethod
     def delete(self) -> None:
         """Delete a regular file, if it is there and may be deleted."""
+        with contextlib.suppress(OSError):
+            if self.is_file():
+                self.path.unlink(missing_ok=True)
 
-    @abstractmethod
     def make_root(self) -> None:
         """Make a folder, and those above it. It may be a link to a folder: that is the user's."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
 
-    @abstractmethod
     def delete_folder(self) -> None:
         """Delete a folder if it is empty: no file of others and no process at work is in it."""
+        with contextlib.suppress(OSError):
+            self.path.rmdir()
 
-    @abstractmethod
     def absolute(self) -> Self:
         """Return a path that means the same in other working folders."""
+        return type(self)(self.path.absolute())
 
     def entries(self) -> list[Entry]:
         """Return what is known of the regular files in a folder, in the order of their names."""
@@ -184,9 +240,15 @@ class StoragePath(ABC):
         entry = self.entry()
         return None if entry is None else self.read_all([entry], most)[0]
 
-    @abstractmethod
     def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
         """Return the content of files below this folder, as `read` does; behind a URL, many at a time."""
+        found: list[bytes | None] = []
+        for entry in files:
+            try:
+                found.append(read_bytes(entry.path.path, most=most))
+            except InvalidInputError:
+                found.append(None)
+        return found
 
 
 def is_url(where: str | os.PathLike[str]) -> bool:
@@ -217,7 +279,7 @@ def storage_path(where: str | os.PathLike[str]) -> StoragePath:
         from consilience.files.remote import remote_path
 
         return remote_path(str(where))
-    return LocalPath(local_path(where))
+    return StoragePath(local_path(where))
 
 
 def local_path(where: str | os.PathLike[str]) -> Path:
@@ -242,111 +304,3 @@ def check_name(name: str) -> str:
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
         raise InvalidInputError(f"{name!r} is no name of a file; give one without / and \\.")
     return name
-
-
-@dataclass(frozen=True, repr=False)
-class LocalPath(StoragePath):
-    """A file or a folder on this machine.
-
-    Attributes
-    ----------
-    path : Path
-    """
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    def __truediv__(self, name: str) -> Self:
-        return type(self)(self.path / check_name(name))
-
-    def __str__(self) -> str:
-        return str(self.path)
-
-    def __repr__(self) -> str:
-        return f"LocalPath({str(self.path)!r})"
-
-    def listing(self) -> list[Entry]:
-        with contextlib.suppress(OSError), os.scandir(self.path) as found:  # another process may delete it
-            known = [
-                self._entry(type(self)(self.path / one.name), one.stat(follow_symlinks=False))
-                for one in found
-            ]
-            return sorted(known, key=lambda entry: entry.path.name)
-        return []
-
-    def about(self) -> Entry | None:
-        with contextlib.suppress(OSError):
-            return self._entry(self, self.path.lstat())
-        return None
-
-    @staticmethod
-    def _entry(path: LocalPath, status: os.stat_result) -> Entry:
-        kinds: dict[int, Literal["file", "folder"]] = {stat.S_IFREG: "file", stat.S_IFDIR: "folder"}
-        return Entry(path, kinds.get(stat.S_IFMT(status.st_mode), "other"), status.st_size, status.st_mtime)
-
-    def is_root(self) -> bool | None:
-        return self.path.is_dir() if self.path.exists() else None
-
-    @contextmanager
-    def reading(self) -> Iterator[BinaryIO]:
-        with ExitStack() as stack:
-            try:
-                file = stack.enter_context(opened(self.path))
-            except InvalidInputError as error:
-                raise FileNotFoundError(str(error)) from None
-            yield file
-
-    def read_all(self, files: Sequence[Entry], most: int) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        for entry in files:
-            try:
-                found.append(read_bytes(str(entry.path), most=most))
-            except InvalidInputError:
-                found.append(None)
-        return found
-
-    def at(self, path: str) -> Self:
-        return type(self)(self.path.joinpath(*map(check_name, path.split("/")))) if path else self
-
-    def writing(self, *, durable: bool = False) -> AbstractContextManager[BinaryIO]:
-        return replacing(self.path, durable=durable)
-
-    def create(self, data: bytes) -> bool:
-        temporary = self.path.with_name(f".{self.path.name}.{secrets.token_hex(8)}.tmp")
-        try:
-            with replacing(temporary) as file:
-                file.write(data)
-            os.link(temporary, self.path)  # as a whole, and only if nothing is there
-        except FileExistsError:
-            return False
-        except OSError as error:
-            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
-        finally:
-            temporary.unlink(missing_ok=True)
-        return True
-
-    def touch(self) -> None:
-        with contextlib.suppress(OSError):  # someone else's file, or it was deleted in between
-            if self.is_file():
-                os.utime(self.path, follow_symlinks=os.utime not in os.supports_follow_symlinks)
-
-    def delete(self) -> None:
-        with contextlib.suppress(OSError):
-            if self.is_file():
-                self.path.unlink(missing_ok=True)
-
-    def make_root(self) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise WriteError(error.errno, error.strerror or str(error), str(self.path)) from error
-
-    def delete_folder(self) -> None:
-        with contextlib.suppress(OSError):
-            self.path.rmdir()
-
-    def absolute(self) -> Self:
-        return type(self)(self.path.absolute())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from consilience._optional import require
 from consilience.files.graph import PURPOSE, Tail, apply_names, rename_values
-from consilience.kernels.calendar import DAY, FIRST_WEEKDAY, YEAR
+from consilience.kernels.columns import DAY, FIRST_WEEKDAY, YEAR
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,9 @@ from consilience.inspect.comparison import Comparison, Configuration
 from consilience.inspect.truth import read_truth
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
-from consilience.soft_labels.estimate import Estimated, check_options, method_name
+from consilience.soft_labels.estimate import check_options, method_name
 from consilience.soft_labels.methods import spread_out
 from consilience.students.make import holds_texts, make_student
-from consilience.unify.by_blocks import score_in_memory
-from consilience.unify.scored import Opened, Scored
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
@@ -59,14 +57,15 @@ def compare_settings(
     logits: ArrayLike | None,
 ) -> Comparison:
     """Do what `Unifier.compare` says."""
-    unified._check_params()
+    unified.prepare()
     grid = _grid(methods, balance, calibrate, self_label)
     check_count("max_rows", max_rows, at_least=4)
     rows = spread_out(np.arange(n_rows(X)), max_rows)
     if len(rows) < 4:
         raise InvalidInputError(f"X has {len(rows)} rows; comparing needs at least 4 to hold some out.")
     with _quiet():
-        _, space = opened = unified._open_teachers()
+        opened = unified.open_teachers()
+    space = opened.space
     nothing = np.full(n_rows(X), -1) if y is None else y
     truth = read_truth(nothing, n_rows(X), space, at_least=0, some_known=True)
     learner = _student(unified, student, X)
@@ -150,18 +149,19 @@ def _current(unified: Unifier, space: LabelSpace) -> Settings:
     }
 
 
-def _same(one: Settings, other: Settings, names: Sequence[str] = ()) -> bool:
-    """Tell whether settings are equal, as far as they have these names; all by default."""
-    return all(one[name] is other[name] or one[name] == other[name] for name in names or one)
+def _same(one: Settings, other: Settings) -> bool:
+    """Tell whether settings are equal."""
+    return all(one[name] is other[name] or one[name] == other[name] for name in one)
 
 
-def _ask(unified: Unifier, opened: Opened, X: Any, rows: NDArray[np.intp], logits: Any) -> Floats:
+def _ask(unified: Unifier, opened: Any, X: Any, rows: NDArray[np.intp], logits: Any) -> Floats:
     """Return the packed logits of the rows; stored outputs belong to all of X."""
     if logits is not None:
         return check_packed_logits(logits, opened.space, n_rows(X))[rows]
-    if len(rows) == n_rows(X) or not all(teacher.batched for teacher in opened.teachers):
-        return score_in_memory(unified, opened, X)[rows]
-    return score_in_memory(unified, opened, take_rows(X, rows))
+    with _quiet():
+        if len(rows) == n_rows(X) or not all(teacher.batched for teacher in opened.teachers):
+            return unified.score_teachers(X)[rows]
+        return unified.score_teachers(take_rows(X, rows))
 
 
 def _student(unified: Unifier, student: Any, X: Any) -> Any:
@@ -185,43 +185,26 @@ def _student_name(student: Any) -> str:
 def _decide(
     unified: Unifier, student: Any, X: Any, packed: Floats, settings: Sequence[Settings]
 ) -> tuple[NDArray[np.intp], list[float], list[str | None]]:
-    """Fit on either half of the rows, and return what is decided (K, n) on the other; -1 after an error.
-
-    Settings that differ in balancing or self-labelling only share their soft labels.
-    """
+    """Fit on either half of the rows, and return what is decided (K, n) on the other; -1 after an error."""
     progress, n = unified.progress or silent, len(packed)
     half = as_random_state(unified.random_state).permutation(n) % 2
     decided = np.full((len(settings), n), -1, dtype=np.intp)
     seconds, errors = [0.0] * len(settings), list[str | None]([None] * len(settings))
-    done = 0
-    for group in _sharing(settings):
-        halves = Halves(X, packed, half)  # of one group only, since soft labels may be large
-        for place in group:
-            progress("settings", done, len(settings))
-            model, started = _model(unified, student, settings[place]), time.perf_counter()
-            before = halves.seconds
-            try:
+    for place, chosen in enumerate(settings):
+        progress("settings", place, len(settings))
+        model, started = _model(unified, student, chosen), time.perf_counter()
+        try:
+            for part in (0, 1):
+                seen, other = (np.flatnonzero(half == one) for one in (1 - part, part))
                 with _quiet():
-                    decided[place] = halves.decide(model)
-            except ConsilienceError as problem:
-                errors[place] = str(problem)
-            seconds[place] = time.perf_counter() - started + before  # as if nothing were shared
-            done += 1
+                    model.fit(as_values(take_rows(X, seen)), logits=packed[seen])
+                decided[place, other] = model.predict_proba(take_rows(X, other)).argmax(axis=1)
+        except ConsilienceError as problem:
+            errors[place] = str(problem)
+            decided[place] = -1
+        seconds[place] = time.perf_counter() - started
     progress("settings", len(settings), len(settings))
     return decided, seconds, errors
-
-
-def _sharing(settings: Sequence[Settings]) -> list[list[int]]:
-    """Return the positions of settings, in groups that have the same soft labels."""
-    groups: list[list[int]] = []
-    for place, chosen in enumerate(settings):
-        for group in groups:
-            if _same(chosen, settings[group[0]], ("method", "calibrate")):
-                group.append(place)
-                break
-        else:
-            groups.append([place])
-    return groups
 
 
 def _model(unified: Unifier, student: Any, chosen: Settings) -> Unifier:
@@ -239,43 +222,6 @@ def _model(unified: Unifier, student: Any, chosen: Settings) -> Unifier:
     if method_name(chosen["method"]) != method_name(unified.method):
         model.set_params(off_set=False, tol=None, max_iter=None)
     return model
-
-
-class Halves:
-    """Two halves of the rows, and the soft labels of each: they are found when a model first needs them.
-
-    Parameters
-    ----------
-    X : rows
-    packed : (n, m) array
-        What the teachers say about them.
-    half : (n,) array of int
-        To which half a row belongs, 0 or 1.
-    """
-
-    def __init__(self, X: Any, packed: Floats, half: NDArray[np.intp]) -> None:
-        self._X, self._packed, self._half = X, packed, half
-        self._found: dict[int, tuple[Any, Scored, Estimated]] = {}
-        self.seconds = 0.0  # that finding them took
-
-    def decide(self, model: Unifier) -> NDArray[np.intp]:
-        """Return what the model decides (n,) on either half after a fit on the other."""
-        model._check_params()
-        decided = np.empty(len(self._half), dtype=np.intp)
-        for part in (0, 1):
-            if part not in self._found:
-                self._find(model, part)
-            other = np.flatnonzero(self._half == part)
-            fitted = model._learn_soft_labels(*self._found[part])
-            decided[other] = fitted.predict_proba(take_rows(self._X, other)).argmax(axis=1)
-        return decided
-
-    def _find(self, model: Unifier, part: int) -> None:
-        started, seen = time.perf_counter(), np.flatnonzero(self._half != part)
-        X = as_values(take_rows(self._X, seen))
-        scored = model._score(X, None, self._packed[seen], model._open_teachers(), {})
-        self._found[part] = X, scored, model._soft_labels(X, scored, {})
-        self.seconds += time.perf_counter() - started
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from consilience.inspect.metrics import (
 )
 from consilience.inspect.truth import read_truth
 from consilience.kernels.arrays import Floats
-from consilience.kernels.folds import held_out_folds
+from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.unify.answers import beside_teachers
 from consilience.kernels.unify.packed import make_layout
 from consilience.labels import LabelSpace

@@ -17,7 +17,7 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.packed import block_softmax, floor_blocks
 from consilience.labels import LabelSpace
 from consilience.scoring.store import as_store
-from consilience.soft_labels.estimate import check_options, method_name, solve_soft_labels
+from consilience.soft_labels.estimate import estimate_soft_labels, method_name
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 
 if TYPE_CHECKING:
@@ -102,18 +102,24 @@ def _soft_label(unified: Unifier, packed: Floats, remarks: list[str]) -> Floats 
                 "There is no soft label: a teacher answers that never did when the model was fitted."
             )
             return None
-    if unified.smoothing:
-        packed = floor_blocks(packed, unified.label_space_.offsets, float(unified.smoothing))
-    options = check_options(
-        unified.method, unified.temperature, unified.tol, unified.max_iter, unified.off_set
-    )
+    space = unified.label_space_
+    packed = floor_blocks(packed, space.offsets, np.full(space.n_teachers, float(unified.smoothing)))
     if unified.neighbor_weight_:
         remarks.append(
             "The student learnt soft labels that were mixed with those of neighbours (weight "
             f"{unified.neighbor_weight_:.2g}). The one here is of the row alone."
         )
-    found = solve_soft_labels(packed, unified.label_space_, unified.method, options, reference)
-    return np.asarray(found.soft_labels[0])
+    Q = estimate_soft_labels(
+        packed,
+        space,
+        unified.method,
+        temperature=unified.temperature,
+        tol=unified.tol,
+        max_iter=unified.max_iter,
+        off_set=unified.off_set,
+        reference=reference,
+    )
+    return np.asarray(Q[0])
 
 
 class _Worst:

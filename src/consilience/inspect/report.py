@@ -30,7 +30,7 @@ from consilience.soft_labels.estimate import method_name
 from consilience.soft_labels.methods import spread_out
 from consilience.soft_labels.teacher_temperatures import divide_by_temperatures
 from consilience.students.estimator import student_name
-from consilience.unify.scored import REFERENCE_ROWS
+from consilience.unify.unifier import REFERENCE_ROWS
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier

@@ -1,15 +1,32 @@
-"""A linear softmax model sigma(v^T x), eq. (3) of the collision cross-entropy paper, and its training."""
+"""Linear softmax models and how they are trained: any loss, and plain cross-entropy faster.
+
+`minimise_linear` takes any loss of the logits of a model sigma(v^T x), convex or not, and a given start.
+
+`fit_softmax_regression` is for cross-entropy with hard or soft labels, in passes over blocks of rows. The
+loss is a convex sum over rows, so sums over blocks give its exact value and gradient. A first pass adds up
+the covariance G of the rows and their products with the labels: the labels' part of the loss is linear, and
+known from then on. The curvature of the loss is about G times the mean of p (1 - p). A Cholesky factor of
+that gives coordinates in which the loss curves about equally in all directions. There L-BFGS takes about
+twenty steps, each of a pass, instead of hundreds.
+
+Passes use float32 products until they reach the tolerance, or until rounding hides the slope. Then float64
+ones go on, in coordinates for the curvature of each row, which are found anew where progress ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from consilience.kernels.arrays import Floats
+from consilience.kernels.threads import threads_for
 
 # logits (n, K) -> (mean loss, its gradient (n, K))
 LogitLoss = Callable[[Floats], tuple[float, Floats]]
@@ -44,7 +61,7 @@ def minimise_linear(
     """Minimise loss(X v + b) + weight_decay / 2 ||v||^2 over W = (v, b) by L-BFGS.
 
     It takes any loss of the logits, convex or not, with soft labels, from any start, and keeps X's precision.
-    For plain cross-entropy with hard labels, `fit_softmax_regression` is faster: it uses the curvature of
+    For plain cross-entropy, `fit_softmax_regression` is faster: it uses the curvature of
     that loss to choose its start, its coordinates and its last steps.
 
     Parameters
@@ -83,3 +100,335 @@ def minimise_linear(
     return LinearFit(
         result.x.reshape(W.shape), float(result.fun), int(result.nit), bool(result.status == 0), gradient
     )
+
+
+Block = tuple[NDArray[Any], NDArray[Any]]
+# rows (b, d) in a given precision, and their soft labels (b, K)
+Read = Callable[[Any], Iterable[Block]]
+
+# mean of p (1 - p) in a fitted model, over that of equal probabilities
+_CURVATURE = 0.1
+# L-BFGS remembers this many steps
+_MEMORY = 15
+# Times that coordinates are chosen, and most passes in one choice after the first.
+_ROUNDS, _PASSES = 12, 60
+# Steps that may lower no gradient, and lengths to try for a step.
+_PATIENCE, _TRIALS = 8, 20
+# Entries of the gradient from float32 products err by up to this times the spread of a column.
+_ROUNDING = 20 * float(np.finfo(np.float32).eps)
+# The share of a column's curvature that is added to it, where rounding could hide that.
+_FLOOR = {np.float32: 1e-5, np.float64: 1e-12}
+
+
+def fit_softmax_regression(
+    X: NDArray[np.float32],
+    labels: NDArray[Any],
+    n_classes: int,
+    *,
+    weight_decay: float,
+    tol: float = 1e-4,
+    max_iter: int = 400,
+) -> LinearFit:
+    r"""Minimise the regularised cross-entropy of a linear softmax model with an intercept.
+
+    .. math:: \frac{1}{m} \sum_i \sum_k -y_{ik} \ln \sigma(x_i v + b)_k
+              + \frac{l_2}{2} \lVert v \rVert^2, \qquad m = \sum_{ik} y_{ik}
+
+    For hard labels this is scikit-learn's ``LogisticRegression(C=1 / (n weight_decay), tol=tol)``.
+
+    Parameters
+    ----------
+    X : (n, d) array
+    labels : (n,) array of int or (n, n_classes) array
+        Classes from 0 to `n_classes` - 1; or soft labels y, not negative. The weight of a row is its sum.
+        Not all classes need to occur.
+    weight_decay : float
+        At least 0. The intercept is not decayed.
+    tol : float
+        Stop when no entry of the gradient is above this. The gradient is taken by the weights of centred
+        columns. Choose no less than 1e-9 times the largest spread of a column. Without decay, columns that
+        almost repeat others may keep even that out of reach: then `converged` is False.
+    max_iter : int
+        The most passes over the rows.
+
+    Returns
+    -------
+    LinearFit
+        Its `W` (d + 1, n_classes) has the intercept in the last row: `linear_logits(X, W)` are the logits.
+    """
+    mean = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+    soft = labels if labels.ndim == 2 else np.eye(n_classes, dtype=np.float32)[labels]
+    basis = None
+    if len(X) < X.shape[1]:  # weights lie in the span of the rows
+        basis = np.linalg.qr(np.subtract(X, mean, dtype=np.float64).T)[0]
+
+    @cache
+    def centred(precision: Any) -> NDArray[Any]:
+        Z = np.subtract(X, mean, dtype=precision)
+        return np.asarray(Z if basis is None else Z @ basis.astype(precision))
+
+    with threads_for(X.size * n_classes):
+        fit = _minimise(
+            lambda precision: [(centred(precision), soft)], None, basis, weight_decay, tol, max_iter
+        )
+    W = fit.W if basis is None else np.vstack([basis @ fit.W[:-1], fit.W[-1:]])
+    W[-1] -= mean @ W[:-1]
+    return fit._replace(W=W)
+
+
+def fit_softmax_by_blocks(
+    blocks: Callable[[], Iterable[Block]],
+    start: Floats | None = None,
+    *,
+    weight_decay: float,
+    tol: float = 1e-4,
+    max_iter: int = 400,
+    progress: Callable[[int], None] = lambda passes: None,
+) -> LinearFit:
+    """Minimise the loss of `fit_softmax_regression` over rows that are read block by block.
+
+    Parameters
+    ----------
+    blocks : callable
+        Starts a pass: yields rows (b, d) and soft labels (b, K), not negative; the weight of a row is its
+        sum. Rows should be standardized, since products are in single precision.
+    start : (d + 1, K) array, optional
+        Weights to start from, with the intercepts in the last row.
+    weight_decay, tol, max_iter
+        As in `fit_softmax_regression`.
+    progress : callable
+        Called with the number of passes so far.
+    """
+
+    def read(precision: Any) -> Iterable[Block]:
+        return ((X.astype(precision, copy=False), labels) for X, labels in blocks())
+
+    return _minimise(read, start, None, weight_decay, tol, max_iter, progress)
+
+
+class _Sums(NamedTuple):
+    """What does not depend on the weights."""
+
+    mass: float  # of all labels
+    mean: Floats  # (d,): of the rows, by mass
+    gram: Floats  # (d, d): the covariance of the rows
+    cross: Floats  # (d + 1, K): mean products of centred rows and labels, and the share of each class
+
+
+class _Point(NamedTuple):
+    """Weights, the loss there, and the largest entry of its gradient."""
+
+    W: Floats  # (d + 1, K), of centred rows
+    value: float
+    largest: float
+
+
+class _Coordinates(NamedTuple):
+    """U = (factor^T v, root b), with factor factor^T = curvature * gram + a floor."""
+
+    factor: Floats  # (d, d)
+    root: float
+
+    @classmethod
+    def of(cls, gram: Floats, curvature: float, weight_decay: float, precision: Any) -> _Coordinates:
+        diagonal = curvature * gram.diagonal()
+        share = _FLOOR[precision]
+        floor = weight_decay + share * (diagonal + diagonal.mean()) + 1e-30
+        return cls(cholesky(curvature * gram + np.diag(floor), lower=True), float(np.sqrt(curvature)))
+
+    def at(self, W: Floats) -> Floats:
+        """Return U for weights W (d + 1, K), flat."""
+        return np.vstack([self.factor.T @ W[:-1], W[-1:] * self.root]).ravel()
+
+    def weights(self, U: Floats) -> Floats:
+        """Return the weights (d + 1, K) at U (d + 1, K)."""
+        v = solve_triangular(self.factor, U[:-1], lower=True, trans="T", check_finite=False)
+        return np.vstack([v, U[-1:] / self.root])
+
+    def pull(self, gradient: Floats) -> Floats:
+        """Return the gradient by U, flat, of one (d + 1, K) by the weights."""
+        by_v = solve_triangular(self.factor, gradient[:-1], lower=True, check_finite=False)
+        return np.vstack([by_v, gradient[-1:] / self.root]).ravel()
+
+
+def _minimise(
+    read: Read,
+    start: Floats | None,
+    basis: Floats | None,
+    weight_decay: float,
+    tol: float,
+    max_iter: int,
+    progress: Callable[[int], None] = lambda passes: None,
+) -> LinearFit:
+    """Minimise the loss; with a `basis` (D, d), entries of the gradient count in the D columns it spans."""
+    sums, passes = _moments(read, np.float32), 1
+    shape = sums.cross.shape
+    if start is None:
+        W = np.zeros(shape)
+        W[-1] = np.log(np.maximum(sums.cross[-1], 0.5 / sums.mass))
+    else:
+        W = start.astype(np.float64)
+        W[-1] += sums.mean @ W[:-1]  # the intercepts of centred rows
+    best = _Point(W, np.inf, np.inf)
+
+    def point_at(U: Floats, at: _Coordinates, precision: Any) -> tuple[float, Floats]:
+        nonlocal passes, best
+        passes += 1
+        progress(passes)
+        W = at.weights(U.reshape(shape))
+        value, gradient = _pass(read, sums, W, weight_decay, precision)
+        largest = float(np.abs(gradient).max())
+        if basis is not None and largest <= tol:  # the entries by columns cost a product
+            largest = max(largest, float(np.abs(basis @ gradient[:-1]).max()))
+        if largest < best.largest:
+            best = _Point(W, value, largest)
+        return value, at.pull(gradient)
+
+    def enough(goal: float, most: int) -> bool:
+        return best.largest <= goal or passes >= most
+
+    for number in range(_ROUNDS):
+        precision = np.float64 if number else np.float32
+        gram, curvature, before = sums.gram, _CURVATURE / shape[1], best.largest
+        if number:
+            sums = sums if number > 1 else _moments(read, precision)
+            gram, curvature = _curved_moments(read, sums, best.W)
+            passes += 1 + (number == 1)
+            best = best._replace(largest=np.inf)
+        at = _Coordinates.of(gram, curvature, weight_decay, precision)
+        # float32 sees no smaller gradient
+        goal = tol if number else max(tol, _ROUNDING * float(np.sqrt(gram.diagonal().max(initial=0.0))))
+        most = min(max_iter, passes + _PASSES) if number else max_iter
+        _descend(
+            partial(point_at, at=at, precision=precision),
+            at.at(best.W),
+            partial(enough, goal=goal, most=most),
+            float(np.finfo(precision).eps),
+        )
+        if best.largest <= tol == goal or passes >= max_iter or (number > 1 and best.largest >= 0.9 * before):
+            break
+    W = best.W
+    W[-1] -= sums.mean @ W[:-1]
+    return LinearFit(W, best.value, passes, best.largest <= tol, best.largest)
+
+
+def _descend(
+    point_at: Callable[[Floats], tuple[float, Floats]], U: Floats, enough: Callable[[], bool], rounding: float
+) -> None:
+    """Run L-BFGS from U on a convex function, until `enough()` or until only rounding is left.
+
+    Slopes alone decide about the length of a step: near the minimum the function changes by less than its
+    rounding, while its slope is still exact.
+    """
+    least, g = point_at(U)
+    memory: deque[tuple[Floats, Floats, float]] = deque(maxlen=_MEMORY)
+    smallest, idle = np.inf, 0
+    while not enough() and idle < _PATIENCE:
+        direction = _quasi_newton(-g, memory)
+        steep = float(g @ direction)
+        length, low, high = 1.0, 0.0, np.inf
+        if not memory:
+            length = 1.0 / max(1.0, float(np.linalg.norm(direction)))
+        for _ in range(_TRIALS):
+            value, new = point_at(U + length * direction)
+            slope = float(new @ direction)
+            if slope > -0.5 * steep:
+                high = length
+            elif slope < 0.9 * steep:
+                low = length
+            else:
+                break
+            secant = length * steep / (steep - slope) if slope > steep else np.inf
+            if high == np.inf:
+                length *= float(np.clip(secant / length, 2.0, 10.0))
+            else:
+                length = float(np.clip(secant, 0.9 * low + 0.1 * high, 0.1 * low + 0.9 * high))
+        step, change = length * direction, new - g
+        product = float(step @ change)
+        if not (steep < 0.0 < product):
+            break
+        memory.append((step, change, 1.0 / product))
+        U, g = U + step, new
+        norm = float(np.linalg.norm(g))
+        idle = 0 if norm < smallest or value < least - rounding * abs(least) else idle + 1
+        smallest, least = min(norm, smallest), min(value, least)
+
+
+def _quasi_newton(q: Floats, memory: deque[tuple[Floats, Floats, float]]) -> Floats:
+    """Return q times the inverse of the curvature that L-BFGS remembers."""
+    shares = []
+    for step, change, scale in reversed(memory):
+        shares.append(scale * float(step @ q))
+        q = q - shares[-1] * change
+    if memory:
+        _, change, scale = memory[-1]
+        q = q / (scale * float(change @ change))
+    for (step, change, scale), share in zip(memory, reversed(shares), strict=True):
+        q = q + (share - scale * float(change @ q)) * step
+    return q
+
+
+def _moments(read: Read, precision: Any) -> _Sums:
+    """Return sums over the rows, and over their products with the labels."""
+    mass: Any = 0.0
+    first: Any = 0.0
+    second: Any = 0.0
+    cross: Any = 0.0
+    shares: Any = 0.0
+    for X, labels in read(precision):
+        with threads_for(X.size * max(X.shape[1], labels.shape[1])):
+            by_row = labels.sum(axis=1, dtype=np.float64)
+            mass = mass + by_row.sum()
+            first = first + by_row @ X
+            second = second + X.T @ (X * by_row.astype(X.dtype)[:, None])
+            cross = cross + X.T.astype(np.float64) @ labels
+            shares = shares + labels.sum(axis=0, dtype=np.float64)
+    mean, shares = first / mass, shares / mass
+    covariance = np.vstack([cross / mass - np.outer(mean, shares), shares])
+    return _Sums(float(mass), mean, second / mass - np.outer(mean, mean), covariance)
+
+
+def _curved_moments(read: Read, sums: _Sums, W: Floats) -> tuple[Floats, float]:
+    """Return the covariance (d, d) of rows that weigh as the loss curves in them at W, and mean p (1 - p)."""
+    second, first, total = np.zeros_like(sums.gram), np.zeros_like(sums.mean), 0.0
+    for X, labels in read(np.float64):
+        with threads_for(X.size * X.shape[1]):
+            proba, _ = _softmax(X, W, sums)
+            curved = labels.sum(axis=1) * np.maximum(1.0 - np.einsum("ik,ik->i", proba, proba), 1e-12)
+            first += curved @ X
+            second += X.T @ (X * curved[:, None])
+            total += float(curved.sum())
+    mean = first / total
+    return second / total - np.outer(mean, mean), total / (sums.mass * W.shape[1])
+
+
+def _pass(read: Read, sums: _Sums, W: Floats, weight_decay: float, precision: Any) -> tuple[float, Floats]:
+    """Return the loss at weights W (d + 1, K) of centred rows, and its gradient."""
+    value, slope = 0.0, np.zeros_like(W)
+    for X, labels in read(precision):
+        with threads_for(X.size * W.shape[1]):
+            proba, log_total = _softmax(X, W, sums)
+            by_row = labels.sum(axis=1, dtype=precision)
+            value += float((by_row * log_total).sum(dtype=np.float64))
+            proba *= by_row[:, None]
+            slope[:-1] += X.T @ proba
+            slope[-1] += proba.sum(axis=0, dtype=np.float64)
+    slope /= sums.mass
+    slope[:-1] -= np.outer(sums.mean, slope[-1])
+    slope -= sums.cross
+    slope[:-1] += weight_decay * W[:-1]
+    value = value / sums.mass - float(np.vdot(sums.cross, W))
+    return value + 0.5 * weight_decay * float(np.vdot(W[:-1], W[:-1])), slope
+
+
+def _softmax(X: NDArray[Any], W: Floats, sums: _Sums) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return probabilities (b, K) and log sum exp of the logits (b,) at weights W of centred rows."""
+    plain = W.copy()
+    plain[-1] -= sums.mean @ W[:-1]
+    proba = linear_logits(X, plain)
+    top = proba.max(axis=1, keepdims=True)
+    proba -= top
+    np.exp(proba, out=proba)
+    total = proba.sum(axis=1, keepdims=True)
+    proba /= total
+    return proba, (np.log(total) + top)[:, 0]

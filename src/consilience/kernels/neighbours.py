@@ -1,8 +1,10 @@
-"""Nearest neighbours, and means over them. No array here has n x n entries.
+"""Nearest neighbours, means over them, and walks along their graph. No array here has n x n entries.
 
 Up to `EXACT_ROWS` rows, every pair is compared. Above, rows are sorted into about sqrt(n) cells by a few
 steps of Lloyd's algorithm on a sample, and a row is compared with the rows of the `PROBES` cells nearest to
 its own: O(n^1.5 d) instead of O(n^2 d). tests/kernels/test_neighbours.py measures what this misses.
+
+Coordinates of rows in which walks along the graph of neighbours are short: diffusion maps.
 """
 
 from __future__ import annotations
@@ -41,14 +43,70 @@ def nearest_neighbours(X: NDArray[Any], k: int, seed: int) -> Neighbours:
     -------
     (n, k) array of int
     """
-    n = len(X)
-    half_norms = 0.5 * np.einsum("ij,ij->i", X, X)
-    out = np.empty((n, k), dtype=np.int32)
-    blocks = _all_pairs(n) if n <= EXACT_ROWS else _cells(X, half_norms, k, seed)
-    for rows, candidates in blocks:
-        products = X[rows] @ X[candidates].T
-        _select(products, half_norms[candidates], rows, candidates, out)
-    return out
+    return NearestRows(X, seed).find(X, k, np.arange(len(X)))
+
+
+class NearestRows:
+    """Finds the nearest of some rows, for any others, block by block.
+
+    Parameters
+    ----------
+    X : (r, d) array
+        The rows to find.
+    seed : int
+        As in `nearest_neighbours`.
+    """
+
+    def __init__(self, X: NDArray[Any], seed: int) -> None:
+        self.X = X
+        self._half_norms = 0.5 * np.einsum("ij,ij->i", X, X)
+        self._centres = None
+        if len(X) > EXACT_ROWS:
+            self._centres = centres = _place_centres(X, round(len(X) ** 0.5), seed)
+            cell = _nearest_centre(X, centres)
+            order = np.argsort(cell, kind="stable").astype(np.int32)
+            self._members = np.split(order, np.searchsorted(cell[order], np.arange(1, len(centres))))
+            self._towards = 0.5 * np.einsum("ij,ij->i", centres, centres) - centres @ centres.T
+
+    def find(self, rows: NDArray[Any], k: int, own: NDArray[np.intp]) -> Neighbours:
+        """Return the positions (b, k) of the nearest rows, nearest first.
+
+        Parameters
+        ----------
+        rows : (b, d) array
+        k : int
+            Below r.
+        own : (b,) array of int
+            The position of each of these rows among X, which is not its neighbour; -1 if it is not there.
+        """
+        out = np.empty((len(rows), k), dtype=np.int32)
+        for these, candidates in (
+            self._all_pairs(len(rows)) if self._centres is None else self._cells(rows, k)
+        ):
+            products = rows[these] @ self.X[candidates].T
+            _select(products, self._half_norms[candidates], own[these], candidates, these, out)
+        return out
+
+    def _all_pairs(self, n: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int32]]]:
+        every = np.arange(len(self.X), dtype=np.int32)
+        for start in range(0, n, _BLOCK):
+            yield np.arange(start, min(start + _BLOCK, n)), every
+
+    def _cells(self, rows: NDArray[Any], k: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int32]]]:
+        """Yield rows of one cell and the rows of X in the cells nearest to it, for all cells."""
+        cell = _nearest_centre(rows, self._centres)
+        order = np.argsort(cell, kind="stable")
+        parts = np.split(order, np.searchsorted(cell[order], np.arange(1, len(self._members))))
+        sizes = np.array([len(members) for members in self._members])
+        for i, these in enumerate(parts):
+            if len(these) == 0:
+                continue
+            near = np.argsort(self._towards[i], kind="stable")
+            # more cells if the nearest hold too few rows
+            enough = max(PROBES, int(np.searchsorted(np.cumsum(sizes[near]), k + 1)) + 1)
+            candidates = np.concatenate([self._members[j] for j in near[:enough]])
+            for start in range(0, len(these), _BLOCK):
+                yield these[start : start + _BLOCK], candidates
 
 
 def near_rows(X: NDArray[Any], wanted: int, n_classes: int, seed: int) -> Neighbours:
@@ -68,33 +126,6 @@ def mean_of_neighbours(S: Floats, neighbours: Neighbours) -> Floats:
 def mean_of_neighbours_transposed(G: Floats, neighbours: Neighbours) -> Floats:
     """Return the gradient by S where G (n, K) is the gradient by `mean_of_neighbours(S)`."""
     return _scatter(G, neighbours)  # type: ignore[no-any-return]
-
-
-def _all_pairs(n: int) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    every = np.arange(n, dtype=np.int32)
-    for start in range(0, n, _BLOCK):
-        yield every[start : start + _BLOCK], every
-
-
-def _cells(
-    X: NDArray[Any], half_norms: NDArray[Any], k: int, seed: int
-) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    """Yield rows of one cell and the rows of the cells nearest to it, for all cells."""
-    centres = _place_centres(X, round(len(X) ** 0.5), seed)
-    cell = _nearest_centre(X, centres)
-    order = np.argsort(cell, kind="stable").astype(np.int32)
-    members = np.split(order, np.searchsorted(cell[order], np.arange(1, len(centres))))
-    sizes = np.array([len(rows) for rows in members])
-    towards = 0.5 * np.einsum("ij,ij->i", centres, centres) - centres @ centres.T
-    for i, rows in enumerate(members):
-        if len(rows) == 0:
-            continue
-        near = np.argsort(towards[i], kind="stable")
-        # more cells if the nearest hold too few rows
-        enough = max(PROBES, int(np.searchsorted(np.cumsum(sizes[near]), k + 1)) + 1)
-        candidates = np.concatenate([members[j] for j in near[:enough]])
-        for start in range(0, len(rows), _BLOCK):
-            yield rows[start : start + _BLOCK], candidates
 
 
 def _place_centres(X: NDArray[Any], n_cells: int, seed: int) -> NDArray[Any]:
@@ -118,7 +149,7 @@ def _nearest_centre(X: NDArray[Any], centres: NDArray[Any]) -> NDArray[np.intp]:
 
 
 @kernel()
-def _select(products, half_norms, rows, candidates, out):  # type: ignore[no-untyped-def]
+def _select(products, half_norms, own, candidates, rows, out):  # type: ignore[no-untyped-def]
     """Keep, for each row i, the k nearest candidates j: those of smallest |x_j|^2 / 2 - x_i . x_j."""
     k = out.shape[1]
     best = np.empty(k)
@@ -127,7 +158,7 @@ def _select(products, half_norms, rows, candidates, out):  # type: ignore[no-unt
         found = 0
         for b in range(len(candidates)):
             score = float(half_norms[b]) - float(products[a, b])
-            if (found == k and score >= best[k - 1]) or candidates[b] == row:
+            if (found == k and score >= best[k - 1]) or candidates[b] == own[a]:
                 continue
             place = found if found < k else k - 1
             found = min(found + 1, k)
@@ -157,3 +188,62 @@ def _scatter(G, neighbours):  # type: ignore[no-untyped-def]
             for c in range(G.shape[1]):
                 out[j, c] += G[i, c]
     return out / (neighbours.shape[1] + 1)
+
+
+# Steps of the walk: directions whose eigenvalue is small after so many steps hardly count.
+_STEPS = 4
+# Subspace iteration: rounds, the degree of the polynomial of a round, and spare directions per wanted one.
+_ROUNDS, _DEGREE, _SPARE = 3, 12, 1 / 3
+# Eigenvalues below the first are damped in the first round, and none above the second in any.
+_FIRST_CUT, _LAST_CUT = 0.5, 0.99
+
+
+def diffusion_map(neighbours: Neighbours, n_directions: int, seed: int) -> Floats:
+    r"""Return each row as a point on the unit sphere; rows that many short walks join are close.
+
+    With P the matrix of `mean_of_neighbours` and D the row sums of P + P', the coordinates of row i are
+
+    .. math:: \big( \mu_1^4 v_{i1}, \ldots, \mu_m^4 v_{im} \big) \text{ divided by their length}, \qquad
+              D^{-1/2} (P + P^\top) D^{-1/2} v_j = \mu_j v_j
+
+    for the largest m eigenvalues (Ng, Jordan and Weiss, 2001; Coifman and Lafon, 2006). The eigenvectors are
+    approximate: subspace iteration, sped up by Chebyshev polynomials. Unlike Lanczos' method it finds
+    eigenvalues that occur many times, and 1 occurs once for each connected part of the graph.
+
+    Parameters
+    ----------
+    neighbours : (n, k) array of int
+    n_directions : int
+        m; at most n are used.
+    seed : int
+        Draws the first subspace.
+
+    Returns
+    -------
+    (n, m) array
+    """
+    n = len(neighbours)
+    root = np.sqrt(1.0 + mean_of_neighbours_transposed(np.ones((n, 1)), neighbours))
+
+    def walk(V: Floats) -> Floats:
+        V = V / root
+        out: Floats = mean_of_neighbours(V, neighbours) + mean_of_neighbours_transposed(V, neighbours)
+        out /= root
+        return out
+
+    width = min(n, n_directions + int(np.ceil(_SPARE * n_directions)))
+    V = np.linalg.qr(np.random.default_rng(seed).normal(size=(n, width)))[0]
+    cut = _FIRST_CUT
+    for _ in range(_ROUNDS):
+        # the Chebyshev polynomial is small on [-1, cut] and grows fast above
+        centre, half = (cut - 1.0) / 2.0, (cut + 1.0) / 2.0
+        last, V = V, (walk(V) - centre * V) / half
+        for _ in range(_DEGREE - 1):
+            last, V = V, (walk(V) - centre * V) * (2.0 / half) - last
+        V = np.linalg.qr(V)[0]
+        values, turn = np.linalg.eigh(V.T @ walk(V))
+        V, cut = V @ turn, float(np.clip(values[0], 0.0, _LAST_CUT))
+    kept = np.argsort(-values, kind="stable")[:n_directions]
+    points = V[:, kept] * np.maximum(values[kept], 0.0) ** _STEPS
+    length = np.sqrt(np.einsum("ij,ij->i", points, points))[:, None]
+    return np.ascontiguousarray(points / np.where(length > 0.0, length, 1.0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._components import connected_classes
 from consilience._words import counted, shorten
-from consilience.exceptions import DisconnectedWarning, LabelSpaceError
+from consilience.exceptions import DisconnectedWarning, LabelSpaceError, warn
 from consilience.labels.names import apply_aliases, check_exact, class_list, kind_of, resolve_aliases
 from consilience.labels.reader import LabelCodes, read_labels
 
@@ -251,7 +250,7 @@ class LabelSpace:
                 value=disconnected,
                 remedy="aliases",
             )
-        warnings.warn(f"{message}. {BETWEEN_GROUPS}", DisconnectedWarning, stacklevel=3)
+        warn(DisconnectedWarning(f"{message}. {BETWEEN_GROUPS}"))
 
 
 def _is_listing(values: Any) -> bool:

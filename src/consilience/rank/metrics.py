@@ -24,15 +24,15 @@ from sklearn.base import clone
 
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError, warn
 from consilience.kernels.arrays import Floats
-from consilience.kernels.folds import held_out_folds, stratified_folds
+from consilience.kernels.held_out import held_out_folds, stratified_folds
 from consilience.kernels.rank.evidence import (
     Spectrum,
     evidence_rows,
     feature_spectrum,
     label_sums,
+    leep_rows,
     maximum_evidence,
 )
-from consilience.kernels.rank.label_evidence import leep_rows
 from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
 from consilience.kernels.rank.separability import h_score_rows, held_out_h_score
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows

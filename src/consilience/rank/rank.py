@@ -26,8 +26,7 @@ from consilience.rows import Rows, as_rows, memory_budget
 from consilience.run import Run, resolve_run
 from consilience.scoring.engine import observe
 from consilience.scoring.engines import check_engine
-from consilience.scoring.ray_options import read_options
-from consilience.scoring.ray_tasks import map_on_ray
+from consilience.scoring.ray import engine_options, map_on_ray
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
@@ -169,12 +168,11 @@ def _ranked(given: GivenTeachers, task: Task) -> Iterator[_Ranked]:
 
 def _on_ray(given: GivenTeachers, task: Task) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
-    options = read_options(task.run.engine_options)
+    options = engine_options(task.run)
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
-    needs = [options.teachers.get(name or "", {}) for name in given.names]
     found: dict[int, _Ranked] = {}
     sent = replace(task, run=Run(**{**task.run.get_params(deep=False), "progress": None}))
-    for place, result in map_on_ray(_rank_without_teacher, sent, items, options=options, needs=needs):
+    for place, result in map_on_ray(_rank_without_teacher, sent, items, given.names, options):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
             found[place] = _row(None, name or f"teacher {place + 1}", {}, error=str(result)), None

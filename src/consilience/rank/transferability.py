@@ -26,10 +26,17 @@ from consilience._validation import (
 )
 from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
-from consilience.kernels.folds import held_out_folds
+from consilience.kernels.held_out import held_out_folds
 from consilience.kernels.rank import evidence
-from consilience.kernels.rank.evidence import Evidence, Spectrum, label_sums, maximum_evidence
-from consilience.kernels.rank.label_evidence import class_sums, entropy_rows, leep_rows
+from consilience.kernels.rank.evidence import (
+    Evidence,
+    Spectrum,
+    class_sums,
+    entropy_rows,
+    label_sums,
+    leep_rows,
+    maximum_evidence,
+)
 from consilience.kernels.rank.separability import (
     gaussian_overlap,
     h_score_rows,

@@ -17,7 +17,8 @@ from consilience.exceptions import ConsilienceError, ConsilienceWarning, Invalid
 from consilience.files.card import MAX_BYTES
 from consilience.files.preprocess import ImagePreprocess, as_preprocess
 from consilience.files.record import date_now, jsonable
-from consilience.files.storage import LocalPath, local_path
+from consilience.files.remote import RemotePath
+from consilience.files.storage import local_path
 from consilience.files.strict_json import checked, text
 from consilience.labels import class_list
 from consilience.rank.rank import rank_teachers
@@ -94,7 +95,7 @@ class Repository:
     def folder(self) -> Any:
         """The folder that the models lie in: a Path, or the text of a URL."""
         root = self._shelf.root
-        return root.path if isinstance(root, LocalPath) else str(root)
+        return str(root) if isinstance(root, RemotePath) else root.path
 
     def add(
         self,

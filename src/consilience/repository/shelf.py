@@ -35,7 +35,7 @@ from consilience.exceptions import (
 from consilience.files.card import MAX_BYTES
 from consilience.files.opener import file_sha256
 from consilience.files.remote import RemotePath
-from consilience.files.storage import Entry, LocalPath, StoragePath, local_path, storage_path
+from consilience.files.storage import Entry, StoragePath, local_path, storage_path
 from consilience.repository.entry import ModelEntry
 from consilience.repository.names import is_folder
 
@@ -109,7 +109,7 @@ class Shelf:
         (self.root / folder).make_folder()
         (self.root / folder / name).make_root()
         with tempfile.TemporaryDirectory(prefix="consilience-") as elsewhere:
-            above = self.root.path / folder if isinstance(self.root, LocalPath) else Path(elsewhere)
+            above = Path(elsewhere) if isinstance(self.root, RemotePath) else self.root.path / folder
             (above / name).mkdir(exist_ok=True)
             done = False
             try:
@@ -205,9 +205,9 @@ class Shelf:
 
     def model_path(self, entry: ModelEntry) -> Path:
         """Return the file or folder of a model on this machine; from a URL, a copy that was checked."""
-        if isinstance(self.root, LocalPath):
+        if not isinstance(self.root, RemotePath):
             check_plain_files(self.root.path / entry.folder, entry)
-            return self.root.path / entry.folder / entry.file
+            return Path(self.root.path, entry.folder, entry.file)
         card = self.root.at(card_file(entry.folder)).read(MAX_BYTES) or b""
         place = self._copies / f"{entry.folder}-{hashlib.sha256(card).hexdigest()[:32]}"
         if place.is_dir() and not _is_good(place, entry):

@@ -247,7 +247,8 @@ def bytes_of(X: Any) -> int:
     if hasattr(X, "estimated_size"):  # polars
         return int(X.estimated_size())
     if issparse(X):
-        return int(X.data.nbytes + X.tocsr().indices.nbytes)
+        X = X.tocsr()
+        return int(X.data.nbytes + X.indices.nbytes)
     if isinstance(X, list | tuple):
         return sum(getattr(row, "nbytes", 0) or sys.getsizeof(row) for row in X)
     return int(getattr(X, "nbytes", 0))

@@ -23,7 +23,6 @@ from consilience.rows.ray import RaySource
 from consilience.run import Run
 from consilience.scoring.batches import FIRST, SETTLE, Batch, Pace, ask, ask_batches
 from consilience.scoring.digests import row_digests
-from consilience.scoring.ray_options import ray_options
 from consilience.scoring.shelf import Shelf
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.teachers import Observed, Teacher
@@ -63,17 +62,14 @@ def score_blocks(
     if run.engine == "ray" or isinstance(rows, RaySource):
         from consilience.scoring.ray import score_on_ray
 
-        yield from score_on_ray(
-            teachers,
-            space,
-            rows,
-            batch_size=run.rows_per_call,
-            store=as_store(run.cache, run.cache_limit),
-            progress=run.report,
-            finish=finish,
-            options=ray_options(run),
-        )
-        return
+        return score_on_ray(teachers, space, rows, run, finish)
+    return score_here(teachers, space, rows, run, finish)
+
+
+def score_here(
+    teachers: Sequence[Teacher], space: LabelSpace, rows: Rows, run: Run, finish: Finish | None = None
+) -> Iterator[BlockScores]:
+    """Do what `score_blocks` does, in this process."""
     asked = open_teachers(teachers, rows, run, as_store(run.cache, run.cache_limit))
     total, done = len(rows) * len(teachers), 0
     for block in rows.blocks():

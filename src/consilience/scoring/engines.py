@@ -13,7 +13,7 @@ from consilience.labels import LabelSpace
 from consilience.rows import Rows, as_rows
 from consilience.run import Run
 from consilience.scoring.blocks import BlockScores, Finish, score, score_blocks
-from consilience.scoring.ray_options import ray_options
+from consilience.scoring.ray import engine_options
 from consilience.teachers import Teacher
 
 ENGINES = ("local", "ray")
@@ -24,7 +24,7 @@ def check_engine(engine: str, options: Mapping[str, Any] | None = None) -> None:
     """Raise unless the engine is known, and its options are."""
     run = Run(engine=engine, engine_options=options)
     run.check_options()
-    ray_options(run)
+    engine_options(run)
 
 
 def engine_for(engine: str, options: Mapping[str, Any] | None, source: Rows | None = None) -> BlockEngine:

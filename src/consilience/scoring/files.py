@@ -18,9 +18,9 @@ from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
 from consilience.files.record import KEY, date_now
 from consilience.files.row_hash import rows_sha256
-from consilience.files.spool import Spool
 from consilience.labels import LabelSpace
-from consilience.rows import Rows
+from consilience.rows import Rows, new_array
+from consilience.run import Run
 from consilience.scoring.engine import observe
 from consilience.scoring.store import ScoreStore, as_store
 from consilience.scoring.stream import score_blocks
@@ -109,11 +109,11 @@ def write_scores(
 def _by_blocks(
     teacher: Teacher, source: Rows, batch_size: int, store: ScoreStore | None, progress: Progress
 ) -> NDArray[np.float32]:
-    """Return the logits (n, k) of rows that are read block by block, mapped from a temporary file."""
+    """Return the logits (n, k) of rows that are read block by block."""
     space = LabelSpace([teacher.classes])
-    spool = Spool((space.n_columns,), np.float32)
-    for _, packed in score_blocks(
+    found = new_array((len(source), space.n_columns), Run())
+    for number, packed in score_blocks(
         [teacher], space, source, batch_size=batch_size, store=store, progress=progress
     ):
-        spool.append(packed)
-    return spool.mapped()
+        found[source.rows_of(number)] = packed
+    return found

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._sizes import size_text
-from consilience.files.storage import Entry, LocalPath, is_url
+from consilience.files.storage import Entry, StoragePath, is_url
 from consilience.scoring.records import FILE_BYTES, Kind, all_records, is_ours, is_plain, read_records
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Shelf:
         self._remote = store.root / key if is_url(store.folder) else None
         # what lies behind a URL is copied here once, and read and written as if it were here
         self._copies = tempfile.TemporaryDirectory(prefix="consilience-") if self._remote else None
-        self._folder = LocalPath(Path(self._copies.name) if self._copies else store.folder / key)
+        self._folder = StoragePath(Path(self._copies.name) if self._copies else store.folder / key)
         if self._copies:
             weakref.finalize(self, self._copies.cleanup)
         self._names, self._counts = list[str](), list[int]()  # of files, and how many rows are in the index

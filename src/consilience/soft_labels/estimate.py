@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from consilience._validation import (
 )
 from consilience.exceptions import InvalidInputError
 from consilience.kernels.arrays import Floats
-from consilience.kernels.unify.balance import inverse_mean
+from consilience.kernels.columns import inverse_mean
 from consilience.labels import LabelSpace
 from consilience.soft_labels.methods import METHODS, Lateness, Options
 from consilience.soft_labels.solver import SoftLabelSolver, check_size, rows_to_compare
@@ -31,18 +31,10 @@ METHOD_NAMES = ("auto", "ranks", *METHODS)
 """Every method by its name: two that compare rows with each other, and the paper's."""
 
 # Rows solved at a time: it bounds the memory of intermediate arrays, and the time between progress reports.
-CHUNK_ROWS = 32_768
+CHUNK_ROWS = 2**14
 # T of eq. (2): the paper's, and that of methods whose soft labels are as sharp as they should be already.
 TEMPERATURE = 3.0
 OWN_TEMPERATURE = 1.0
-
-
-class Estimated(NamedTuple):
-    """Soft labels, and how they were made."""
-
-    soft_labels: Floats  # (n, L)
-    weights: dict[str, float] | None = None  # the share of each estimate in the pool
-    neighbor_weight: float = 0.0
 
 
 def estimate_soft_labels(
@@ -150,57 +142,66 @@ def estimate_soft_labels(
     array([[0.167, 0.667, 0.167]])
     """
     options = check_options(method, temperature, tol, max_iter, off_set, ridge)
-    return solve_soft_labels(logits, space, method, options, reference, progress).soft_labels
+    packed = check_packed_logits(logits, space)
+    if reference is None:
+        compared, ranked = compared_rows(packed)
+    else:
+        compared, ranked = _check_reference(reference, packed, space, method), False
+        check_size("reference logits", compared, method_name(method), options)
+    Q = np.empty((len(packed), space.n_classes))
+    fill_soft_labels(
+        Q, packed.__getitem__, compared, space, method, options, ranked=ranked, progress=progress
+    )
+    return Q
 
 
-def solve_soft_labels(
-    logits: ArrayLike,
+def compared_rows(logits: Any) -> tuple[Any, bool]:
+    """Return the packed logits of the rows that others are compared with, and whether these are all rows."""
+    some = rows_to_compare(*logits.shape)
+    return (logits, True) if some is None else (logits[some], False)
+
+
+def fill_soft_labels(
+    Q: NDArray[Any],
+    logits: Callable[[slice], Floats],
+    compared: Floats,
     space: LabelSpace,
     method: Method | OwnMethod,
     options: Options,
-    reference: ArrayLike | None = None,
+    *,
+    ranked: bool,
     progress: Progress = silent,
-    stacklevel: int = 3,
-) -> Estimated:
-    """Do what `estimate_soft_labels` does, with checked options, and say how.
+) -> dict[str, float] | None:
+    """Write soft labels to Q (n, L), some rows at a time; return the share of each estimate in the pool.
 
-    Warnings point `stacklevel` calls up: by default, to the caller of the function that calls this one.
+    Parameters
+    ----------
+    Q : (n, L) array
+    logits : callable
+        From a slice of rows to their packed logits (k, m), which are checked.
+    compared : (r, m) array
+        Packed logits of the rows to compare with.
+    space, method, options
+        As in `estimate_soft_labels`. Your own method is called with some thousand rows at a time.
+    ranked : bool
+        Whether the rows to compare with are all rows: their ranks are known then.
+    progress : callable
+        Called with ("soft labels", rows done, rows in all).
     """
-    packed = check_packed_logits(logits, space)
-    if reference is not None:
-        reference = _check_reference(reference, packed, space, method)
-    if callable(method):
-        Q = own_soft_labels(method, packed, space, options.temperature)
-        progress("soft labels", len(Q), len(Q))
-        return Estimated(Q)
-    check_size("logits", packed, method, options)
-    if reference is not None:
-        check_size("reference logits", reference, method, options)
-    Q, weights, late = _solve(packed, space, method, options, reference, progress)
-    late.warn("ce" if method == "auto" else method, options, stacklevel + 1)
-    return Estimated(Q, weights)
-
-
-def _solve(
-    packed: Floats,
-    space: LabelSpace,
-    method: str,
-    options: Options,
-    reference: Floats | None,
-    progress: Progress,
-) -> tuple[Floats, dict[str, float] | None, Lateness]:
-    """Solve one part of the rows after the other; return soft labels, pool weights and late rows."""
-    some = rows_to_compare(*packed.shape)
-    compared = packed if some is None else packed[some]
-    solver = SoftLabelSolver(compared if reference is None else reference, space, method, options)
-    ranks = solver.ranks if reference is None and some is None else None
-    Q, late = np.empty((len(packed), space.n_classes)), Lateness()
-    for start in range(0, len(packed), CHUNK_ROWS):
-        rows = slice(start, min(start + CHUNK_ROWS, len(packed)))
-        Q[rows], reached = solver.solve(packed[rows], None if ranks is None else ranks[rows])
-        late.count(reached, options.tol, rows.stop - rows.start)
-        progress("soft labels", rows.stop, len(packed))
-    return Q, solver.weights, late
+    solver = None if callable(method) else SoftLabelSolver(compared, space, method, options)
+    ranks, late = solver.ranks if solver is not None and ranked else None, Lateness()
+    for start in range(0, len(Q), CHUNK_ROWS):
+        rows = slice(start, min(start + CHUNK_ROWS, len(Q)))
+        packed, reached = logits(rows), None
+        if solver is None:
+            Q[rows] = own_soft_labels(method, packed, space, options.temperature)  # type: ignore[arg-type]
+        else:
+            check_size("logits", packed, method_name(method), options)
+            Q[rows], reached = solver.solve(packed, None if ranks is None else ranks[rows])
+        late.count(reached, options.tol, rows.stop - start)
+        progress("soft labels", rows.stop, len(Q))
+    late.warn("ce" if method == "auto" else method_name(method), options)
+    return None if solver is None else solver.weights
 
 
 def check_options(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -11,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience._components import connected_by_pattern
-from consilience.exceptions import ConvergenceWarning
+from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.distillation import sd
 from consilience.kernels.unify.factorisation import (
     abstention_patterns,
     mf_lf_logits,
@@ -22,7 +20,7 @@ from consilience.kernels.unify.factorisation import (
     mf_p_probabilities,
 )
 from consilience.kernels.unify.off_set import off_set_logits
-from consilience.kernels.unify.packed import Layout, softmax_by_component
+from consilience.kernels.unify.packed import Layout, sd, softmax_by_component
 
 
 @dataclass(frozen=True)
@@ -143,18 +141,17 @@ class Lateness:
             self.n_late += int((~(reached <= tol)).sum())
             self.worst = max(self.worst, float(reached.max(initial=0.0)))
 
-    def warn(self, method: str, options: Options, stacklevel: int) -> None:
+    def warn(self, method: str, options: Options) -> None:
         """Warn if any row was late."""
         if self.n_late:
-            warnings.warn(
+            warn(
                 ConvergenceWarning(
                     f"{method} stopped at {{argument}} in {self.n_late} of {self.rows} rows, with a "
                     f"{METHODS[method].reached} of up to {self.worst:.1e} (tol {options.tol:.1e}). "
                     "Raise it, or tol.",
                     argument="max_iter",
                     value=options.max_iter,
-                ),
-                stacklevel=stacklevel,
+                )
             )
 
 

@@ -30,7 +30,7 @@ LARGEST_LOGIT = 1e300
 def rows_to_compare(n_rows: int, n_columns: int) -> Ints | None:
     """Return the positions of the rows that others are compared with, in order; None means all.
 
-    A random sample does for what depends on all rows: ranks, the weights of a pool, temperatures.
+    A random sample does for what depends on all rows: ranks, the weights of a pool, temperatures, neighbours.
     """
     most = max(1, min(MOST_ROWS, MOST_NUMBERS // max(1, n_columns)))
     if n_rows <= most:

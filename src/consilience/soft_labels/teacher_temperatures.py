@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ from consilience._components import connected_classes
 from consilience._progress import Progress, silent
 from consilience._validation import check_count, check_packed_logits
 from consilience._words import shorten
-from consilience.exceptions import ConvergenceWarning, CoverageWarning
+from consilience.exceptions import ConvergenceWarning, CoverageWarning, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.unify.temperature import fit_temperature, is_at_bound
 from consilience.labels import LabelSpace
@@ -138,21 +137,21 @@ def _warn(estimates: Sequence[_Estimate], names: Sequence[str]) -> None:
     named = list(zip(names, estimates, strict=True))
     left = [f"{name} ({found.weight:.3g})" for name, found in named if np.isnan(found.temperature)]
     if left:
-        warnings.warn(
-            f"Calibration by agreement left {shorten(left)} at temperature 1. In brackets is the weight of "
-            f"the rows on which the others decide for one of its classes; at least {LEAST_ROWS:g} is needed. "
-            "Give more rows, or teachers that share more classes.",
-            CoverageWarning,
-            stacklevel=3,
+        warn(
+            CoverageWarning(
+                f"Calibration by agreement left {shorten(left)} at temperature 1. In brackets is the weight "
+                "of the rows on which the others decide for one of its classes; at least "
+                f"{LEAST_ROWS:g} is needed. Give more rows, or teachers that share more classes."
+            )
         )
     extreme = [f"{name} ({found.temperature:.4g})" for name, found in named if found.at_bound]
     if extreme:
-        warnings.warn(
-            f"Calibration by agreement found temperatures at their bound, of {shorten(extreme)}: the others "
-            "agree with such a teacher no more often than by chance, or always. Check its outputs and the "
-            "names of its classes, or leave it out.",
-            ConvergenceWarning,
-            stacklevel=3,
+        warn(
+            ConvergenceWarning(
+                f"Calibration by agreement found temperatures at their bound, of {shorten(extreme)}: the "
+                "others agree with such a teacher no more often than by chance, or always. Check its outputs "
+                "and the names of its classes, or leave it out."
+            )
         )
 
 

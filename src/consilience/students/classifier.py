@@ -11,7 +11,7 @@ from consilience._progress import Progress
 from consilience._tables import as_values
 from consilience._validation import check_choice, check_temperature, n_rows, take_rows
 from consilience.exceptions import InvalidInputError
-from consilience.kernels.unify.balance import inverse_mean
+from consilience.kernels.columns import inverse_mean
 from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import LOSSES, Loss
 from consilience.students.make import make_student

@@ -14,7 +14,7 @@ from typing import Any
 from consilience.exceptions import InvalidInputError
 from consilience.files.atomic import replacing
 from consilience.students.server import ServedModel, described
-from consilience.teachers._remote_tensors import Tensor
+from consilience.teachers.inference_protocol import Tensor
 from consilience.teachers.onnx import Onnx
 
 RUNTIME = "consilience.students.mlserver_runtime.OnnxRuntime"

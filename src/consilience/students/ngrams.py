@@ -35,7 +35,7 @@ from consilience.files.ngram_model import (
     read_model,
     write_model,
 )
-from consilience.kernels.text.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
+from consilience.kernels.ngrams import Bounds, Ids, drop_ngrams, hash_ngrams, take_texts
 from consilience.kernels.threads import one_thread
 from consilience.labels import class_list, read_labels
 from consilience.options import anything, count, flag, number, option, optional
@@ -283,7 +283,7 @@ class Ngrams(ClassifierMixin, Student, BaseEstimator):
         return Reading((lo, hi), bool(self.lowercase), int(self.max_chars))
 
     def _train(self, task: Task, reading: Reading, collision: bool, progress: Progress) -> None:
-        from consilience.kernels.text.embedding_bag import Descent  # compiles code that only training needs
+        from consilience.kernels.embedding_bag import Descent  # compiles code that only training needs
 
         epochs = task.epochs(self.max_iter, PASSES)
         random = np.random.default_rng(int(as_random_state(self.random_state).randint(2**31 - 1)))

@@ -21,7 +21,8 @@ from consilience._version import __version__
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.opener import file_sha256
 from consilience.students.loaded import LoadedClassifier, load
-from consilience.teachers._remote_tensors import (
+from consilience.teachers.feeds import cast
+from consilience.teachers.inference_protocol import (
     DATATYPES,
     HEADER,
     ProtocolError,
@@ -30,7 +31,6 @@ from consilience.teachers._remote_tensors import (
     decode,
     encode,
 )
-from consilience.teachers.feeds import cast
 from consilience.teachers.onnx import Onnx
 
 __all__ = ["ModelServer", "ServedModel"]

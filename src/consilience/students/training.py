@@ -13,7 +13,7 @@ from consilience._validation import check_distributions
 from consilience.exceptions import InvalidInputError
 from consilience.files.storage import StoragePath
 from consilience.labels import class_list, read_labels
-from consilience.scoring.ray_options import RayOptions
+from consilience.scoring import RayOptions
 from consilience.students.estimator import Loss, student_name
 from consilience.students.passes import TargetRows, fit_in_memory, how_it_streams
 

@@ -7,17 +7,18 @@ onnxruntime only when a source needs them.
 from __future__ import annotations
 
 from consilience.files.preprocess import ImagePreprocess
-from consilience.teachers._remote_options import RemoteOptions
 from consilience.teachers.base import Teacher, TeacherLike
 from consilience.teachers.classes import join_classes, rename_classes, split_classes
+from consilience.teachers.folders import ModelFolder
 from consilience.teachers.function import Function
 from consilience.teachers.given import as_teacher, is_source
 from consilience.teachers.onnx import Onnx
 from consilience.teachers.outputs import Observed
 from consilience.teachers.precomputed import HardLabels, Precomputed
-from consilience.teachers.sentence_head import save_sentence_head
-from consilience.teachers.sentences import encode_sentences
+from consilience.teachers.remote import Remote
+from consilience.teachers.sentences import encode_sentences, save_sentence_head
 from consilience.teachers.sklearn import Sklearn
+from consilience.teachers.skops import Skops
 from consilience.teachers.text_model import TextModel
 from consilience.teachers.torch import Torch
 
@@ -25,11 +26,13 @@ __all__ = [
     "Function",
     "HardLabels",
     "ImagePreprocess",
+    "ModelFolder",
     "Observed",
     "Onnx",
     "Precomputed",
-    "RemoteOptions",
+    "Remote",
     "Sklearn",
+    "Skops",
     "Teacher",
     "TeacherLike",
     "TextModel",

@@ -4,56 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
+import os
 import re
 import ssl
-import time
-from collections.abc import Coroutine, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from consilience._optional import require
-from consilience._sizes import size_text
+from consilience._sizes import parse_size, size_text
 from consilience._version import __version__
-from consilience.exceptions import TeacherError
-from consilience.teachers._remote_options import Address, RemoteOptions, read_token
+from consilience._words import visible
+from consilience.exceptions import ScoringError, TeacherError
+from consilience.teachers.address import Address
+from consilience.teachers.base import foreign
+from consilience.teachers.inference_protocol import HEADER
 
 FIRST_WAIT, LONGEST_WAIT = 0.25, 30.0
-_LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.http2", "httpcore.proxy")
+_LOGGERS = ("httpx", "httpcore.connection", "httpcore.http11", "httpcore.proxy", "stamina")
+_PURPOSE = "A teacher behind an address"
 _SHORTEST_TOKEN = 8  # a shorter one may be in an answer by chance
 _NEVER_LATER = (501, 505)  # of 5xx, those that say "I cannot do this at all"
 _ours: ContextVar[bool] = ContextVar("_ours", default=False)
-Result = TypeVar("Result")
 
 
-class ServerFault(Exception):  # noqa: N818  # not an error by itself: the teacher words it
-    """A server that cannot be used now; its text is a clause after the teacher's name."""
-
-
-class Refusal(Exception):  # noqa: N818
-    """An answer that will not change: its text is a clause after the teacher's name."""
-
-    def __init__(self, text: str, status: int = 0) -> None:
-        super().__init__(text)
-        self.status = status
-
-
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """A request; `body` None means GET."""
 
     url: str
     body: bytes | None = None
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What came back: its body, the length of its JSON part if it has others, and whether it took repeats."""
 
     body: bytes
@@ -62,7 +47,7 @@ class Answer:
 
 
 class _Fleeting(Exception):  # noqa: N818
-    """A fault that may pass: why, how long the server asks to wait, and whether it was a time-out."""
+    """A fault that may pass, as a clause after the teacher's name; and how long the server asks to wait."""
 
     def __init__(self, text: str, wait: float | None = None, *, late: bool = False) -> None:
         super().__init__(text)
@@ -76,20 +61,32 @@ class Channel:
     nothing has to be sent to other processes.
     """
 
-    def __init__(self, address: Address, options: RemoteOptions, name: str) -> None:
-        self._address, self._options, self._name = address, options, name
-        if options.token_env is not None and address.plain:
+    def __init__(self, name: str, address: Address, limits: Any) -> None:
+        self._name, self._address, self._limits = name, address, limits
+        if limits.token_env is not None and address.plain:
             raise TeacherError(
                 name,
                 "has a token and an address that begins with http:, so anyone on the way could read the "
                 "token. Give https:.",
             )
-        read_token(options, name)  # a variable that is not set is an error now, and not in an hour
+        self._token()  # a variable that is not set is an error now, and not in an hour
         self._trust()
+
+    def _token(self) -> str | None:
+        """Return the token, or None; no message ever holds it."""
+        variable = self._limits.token_env
+        if variable is None:
+            return None
+        token = os.environ.get(variable, "").strip()
+        if not token:
+            raise TeacherError(self._name, f"needs a token, and the variable {variable} is empty or not set.")
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise TeacherError(self._name, f"needs a token, and that in {variable} has unfit characters.")
+        return token
 
     def masked(self, text: str) -> str:
         """Return a server's words without the token and the host, which some servers repeat."""
-        token = read_token(self._options, self._name)
+        token = self._token()
         if token is not None:
             text = text.replace(token, "***")
         parts = urlsplit(self._address.url)
@@ -97,29 +94,31 @@ class Channel:
             text = re.sub(rf"(?<![\w.-]){re.escape(host)}(?![\w-])", "***", text, flags=re.IGNORECASE)
         return text
 
-    def _trust(self) -> ssl.SSLContext | bool:
+    def _trust(self) -> ssl.SSLContext:
         """Return the certificates to trust."""
-        if not self._address.url.startswith("https:"):
-            return True
-        given = self._options.ca_file
-        try:
-            return ssl.create_default_context(cafile=None if given is None else str(given))
-        except (OSError, ValueError) as error:
-            raise TeacherError(self._name, "has a ca_file that holds no certificates.") from error
+        with foreign(self._name, "has a ca_file that holds no certificates"):
+            return ssl.create_default_context(cafile=self._limits.ca_file)
 
     def ask(self, calls: Iterable[Call]) -> list[Answer]:
-        """Return the answers in order; a call is only made up when it can be sent."""
-        with _unlogged():
-            return _run(self._ask(iter(calls)))
+        """Return the answers in order; a call is only made up when it can be sent.
 
-    async def _ask(self, calls: Iterator[Call]) -> list[Answer]:
-        httpx = require("httpx", extra="remote", purpose="A teacher behind an address")
-        options, token = self._options, read_token(self._options, self._name)
+        They are waited for in a thread, since this one may have a loop already, as in a notebook.
+        """
+        portals = require("anyio.from_thread", extra="remote", purpose=_PURPOSE)
+        with portals.start_blocking_portal() as portal:
+            found: list[Answer] = portal.call(self._ask, calls)
+            return found
+
+    async def _ask(self, calls: Iterable[Call]) -> list[Answer]:
+        httpx = require("httpx", extra="remote", purpose=_PURPOSE)
+        limits, token = self._limits, self._token()
+        _ours.set(True)
+        for name in _LOGGERS:
+            logging.getLogger(name).addFilter(_is_of_others)  # adding it twice changes nothing
         headers = {"Accept-Encoding": "identity", "User-Agent": f"consilience/{__version__}"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
-        limits = httpx.Limits(max_connections=options.in_flight)
-        patience = httpx.Timeout(options.read_timeout, connect=options.connect_timeout)
+        patience = httpx.Timeout(limits.read_timeout, connect=limits.connect_timeout)
         answers: dict[int, Answer] = {}
         numbered = enumerate(calls)
 
@@ -128,168 +127,129 @@ class Channel:
                 answers[number] = await self._insist(httpx, client, call)
 
         async with httpx.AsyncClient(
-            headers=headers, limits=limits, timeout=patience, verify=self._trust(), trust_env=False
+            headers=headers, timeout=patience, verify=self._trust(), trust_env=False
         ) as client:
-            workers = [asyncio.ensure_future(work(client)) for _ in range(options.in_flight)]
             try:
-                await asyncio.gather(*workers)
-            finally:
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
+                async with asyncio.TaskGroup() as workers:
+                    for _ in range(limits.in_flight):
+                        workers.create_task(work(client))
+            except BaseExceptionGroup as errors:
+                raise errors.exceptions[0] from None
         return [answers[number] for number in sorted(answers)]
 
     async def _insist(self, httpx: Any, client: Any, call: Call) -> Answer:
-        """Send a request until it is answered, or there is no hope."""
-        late = 0
-        for attempt in range(self._options.retries + 1):
-            try:
-                body, header = await self._send(httpx, client, call)
-                return Answer(body, header, attempt > 0)
-            except _Fleeting as fault:
-                late += fault.late
-                if attempt == self._options.retries or late > 1:
-                    tries = "once" if attempt == 0 else f"{attempt + 1} times"
-                    raise ServerFault(f"{fault} (asked {tries}).") from None
-                wait = FIRST_WAIT * 2**attempt * random.uniform(0.5, 1)  # noqa: S311  # not a secret
-                await asyncio.sleep(min(max(wait, fault.wait or 0), LONGEST_WAIT))
-        raise ServerFault("was not asked.")  # the loop always ends before
+        """Send a request until it is answered, or there is no hope; a time-out is repeated once."""
+        stamina = require("stamina", extra="remote", purpose=_PURPOSE)
+        faults: list[_Fleeting] = []
+
+        def again(error: Exception) -> bool | float:
+            if not isinstance(error, _Fleeting):
+                return False
+            faults.append(error)
+            few = sum(fault.late for fault in faults) < 2
+            return few and (error.wait is None or min(max(error.wait, FIRST_WAIT), LONGEST_WAIT))
+
+        tries = stamina.retry_context(
+            on=again,
+            attempts=self._limits.retries + 1,
+            timeout=None,
+            wait_initial=FIRST_WAIT,
+            wait_max=LONGEST_WAIT,
+            wait_jitter=FIRST_WAIT,
+        )
+        try:
+            async for attempt in tries:
+                with attempt:
+                    body, header = await self._send(httpx, client, call)
+        except _Fleeting as fault:
+            asked = "once" if len(faults) == 1 else f"{len(faults)} times"
+            raise ScoringError(
+                f"Teacher {self._name!r} {fault} (asked {asked}). With a cache, what it said is kept: run "
+                "the same again."
+            ) from None
+        return Answer(body, header, bool(faults))
 
     async def _send(self, httpx: Any, client: Any, call: Call) -> tuple[bytes, str | None]:
-        options = self._options
+        method = "GET" if call.body is None else "POST"
         try:
             async with (
-                asyncio.timeout(options.timeout),
-                client.stream(
-                    "GET" if call.body is None else "POST", call.url, content=call.body, headers=call.headers
-                ) as response,
+                asyncio.timeout(self._limits.timeout),
+                client.stream(method, call.url, content=call.body, headers=call.headers) as response,
             ):
-                body = await _read(response, options.most_bytes)
+                body = await self._read(response)
                 self._judge(response, body)
-                return body, response.headers.get("Inference-Header-Content-Length")
+                return body, response.headers.get(HEADER)
         except (TimeoutError, httpx.TimeoutException) as error:
-            what = (
-                "did not open a connection" if isinstance(error, httpx.ConnectTimeout) else "did not answer"
-            )
+            opened = not isinstance(error, httpx.ConnectTimeout)
             raise _Fleeting(
-                f"has a server that {what} in time. Raise the time-outs of RemoteOptions, or ask for fewer "
-                "rows at a time: batch_size=",
+                f"has a server that did not {'answer' if opened else 'open a connection'} in time. Raise its "
+                "time-outs, or ask for fewer rows at a time: batch_size=",
                 late=True,
             ) from None
         except httpx.ConnectError as error:
-            if _is_certificate(error):
-                raise Refusal(
-                    "has a server whose certificate is not trusted. Give RemoteOptions(ca_file=...) if it is "
-                    "signed by your own authority."
+            if "CERTIFICATE" in str(error):
+                raise TeacherError(
+                    self._name,
+                    "has a server whose certificate is not trusted. Give Remote(ca_file=...) if it is signed "
+                    "by your own authority.",
                 ) from None
             raise _Fleeting("has a server that cannot be reached") from None
         except httpx.TransportError:
             raise _Fleeting("has a server that closed the connection before its answer ended") from None
 
+    async def _read(self, response: Any) -> bytes:
+        """Return the body, and stop as soon as it is too long."""
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise TeacherError(
+                self._name, "has a server that sends compressed answers though none were asked for."
+            )
+        most = parse_size("max_bytes", self._limits.max_bytes)
+        too_long = TeacherError(
+            self._name,
+            f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
+            "(batch_size=), or raise Remote(max_bytes=...).",
+        )
+        promised = response.headers.get("Content-Length", "0")
+        if promised.isdecimal() and int(promised[:20]) > most:
+            raise too_long
+        size, parts = 0, []
+        async for part in response.aiter_raw():
+            size += len(part)
+            if size > most:
+                raise too_long
+            parts.append(part)
+        return b"".join(parts)
+
     def _judge(self, response: Any, body: bytes) -> None:
         """Raise unless an answer is one."""
-        status = response.status_code
+        status, token = response.status_code, self._token()
+        words = visible(self.masked(" ".join(body[:2000].decode("utf-8", "replace").split())))[:200]
+        told = f"{status} ({words})" if words else str(status)
         if status == 200:
-            token = read_token(self._options, self._name)
-            if token is not None and len(token) >= _SHORTEST_TOKEN and token.encode() in body:
-                raise Refusal(
-                    "has a server that repeats the token in its answer, so it could end up in a file. "
-                    "Nothing of the answer is used. Tell its owner, and get another token."
-                )
-            return
-        words = self._words(body)
-        if status == 429 or (status >= 500 and status not in _NEVER_LATER):
-            raise _Fleeting(f"has a server that answers {status}{words}", _wait(response))
-        if 300 <= status < 400:
-            raise Refusal(
+            if token is None or len(token) < _SHORTEST_TOKEN or token.encode() not in body:
+                return
+            problem = (
+                "has a server that repeats the token in its answer, so it could end up in a file. Nothing of "
+                "the answer is used. Tell its owner, and get another token."
+            )
+        elif status == 429 or (status >= 500 and status not in _NEVER_LATER):
+            asked = response.headers.get("Retry-After", "").strip()[:9]
+            raise _Fleeting(f"has a server that answers {told}", float(asked) if asked.isdecimal() else None)
+        elif 300 <= status < 400:
+            problem = (
                 f"has a server that answers {status} and points elsewhere. Redirects are not followed: give "
-                "the address of the model itself.",
-                status,
+                "the address of the model itself."
             )
-        if status in (401, 403):
-            raise Refusal(
+        elif status in (401, 403):
+            problem = (
                 f"is refused by its server ({status}). Name the variable that holds its token: "
-                "RemoteOptions(token_env=...).",
-                status,
+                "Remote(token_env=...)."
             )
-        raise Refusal(f"has a server that answers {status}{words}.", status)
-
-    def _words(self, body: bytes) -> str:
-        """Return the beginning of a server's own words, for a message."""
-        text = self.masked(" ".join(body[:2000].decode("utf-8", "replace").split()))
-        text = "".join(letter for letter in text if letter.isprintable())[:200]
-        return f" ({text})" if text else ""
+        else:
+            problem = f"has a server that answers {told}."
+        raise TeacherError(self._name, problem)
 
 
-async def _read(response: Any, most: int) -> bytes:
-    """Return the body, and stop as soon as it is too long."""
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise Refusal("has a server that sends compressed answers though none were asked for.")
-    too_long = Refusal(
-        f"has a server whose answer is longer than {size_text(most)}. Ask for fewer rows at a time "
-        "(batch_size=), or raise RemoteOptions(max_bytes=...)."
-    )
-    promised = response.headers.get("Content-Length", "0")
-    if promised.isdecimal() and int(promised[:20]) > most:
-        raise too_long
-    parts, size = [], 0
-    async for part in response.aiter_raw():
-        size += len(part)
-        if size > most:
-            raise too_long
-        parts.append(part)
-    return b"".join(parts)
-
-
-def _wait(response: Any) -> float | None:
-    """Return the seconds that a server asks to wait."""
-    asked = response.headers.get("Retry-After", "").strip()
-    if asked.isdecimal():
-        return float(asked[:9])
-    try:
-        return parsedate_to_datetime(asked).timestamp() - time.time()
-    except (ValueError, TypeError):
-        return None
-
-
-def _is_certificate(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, ssl.SSLError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
-
-
-def _run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run until done; in a thread of its own where this one has a loop already, as in a notebook."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-
-    def there() -> Result:
-        with _unlogged():
-            return asyncio.run(work)
-
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(there).result()
-
-
-class _Silence(logging.Filter):
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not _ours.get()
-
-
-_SILENCE = _Silence()
-
-
-@contextmanager
-def _unlogged() -> Iterator[None]:
-    """Keep httpx from logging our requests: its lines name hosts. Those of others are left alone."""
-    mark = _ours.set(True)
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_SILENCE)  # adding it twice changes nothing
-    try:
-        yield
-    finally:
-        _ours.reset(mark)
+def _is_of_others(record: logging.LogRecord) -> bool:
+    """Keep httpx from logging our requests, since its lines name hosts."""
+    return not _ours.get()

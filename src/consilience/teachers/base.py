@@ -199,7 +199,8 @@ class Teacher(ABC):
         return f"{type(self).__name__}({self.name!r}, classes: {shorten(self.classes, 5)})"
 
 
-def _text(name: str, value: Any) -> Any:
+def filled_text(name: str, value: Any) -> Any:
+    """Return None, or a text that is not empty; the check of an option."""
     if value is not None and (not isinstance(value, str) or not value):
         raise InvalidInputError("{argument} must be a text that is not empty.", argument=name, value=value)
     return value
@@ -234,7 +235,7 @@ class TeacherOptions(Options):
         default=None,
     )
     fingerprint: str | None = option(
-        Check(_text, "str"),
+        Check(filled_text, "str"),
         "A text that stands for this version of the model, so that its outputs can be stored. Change it when "
         "the model changes. Functions need one; for most else it is computed from the content.",
         default=None,

@@ -1,4 +1,4 @@
-"""Model folders: tell by the files in a folder what it holds, and pass it to the adapter for that.
+"""Model folders as teachers: of transformers, of sentence-transformers with a head, or of timm.
 
 Nothing in a folder is imported, unpickled or run, nothing is downloaded, and no file outside it is read.
 """
@@ -7,30 +7,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from consilience._optional import require
 from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.card import find_folder_card
-from consilience.teachers._base import Options, Teacher
-from consilience.teachers.checkpoints import transformers_teacher
-from consilience.teachers.model_folder import CONFIG, MODULES, PICKLES, Folder, list_files
-from consilience.teachers.sentences import sentence_teacher
-from consilience.teachers.timm import timm_teacher
-
-Kind = Literal["transformers", "sentences", "timm"]
-FolderMaker = Callable[[Folder, ArrayLike | None, Options], Teacher]
-
-_MAKERS: dict[Kind, FolderMaker] = {
-    "transformers": transformers_teacher,
-    "sentences": sentence_teacher,
-    "timm": timm_teacher,
-}
+from consilience.options import choice, option, takes
+from consilience.teachers.base import Adapter, Input, Teacher, teacher_name
+from consilience.teachers.model_folder import CONFIG, MODULES, PICKLES, Batches, Folder, list_files
+from consilience.teachers.sentences import Sentences
+from consilience.teachers.timm import Timm
+from consilience.teachers.torch import Torch, TorchOptions, check_layer, check_runs_on
+from consilience.teachers.transformers import Checkpoint
 
 # what other folders hold, by a file in them, and what to do about it
 _ADVICE = {
@@ -43,39 +37,138 @@ _ADVICE = {
     "loaded model itself",
 }
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_HALF = ("float16", "bfloat16")
 
 
-def folder_teacher(
-    path: str | os.PathLike[str], classes: ArrayLike | None, name: str | None, options: Options
-) -> Teacher:
-    """Make a teacher of a model folder: of transformers, of sentence-transformers with a head, or of timm."""
-    where = Path(path).absolute()
-    shown = name or where.name
-    card = find_folder_card(where)
-    if card is not None:
-        shown = name or card.name
-        if options.output == "auto" and card.output is not None:
-            options = replace(options, output=card.output)
-    try:
-        folder = Folder(where, shown, list_files(where, shown), card)
-    except OSError as error:
-        raise TeacherError(shown, f"cannot be read from {where}: {error.strerror}.") from error
-    kind = kind_of(folder)
-    folder.check_settings()
-    if options.preprocess is not None and kind != "timm":
-        raise TeacherError(
-            shown,
-            "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
-            argument="preprocess",
-        )
-    if options.half is not None and kind == "timm":
-        raise TeacherError(
-            shown, "runs as its weights were saved; drop {argument}.", argument="half", value=options.half
-        )
-    return _MAKERS[kind](folder, classes, options)
+class FolderOptions(TorchOptions):
+    """What a model folder takes."""
+
+    half: bool | None = option(
+        choice(None, True, False),
+        "Whether it runs in half precision. By default it does on a GPU, if its weights were saved so.",
+        default=None,
+    )
 
 
-def kind_of(folder: Folder) -> Kind:
+class ModelFolder(Torch):
+    """A model folder (docs/model-folders.md).
+
+    It holds a sequence or image classifier of transformers, an encoder of sentence-transformers with a
+    linear head, or a network of timm. The network is loaded when it is first asked, in each process.
+
+    Examples
+    --------
+    >>> ModelFolder("news", half=True).predict_logits(["the match"]).shape  # doctest: +SKIP
+    (1, 2)
+    """
+
+    _loaded: Any = None
+    _digest: str | None = None
+
+    @takes(FolderOptions)
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        classes: ArrayLike | None = None,
+        name: str | None = None,
+        options: Any = None,
+    ) -> None:
+        where = Path(path).absolute()
+        card = find_folder_card(where)
+        shown = teacher_name(name, where.name if card is None else card.name)
+        try:
+            self._folder = Folder(where, shown, list_files(where, shown), card)
+        except OSError as error:
+            raise TeacherError(shown, f"cannot be read from {where}: {error.strerror}.") from error
+        make = kind_of(self._folder)
+        self._folder.check_settings()
+        kind = self._kind = make(self._folder)
+        if options.output == "auto" and card is not None and card.output is not None:
+            options.output = card.output
+        # timm gets prepared images; others prepare their rows themselves
+        self._takes_arrays = isinstance(kind, Timm)
+        if isinstance(kind, Timm):
+            known = None if card is None else card.preprocess
+            options.preprocess = options.preprocess or known or kind.images()
+        elif options.preprocess is not None:
+            raise TeacherError(
+                shown,
+                "prepares its rows as the folder says; {argument} is for networks of timm. Drop it.",
+                argument="preprocess",
+            )
+        self._device, self._batch_size = options.device or "cpu", options.batch_size
+        check_runs_on(self._device, shown)
+        half = options.half
+        if half is None:  # a processor is slower in half precision, and weights in full may need it
+            half = not self._device.startswith("cpu") and kind.saved in _HALF
+        # bfloat16 has the range of float32, so it never overflows
+        self._dtype = "float32" if not half else kind.saved if kind.saved in _HALF else "bfloat16"
+        self._signature = self._folder.signature()
+        found = self._folder.classes(kind.own, kind.columns, classes)
+        Adapter.__init__(self, shown, found, options, output="logits" if options.output == "auto" else None)
+        self._take_card(where, card if card is not None and card.embed == options.embed else None)
+
+    @property
+    def _module(self) -> Any:
+        return self._ready()[0]
+
+    def _ready(self) -> tuple[Any, Batches | None]:
+        """Return the network and what prepares its rows; they stay in memory until `release`."""
+        if self._loaded is None:
+            torch = require("torch", extra="hf", purpose="A model folder")
+            if self._folder.signature() != self._signature:
+                raise TeacherError(
+                    self.name, f"has changed: files in {self._folder.path} are others now. Open it again."
+                )
+            network, batches = self._kind.load(self._device, getattr(torch, self._dtype))
+            check_layer(network, self._embed, self.name)
+            self._loaded = network.eval(), batches
+        found: tuple[Any, Batches | None] = self._loaded
+        return found
+
+    def release(self) -> None:
+        """Free the memory of the network; it is loaded again when it is needed."""
+        self._loaded = self._head = None
+
+    def _run(self, X: Any, rows: int, *, scores: bool, features: bool) -> tuple[Any, Any]:
+        outside = callable(self._embed) and not self._takes_arrays  # a function of what people give
+        raw, seen = super()._run(X, rows, scores=scores, features=features and not outside)
+        return raw, self._embed(X) if features and outside else seen
+
+    def _batches(self, torch: Any, X: Any, rows: int) -> Iterator[tuple[Any, Any, Any]]:
+        prepare = self._ready()[1]
+        if prepare is None:
+            yield from super()._batches(torch, X, rows)
+        else:
+            for places, given, named in prepare(X, self._batch_size):
+                yield np.arange(rows)[places], given, named
+
+    @property
+    def inputs(self) -> tuple[Input, ...] | None:
+        """A list of texts, or images of any size."""
+        return None if isinstance(self._kind, Timm) else (Input("X", self._kind.rows, (None,)),)
+
+    def randomised(self, seed: int) -> Teacher | None:
+        """Return a teacher of the same structure with random weights, if it is a plain network of timm."""
+        if not self._takes_arrays:
+            return None
+        options = {"embed": self._embed, "preprocess": self.preprocess, "batch_size": self._batch_size}
+        return Torch(self._module, self.classes, self.name, **options).randomised(seed)
+
+    def _model_fingerprint(self) -> str | None:
+        """Hash the files that are read; None if they have changed since the folder was opened."""
+        if self._folder.signature() != self._signature:
+            return None
+        if self._digest is None:
+            self._digest = self._folder.digest(self._folder.read)
+        return f"{self._digest} {self._dtype}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        # another process loads the network from the folder
+        return {key: value for key, value in super().__getstate__().items() if key != "_loaded"}
+
+
+def kind_of(folder: Folder) -> type[Checkpoint | Sentences | Timm]:
     """Tell what a folder holds, or say what to do with it.
 
     - ``modules.json``: an encoder of sentence-transformers;
@@ -87,32 +180,31 @@ def kind_of(folder: Folder) -> Kind:
         if file in folder.files and (file == "adapter_config.json" or CONFIG not in folder.files):
             raise TeacherError(folder.name, f"is a folder with {file}: {what}.")
     if MODULES in folder.files:
-        return "sentences"
+        return Sentences
     config = folder.json(CONFIG)
+    if not isinstance(config, dict):
+        raise TeacherError(folder.name, f"cannot be used: {CONFIG} must hold a JSON object.")
     if "architecture" in config and config.get("model_type") in (None, "timm_wrapper"):
-        return "timm"
+        return Timm
     if "model_type" in config or "architectures" in config:
-        return "transformers"
-    raise TeacherError(folder.name, _unknown(folder))
-
-
-def _unknown(folder: Folder) -> str:
-    """Say what is wrong with a folder that is of no known kind."""
+        return Checkpoint
     files = sorted(folder.files)
     models = [file for file in files if file.lower().endswith((".onnx", ".npz", ".skops"))]
     pickled = [file for file in files if file.lower().endswith(PICKLES)]
+    holds = shorten(map(repr, models or pickled or files), 3) if files else "nothing"
     if models:
-        return f"is a folder that holds {shorten(map(repr, models), 3)}. Give the file itself."
-    if pickled:
-        return (
-            f"is a folder that holds {shorten(map(repr, pickled), 3)}: a pickle, which can run any code when "
-            "it is opened. Export the model to ONNX, or save it as safetensors with its config.json."
+        what = "Give the file itself."
+    elif pickled:
+        what = (
+            "A pickle can run any code when it is opened. Export the model to ONNX, or save it as "
+            f"safetensors with its {CONFIG}."
         )
-    holds = shorten(map(repr, files), 3) if files else "nothing"
-    return (
-        f"is a folder that holds {holds}. A model folder has a config.json (of transformers or timm) or a "
-        "modules.json (of sentence-transformers)."
-    )
+    else:
+        what = (
+            f"A model folder has a {CONFIG} (of transformers or timm) or a {MODULES} (of "
+            "sentence-transformers)."
+        )
+    raise TeacherError(folder.name, f"is a folder that holds {holds}. {what}")
 
 
 def hub_advice(source: str | os.PathLike[str]) -> str:

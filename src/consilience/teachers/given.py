@@ -13,34 +13,21 @@ from numpy.typing import ArrayLike
 from consilience._optional import is_instance_of
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.files.ngram_model import is_text_model
-from consilience.teachers._base import Options as Legacy
-from consilience.teachers._remote import endpoint_teacher, remote_teacher
-from consilience.teachers._remote_options import is_address
-from consilience.teachers._skops import skops_teacher
+from consilience.teachers.address import is_address
 from consilience.teachers.base import Teacher, TeacherLike, own_or_given, teacher_name
 from consilience.teachers.classes import Renamed
-from consilience.teachers.folders import folder_teacher, hub_advice
+from consilience.teachers.folders import ModelFolder, hub_advice
 from consilience.teachers.function import Function
 from consilience.teachers.onnx import Onnx
 from consilience.teachers.outputs import Output
 from consilience.teachers.precomputed import is_array, stored_teacher
+from consilience.teachers.remote import Remote
 from consilience.teachers.sklearn import Sklearn, is_estimator
+from consilience.teachers.skops import Skops
 from consilience.teachers.text_model import TextModel, is_ngram_classifier
 from consilience.teachers.torch import Torch
 
 Maker = Callable[..., Teacher]
-
-
-def _legacy(make: Any) -> Maker:
-    """Call a maker of the old form."""
-
-    def made(obj: Any, classes: Any = None, name: Any = None, **options: Any) -> Teacher:
-        teacher: Teacher = make(obj, classes, teacher_name(name, "") or None, Legacy(**options))
-        if make is not remote_teacher:
-            teacher.file = Path(obj).absolute()
-        return teacher
-
-    return made
 
 
 def _npz(path: Any, classes: ArrayLike | None = None, name: str | None = None, **options: Any) -> Teacher:
@@ -80,8 +67,8 @@ _FILES: dict[str, Maker] = {
     ".npy": stored_teacher,
     ".npz": _npz,
     ".parquet": stored_teacher,
-    ".skops": _legacy(skops_teacher),
-    ".toml": _legacy(endpoint_teacher),
+    ".skops": Skops,
+    ".toml": Remote,
 }
 
 # the first test that holds decides; callables come last, since a torch module is callable, too
@@ -104,7 +91,6 @@ def as_teacher(
     output: Output = "auto",
     embed: Any = None,
     columns: Any = None,
-    **moved: Any,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -166,7 +152,7 @@ def as_teacher(
     >>> teacher.predict_logits([0, 1]).round(2).tolist()
     [[-0.11, -2.3], [-1.61, -0.22]]
     """
-    return _maker(obj, name)(obj, classes, name, output=output, embed=embed, columns=columns, **moved)
+    return _maker(obj, name)(obj, classes, name, output=output, embed=embed, columns=columns)
 
 
 def is_source(obj: Any) -> bool:
@@ -182,13 +168,13 @@ def is_source(obj: Any) -> bool:
 
 def _maker(obj: Any, name: str | None) -> Maker:
     if is_address(obj):
-        return _legacy(remote_teacher)
+        return Remote
     path = isinstance(obj, str | os.PathLike)
     suffix = Path(obj).suffix.lower() if path else ""
     if suffix in _FILES:
         return _FILES[suffix]
     if path and os.fspath(obj) and os.path.isdir(obj):
-        return _legacy(folder_teacher)
+        return ModelFolder
     if path:
         raise TeacherError(
             teacher_name(name, Path(obj).stem or str(obj)),

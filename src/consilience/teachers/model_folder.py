@@ -7,28 +7,31 @@ something are refused here; what is left goes to the library's own loader.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
-from consilience._words import shorten, visible
-from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError
+from numpy.typing import ArrayLike, NDArray
+
+from consilience._optional import require
+from consilience._words import shorten
+from consilience.exceptions import InvalidInputError, TeacherError, UnsafeFileError, shown
 from consilience.files.card import FOLDER_CARD, Card
 from consilience.files.opener import file_sha256, read_bytes
-from consilience.files.strict_json import parse_json
+from consilience.files.strict_json import Reader, RecordError, mapping, parse_json, record, text
+from consilience.teachers.base import foreign, own_or_given
 
 CONFIG, MODULES, TOKENIZER = "config.json", "modules.json", "tokenizer.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Endings of files that can hold pickled objects."""
-PLACEHOLDER = re.compile(r"LABEL_\d+")
-"""What libraries call a class that nobody has named."""
 MAX_JSON = 16 * 2**20
 MAX_FILES = 10_000
+_PLACEHOLDER = re.compile(r"LABEL_\d+")  # what libraries call a class that nobody has named
 _WEIGHTS, _SHARDS = "model.safetensors", "model.safetensors.index.json"
 _READ = (".json", ".safetensors", ".txt", ".model")
 _SETTINGS = {
@@ -38,8 +41,12 @@ _SETTINGS = {
 _CODE = ("auto_map", "trust_remote_code")
 _ELSEWHERE = ("transformers_weights", "distributed_config", "use_pretrained_backbone")
 _IMPLEMENTATIONS = (None, True, False, "eager", "sdpa")  # others are packages, or kernels of a hub
+_SHARD = text(200, like=r"[^/\\:]+\.safetensors", says="a .safetensors file, named without any path")
+_INDEX = record({"weight_map": mapping(_SHARD, 10**6, least=1)}, needs=["weight_map"], others=True)
 
-Signature = tuple[tuple[int, ...], ...]
+
+Batches = Callable[[Any, int], Iterator[tuple[Any, Sequence[Any], Mapping[str, Any]]]]
+"""Called with rows and the most of a batch; yields which rows they are, and a network's arguments."""
 
 
 @dataclass(frozen=True)
@@ -63,34 +70,27 @@ class Folder:
     files: frozenset[str]
     card: Card | None = None
 
-    def any_json(self, file: str) -> Any:
-        """Return what a JSON file of the folder holds; an empty object where there is no such file."""
+    def json(self, file: str, reader: Reader | None = None) -> Any:
+        """Return what a JSON file of the folder holds, as a reader reads it; {} if there is none."""
         if file not in self.files:
             return {}
         try:
-            return parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
+            content = parse_json(read_bytes(self.path / file, file, most=MAX_JSON), file, foreign=True)
+            return content if reader is None else reader(content)
+        except RecordError as error:
+            raise TeacherError(self.name, f"cannot be used: {file}: {error}") from error
         except UnsafeFileError:
             raise
         except InvalidInputError as error:
-            raise TeacherError(self.name, f"cannot be used: {visible(str(error))[:300]}") from error
-
-    def json(self, file: str) -> dict[str, Any]:
-        """Return the object in a JSON file."""
-        found = self.any_json(file)
-        if not isinstance(found, dict):
-            raise TeacherError(self.name, f"cannot be used: {file} must hold a JSON object.")
-        return found
+            raise TeacherError(self.name, f"cannot be used: {error}") from error
 
     def check_settings(self) -> None:
         """Raise where a setting asks for code, or for something that is not in the folder."""
         for file in sorted(self.files):
-            if file.rpartition("/")[2] not in _SETTINGS:
-                continue
-            waiting = [self.any_json(file)]
+            waiting = [self.json(file)] if file.rpartition("/")[2] in _SETTINGS else []
             while waiting:
                 entry = waiting.pop()
-                if isinstance(entry, list):
-                    waiting += entry
+                waiting += entry if isinstance(entry, list) else []
                 for key, value in entry.items() if isinstance(entry, dict) else ():
                     self._check_setting(file, key, value)
                     waiting.append(value)
@@ -105,8 +105,8 @@ class Folder:
         kernel = key.endswith("_implementation") and value not in _IMPLEMENTATIONS
         if kernel or (key in _ELSEWHERE and value):
             raise UnsafeFileError(
-                f"{file} of {self.name!r} sets {key} to {visible(str(value))[:100]!r}, which is not in the "
-                "folder. Remove it from the file."
+                f"{file} of {self.name!r} sets {key} to {shown(value)}, which is not in the folder. Remove "
+                "it from the file."
             )
 
     def weight_files(self, within: str = "") -> tuple[str, ...]:
@@ -119,35 +119,21 @@ class Folder:
         """
         if within + _WEIGHTS in self.files:
             return (within + _WEIGHTS,)
-        if within + _SHARDS not in self.files:
-            raise self._no_weights(within)
-        shards = self.json(within + _SHARDS).get("weight_map")
-        if not isinstance(shards, dict) or not shards:
-            raise TeacherError(self.name, f"cannot be used: {_SHARDS} has no weight_map.")
-        names = sorted({shard if isinstance(shard, str) else "" for shard in shards.values()})
-        for name in names:
-            if PureWindowsPath(name).name != name or not name.endswith(".safetensors"):
-                raise UnsafeFileError(
-                    f"{_SHARDS} of {self.name!r} keeps weights in {name[:200]!r}. A shard must be a "
-                    ".safetensors file in the same folder, named without any path."
-                )
-            if within + name not in self.files:
-                raise TeacherError(
-                    self.name, f"lacks the file {name!r}, which {_SHARDS} names. Fetch the folder again."
-                )
-        return tuple(within + name for name in names)
-
-    def _no_weights(self, within: str) -> TeacherError:
+        shards = self.json(within + _SHARDS, _INDEX).get("weight_map", {})
+        found = sorted({within + shard for shard in shards.values()})
+        missing = [file for file in found or [within + _WEIGHTS] if file not in self.files]
         pickled = sorted(file for file in self.files if file.lower().endswith(PICKLES))
-        if not pickled:
-            return TeacherError(self.name, f"has no weights: {within + _WEIGHTS} is missing.")
-        return TeacherError(
-            self.name,
-            f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
-            "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if "
-            "you trust its source, load it once with transformers and call "
-            "save_pretrained(NEW_FOLDER), which writes them.",
-        )
+        if missing and pickled:
+            raise TeacherError(
+                self.name,
+                f"has its weights only in {shorten(map(repr, pickled), 3)}: a pickle, which can run any code "
+                "when it is opened. Only safetensors are read. Fetch the safetensors of this model; or, if "
+                "you trust its source, load it once with transformers and call "
+                "save_pretrained(NEW_FOLDER), which writes them.",
+            )
+        if missing:
+            raise TeacherError(self.name, f"has no weights: {missing[0]} is missing. Fetch the folder again.")
+        return tuple(found)
 
     def check_tokenizer(self, within: str = "") -> None:
         """Raise unless the tokenizer is a file of data."""
@@ -158,12 +144,39 @@ class Folder:
                 "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER).",
             )
 
+    def classes(self, own: Sequence[Any] | None, columns: int, given: ArrayLike | None) -> NDArray[Any]:
+        """Return the given classes, or the card's, or the folder's own unless they are placeholders."""
+        known = None if any(_PLACEHOLDER.fullmatch(str(name)) for name in own or ()) else own
+        known = known if self.card is None else self.card.classes
+        what = f"a folder with {columns} columns"
+        found = own_or_given(known, given, self.name, binding=False, what=what)
+        if len(found) != columns:
+            raise TeacherError(
+                self.name,
+                f"has {columns} columns and {len(found)} classes ({shorten(found, 5)}). Give {{remedy}} one "
+                "name per column.",
+                remedy="classes",
+            )
+        return found
+
+    @contextmanager
+    def loaded_by(self, library: str, extra: str) -> Iterator[Any]:
+        """Import a library, and word whatever it raises while it loads the folder."""
+        try:
+            with foreign(self.name, f"cannot be loaded by {library}"):
+                yield require(library, extra=extra, purpose="A model folder")
+        except TeacherError as error:
+            if "torchvision" not in error.problem:
+                raise
+            hint = "Install the torchvision that was built for your torch."
+            raise TeacherError(self.name, f"{error.problem} {hint}") from error
+
     @cached_property
     def read(self) -> tuple[str, ...]:
         """The files that a library may read, of which the fingerprint is made."""
         return tuple(sorted(file for file in self.files - {FOLDER_CARD} if file.endswith(_READ)))
 
-    def signature(self) -> Signature:
+    def signature(self) -> tuple[tuple[int, ...], ...]:
         """Return what tells whether the files are still those that were checked; empty if one is gone."""
         try:
             stats = [(self.path / file).lstat() for file in self.read]
@@ -171,7 +184,7 @@ class Folder:
             return ()
         return tuple((one.st_dev, one.st_ino, one.st_size, one.st_mtime_ns) for one in stats)
 
-    def digest(self, files: Iterable[str]) -> str:
+    def digest(self, files: Sequence[str]) -> str:
         """Return a hash of the names and contents of files."""
         total = hashlib.sha256()
         for file in sorted(files):
@@ -181,23 +194,20 @@ class Folder:
 
 def list_files(folder: Path, name: str) -> frozenset[str]:
     """Return the files of a folder and its subfolders, or raise where one is a link or no plain file."""
-    found: list[str] = []
-    for above, names, files in os.walk(folder):
+    found = set[str]()
+    for place in folder.rglob("*"):
+        file, mode = place.relative_to(folder), place.lstat().st_mode
         # hidden folders hold what downloads and version control left; nothing in them is read
-        names[:] = [one for one in names if not one.startswith(".")]
-        for one in [*names, *files]:
-            place = Path(above, one)
-            mode = place.lstat().st_mode
-            if one.startswith(".") or stat.S_ISDIR(mode):
-                continue
-            if not stat.S_ISREG(mode):
-                kind = "a link" if stat.S_ISLNK(mode) else "no plain file"
-                raise UnsafeFileError(
-                    f"{one!r} in the folder of {name!r} is {kind}, which may lead outside the folder. Put "
-                    "the file itself there: hf download NAME --local-dir FOLDER writes files, and cp -rL "
-                    "copies what links lead to."
-                )
-            found.append(place.relative_to(folder).as_posix())
+        if stat.S_ISDIR(mode) or any(part.startswith(".") for part in file.parts):
+            continue
+        if not stat.S_ISREG(mode):
+            kind = "a link" if stat.S_ISLNK(mode) else "no plain file"
+            raise UnsafeFileError(
+                f"{str(file)!r} in the folder of {name!r} is {kind}, which may lead outside the folder. Put "
+                "the file itself there: hf download NAME --local-dir FOLDER writes files, and cp -rL "
+                "copies what links lead to."
+            )
+        found.add(file.as_posix())
         if len(found) > MAX_FILES:
             raise TeacherError(name, f"is a folder of more than {MAX_FILES} files, which is no model.")
     return frozenset(found)
@@ -208,4 +218,4 @@ def source_sha256(path: Path) -> str:
     if not path.is_dir():
         return file_sha256(path)
     files = list_files(path, path.name) - {FOLDER_CARD}
-    return Folder(path, path.name, files).digest(files)
+    return Folder(path, path.name, files).digest(sorted(files))

@@ -1,4 +1,4 @@
-"""Encoders of sentence-transformers with a linear head, as teachers.
+"""Encoders of sentence-transformers with a linear head.
 
 The library loads the encoder, after the types of its modules were compared with a list. The head is a file
 ``head.safetensors`` in the same folder: ``weight`` (k, d), ``bias`` (k,), and in its metadata ``classes``, a
@@ -7,35 +7,32 @@ JSON list.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import softmax
 
 from consilience._optional import require
 from consilience._validation import check_count
-from consilience._words import visible
-from consilience.exceptions import TeacherError, UnsafeFileError
+from consilience.exceptions import InvalidInputError, LabelSpaceError, TeacherError, UnsafeFileError, shown
+from consilience.files.atomic import replacing
 from consilience.files.ngram_model import as_texts
-from consilience.teachers._base import BATCH_SIZE, Input, Options, Teacher, own_or_given
+from consilience.files.strict_json import listing, maybe, parse_json, record, text
+from consilience.labels import class_list
 from consilience.teachers._networks import check_device
-from consilience.teachers.checkpoints import (
-    LOCAL,
-    FolderTeacher,
-    cannot_load,
-    load_network,
-    logits_only,
-    prepare,
-)
-from consilience.teachers.model_folder import MODULES, Folder, list_files
-from consilience.teachers.sentence_head import Head, read_head
+from consilience.teachers.base import foreign, own_or_given
+from consilience.teachers.model_folder import MODULES, Batches, Folder, list_files
+from consilience.teachers.transformers import LOCAL, load_network, loading
 
+HEAD = "head.safetensors"
 _PURPOSE = "An encoder folder"
 _AT_ONCE = 32  # texts of a batch on a processor: small batches stay in its cache
-_MODULES = {
+_KINDS = {
     "Transformer": "base.modules.transformer",
     "Pooling": "sentence_transformer.modules.pooling",
     "Normalize": "base.modules.normalize",
@@ -43,78 +40,91 @@ _MODULES = {
 }
 _TYPES = {
     f"sentence_transformers.{place}.{kind}": kind
-    for kind, module in _MODULES.items()
+    for kind, module in _KINDS.items()
     for place in ("models", module, module.rpartition(".")[0])
 }
 """The types that modules.json may name: those that the library writes today, and wrote before."""
+_PLACE = text(200, like=r"(?!\.\.?$)[^/\\:\0]*", says="empty or a subfolder, named without any path")
+_MODULES = listing(record({"type": text(), "path": maybe(_PLACE)}, needs=["type"], others=True), 100, least=1)
 
 
-class SentenceTeacher(FolderTeacher):
-    """An encoder of sentence-transformers with a linear head. Its embedding is that of the encoder."""
+class Sentences:
+    """An encoder of sentence-transformers with a linear head, whose input is the embedding."""
 
-    _head: Head
+    rows, saved = "text", None
 
-    def _load(self, torch: Any) -> Any:
-        return load_encoder(self._folder, self._device, getattr(torch, self._dtype))
+    def __init__(self, folder: Folder) -> None:
+        self.folder, self._modules = folder, read_modules(folder)
+        self._weight, self._bias, self.own = read_head(folder)
+        self.columns = len(self._weight)
 
-    def _encoded(self, X: Any) -> NDArray[np.float32]:
-        found = encode(self.loaded(), as_texts(X), self._batch_size)
-        if found.shape[1] != self._head.weight.shape[1]:
-            raise TeacherError(
-                self.name,
-                f"has a head for {self._head.weight.shape[1]} features, and its encoder gives "
-                f"{found.shape[1]}. Fit the head on embeddings of this encoder.",
-            )
-        return found
+    def load(self, device: str, dtype: Any) -> tuple[Any, Batches]:
+        """Have the library load the encoder, which prepares rows for the head."""
+        torch = require("torch", extra="hf", purpose=_PURPOSE)
+        encoder = load_encoder(self.folder, self._modules, device, dtype)
+        k, d = self._weight.shape
+        head = torch.nn.Linear(d, k)
+        head.load_state_dict({"weight": torch.tensor(self._weight), "bias": torch.tensor(self._bias)})
 
-    def _scores(self, X: Any, rows: int) -> Any:
-        return self._head.logits(self._encoded(X))
+        def batches(X: Any, most: int) -> Iterator[tuple[Any, Any, Any]]:
+            found = encode(encoder, as_texts(X), most)
+            if found.shape[1] != d:
+                raise TeacherError(
+                    self.folder.name,
+                    f"has a head for {d} features, and its encoder gives {found.shape[1]}. Fit the head on "
+                    "embeddings of this encoder.",
+                )
+            yield slice(None), [torch.from_numpy(found)], {}
 
-    def _features(self, X: Any, rows: int) -> Any:
-        return self._encoded(X) if self._embed is None else self._embed(X)
-
-    def _both(self, X: Any, rows: int) -> tuple[Any, Any]:
-        features = self._encoded(X)
-        return self._head.logits(features), features if self._embed is None else self._embed(X)
-
-    def _embeddable(self) -> bool:
-        return True
-
-    @property
-    def class_weights(self) -> NDArray[Any] | None:
-        """The weights (k, d) of the head, unless embed= is something else."""
-        return self._head.weight if self._embed is None else None
-
-    @property
-    def inputs(self) -> tuple[Input, ...]:
-        """A list of texts."""
-        return (Input("X", "text", (None,)),)
+        return head.to(device), batches
 
 
-def sentence_teacher(folder: Folder, classes: ArrayLike | None, options: Options) -> Teacher:
-    """Make a teacher of an encoder of sentence-transformers and its head."""
-    check_encoder(folder)
-    head = read_head(folder)
-    if folder.card is not None and len(folder.card.classes) != len(head.weight):
+def read_modules(folder: Folder) -> list[tuple[str, str]]:
+    """Return kind and subfolder of each module of an encoder, all of them on the list and in the folder."""
+    if MODULES not in folder.files:
         raise TeacherError(
-            folder.name,
-            f"has a head with {len(head.weight)} rows and {len(folder.card.classes)} classes on its card. "
-            "Mend the card.",
+            folder.name, f"has no {MODULES}, so it is no folder that sentence-transformers saved."
         )
-    own = head.classes if folder.card is None else folder.card.classes
-    teacher = SentenceTeacher(
-        folder.name, own_or_given(own, classes, folder.name), options, output=logits_only(folder, options)
-    )
-    prepare(teacher, folder, options)
-    teacher._head = head
-    return teacher
+    found = []
+    for entry in folder.json(MODULES, _MODULES):
+        kind, path = entry["type"], entry.get("path")
+        if kind not in _TYPES:
+            raise UnsafeFileError(
+                f"{MODULES} of {folder.name!r} asks for {shown(kind)}. Code of a folder is never run; "
+                f"{', '.join(_KINDS)} of sentence-transformers are loaded. Export other encoders to ONNX."
+            )
+        within = f"{path}/" if path else ""
+        found.append((_TYPES[kind], within))
+        if _TYPES[kind] in ("Transformer", "Dense"):
+            folder.weight_files(within)
+        if _TYPES[kind] == "Transformer":
+            folder.check_tokenizer(within)
+    return found
+
+
+def load_encoder(folder: Folder, modules: Sequence[tuple[str, str]], device: str, dtype: Any) -> Any:
+    """Have sentence-transformers load an encoder."""
+    for kind, within in modules:
+        if kind == "Transformer":  # it does not tell when weights are missing
+            load_network(folder, within, "AutoModel", dtype)
+    with loading(folder), folder.loaded_by("sentence_transformers", "hf") as library:
+        return library.SentenceTransformer(
+            str(folder.path), device=device, **LOCAL, model_kwargs={"use_safetensors": True, "dtype": dtype}
+        )
+
+
+def encode(encoder: Any, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
+    """Return embeddings (n, d)."""
+    size = min(batch_size, _AT_ONCE) if encoder.device.type == "cpu" else batch_size
+    found = encoder.encode(list(texts), batch_size=size, show_progress_bar=False)
+    return np.asarray(found, dtype=np.float32).reshape(len(texts), -1 if len(texts) else 0)
 
 
 def encode_sentences(
     folder: str | os.PathLike[str],
     texts: Sequence[str],
     *,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int = 1024,
     device: str | None = None,
 ) -> NDArray[np.float32]:
     """Return the embeddings of texts by an encoder folder of sentence-transformers.
@@ -146,58 +156,112 @@ def encode_sentences(
         raise TeacherError(where.name, f"is given as {os.fspath(folder)!r}, which is no folder.")
     opened = Folder(where, where.name, list_files(where, where.name))
     opened.check_settings()
-    check_encoder(opened)
+    modules = read_modules(opened)
     if device is not None:
         check_device(device)
     torch = require("torch", extra="hf", purpose=_PURPOSE)
-    return encode(load_encoder(opened, device or "cpu", torch.float32), rows, size)
+    return encode(load_encoder(opened, modules, device or "cpu", torch.float32), rows, size)
 
 
-def check_encoder(folder: Folder) -> None:
-    """Raise unless the modules of a folder are on the list, and their files in the folder."""
-    if MODULES not in folder.files:
+def read_head(folder: Folder) -> tuple[NDArray[np.float32], NDArray[np.float32], list[Any]]:
+    """Return the weights (k, d), the bias (k,) and the classes of the head of a folder."""
+    if HEAD not in folder.files:
         raise TeacherError(
-            folder.name, f"has no {MODULES}, so it is no folder that sentence-transformers saved."
+            folder.name,
+            f"is an encoder of sentences without a head, so it names no classes. Fit a linear model on "
+            f"encode_sentences(folder, texts), and put it there with save_sentence_head(folder, model), "
+            f"which writes {HEAD}.",
         )
-    found = folder.any_json(MODULES)
-    if not isinstance(found, list) or not found or not all(isinstance(entry, dict) for entry in found):
-        raise TeacherError(folder.name, f"cannot be used: {MODULES} must hold a list of modules.")
-    for entry in found:
-        path, kind = entry.get("path", ""), str(entry.get("type", ""))
-        if not isinstance(path, str) or path in ("..", ".") or set(path) & set("/\\:\0"):
-            raise UnsafeFileError(
-                f"{MODULES} of {folder.name!r} keeps a module in {visible(str(path))[:200]!r}. A module must "
-                "lie in the folder itself or in a subfolder, named without any path."
-            )
-        if kind not in _TYPES:
-            raise UnsafeFileError(
-                f"{MODULES} of {folder.name!r} asks for {visible(kind)[:200]!r}. Code of a folder is never "
-                f"run; {', '.join(_MODULES)} of sentence-transformers are loaded. Export other encoders to "
-                "ONNX."
-            )
-        within = f"{path}/" if path else ""
-        if _TYPES[kind] in ("Transformer", "Dense"):
-            folder.weight_files(within)
-        if _TYPES[kind] == "Transformer":
-            folder.check_tokenizer(within)
-
-
-def load_encoder(folder: Folder, device: str, dtype: Any) -> Any:
-    """Have sentence-transformers load an encoder."""
-    library = require("sentence_transformers", extra="hf", purpose=_PURPOSE)
-    for entry in folder.any_json(MODULES):
-        if _TYPES[entry["type"]] == "Transformer":  # it does not tell when weights are missing
-            load_network(folder, f"{entry['path']}/" if entry.get("path") else "", "AutoModel", dtype)
+    safetensors = require("safetensors", extra="hf", purpose=_PURPOSE)
+    with (
+        foreign(folder.name, f"has a head that cannot be read, {HEAD}"),
+        safetensors.safe_open(folder.path / HEAD, framework="numpy") as file,
+    ):
+        told = (file.metadata() or {}).get("classes", "null")
+        weight, bias = (np.asarray(file.get_tensor(key), np.float32) for key in ("weight", "bias"))
     try:
-        return library.SentenceTransformer(
-            str(folder.path), device=device, **LOCAL, model_kwargs={"use_safetensors": True, "dtype": dtype}
+        classes = class_list(parse_json(told, "classes"))
+    except InvalidInputError as error:
+        raise TeacherError(folder.name, f"has a head without classes, {HEAD}: {error}") from error
+    k = len(classes)
+    if weight.ndim != 2 or len(weight) != k or bias.shape != (k,):
+        raise TeacherError(
+            folder.name,
+            f"has a head with weight {weight.shape} and bias {bias.shape} for {k} classes; {HEAD} must hold "
+            f"weight ({k}, d) and bias ({k},).",
         )
-    except Exception as error:
-        raise cannot_load(folder, "sentence-transformers", error) from error
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        raise TeacherError(folder.name, f"has a head with numbers that are not finite: {HEAD}. Fit it again.")
+    return weight, bias, list(classes)
 
 
-def encode(encoder: Any, texts: Sequence[str], batch_size: int) -> NDArray[np.float32]:
-    """Return embeddings (n, d)."""
-    size = min(batch_size, _AT_ONCE) if encoder.device.type == "cpu" else batch_size
-    found = encoder.encode(list(texts), batch_size=size, show_progress_bar=False)
-    return np.asarray(found, dtype=np.float32).reshape(len(texts), -1 if len(texts) else 0)
+def save_sentence_head(folder: str | os.PathLike[str], model: Any, classes: ArrayLike | None = None) -> Path:
+    """Put a fitted linear classifier into an encoder folder, which makes the folder a teacher.
+
+    Nothing is pickled: ``head.safetensors`` holds ``weight`` (k, d), ``bias`` (k,) and, as metadata, the
+    classes as a JSON list.
+
+    Parameters
+    ----------
+    folder : path
+        A folder that sentence-transformers saved. An older head in it is replaced.
+    model : classifier
+        A fitted linear model of scikit-learn, such as `LogisticRegression`, on the embeddings of this encoder
+        (see `encode_sentences`). Linear steps before it, such as a `StandardScaler`, go into the weights.
+    classes : (k,) sequence, optional
+        Other names for its classes.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> _ = (folder / "modules.json").write_text("[]")  # stands for an encoder
+    >>> save_sentence_head(folder, LogisticRegression().fit([[0.0], [1.0]], ["no", "yes"])).name
+    'head.safetensors'
+    """
+    where = Path(folder).absolute()
+    if not (where / MODULES).is_file():
+        raise InvalidInputError(f"{where.name!r} has no {MODULES}, so it is no encoder folder.")
+    weight, bias = _linear(model)
+    names = own_or_given(model.classes_, classes, type(model).__name__)
+    try:
+        told = json.dumps(class_list(names), ensure_ascii=False)
+    except (TypeError, ValueError, LabelSpaceError) as error:
+        raise InvalidInputError(f"The classes cannot be written: {error}") from error
+    save = require("safetensors.numpy", extra="hf", purpose=_PURPOSE).save
+    # in C order: safetensors writes the bytes as they lie in memory
+    tensors = {"weight": weight.astype(np.float32, order="C"), "bias": bias.astype(np.float32)}
+    with replacing(where / HEAD) as file:
+        file.write(save(tensors, metadata={"classes": told}))
+    return where / HEAD
+
+
+def _linear(model: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return weights (k, d) and bias (k,) whose softmax is what a fitted model says, or raise.
+
+    They are read off its scores for the origin and for the unit vectors.
+    """
+    kind = type(model).__name__
+    with foreign(kind, "is no fitted linear classifier such as LogisticRegression"):
+        d = model.n_features_in_
+        rows = np.random.default_rng(0).standard_normal((16, d))
+        scores = np.asarray(model.decision_function(np.vstack([np.zeros(d), np.eye(d), rows])))
+        if scores.ndim == 1:
+            scores = np.stack([-scores, scores], axis=1) / 2
+        bias, weight = scores[0], (scores[1 : d + 1] - scores[0]).T
+        found, expected = rows @ weight.T + bias, scores[d + 1 :]
+        if hasattr(model, "predict_proba"):
+            found, expected = softmax(found, axis=1), model.predict_proba(rows)
+    if not np.allclose(found, expected, atol=1e-6):
+        raise TeacherError(
+            kind,
+            "has scores that are not linear, or probabilities that are no softmax of them, such as one "
+            "against the rest. Use LogisticRegression.",
+        )
+    return weight, bias

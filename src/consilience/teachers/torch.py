@@ -44,12 +44,9 @@ class Torch(Adapter):
     ) -> None:
         shown = teacher_name(name, type(module).__name__)
         found = own_or_given(None, classes, shown, what="a torch module")
-        _check_embed(module, options.embed, shown)
+        check_layer(module, options.embed, shown)
         if options.device is not None:
-            try:
-                check_device(options.device)
-            except InvalidInputError as error:
-                raise TeacherError(shown, f"cannot run: {error.message}").changed(**error.data) from error
+            check_runs_on(options.device, shown)
         super().__init__(shown, found, options, output="logits" if options.output == "auto" else None)
         self._module, self._batch_size, self._device = module, options.batch_size, options.device
 
@@ -62,25 +59,36 @@ class Torch(Adapter):
         dtype = None if parameter is None else parameter.dtype
         # a module without parameters has no device of its own
         device = parameter.device if parameter is not None else self._device or "cpu"
-        values = X if isinstance(X, torch.Tensor) else np.asarray(X)
         result = np.empty((rows, len(self.classes)))
-        seen: list[Any] = []
+        seen: list[tuple[Any, Any]] = []
         with torch.no_grad(), ExitStack() as stack:
             for module in _modules(torch, self._module, self._embed):
                 stack.enter_context(_eval_mode(module))
             watch = stack.enter_context(Watch(torch, self._module, self._embed, len(self.classes)))
-            for start in range(0, rows, self._batch_size):
-                part = slice(start, start + self._batch_size)
-                count = min(rows - start, self._batch_size)
-                batch = _to_tensor(torch, values[part], dtype, device)
+            for places, given, named in self._batches(torch, X, rows):
+                batch = [_to_tensor(torch, value, dtype, device) for value in given]
+                named = {key: _to_tensor(torch, value, dtype, device) for key, value in named.items()}
                 watch.begin()
                 # first, on a copy: the module may write into its input
-                found = self._embed(batch.clone()) if features and callable(self._embed) else None
-                result[part] = self._checked(torch, logits_of(self._module(batch)), count)
+                found = self._embed(batch[0].clone()) if features and callable(self._embed) else None
+                logits = logits_of(self._module(*batch, **named))
+                result[places] = self._checked(torch, logits, len(places))
                 if features:
-                    seen.append(self._embedding(torch, watch, found, count))
-        whole = seen and all(part is not None for part in seen)
-        return result, torch.cat(seen).numpy() if whole else None
+                    watch.end(logits)
+                    seen.append((places, self._embedding(torch, watch, found, len(places))))
+        if not seen or any(part is None for _, part in seen):
+            return result, None
+        embeddings = np.empty((rows, seen[0][1].shape[1]), seen[0][1].numpy().dtype)
+        for places, part in seen:
+            embeddings[places] = part
+        return result, embeddings
+
+    def _batches(self, torch: Any, X: Any, rows: int) -> Iterator[tuple[NDArray[np.intp], Any, Any]]:
+        """Yield which rows a batch has, and the module's arguments, by place and by name."""
+        values = X if isinstance(X, torch.Tensor) else np.asarray(X)
+        for start in range(0, rows, self._batch_size):
+            stop = min(start + self._batch_size, rows)
+            yield np.arange(start, stop), [values[start:stop]], {}
 
     def _embedding(self, torch: Any, watch: Watch, found: Any, rows: int) -> Any:
         """Return the embedding (rows, d) of one batch on the CPU, and store the head that it belongs to."""
@@ -105,7 +113,7 @@ class Torch(Adapter):
             )
         own = watch.features
         same = own is not None and found.shape == own.shape and bool(torch.equal(found, own.to(found)))
-        self._head = watch.head if same else None
+        self._head = watch.head if same and watch.linear else None
         # numpy has no bfloat16; float32 holds every half-precision number
         return found.detach().to("cpu", torch.float32 if found.itemsize < 8 else torch.float64)
 
@@ -184,6 +192,8 @@ class Watch:
         The input of the head.
     layer : tensor or None
         The output (or, with ``name:input``, the input) of the named layer.
+    linear : bool
+        Whether the head turns the features into the logits, and not into a part of them.
     channels_last : bool or None
         Whether the named layer has its features in the last axis, or (False) in the second. None if its type
         does not tell.
@@ -199,13 +209,29 @@ class Watch:
     def begin(self) -> None:
         """Forget the previous batch."""
         self.head: Any = None
+        self._scores: Any = None
         self.features: Any = None
         self.layer: Any = None
+        self.linear = False
+
+    def end(self, logits: Any) -> None:
+        """Find the features of the head. Of a decoder, which scores every token, they are those of one."""
+        given, output = self.features, self._scores
+        if self.head is None:
+            return
+        self.linear = output.shape == logits.shape and bool(self._torch.equal(output, logits))
+        if given.ndim == output.ndim == 3 and len(given) == len(logits):
+            same = (output == logits[:, None]).all(dim=2)
+            if bool(same.any(dim=1).all()):
+                last = same.shape[1] - 1 - same.flip(1).int().argmax(dim=1)
+                self.features = given[self._torch.arange(len(given), device=given.device), last]
+                self.linear = True
+        self.features = pool(self.features, channels_last=True)
 
     def __enter__(self) -> Watch:
         for part in self._module.modules():
             if _is_head(self._torch, part, self._k):
-                self._handles.append(part.register_forward_pre_hook(self._see_head))
+                self._handles.append(part.register_forward_hook(self._see_head))
         if self._name is not None:
             name, _, side = self._name.partition(":")
             part = dict(self._module.named_modules())[name]
@@ -218,17 +244,26 @@ class Watch:
         for handle in self._handles:
             handle.remove()
 
-    def _see_head(self, part: Any, inputs: tuple[Any, ...]) -> None:
+    def _see_head(self, part: Any, inputs: tuple[Any, ...], output: Any) -> None:
         if inputs:
-            # a copy, because a later step may write into it
-            self.head, self.features = part, pool(inputs[0].clone(), channels_last=True)
+            # copies, because a later step may write into them
+            self.head, self.features, self._scores = part, inputs[0].clone(), output.clone()
 
     def _see_layer(self, part: Any, inputs: tuple[Any, ...], output: Any = None) -> None:
         seen = inputs[0] if output is None and inputs else output
         self.layer = seen.clone() if isinstance(seen, self._torch.Tensor) else seen
 
 
-def _check_embed(module: Any, embed: Any, name: str) -> None:
+def check_runs_on(device: Any, name: str) -> None:
+    """Raise in the teacher's name unless torch knows this device and the machine has it."""
+    try:
+        check_device(device)
+    except InvalidInputError as error:
+        raise TeacherError(name, f"cannot run: {error.message}").changed(**error.data) from error
+
+
+def check_layer(module: Any, embed: Any, name: str) -> None:
+    """Raise unless `embed` is None, a function or the name of a layer."""
     if embed is None or callable(embed):
         return
     layers = [key for key, _ in module.named_modules() if key]

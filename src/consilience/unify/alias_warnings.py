@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from consilience._words import shorten, visible
-from consilience.exceptions import AliasWarning
+from consilience.exceptions import AliasWarning, warn
 from consilience.inspect.matching import LEAST_ROWS, Matched, answered_twice, match_columns
 from consilience.kernels.arrays import Floats
 from consilience.labels import LabelSpace
@@ -26,19 +25,15 @@ SHARE_OF_NAMES, BETTER = 0.5, 0.3
 MOST_ROWS, MOST_COLUMNS = 2000, 500
 
 
-def warn_of_unused(space: LabelSpace, *, labels_given: bool = False, stacklevel: int = 3) -> None:
+def warn_of_unused(space: LabelSpace, *, labels_given: bool = False) -> None:
     """Warn of aliases that rename no class. Labels may use an alias that no teacher does."""
     classes = set(space.classes.tolist()) if labels_given else set()
     unused = [alias for alias in space.unused_aliases if space.renamed(alias) not in classes]
     if unused:
-        warnings.warn(
-            f"No teacher has the classes that these aliases rename: {shorten(unused)}.",
-            AliasWarning,
-            stacklevel=stacklevel,
-        )
+        warn(AliasWarning(f"No teacher has the classes that these aliases rename: {shorten(unused)}."))
 
 
-def warn_of_names(logits: Floats, space: LabelSpace, *, stacklevel: int = 3) -> None:
+def warn_of_names(logits: Floats, space: LabelSpace) -> None:
     """Warn if two teachers seem to use different names for the same classes, or the same for different ones.
 
     Only strong evidence counts: several classes of the two teachers must look like that.
@@ -52,12 +47,13 @@ def warn_of_names(logits: Floats, space: LabelSpace, *, stacklevel: int = 3) -> 
     renamed, confused = _suspects(found, space)
     for pairs, what in ((renamed, "different names for one class"), (confused, "one name for two classes")):
         if pairs:
-            warnings.warn(
-                f"Some teachers seem to have {what}, judged by the rows that they rank first: "
-                f"{'; '.join(pairs[:3])}{_more(pairs)}. "
-                "Look at consilience.suggest_aliases(teachers, X), which shows rows that speak for it.",
-                AliasWarning,
-                stacklevel=stacklevel,
+            more = f"; and {len(pairs) - 3} more" if len(pairs) > 3 else ""
+            warn(
+                AliasWarning(
+                    f"Some teachers seem to have {what}, judged by the rows that they rank first: "
+                    f"{'; '.join(pairs[:3])}{more}. "
+                    "Look at consilience.suggest_aliases(teachers, X), which shows rows that speak for it."
+                )
             )
 
 
@@ -97,7 +93,3 @@ def _has_better_match(agreement: Floats, apart: NDArray[np.bool_]) -> bool:
 
 def _who(names: Sequence[str], i: int, j: int) -> str:
     return f"{visible(names[i])} and {visible(names[j])}"
-
-
-def _more(pairs: Sequence[str]) -> str:
-    return f"; and {len(pairs) - 3} more" if len(pairs) > 3 else ""

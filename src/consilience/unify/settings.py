@@ -8,7 +8,6 @@ from consilience._sizes import parse_size
 from consilience._validation import check_choice, check_count, check_number
 from consilience.exceptions import InvalidInputError
 from consilience.scoring.engines import check_engine
-from consilience.scoring.ray_options import read_options
 from consilience.soft_labels.estimate import check_options, method_name
 from consilience.students.estimator import LOSSES
 from consilience.teachers.given import given_teachers
@@ -84,8 +83,3 @@ def describe_settings(unifier: Unifier) -> dict[str, str]:
     if unifier.neighbor_weight_:
         about["neighbor_weight"] = f"{unifier.neighbor_weight_:.3g}"
     return about
-
-
-def trains_on_ray(unifier: Unifier) -> bool:
-    """Tell whether the student is to learn in processes of a Ray cluster."""
-    return read_options(unifier.engine_options).train_workers is not None

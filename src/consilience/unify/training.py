@@ -1,81 +1,96 @@
-"""How a `Unifier` trains its student on rows in memory."""
+"""How a `Unifier` trains its student: by passes over the rows and what it is to learn of them."""
 
 from __future__ import annotations
 
+from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from consilience._progress import silent
-from consilience._validation import take_rows
 from consilience.kernels.arrays import Floats
-from consilience.labels import LabelSpace
-from consilience.students.training import fit_student
-from consilience.unify.scored import Scored, with_labels_as_teacher
-from consilience.unify.self_labels import fair_share, find, label_fairly
+from consilience.kernels.columns import inverse
+from consilience.rows import memory_budget
+from consilience.rows.source_targets import SourceTargets
+from consilience.run import Run
+from consilience.scoring.ray_options import read_options
+from consilience.scoring.store import as_store
+from consilience.students.base import StudentRows, as_student_sees
+from consilience.students.checkpoints import checkpoint_folder
+from consilience.students.training import fit_network, fit_student_by_passes
+from consilience.unify.answers import Answers, with_labels_as_teacher
+from consilience.unify.self_labels import own_labels
 
 if TYPE_CHECKING:
     from consilience.unify.unifier import Unifier
 
 
 def train(
-    unifier: Unifier, student: Any, X: Any, Q: Floats, class_weights: Floats | None, scored: Scored
-) -> Floats | None:
-    """Fit the student to soft labels Q (n, L); return the pseudo-labels (n, L) of `self_label`."""
-    covered = scored.covered
-    if not covered.all():
-        Q, X = Q[covered], take_rows(X, covered)
-    weights = normalised(class_weights, Q.mean(axis=0))
-    _fit(unifier, student, X, Q, weights)
+    unifier: Unifier, student: Any, read: StudentRows, answers: Answers, Q: NDArray[Any], run: Run
+) -> tuple[Floats | None, NDArray[Any] | None]:
+    """Fit the student to soft labels Q (n, L); return the balancing weights, and its pseudo-labels."""
+    as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
+    rows, covered, L = answers.rows, answers.covered, Q.shape[1]
+    mean = np.asarray(np.mean(Q, axis=0, dtype=np.float64, where=covered[:, None]))
+    balances = unifier.balance in (True, "sqrt") or (
+        unifier.balance == "auto" and not answers.space.identical
+    )
+    class_weights = inverse(mean) if balances else None
+    if unifier.balance == "sqrt":
+        class_weights = np.sqrt(inverse(mean))
+    # with these the mean weight of a row is one, so learning rates mean the same as without weights
+    weights = np.ones(L) if class_weights is None else class_weights / (class_weights * mean).sum()
+    key = "" if run.cache is None else blake2b(np.ascontiguousarray(Q).data, digest_size=16).hexdigest()
+    targets = SourceTargets(rows, covered, Q.__getitem__, as_seen, L)
+    _fit(unifier, student, targets, weights, run, key)
     if not unifier.self_label:
-        return None
-    pseudo_labels = np.full((len(covered), Q.shape[1]), np.nan)
-    findings = find(student, X, Q, weights, unifier.resolved_temperature)
-    fair = label_fairly(findings, fair_share(Q.mean(axis=0), weights), scored.labels[covered])
-    _fit(unifier, student, X, fair.targets, np.ones(Q.shape[1]), fair.row_weights)
-    pseudo_labels[covered] = fair.labels
-    return pseudo_labels
-
-
-def normalised(class_weights: Floats | None, mean: Floats) -> Floats:
-    """Return class weights with which the mean weight of a row is one; `mean` (L,) is that of soft labels.
-
-    So learning rates mean the same as without weights.
-    """
-    if class_weights is None:
-        return np.ones(len(mean))
-    return np.asarray(class_weights / (class_weights * mean).sum())
+        return class_weights, None
+    share = mean * weights / (mean * weights).sum()  # an equal one, with balancing
+    own = own_labels(student, as_seen, answers, Q, weights, share, unifier.resolved_temperature, run)
+    targets = SourceTargets(rows, covered, own.targets.__getitem__, as_seen, L, own.row_weights.__getitem__)
+    _fit(unifier, student, targets, np.ones(L), run, f"{key}-own")
+    return class_weights, own.labels
 
 
 def _fit(
-    unifier: Unifier, student: Any, X: Any, Q: Floats, class_weights: Floats, of_row: Floats | None = None
+    unifier: Unifier, student: Any, targets: SourceTargets, class_weights: Floats, run: Run, key: str
 ) -> None:
-    """Fit the student to soft labels Q (n, L)."""
-    fit_student(
-        student,
-        X,
-        Q,
-        class_weights,
-        of_row,
-        loss=unifier.loss,
-        temperature=unifier.resolved_temperature,
-        progress=unifier.progress,
-    )
+    with checkpoint_folder(as_store(run.cache, run.cache_limit), key) as folder:
+        fit_student_by_passes(
+            student,
+            targets,
+            class_weights,
+            loss=unifier.loss,
+            temperature=unifier.resolved_temperature,
+            progress=run.progress,
+            memory=memory_budget(run),
+            checkpoint=folder,
+            key=key,
+            on_ray=read_options(run.engine_options),
+        )
 
 
-def train_backprop(unifier: Unifier, student: Any, X: Any, scored: Scored) -> None:
-    """Fit a torch student to the loss of the method."""
-    space, logits = with_labels_as_teacher(scored.space, scored.logits, scored.labels)
-    if not scored.covered.all():
-        logits, X = logits[scored.covered], take_rows(X, scored.covered)
-    criterion = method_loss(unifier, space)
-    student.fit(
-        X, logits, n_classes=space.n_classes, criterion=criterion, progress=unifier.progress or silent
-    )
-
-
-def method_loss(unifier: Unifier, space: LabelSpace) -> Any:
-    """Return the loss of the unifier's method, a torch module."""
+def train_backprop(unifier: Unifier, student: Any, read: StudentRows, answers: Answers, run: Run) -> None:
+    """Fit a torch student to the loss of the method. Known labels are one more teacher."""
     from consilience.nn import BACKPROP_LOSSES
 
-    return BACKPROP_LOSSES[unifier.backprop_method](space, temperature=unifier.resolved_temperature)
+    space, labels = answers.space, answers.labels
+    targets = answers.logits
+    if (labels >= 0).any():
+        space = with_labels_as_teacher(space, answers.logits(slice(0, 0)), labels[:0])[0]
+
+        def targets(rows: slice) -> Floats:
+            return with_labels_as_teacher(answers.space, answers.logits(rows), labels[rows])[1]
+
+    as_seen = partial(as_student_sees, student, names=read.names, encoder=read.encoder)
+    fit_network(
+        student,
+        SourceTargets(answers.rows, answers.covered, targets, as_seen, space.n_columns),
+        read_options(run.engine_options),
+        n_classes=space.n_classes,
+        criterion=BACKPROP_LOSSES[unifier.backprop_method](space, temperature=unifier.resolved_temperature),
+        progress=run.progress or silent,
+        memory=memory_budget(run),
+    )

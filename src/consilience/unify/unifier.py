@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from consilience._progress import Progress, silent
-from consilience._validation import check_packed_logits, n_rows, take_rows
+from consilience._progress import Progress
 from consilience.exceptions import InvalidInputError
 from consilience.inspect.inspection import Inspection
 from consilience.kernels.arrays import Floats
-from consilience.kernels.unify.packed import floor_blocks
 from consilience.labels import Disconnected, LabelSpace
-from consilience.rows import as_rows
-from consilience.soft_labels.estimate import (
-    Estimated,
-    Method,
-    OwnMethod,
-    balance_weights,
-    check_options,
-    method_name,
-    resolve_temperature,
-    solve_soft_labels,
-)
-from consilience.soft_labels.neighbours import average_over_neighbours, neighbours_wanted
-from consilience.soft_labels.solver import rows_to_compare
-from consilience.soft_labels.teacher_temperatures import agreement_temperatures, divide_by_temperatures
-from consilience.students.base import Origin, StudentClassifier, StudentRows, timed
+from consilience.rows import as_rows, memory_budget
+from consilience.run import Run
+from consilience.scoring import score
+from consilience.scoring.ray_options import read_options
+from consilience.soft_labels.estimate import Method, OwnMethod, method_name, resolve_temperature
+from consilience.soft_labels.methods import spread_out
+from consilience.students.base import Origin, StudentClassifier, timed
 from consilience.students.estimator import Loss
 from consilience.students.loaded import load
 from consilience.students.make import make_student
-from consilience.students.training import encode_validation
+from consilience.students.passes import check_student_streams
+from consilience.students.training import check_trains_on_ray
 from consilience.teachers.given import open_teachers
-from consilience.unify.alias_warnings import warn_of_names, warn_of_unused
-from consilience.unify.by_blocks import estimate_by_blocks, fit_by_blocks, score_by_blocks, score_in_memory
-from consilience.unify.scored import Estimate, Opened, Scored, check_coverage, reference_rows
-from consilience.unify.settings import check_settings, describe_settings, trains_on_ray
-from consilience.unify.stream import Streamed, as_stream, needs_stream, read_source
+from consilience.unify.answers import Opened
+from consilience.unify.estimate import collect_answers, estimate, find_soft_labels
+from consilience.unify.settings import check_settings, describe_settings
 from consilience.unify.training import train, train_backprop
+
+# Rows that show the names of columns, and from which an encoder of mixed columns learns: at most so many, and
+# about so many bytes, since images are large and a few show of what kind they are.
+SHOWN_ROWS, SHOWN_BYTES = 2**15, 2**26
+# Rows among which `explain` ranks a new one: more change its soft label little.
+REFERENCE_ROWS = 2000
 
 __all__ = ["Unifier"]
 
@@ -255,115 +249,86 @@ class Unifier(Inspection, StudentClassifier):
         logits : (n, m) array, optional
             The teachers' outputs for X, from `score_teachers`: score once to compare methods.
         """
-        self._check_params()
-        X, opened = as_rows(X).given, self._open_teachers()
-        if trains_on_ray(self) or needs_stream(X, opened.space, self.memory):
-            return fit_by_blocks(self, as_stream(X), y, logits, opened)
-        X = read_source(X)
-        student = self._make_student(X)
-        read = self._read_rows(student, X)
+        run, opened, rows = self.prepare(), self.open_teachers(), as_rows(X)
+        few = max(1, min(SHOWN_ROWS, SHOWN_BYTES // max(1, rows.n_bytes // max(1, len(rows)))))
+        some = (
+            rows.take(rows.sample_rows(few)) if len(rows) else rows.given
+        )  # names and encoding come from these
+        student = self._make_student(some)
+        check_trains_on_ray(student, read_options(run.engine_options))
+        if not rows.held or run.memory is not None:
+            check_student_streams(
+                student, len(rows), rows.n_bytes, opened.space.n_classes, memory_budget(run)
+            )
+        read = self._read_rows(student, some)
         seconds: dict[str, float] = {}
-        scored = self._score(X, y, logits, opened, seconds, student)
-        found = None if self.train == "backprop" else self._soft_labels(X, scored, seconds)
-        return self._learn(X, student, read, scored, found, seconds)
-
-    def _learn_soft_labels(self, X: Any, scored: Scored, found: Estimated) -> Unifier:
-        """Do what `fit` does after soft labels for X were found; for `compare`."""
-        student = self._make_student(X)
-        read = self._read_rows(student, X)
-        encode_validation(student, partial(scored.space.encode, where="y of validation"))
-        return self._learn(X, student, read, scored, found, {})
-
-    def _learn(
-        self,
-        X: Any,
-        student: Any,
-        read: StudentRows,
-        scored: Scored,
-        found: Estimated | None,
-        seconds: dict[str, float],
-    ) -> Unifier:
-        """Train the student, and keep what `fit` has found; without soft labels by the method's loss."""
-        Q = None if found is None else found.soft_labels
+        answers = collect_answers(self, rows, y, logits, opened, run, seconds, student)
+        found = find_soft_labels(self, answers, run, seconds) if self.train == "estimate" else None
         class_weights = pseudo_labels = None
         with timed(seconds, "training"):
-            if Q is None:
-                train_backprop(self, student, read.rows, scored)
+            if found is None:
+                train_backprop(self, student, read, answers, run)
             else:
-                class_weights = self._class_weights(Q, scored)
-                pseudo_labels = train(self, student, read.rows, Q, class_weights, scored)
-        self._keep_labels(scored, found, class_weights, pseudo_labels, reference_rows(scored.logits))
-        self.seconds_ = seconds
-        self._keep_student(student, X, read)
-        return self
-
-    def _keep_labels(
-        self,
-        scored: Scored | Streamed,
-        found: Estimated | None,
-        class_weights: Floats | None,
-        pseudo_labels: Floats | None,
-        reference: Floats,
-    ) -> None:
-        """Keep what `fit` has found, at its end: a fit that fails leaves what was learnt before as it was."""
-        Q, pool_weights, neighbor_weight = found or (None, None, 0.0)
-        self.teachers_ = scored.teachers
-        self.label_space_ = scored.space
-        self.classes_ = scored.space.classes
-        self.n_abstentions_ = scored.n_abstentions
-        self.temperatures_ = scored.temperatures
-        self.pool_weights_: dict[str, float] | None = pool_weights
-        self.neighbor_weight_ = neighbor_weight
-        self.soft_labels_: Floats | None = Q
+                class_weights, pseudo_labels = train(self, student, read, answers, found.soft_labels, run)
+        # at the end: a fit that fails leaves what was learnt before as it was
+        self.teachers_, self.label_space_ = opened
+        self.classes_ = opened.space.classes
+        self.n_abstentions_ = answers.n_abstentions
+        self.temperatures_ = answers.temperatures
+        self.soft_labels_: NDArray[Any] | None
+        self.pool_weights_: dict[str, float] | None
+        self.soft_labels_, self.pool_weights_, self.neighbor_weight_ = found or (None, None, 0.0)
         self.class_weights_: Floats | None = class_weights
-        self.pseudo_labels_: Floats | None = pseudo_labels
-        self._reference, self._covered = reference, scored.covered
+        self.pseudo_labels_: NDArray[Any] | None = pseudo_labels
+        self.seconds_ = seconds
+        self._covered = answers.covered
+        self._reference = answers.logits(spread_out(np.arange(len(rows)), REFERENCE_ROWS))
         self._temperature = self.resolved_temperature
         self._about = describe_settings(self)
+        self._keep_student(student, some, read, n_rows=None if few >= len(rows) else len(rows))
+        return self
 
     def label_space(self) -> LabelSpace:
         """Return the label space of the teachers: its classes are the columns of what `estimate` returns."""
-        self._check_params()
-        return self._open_teachers().space
+        self.prepare()
+        return self.open_teachers().space
 
-    def score_teachers(self, X: Any) -> Floats:
+    def score_teachers(self, X: Any) -> NDArray[Any]:
         """Return the packed logits (n, m) of all teachers, for `fit` and `estimate`.
 
-        Of rows that do not fit in memory they are float32, mapped from a temporary file.
+        They are float32; of rows that do not fit in memory they are mapped from a temporary file.
         """
-        self._check_params()
-        X, opened = as_rows(X).given, self._open_teachers()
-        if needs_stream(X, opened.space, self.memory):
-            return np.asanyarray(score_by_blocks(self, as_stream(X), opened).mapped())
-        return score_in_memory(self, opened, read_source(X))
+        return score(*self.open_teachers(), as_rows(X), self.prepare())
 
-    def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> Floats:
+    def estimate(self, X: Any, y: Any = None, *, logits: ArrayLike | None = None) -> NDArray[Any]:
         """Return soft labels (n, L) for X without training a student; parameters as in `fit`.
 
-        Columns are in the order of ``label_space().classes``. Of rows that do not fit in memory they are
-        float32, mapped from a temporary file.
+        Columns are in the order of ``label_space().classes``. They are float32; of rows that do not fit in
+        memory they are mapped from a temporary file.
         """
-        self._check_params()
-        X, opened = as_rows(X).given, self._open_teachers()
-        if needs_stream(X, opened.space, self.memory):
-            return np.asanyarray(estimate_by_blocks(self, as_stream(X), y, logits, opened).soft_labels)
-        X = read_source(X)
-        return self._soft_labels(X, self._score(X, y, logits, opened, {}), {}).soft_labels
+        return np.asanyarray(estimate(self, X, y, logits).soft_labels)
 
-    def _estimate(self, X: Any, y: Any) -> Estimate:
-        """Return what `estimate` returns, and how it was made; for the command line."""
-        self._check_params()
-        X, opened = as_rows(X).given, self._open_teachers()
-        if needs_stream(X, opened.space, self.memory):
-            return estimate_by_blocks(self, as_stream(X), y, None, opened)
-        X = read_source(X)
-        seconds: dict[str, float] = {}
-        scored = self._score(X, y, None, opened, seconds)
-        Q, weights, near = self._soft_labels(X, scored, seconds)
-        return Estimate(Q, scored.space, scored.n_abstentions, scored.temperatures, weights, near, seconds)
-
-    def _check_params(self) -> None:
+    def prepare(self) -> Run:
+        """Check all options, and return how the work is run."""
         check_settings(self)
+        return Run(
+            memory=self.memory,
+            cache=self.cache,
+            cache_limit=self.cache_limit,
+            rows_per_call=self.batch_size,
+            engine=self.engine,
+            engine_options=self.engine_options,
+            progress=self.progress,
+        )
+
+    def open_teachers(self) -> Opened:
+        """Return the teachers, and their label space."""
+        opened = open_teachers(self.teachers)
+        classes = [teacher.classes for teacher in opened.teachers]
+        return Opened(
+            opened.teachers,
+            LabelSpace(classes, self.aliases, names=opened.names, disconnected=self.disconnected),
+        )
 
     def _make_student(self, X: Any) -> Any:
         """Return the unfitted student for rows like X; see `make_student`."""
@@ -383,99 +348,6 @@ class Unifier(Inspection, StudentClassifier):
                 remedy=("train", "estimate"),
             )
         return student
-
-    def _open_teachers(self) -> Opened:
-        opened = open_teachers(self.teachers)
-        space = LabelSpace(
-            [teacher.classes for teacher in opened.teachers],
-            self.aliases,
-            names=opened.names,
-            disconnected=self.disconnected,
-        )
-        return Opened(opened.teachers, space)
-
-    def _score(
-        self,
-        X: Any,
-        y: Any,
-        logits: ArrayLike | None,
-        opened: Opened,
-        seconds: dict[str, float],
-        student: Any = None,
-    ) -> Scored:
-        """Score X, unless `logits` are given, and collect what is known about each row."""
-        rows, (teachers, space) = n_rows(X), opened
-        with timed(seconds, "scoring"):
-            labels = self._read_labels(y, rows, space, student)  # first: teachers may take hours
-            if logits is None:
-                packed = score_in_memory(self, opened, X)
-            else:
-                packed = check_packed_logits(logits, space, rows)
-        some = rows_to_compare(*packed.shape)
-        compared = packed if some is None else packed[some]
-        warn_of_names(compared, space, stacklevel=4)
-        answered = ~np.isnan(packed[:, space.offsets[:-1]])
-        covered = answered.any(axis=1) | (labels >= 0)
-        check_coverage(covered)
-        temperatures = self._temperatures(compared, space, seconds)
-        if self.calibrate is not None:
-            packed = divide_by_temperatures(packed, temperatures, space)
-        if self.smoothing:
-            packed = floor_blocks(packed, space.offsets, float(self.smoothing))
-        return Scored(teachers, space, packed, labels, covered, (~answered).sum(axis=0), temperatures)
-
-    def _read_labels(self, y: Any, rows: int, space: LabelSpace, student: Any) -> NDArray[np.intp]:
-        """Return the position of each known label, -1 without one."""
-        if rows == 0:
-            raise InvalidInputError("X has no rows; the student needs some to learn from.")
-        # one number for all rows: of very many, the labels that nobody knows would fill the memory
-        labels = np.broadcast_to(np.intp(-1), rows) if y is None else space.encode(y)
-        if len(labels) != rows:
-            raise InvalidInputError(f"y has {len(labels)} rows and X has {rows}.")
-        encode_validation(student, partial(space.encode, where="y of validation"))
-        labels_given = y is not None or getattr(student, "validation", None) is not None
-        warn_of_unused(space, labels_given=labels_given, stacklevel=5)
-        return labels
-
-    def _temperatures(self, compared: Floats, space: LabelSpace, seconds: dict[str, float]) -> Floats:
-        """Return what each teacher's logits are divided by."""
-        if self.calibrate is None:
-            return np.ones(space.n_teachers)
-        with timed(seconds, "calibration"):
-            return agreement_temperatures(compared, space, progress=self.progress or silent)
-
-    def _soft_labels(self, X: Any, scored: Scored, seconds: dict[str, float]) -> Estimated:
-        with timed(seconds, "soft labels"):
-            found = solve_soft_labels(
-                scored.logits,
-                scored.space,
-                self.method,
-                check_options(self.method, self.temperature, self.tol, self.max_iter, self.off_set),
-                progress=self.progress or silent,
-                stacklevel=4,  # to the caller of fit or estimate
-            )
-            Q, covered = found.soft_labels, scored.covered
-            scored.pin_labels(Q)
-            wanted = neighbours_wanted(self.n_neighbors, self.method, self.student, X)
-            if not wanted:
-                return found
-            rows = X if covered.all() else take_rows(X, covered)
-            averaged = average_over_neighbours(
-                rows, Q[covered], wanted, required=self.n_neighbors is not None
-            )
-            Q[covered] = averaged.soft_labels
-            scored.pin_labels(Q)
-        return found._replace(neighbor_weight=averaged.weight)
-
-    def _class_weights(self, Q: Floats, scored: Scored) -> Floats | None:
-        """Return the balancing weights (L,) of soft labels Q (n, L), or None if balancing is off."""
-        if not self._balances(scored.space):
-            return None
-        weights = balance_weights(Q if scored.covered.all() else Q[scored.covered])
-        return np.sqrt(weights) if self.balance == "sqrt" else weights
-
-    def _balances(self, space: LabelSpace) -> bool:
-        return self.balance in (True, "sqrt") or (self.balance == "auto" and not space.identical)
 
     @property
     def backprop_method(self) -> str:

@@ -138,9 +138,9 @@ def test_it_keeps_one_array_besides_predictions_and_labels() -> None:
 SOLVE = """
 import json
 import numpy as np
-from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
+from consilience.kernels.collision.first_order import expectation_maximisation
 from consilience.kernels.collision.interior_point import interior_point
-from consilience.kernels.collision.projected_gradient import projected_gradient
+from consilience.kernels.collision.first_order import projected_gradient
 
 sigma = np.random.default_rng(0).dirichlet(np.full(20, 0.5), size=30)
 start = 0.5 * sigma + 0.5 / 20

@@ -6,7 +6,7 @@ from scipy.special import softmax
 
 from consilience.kernels.unify import cross_entropy
 from consilience.kernels.unify.cross_entropy import ce_logits
-from consilience.kernels.unify.newton_direction import make_links
+from consilience.kernels.unify.linear_systems import make_links
 from consilience.kernels.unify.packed import make_layout
 
 

@@ -138,7 +138,7 @@ def unify(
     from consilience.inspect.truth import read_truth
     from consilience.labels import LabelSpace
     from consilience.soft_labels.estimate import METHOD_NAMES, check_options
-    from consilience.unify.scored import Estimate
+    from consilience.unify.estimate import Estimate, estimate
     from consilience.unify.unifier import Unifier
 
     check_choice("student", student, STUDENTS)
@@ -197,10 +197,10 @@ def unify(
             random_state=seed,
         )
         if out is None:
-            estimate = unifier._estimate(X, y)
+            found = estimate(unifier, X, y)
         else:
             fitted = fit_on(unifier, X, y, data, "The student")
-            estimate = Estimate(
+            found = Estimate(
                 fitted.soft_labels_,
                 fitted.label_space_,
                 fitted.n_abstentions_,
@@ -209,12 +209,12 @@ def unify(
                 fitted.neighbor_weight_,
                 fitted.seconds_,
             )
-    view = console.unifier_view(unifier, estimate, [kind(file) for file in teacher], len(X), y, test)
+    view = console.unifier_view(unifier, found, [kind(file) for file in teacher], len(X), y, test)
     # files last: a run that fails writes none
     if out is not None:
         unifier.save(out, measured=measured(view))
-    if soft_labels is not None and estimate.soft_labels is not None:
-        readers.write_soft_labels(soft_labels, estimate.soft_labels, estimate.label_space.classes)
+    if soft_labels is not None and found.soft_labels is not None:
+        readers.write_soft_labels(soft_labels, found.soft_labels, found.label_space.classes)
     if report is not None:
         unifier.report(report, *(test or ()), labels_only=False)
     view |= {"out": text(out), "soft_labels": text(soft_labels), "report": text(report)}

@@ -1,4 +1,6 @@
-r"""Cross-entropies of a prediction and a soft target, from probabilities and, with gradients, from logits.
+"""Losses of predictions: cross-entropies, mutual information, the noise rate.
+
+Cross-entropies of a prediction and a soft target, from probabilities and, with gradients, from logits.
 
 Legend, in the symbols of "Collision Cross-entropy": sigma = softmax(logits) the prediction, y the target,
 p = sum_k y_k sigma_k the probability that predicted and true class collide.
@@ -6,12 +8,25 @@ p = sum_k y_k sigma_k the probability that predicted and true class collide.
 The losses from logits have one signature, ``f(logits, target, q)``, and return the loss of each row and its
 gradient by the row's logits. With t = p or t = sigma_k, the power q turns -ln t into (1 - t^q) / q. This is
 -ln t in the limit q -> 0. It is bounded by 1 / q, so rows that cannot be fitted count little.
+
+Clustering losses that need no labels: mutual information (MI, IMSAT) and invariant information (IIC).
+
+Legend: S (n, K) predictions sigma; A (n, K) predictions of other views of the same rows, such as means over
+neighbours; u the prior. Each function returns the loss and its gradient by the predictions.
+
+The share of labels that are wrong, from predictions for rows that were held out of training.
+
+Legend: p_i the probability that a prediction and the observed label of row i are equal, eta the noise rate,
+K the number of classes, s the sharpness: predictions are softmax(s * logits).
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
-from scipy.special import logsumexp
+from numpy.typing import NDArray
+from scipy.special import logsumexp, softmax
 
 from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
@@ -213,3 +228,127 @@ def _power(logits, target, q):  # type: ignore[no-untyped-def]
                 own = y[k] * (np.exp(q * (z[k] - top - log_total)) if q > 0 else 1.0)
             g[k] = g[k] / total * mass - own
     return losses, gradient
+
+
+_TINY = 1e-300
+
+
+def mutual_information(S: Floats, prior: Floats, lam: float) -> tuple[float, Floats]:
+    r"""Return the entropy of rows and, weighted, the unfairness of their mean, with the gradient by S.
+
+    .. math:: \overline{H(\sigma)} + \lambda\, KL(\bar\sigma \| u)
+
+    For lambda = 1 and a uniform prior this is eq. (1), the negative mutual information, plus ln K.
+    """
+    mean = np.einsum("ij->j", S) / len(S)
+    log_S, log_mean = np.log(np.maximum(S, _TINY)), np.log(np.maximum(mean, _TINY) / prior)
+    value = lam * float(mean @ log_mean) - float(np.vdot(S, log_S)) / len(S)
+    log_S *= -1.0 / len(S)
+    log_S += (lam * (log_mean + 1.0) - 1.0) / len(S)
+    return value, log_S
+
+
+def invariant_information(S: Floats, A: Floats, lam: float) -> tuple[float, Floats, Floats]:
+    r"""Return the negative mutual information between two views' classes, with the gradients by S and by A.
+
+    .. math:: P = \tfrac{1}{2n} \sum_i (\sigma_i a_i^\top + a_i \sigma_i^\top), \qquad
+              -\sum_{kl} P_{kl} \big( \ln P_{kl} - \lambda \ln P_{k \cdot} - \lambda \ln P_{\cdot l} \big)
+
+    (Ji, Henriques and Vedaldi, 2019; lambda > 1 asks for equal shares more strongly.)
+    """
+    joint = S.T @ A / len(S)
+    P = np.maximum((joint + joint.T) / 2, _TINY)
+    share = P.sum(axis=0)
+    log_P, log_share = np.log(P), np.log(share)
+    value = -float((P * (log_P - lam * (log_share[:, None] + log_share))).sum())
+    # d/dP_kl, each marginal depending on a whole row or column of P
+    slope = -(log_P + 1.0) + lam * (log_share[:, None] + log_share + 2.0)
+    return value, A @ slope / len(S), S @ slope / len(S)
+
+
+def softmax_rows(logits: NDArray[Any]) -> Floats:
+    """Return the softmax of each row (n, K) in double precision; numpy is slow at maxima of short rows."""
+    out: Floats = _below_top(logits)
+    np.exp(out, out=out)
+    out /= np.einsum("ij->i", out)[:, None]
+    return out
+
+
+def through_softmax(S: Floats, gradient: Floats) -> Floats:
+    """Return the gradient by the logits from that by the predictions S = softmax(logits)."""
+    out: Floats = S * (gradient - np.einsum("ij,ij->i", S, gradient)[:, None])
+    return out
+
+
+@kernel()
+def _below_top(logits):  # type: ignore[no-untyped-def]
+    """Return the logits less the largest of their row."""
+    out = np.empty(logits.shape)
+    for i in range(len(logits)):
+        top = logits[i, 0]
+        for k in range(1, logits.shape[1]):
+            top = max(top, logits[i, k])
+        for k in range(logits.shape[1]):
+            out[i, k] = np.float64(logits[i, k]) - np.float64(top)
+    return out
+
+
+_TINY = 1e-300
+# A model that decay has almost erased has tiny logits. Sharpness would bring them back, and hide that.
+_SHARPNESS = tuple(2.0**power for power in (-2, -1, 0, 1, 2))
+
+
+class NoiseEstimate(NamedTuple):
+    """The likeliest noise rate for some predictions."""
+
+    rate: float
+    sharpness: float
+    loss: float  # mean of -ln likelihood over rows
+
+
+def estimate_noise(logits: Floats, observed: Floats) -> NoiseEstimate:
+    r"""Return the noise rate under which the observed labels are likeliest, given predictions.
+
+    .. math:: \min_{\eta, s} \; -\frac{1}{n} \sum_i \ln \Big( (1 - \eta) \sum_k y_{ik} \,
+              \mathrm{softmax}(s z_i)_k + \frac{\eta}{K} \Big) - \frac{1}{n} \ln(1 - \eta)
+
+    Overconfident predictions look like noise, and timid ones hide it: s makes up for both. The last term is
+    one more row whose label is right. It keeps eta below 1, where nothing could be learnt.
+
+    Parameters
+    ----------
+    logits : (n, K) array
+        Of a model that was not trained on these rows.
+    observed : (n, K) array
+        One-hot or soft labels y.
+    """
+    coarse = min((_at_sharpness(logits, observed, s) for s in _SHARPNESS), key=_loss)
+    finer = (coarse.sharpness / np.sqrt(2), min(coarse.sharpness * np.sqrt(2), _SHARPNESS[-1]))
+    return min(coarse, *(_at_sharpness(logits, observed, s) for s in finer), key=_loss)
+
+
+def _loss(estimate: NoiseEstimate) -> float:
+    return estimate.loss
+
+
+def _at_sharpness(logits: Floats, observed: Floats, sharpness: float) -> NoiseEstimate:
+    p, n_classes = collision_probability(softmax(sharpness * logits, axis=1), observed), logits.shape[1]
+    rate = _likeliest_rate(p, n_classes)
+    likelihood = np.maximum((1.0 - rate) * p + rate / n_classes, _TINY)
+    return NoiseEstimate(rate, float(sharpness), -float(np.log(likelihood).sum() + np.log1p(-rate)) / len(p))
+
+
+def _likeliest_rate(p: Floats, n_classes: int) -> float:
+    """Return eta by bisection: the likelihood is concave in it."""
+    gain = 1.0 / n_classes - p
+
+    def slope(rate: float) -> float:
+        return float((gain / np.maximum(p + rate * gain, _TINY)).sum()) - 1.0 / (1.0 - rate)
+
+    low, high = 0.0, 1.0
+    if slope(low) <= 0.0:
+        return 0.0
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (middle, high) if slope(middle) > 0.0 else (low, middle)
+    return low

@@ -13,9 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.collision.expectation_maximisation import expectation_maximisation
+from consilience.kernels.collision.first_order import (
+    expectation_maximisation,
+    fairness_loss,
+    loss_and_gap,
+    projected_gradient,
+)
 from consilience.kernels.collision.interior_point import interior_point
-from consilience.kernels.collision.projected_gradient import fairness_loss, loss_and_gap, projected_gradient
 from consilience.kernels.collision.simplex import lower_bound, total_loss
 
 # Rounding can change a difference of two losses by this much, relative to their size.

@@ -13,9 +13,8 @@ from scipy.optimize import brentq
 from scipy.special import logsumexp, softmax
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.linear_model import linear_logits
-from consilience.kernels.rank.label_evidence import Codes
-from consilience.kernels.softmax_regression import fit_softmax_regression
+from consilience.kernels.linear_model import fit_softmax_regression, linear_logits
+from consilience.kernels.rank.evidence import Codes
 
 
 class Probe(NamedTuple):

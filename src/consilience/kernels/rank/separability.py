@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from consilience.kernels.arrays import Floats
-from consilience.kernels.rank.evidence import Spectrum, coding_rate, label_sums, solve_covariance
-from consilience.kernels.rank.label_evidence import Codes
+from consilience.kernels.rank.evidence import Codes, Spectrum, coding_rate, label_sums, solve_covariance
 
 SHRINKAGES = (0.01, 0.1, 0.5, 0.9)  # of the cross-fitted H-score
 

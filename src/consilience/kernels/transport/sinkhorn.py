@@ -33,12 +33,15 @@ from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel
 from consilience.kernels.elementary import log
 from consilience.kernels.threads import threads_for
-from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
 from consilience.kernels.transport.sinkhorn_log import (
     COOLING,
+    FIRST_STEP,
+    GAP,
+    LARGEST_STEP,
     ROUGH,
     ROUGH_ITERATIONS,
     SMOOTH,
+    next_step,
     solve_in_log_domain,
 )
 

@@ -1,4 +1,4 @@
-"""Entropic optimal transport in the log domain, for costs far larger than epsilon.
+"""Entropic optimal transport in the log domain, for costs far larger than epsilon; over-relaxation.
 
 Letters as in `sinkhorn.py`. Here exp(-M / epsilon) exceeds the range of a float, so sums are over
 exp(x - max x), row by row; an iteration takes as many exponentials as the plan has entries. Potentials are
@@ -16,7 +16,40 @@ from numpy.typing import NDArray
 from consilience.kernels.arrays import Floats
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import exp
-from consilience.kernels.transport.relaxation import FIRST_STEP, GAP, LARGEST_STEP, next_step
+
+FIRST_STEP = 0.2  # omega - 1 before any error has been measured
+LARGEST_STEP = 0.95
+GAP = 5  # iterations from the first measurement of the error to the second
+_STALLED = 0.999  # a rate above this counts as no progress
+
+
+@part()
+def next_step(step: float, largest: float, ratio: float, gap: int) -> tuple[float, float]:
+    """Return omega - 1 and its bound for the next iterations.
+
+    If the error of a plain iteration falls by a factor eta, over-relaxation is fastest at
+    omega = 2 / (1 + sqrt(1 - eta)). At a smaller omega, the rate lam satisfies
+    (lam + omega - 1)^2 = omega^2 eta lam (Young's theory of successive over-relaxation), which we solve for
+    eta. At a larger omega, the rate is omega - 1 and carries no information. If the error did not fall, the
+    step is halved and bounded. The bound rises again while the error falls.
+
+    Parameters
+    ----------
+    step, largest : float
+        The present omega - 1, and its bound.
+    ratio : float
+        The error divided by the error `gap` iterations ago.
+    gap : int
+    """
+    lam = ratio ** (1.0 / gap)
+    if not lam < _STALLED:
+        return 0.5 * step, max(step, 0.1)
+    largest = min(LARGEST_STEP, 0.5 + 0.5 * largest)
+    if lam > step:
+        eta = min((lam + step) ** 2 / ((1.0 + step) ** 2 * lam), 1.0)
+        step = max(step, 2.0 / (1.0 + np.sqrt(1.0 - eta)) - 1.0)
+    return min(step, largest), largest
+
 
 SMOOTH = 30.0  # the range of the cost divided by the first temperature
 COOLING = 0.25

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from consilience.kernels.arrays import Floats, Ints
 from consilience.kernels.compiled import kernel, part
 from consilience.kernels.elementary import FUSE
-from consilience.kernels.unify.conjugate_gradients import conjugate_gradients, lanes_for
+from consilience.kernels.unify.linear_systems import conjugate_gradients, lanes_for
 from consilience.kernels.unify.packed import (
     LANES,
     Layout,

@@ -1,4 +1,4 @@
-"""Operations on the packed layout, shared by all solvers."""
+"""Operations on the packed layout, shared by all solvers; and sd, which needs none."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def _softmax_component_rows(U, component, pattern, Q):  # type: ignore[no-untype
             Q[row, c] *= size[ids[c]] / (total[ids[c]] * n_classes)
 
 
-def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
+def floor_blocks(logits: Floats, offsets: Ints, smoothing: Floats) -> Floats:
     """Raise logits until no class in a block of k is less probable than about smoothing / k.
 
     Parameters
@@ -292,14 +292,50 @@ def floor_blocks(logits: Floats, offsets: Ints, smoothing: float) -> Floats:
     logits : (n, m) array
         Packed logits; blocks of NaN stay NaN.
     offsets : (N + 1,) array of int
-    smoothing : float
-        Above 0.
+    smoothing : (N,) array
+        Of each block; one with 0 stays as it is.
 
     Returns
     -------
-    (n, m) array; exactly ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
+    (n, m) array; up to a number for each row, ``max(z, logsumexp(z) + log(smoothing / k))`` for each block.
     """
+    if not smoothing.any():
+        return logits
     log_p: Floats = block_log_softmax(logits, offsets, 1.0)
     sizes = np.diff(offsets)
-    np.maximum(log_p, np.repeat(np.log(smoothing / sizes), sizes), out=log_p)
-    return log_p
+    smooth = np.repeat(smoothing / sizes, sizes)
+    np.maximum(log_p, np.log(smooth, out=np.zeros(len(smooth)), where=smooth > 0), out=log_p)
+    return log_p if smoothing.all() else np.where(smooth > 0, log_p, logits)
+
+
+def sd(logits: Floats, layout: Layout, temperature: float) -> Floats:
+    """Return the mean of the zero-padded p_i over the teachers that do not abstain.
+
+    Parameters
+    ----------
+    logits : (n, m) array
+    layout : Layout
+    temperature : float
+
+    Returns
+    -------
+    (n, L) array; uniform in rows where every teacher abstains.
+    """
+    Q = np.empty((len(logits), len(layout.class_offsets) - 1))
+    in_turns(lambda rows: _sd_rows(logits[rows], layout, temperature, Q[rows]), len(logits))
+    return Q
+
+
+@kernel(fastmath=FUSE)
+def _sd_rows(logits, layout, temperature, Q):  # type: ignore[no-untyped-def]
+    """Fill Q (n, L)."""
+    lanes = min(LANES, len(Q))
+    x, active = np.empty((logits.shape[1], lanes)), np.empty((len(layout.offsets) - 1, lanes))
+    a = np.empty((Q.shape[1], lanes))
+    for first in range(0, len(Q), lanes):
+        load_lanes(logits, first, layout.offsets, x, active)
+        add_probabilities(x, active, layout, temperature, a)
+        for lane in range(min(lanes, len(Q) - first)):
+            count = active[:, lane].sum()
+            for c in range(len(a)):
+                Q[first + lane, c] = a[c, lane] / count if count > 0.0 else 1.0 / len(a)

@@ -1,1 +1,0 @@
-"""Arithmetic of the check of teachers: how much a teacher tells about held-out labels."""

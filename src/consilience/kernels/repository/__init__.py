@@ -1,1 +1,0 @@
-"""Stand-ins for models that are not run, and distances between their kernel means."""

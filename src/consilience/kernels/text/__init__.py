@@ -1,1 +1,0 @@
-"""Arithmetic of n-grams."""

@@ -1,3 +1,0 @@
-"""Gone when the servers have moved."""
-
-from consilience.teachers.feeds import Columns as Columns

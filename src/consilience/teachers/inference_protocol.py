@@ -1,0 +1,273 @@
+"""The Open Inference Protocol, version 2: metadata and tensors, as JSON or as bytes after the JSON.
+
+Client and server share it. Whatever does not follow the protocol raises a `ProtocolError` whose text is a
+clause, such as "gave 5 numbers for shape [2, 3]".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from consilience._words import visible
+from consilience.exceptions import InvalidInputError
+from consilience.files.strict_json import (
+    Reader,
+    RecordError,
+    listing,
+    mapping,
+    maybe,
+    parse_json,
+    record,
+    text,
+    whole,
+)
+
+DATATYPES: dict[str, str] = {
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "float16",
+    "FP32": "float32",
+    "FP64": "float64",
+    "BYTES": "text",
+}
+HEADER = "Inference-Header-Content-Length"
+FLOATS = ("FP16", "FP32", "FP64")
+_MOST_DIMENSIONS = 32  # numpy has no more
+_CODES = {name: code for code, name in DATATYPES.items()}
+
+
+class ProtocolError(Exception):
+    """A message that does not follow the protocol."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output that metadata name.
+
+    Attributes
+    ----------
+    name : str
+    datatype : str
+        Such as ``"FP32"``.
+    shape : tuple of int
+        -1 where any length will do.
+    parameters : mapping
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a server says about a model."""
+
+    name: str
+    versions: tuple[str, ...]
+    platform: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+def _length(value: Any) -> int:
+    if type(value) is not int or value < -1:
+        raise RecordError("a length, or -1 for any", value)
+    return value
+
+
+_FIELDS: dict[str, Reader] = {
+    "name": text(),
+    "datatype": text(10, like="|".join(DATATYPES), says="a datatype of the protocol"),
+    "shape": listing(_length, _MOST_DIMENSIONS),
+    "parameters": maybe(mapping(lambda value: value)),
+}
+_DESCRIPTION = record(_FIELDS, needs=("name", "datatype", "shape"), others=True)
+_VALUES = record(
+    {**_FIELDS, "shape": listing(whole(), _MOST_DIMENSIONS), "data": lambda value: value},
+    needs=("name", "datatype", "shape"),
+    others=True,
+)
+
+
+def _tensor(value: Any) -> Tensor:
+    found = _DESCRIPTION(value)
+    return Tensor(found["name"], found["datatype"], found["shape"], found.get("parameters") or {})
+
+
+_METADATA = record(
+    {
+        "name": text(),
+        "versions": maybe(listing(str, 1000)),
+        "platform": maybe(text()),
+        "inputs": maybe(listing(_tensor, 10_000)),
+        "outputs": maybe(listing(_tensor, 10_000)),
+    },
+    needs=["name"],
+    others=True,
+)
+
+
+def read_metadata(body: bytes) -> Metadata:
+    """Return a model's metadata."""
+    found = _read(_METADATA, parse_object(body), "metadata")
+    tensors = (found.get("inputs") or (), found.get("outputs") or ())
+    return Metadata(found["name"], found.get("versions") or (), found.get("platform") or "", *tensors)
+
+
+def _read(reader: Reader, value: Any, what: str) -> Any:
+    try:
+        return reader(value)
+    except RecordError as error:
+        raise ProtocolError(f"gave {what} that cannot be used: {str(error).rstrip('.')}") from None
+
+
+def datatype_of(values: NDArray[Any]) -> str:
+    """Return the datatype of an array; texts are BYTES.
+
+    Examples
+    --------
+    >>> datatype_of(np.zeros(2, np.float32)), datatype_of(np.array(["a"]))
+    ('FP32', 'BYTES')
+    """
+    return "BYTES" if values.dtype.kind in "OUST" else _CODES.get(values.dtype.name, "FP64")
+
+
+def parse_object(data: bytes) -> dict[str, Any]:
+    """Return the JSON object in some bytes."""
+    try:
+        content = parse_json(data, "The answer")
+    except InvalidInputError as error:
+        raise ProtocolError(f"gave no valid JSON ({str(error)[:80]})") from None
+    if not isinstance(content, dict):
+        raise ProtocolError(f"gave a JSON {type(content).__name__} instead of an object")
+    return content
+
+
+def encode(
+    message: Mapping[str, Any], side: str, tensors: Sequence[tuple[str, str, NDArray[Any]]], *, binary: bool
+) -> tuple[bytes, dict[str, str]]:
+    """Return a body and its headers.
+
+    Parameters
+    ----------
+    message : mapping
+        Everything but the tensors.
+    side : {"inputs", "outputs"}
+    tensors : sequence of (name, datatype, array)
+    binary : bool
+        Whether tensors follow the JSON as bytes.
+
+    Examples
+    --------
+    >>> encode({}, "inputs", [("X", "FP32", np.array([[0.5]]))], binary=False)[0]
+    b'{"inputs":[{"name":"X","datatype":"FP32","shape":[1,1],"data":[0.5]}]}'
+    """
+    entries, tail = [], b""
+    for name, datatype, values in tensors:
+        entry: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(values.shape)}
+        if binary:
+            data = _bytes_of(values, datatype)
+            entry["parameters"] = {"binary_data_size": len(data)}
+            tail += data
+        else:
+            entry["data"] = values.reshape(-1).tolist()
+        entries.append(entry)
+    try:
+        written = json.dumps({**message, side: entries}, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        raise ProtocolError(
+            "takes JSON, which has no NaN and no infinity, and X has one. Fill missing values"
+        ) from None
+    head = written.encode("utf-8", "backslashreplace")
+    kind = "application/octet-stream" if binary else "application/json"
+    return head + tail, {"Content-Type": kind} | ({HEADER: str(len(head))} if binary else {})
+
+
+def _bytes_of(values: NDArray[Any], datatype: str) -> bytes:
+    if datatype != "BYTES":
+        kind = np.dtype(DATATYPES[datatype]).newbyteorder("<")
+        return np.ascontiguousarray(values, dtype=kind).tobytes()
+    cells = [str(cell).encode("utf-8", "surrogatepass") for cell in values.reshape(-1).tolist()]
+    return b"".join(len(cell).to_bytes(4, "little") + cell for cell in cells)
+
+
+def decode(body: bytes, header: str | None, side: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the content of a body, and its tensors by name.
+
+    Parameters
+    ----------
+    body : bytes
+    header : str or None
+        The value of Inference-Header-Content-Length.
+    side : {"inputs", "outputs"}
+    """
+    if header is not None and (not header.isdecimal() or len(header) > 18 or int(header) > len(body)):
+        raise ProtocolError(f"gave a wrong {HEADER}")
+    split = len(body) if header is None else int(header)
+    content, rest = parse_object(body[:split]), memoryview(body)[split:]
+    if content.get("error") is not None:
+        raise ProtocolError(f"answered with an error: {visible(str(content['error'])[:300])}")
+    found: dict[str, NDArray[Any]] = {}
+    for entry in _read(listing(_VALUES, 10_000, least=1), content.get(side), side):
+        name, shape = entry["name"], entry["shape"]
+        size = (entry.get("parameters") or {}).get("binary_data_size")
+        if "data" in entry or size is None:
+            values = _from_json(entry.get("data"), entry["datatype"], name)
+        elif type(size) is not int or not 0 <= size <= len(rest):
+            raise ProtocolError("gave a binary tensor that is shorter than it says")
+        else:
+            values, rest = _from_bytes(rest[:size], entry["datatype"]), rest[size:]
+        if values.size != math.prod(shape):
+            raise ProtocolError(f"gave {values.size} values of {name!r} for shape {list(shape)}")
+        found[name] = values.reshape(shape)
+    return content, found
+
+
+def _from_json(data: Any, datatype: str, name: str) -> NDArray[Any]:
+    if not isinstance(data, list):
+        raise ProtocolError(f"gave {name!r} without data")
+    try:
+        values = np.array(data, dtype=object if datatype == "BYTES" else None).reshape(-1)
+    except ValueError:
+        raise ProtocolError(f"gave {name!r} as lists of different lengths") from None
+    if datatype == "BYTES":
+        if not all(isinstance(cell, str) for cell in values):
+            raise ProtocolError(f"gave {name!r} as BYTES with cells that are no texts")
+        return values
+    kind = np.dtype(DATATYPES[datatype])
+    if values.size and values.dtype.kind not in {"f": "iuf", "b": "b"}.get(kind.kind, "iu"):
+        raise ProtocolError(f"gave {name!r} as {datatype} with cells that are something else")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return values.astype(kind)
+
+
+def _from_bytes(part: memoryview, datatype: str) -> NDArray[Any]:
+    if datatype != "BYTES":
+        kind = np.dtype(DATATYPES[datatype])
+        if len(part) % kind.itemsize:
+            raise ProtocolError("gave a binary tensor that ends in the middle of a number")
+        return np.frombuffer(part, dtype=kind.newbyteorder("<")).astype(kind)
+    cells = []
+    while len(part):
+        end = 4 + int.from_bytes(part[:4], "little")
+        if end > len(part):
+            raise ProtocolError("gave a binary tensor that ends in the middle of a text")
+        cells.append(bytes(part[4:end]).decode("utf-8", "replace"))
+        part = part[end:]
+    return np.array(cells, dtype=object)

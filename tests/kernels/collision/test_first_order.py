@@ -1,0 +1,76 @@
+"""The M step of EM."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from consilience.kernels.collision.first_order import m_step
+from consilience.kernels.compiled import kernel
+
+compiled = kernel()(m_step)
+
+
+def solve(sigma: np.ndarray, w: np.ndarray, guess: float = 0.0) -> np.ndarray:
+    y = np.empty(len(w))
+    compiled(np.asarray(sigma, dtype=float), np.asarray(w, dtype=float), guess, y)
+    return y
+
+
+def exact(sigma: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """Solve eq. (16) and Appendix B with fractions, where nothing cancels."""
+    s, v = [Fraction(float(x)) for x in sigma], [Fraction(float(x)) for x in w]
+    top, A = max(s), 1 + sum(v)
+
+    def labels(x: Fraction) -> list[Fraction]:
+        return [b / (A - a / x) if b else Fraction(0) for a, b in zip(s, v, strict=True)]
+
+    low, high = top / A, top  # the sum falls from left to right
+    if not any(b for a, b in zip(s, v, strict=True) if a == top) and sum(labels(low)) <= 1:
+        y = labels(low)
+        y[s.index(top)] = 1 - sum(y)
+        return np.array([float(value) for value in y])
+    for _ in range(400):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(labels(middle)) > 1 else (low, middle)
+    return np.array([float(value) for value in labels(high)])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_m_step_is_exact(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    K = int(draw.integers(2, 6))
+    sigma = draw.dirichlet(np.full(K, draw.choice([0.1, 1.0])))
+    w = draw.exponential(size=K) * 10.0 ** draw.uniform(-30, 4, size=K)
+    if seed % 3 == 0:  # Appendix B
+        w[draw.integers(K)] = 0.0
+    if seed % 5 == 0:
+        w[sigma.argmax()] = 0.0
+    np.testing.assert_allclose(solve(sigma, w), exact(sigma, w), rtol=1e-9, atol=1e-13)
+
+
+def test_the_guess_does_not_matter() -> None:
+    sigma, w = np.array([0.5, 0.3, 0.2]), np.array([0.1, 2.0, 1e-20])
+    for guess in (1e-9, 0.2, 2.0):
+        np.testing.assert_allclose(solve(sigma, w, guess), solve(sigma, w), rtol=1e-12)
+
+
+def test_fairness_alone_rules_for_large_lam() -> None:  # Example 1 of the first version
+    w = np.array([1.0, 3.0, 4.0])
+    np.testing.assert_allclose(solve([0.7, 0.2, 0.1], 1e9 * w), w / 8, rtol=1e-8)
+
+
+def test_small_lam_gives_one_hot_labels() -> None:  # Example 2
+    np.testing.assert_allclose(solve([0.2, 0.7, 0.1], np.full(3, 1e-12)), [0, 1, 0], atol=1e-11)
+
+
+def test_one_hot_predictions_have_a_closed_form() -> None:  # Example 3
+    w = np.array([1.0, 3.0, 0.5])
+    np.testing.assert_allclose(solve([0, 1, 0], w), (np.array([0, 1, 0]) + w) / (1 + w.sum()), rtol=1e-12)
+
+
+def test_ties_share_in_proportion_to_their_weights() -> None:
+    w = np.array([1.0, 3.0])
+    np.testing.assert_allclose(solve([0.5, 0.5], w), w / 4, rtol=1e-12)

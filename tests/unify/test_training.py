@@ -1,0 +1,102 @@
+"""Training that was stopped goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+
+from consilience import Unifier
+
+pytest.importorskip("torch")
+pytest.importorskip("skorch")
+
+from consilience.scoring.store import ScoreStore
+from consilience.students import Network, _checkpoint
+
+EPOCHS = 6
+
+
+@pytest.fixture(scope="module")
+def data() -> Any:
+    X, y = load_iris(return_X_y=True)
+    random = np.random.default_rng(0)
+    rows = np.repeat(X, 30, axis=0) + random.normal(size=(30 * len(X), 4)) / 10
+    teachers = [LogisticRegression(max_iter=500).fit(X[y != k], y[y != k]) for k in (0, 2)]
+    return teachers, rows
+
+
+def unifier(teachers: Any, **options: Any) -> Unifier:
+    student = Network(max_iter=EPOCHS, patience=None, random_state=0)
+    return Unifier(teachers, student, memory="100KB", random_state=0, **options)
+
+
+class StopAfter:
+    """Raises after some epochs of training, and counts the calls."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs, self.seen = epochs, [0]
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        if task == "training":
+            self.seen.append(done)
+            if done == self.epochs:
+                raise RuntimeError("stopped")
+
+
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_a_stopped_training_comes_to_the_same_result(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epochs: int
+) -> None:
+    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    teachers, rows = data
+    whole = unifier(teachers).fit(rows)
+    cache = tmp_path / "cache"
+    with pytest.raises(RuntimeError, match="stopped"):
+        unifier(teachers, cache=cache, progress=StopAfter(epochs)).fit(rows)
+    assert len(list(cache.glob("training-*"))) == 1
+    watch = StopAfter(EPOCHS + 1)
+    again = unifier(teachers, cache=cache, progress=watch).fit(rows)
+    assert len(watch.seen) - 1 <= EPOCHS - epochs + 1  # at most one epoch is repeated
+    np.testing.assert_allclose(again.predict_proba(rows), whole.predict_proba(rows), atol=1e-6)
+    assert not list(cache.glob("training-*"))
+
+
+def test_other_soft_labels_begin_a_training_of_their_own(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    teachers, rows = data
+    cache = tmp_path / "cache"
+    with pytest.raises(RuntimeError, match="stopped"):
+        unifier(teachers, cache=cache, progress=StopAfter(4)).fit(rows)
+    other, plain = unifier(teachers, cache=cache, method="ce"), unifier(teachers, method="ce")
+    np.testing.assert_allclose(
+        other.fit(rows).predict_proba(rows), plain.fit(rows).predict_proba(rows), atol=1e-6
+    )
+    assert len(list(cache.glob("training-*"))) == 1  # the first one still waits
+
+
+def test_a_stopped_training_on_own_labels_is_listed_and_cleared(
+    data: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_checkpoint, "INTERVAL", 0.0)
+    teachers, rows = data
+    cache, tasks = tmp_path / "cache", list[str]()
+
+    def stop_in_the_second_training(task: str, done: int, total: int) -> None:
+        tasks.append(task)
+        if tasks.count("training") == EPOCHS + 2:
+            raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError, match="stopped"):
+        unifier(teachers, cache=cache, self_label=True, progress=stop_in_the_second_training).fit(rows)
+    store = ScoreStore(cache)
+    assert store.contents()["n_trainings"] == 1
+    assert store.contents()["n_bytes_trainings"] > 0
+    store.clear()
+    assert not list(cache.glob("training-*"))
