@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.speed.measures import Options, Result
 from benchmarks.speed.problem import best_of
 from consilience import Teacher, as_teacher, rank_teachers
-from consilience.rank import Transport, transferability
+from consilience.rank import LEEP, LogME, Transport
 from consilience.rank.metrics import SCORES, Case
 from consilience.rows import as_rows
 from consilience.run import Run
@@ -128,15 +128,15 @@ def metrics(options: Options) -> Iterator[Result]:
     sizes = {"n": n, "d": d, "K": K}
     F64 = F.astype(np.float64)
     tol = 1e-2  # the published stopping rule; ours goes on to 1e-6
-    assert abs(transferability.logme(F64, y) - plain_logme(F64, y, 1e-6)) < 1e-6
-    logme = best_of(options.repeats, lambda: transferability.logme(F64, y))
+    assert abs(LogME().score(F64, y) - plain_logme(F64, y, 1e-6)) < 1e-6
+    logme = best_of(options.repeats, lambda: LogME().score(F64, y))
     plain = best_of(2, lambda: plain_logme(F64, y, tol))
     note = "equal to 1e-6; theirs stops at 1e-2"
     yield Result("logme vs published algorithm", plain / logme, "x", 3.0, True, logme, plain, note, sizes)
     theta = np.exp(teacher.predict_logits(None))
     theta /= theta.sum(axis=1, keepdims=True)
-    assert abs(transferability.leep(theta, y) - plain_leep(theta, y)) < 1e-9
-    ours = best_of(options.repeats, lambda: transferability.leep(theta, y))
+    assert abs(LEEP().score(theta, y) - plain_leep(theta, y)) < 1e-9
+    ours = best_of(options.repeats, lambda: LEEP().score(theta, y))
     plain = best_of(2, lambda: plain_leep(theta, y))
     yield Result("leep vs plain loops", plain / ours, "x", 3.0, True, ours, plain, "equal to 1e-9", sizes)
     yield from transport(F, y, teacher, options, logme)

@@ -352,7 +352,7 @@ class AliasWarning(ConsilienceWarning):
     """
 
 
-def warn(warning: ConsilienceWarning) -> None:
+def warn(warning: Warning) -> None:
     """Give a warning that points at the line of the caller outside this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and _is_ours(frame):

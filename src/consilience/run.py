@@ -72,6 +72,10 @@ class Run(Options):
     def __deepcopy__(self, memo: Any) -> Self:
         return self
 
+    def changed(self, **options: Any) -> Run:
+        """Return a copy with other options."""
+        return Run(**{**self.get_params(deep=False), **options})
+
     def report(self, task: str, done: int, total: int) -> None:
         """Tell whoever listens how far a task is."""
         (self.progress or silent)(task, done, total)
@@ -109,7 +113,7 @@ def using(run: Run | None = None, **options: Any) -> Iterator[Run]:
     before = _current.get() if run is None else run
     for name in options:
         check_choice("option", name, Run.declared())
-    chosen = Run(**{**before.get_params(deep=False), **options})
+    chosen = before.changed(**options)
     chosen.check_options()
     token = _current.set(chosen)
     try:

@@ -11,7 +11,8 @@ from consilience import as_teacher
 from consilience.distil.losses import LOSSES, Sinkhorn
 from consilience.distil.targets import Follower, Targets
 from consilience.distil.teacher_signal import Task, make_signal
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring.blocks import observe
 from consilience.transport.costs import Embedding
 
 X = np.random.RandomState(0).normal(size=(8, 3)).astype(np.float32)
@@ -29,7 +30,7 @@ def answers(rows: Any) -> Any:
 def signal(loss: Any = None, *, abstains: bool = False) -> Any:
     teacher = as_teacher(answers if abstains else lambda rows: rows[:, :2], ["u", "v"], "t", output="logits")
     loss = Sinkhorn(temperature=2.0) if loss is None else loss
-    return make_signal(teacher, observe(teacher, X), TASK, loss, Embedding(), 0)
+    return make_signal(teacher, observe(teacher, X, Run()), TASK, loss, Embedding(), 0)
 
 
 def test_mixed_labels_follow_a_teacher_in_its_rows_only() -> None:

@@ -26,7 +26,8 @@ from consilience.distil.teacher_signal import Task, make_signal, plans_by_fold
 from consilience.exceptions import ConvergenceWarning
 from consilience.kernels import held_out as kernel
 from consilience.kernels.linear_model import fit_softmax_regression
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring.blocks import observe
 from consilience.transport.costs import Embedding
 
 
@@ -135,7 +136,9 @@ class Repository(NamedTuple):
         elif kind == "silent":
             logits = np.where(np.arange(len(logits))[:, None] % 4 == 0, np.nan, logits)
         teacher = as_teacher(logits, list("abcd"), kind, output="logits", embed=np.nan_to_num(logits))
-        return make_signal(teacher, observe(teacher, self.task.X), self.task, Sinkhorn(), Embedding(), 0)
+        return make_signal(
+            teacher, observe(teacher, self.task.X, Run()), self.task, Sinkhorn(), Embedding(), 0
+        )
 
 
 def repository(seed: int, unlabelled: int = 150, texts: bool = False) -> Repository:

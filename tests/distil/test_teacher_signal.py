@@ -11,7 +11,8 @@ import pytest
 from consilience import InvalidInputError, as_teacher, cost_matrix
 from consilience.distil.losses import Sinkhorn
 from consilience.distil.teacher_signal import Task, make_signal, out_of_fold_labels, plans_by_fold
-from consilience.scoring.engine import observe
+from consilience.run import Run
+from consilience.scoring.blocks import observe
 from consilience.transport.costs import Embedding
 from consilience.transport.plan import class_share_shift, conditional_plan
 
@@ -35,7 +36,7 @@ TASK = Task(X, np.arange(3), CODES)
 def signal_of(task: Task = TASK, cost: Any = None, answer: Any = logits, **options: Any) -> Any:
     teacher = as_teacher(answer, list("abcd"), "t", output="logits")
     loss, cost = Sinkhorn(temperature=2.0, **options), Embedding() if cost is None else cost
-    return make_signal(teacher, observe(teacher, X), task, loss, cost, 0)
+    return make_signal(teacher, observe(teacher, X, Run()), task, loss, cost, 0)
 
 
 @pytest.mark.parametrize("match_shares", [True, False])

@@ -52,7 +52,8 @@ from consilience import (
     sinkhorn,
     suggest_aliases,
 )
-from consilience.rank import transferability
+from consilience.distil import Sinkhorn
+from consilience.rank import LEEP, OTCE, LogME
 from consilience.soft_labels import agreement_temperatures
 
 CASES = int(os.environ.get("CONSILIENCE_FUZZ", "20"))
@@ -367,11 +368,11 @@ CALLS: dict[str, Call] = {
             "run": None,
         },
     ),
-    "leep": (transferability.leep, {"proba": PROBA, "y": Y}),
-    "logme": (transferability.logme, {"embeddings": X, "y": Y}),
+    "leep": (LEEP().score, {"proba": PROBA, "y": Y}),
+    "logme": (LogME().score, {"embeddings": X, "y": Y}),
     "otce": (
-        transferability.otce,
-        {"source_embeddings": X, "source_y": Y, "embeddings": X, "y": Y, "epsilon": 0.5},
+        OTCE(epsilon=0.5).score,
+        {"source_embeddings": X, "source_y": Y, "embeddings": X, "y": Y},
     ),
     "Card": (
         Card,
@@ -445,18 +446,16 @@ CALLS: dict[str, Call] = {
         {"X": X, "y": Y},
         teachers=[MODEL],
         student="logistic",
-        teacher_weight=1.0,
-        temperature=3.0,
-        epsilon="auto",
         loss="sinkhorn",
-        cost="embedding",
-        normalize=True,
-        match_shares=True,
+        teacher_weight=1.0,
         check=False,
-        sharpness=1.0,
-        threshold=0.01,
-        batch_size=8,
+        cost="embedding",
         random_state=0,
+        run=None,
+    ),
+    "Sinkhorn": (
+        lambda **options: Sinkhorn(**options).check_options(),
+        {"temperature": 3.0, "epsilon": "auto", "match_shares": True, "sharpness": 1.0},
     ),
     "CollisionClassifier": _fit(
         CollisionClassifier,

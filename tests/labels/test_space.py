@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from consilience.exceptions import DisconnectedWarning, LabelSpaceError
+from consilience.exceptions import ConsilienceWarning, DisconnectedWarning, InvalidInputError, LabelSpaceError
 from consilience.labels import LabelSpace
 
 
@@ -103,7 +103,7 @@ def test_aliases_join_classes_through_chains_and_unused_ones_are_told() -> None:
     ],
 )
 def test_errors_say_what_is_wrong(lists: list, options: dict, message: str) -> None:
-    with pytest.raises(LabelSpaceError, match=message):
+    with pytest.raises(InvalidInputError, match=message):
         LabelSpace(lists, **options)
 
 
@@ -146,3 +146,12 @@ def test_a_space_encodes_by_the_same_rules() -> None:
     ):
         space.encode(["emu"])
     assert LabelSpace([[0, 1]]).encode(np.array([1, -1, 0])).tolist() == [1, -1, 0]
+
+
+def test_warnings_point_at_the_line_of_the_user() -> None:
+    with pytest.warns(DisconnectedWarning) as caught:
+        LabelSpace([["a"], ["b"]])
+    assert caught[0].filename == __file__
+    with pytest.warns(ConsilienceWarning, match="only the labels -1 and 1") as told:
+        LabelSpace([[1, 0]]).encode([1, -1])
+    assert told[0].filename == __file__

@@ -18,7 +18,7 @@ from consilience import InvalidInputError, as_teacher, cost_matrix, rank_teacher
 from consilience.kernels.held_out import stratified_folds
 from consilience.kernels.linear_model import fit_softmax_regression, linear_logits
 from consilience.kernels.rank.probe import resampled_means, spread_jackknife, tempered_likelihood
-from consilience.rank import Ranking, Transport, transferability
+from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, Ranking, Transport, TransRate
 from consilience.rank.metrics import SCORES
 from consilience.rank.options import METRICS
 from consilience.run import Run
@@ -94,14 +94,14 @@ def test_scores_are_those_of_the_plain_functions(models: dict[str, Any], metric:
         "transport": lambda: max(
             (p_S * log_softmax(a * np.log(q), axis=1)).sum(axis=1).mean() for a in np.linspace(0, 1, 201)
         ),
-        "nce": lambda: transferability.nce(logits, codes),
-        "leep": lambda: transferability.leep(softmax(logits, axis=1), codes),
-        "logme": lambda: transferability.logme(F, codes),
-        "h_score": lambda: transferability.h_score(F, codes),
-        "n_leep": lambda: transferability.n_leep(F, codes),
-        "gbc": lambda: transferability.gbc(F, codes),
-        "otce": lambda: transferability.otce(centres, np.arange(5), unit, codes, source_weight=share),
-        "transrate": lambda: transferability.transrate(F, codes),
+        "nce": lambda: NCE().score(logits, codes),
+        "leep": lambda: LEEP().score(softmax(logits, axis=1), codes),
+        "logme": lambda: LogME().score(F, codes),
+        "h_score": lambda: HScore().score(F, codes),
+        "n_leep": lambda: NLEEP().score(F, codes),
+        "gbc": lambda: GBC().score(F, codes),
+        "otce": lambda: OTCE().score(centres, np.arange(5), unit, codes, source_weight=share),
+        "transrate": lambda: TransRate().score(F, codes),
     }
     row = rank_teachers([model], X[ROWS], Y[ROWS], metric=metric, confidence=None, folds=1).rows[0]
     assert row.error is None
@@ -209,7 +209,7 @@ def test_abstentions_count_as_guesses_and_are_told(models: dict[str, Any]) -> No
     ranking = rank_teachers(teachers, X[ROWS], Y[ROWS], metric="leep")
     spoken = ~np.isnan(gaps[:, 0])
     (row,) = [row for row in ranking if row.name == "gaps"]
-    told = transferability.leep(gaps[spoken], Y[ROWS][spoken], folds=2)
+    told = LEEP().score(gaps[spoken], Y[ROWS][spoken], folds=2)
     assert row.score == pytest.approx(spoken.mean() * told + (~spoken).mean() * -np.log(5))
     assert f"Abstains on {(~spoken).sum()} of {len(ROWS)} rows" in row.warnings[0]
     assert "1 class" in row.warnings[0]
@@ -461,7 +461,7 @@ def test_an_mlp_s_hidden_layer_is_its_embedding() -> None:
     teacher = as_teacher(model)
     row = rank_teachers([teacher], X[ROWS], Y[ROWS], metric="logme").rows[0]
     hidden = np.maximum(X[ROWS] @ model.coefs_[0] + model.intercepts_[0], 0)
-    assert row.score == pytest.approx(transferability.logme(hidden, Y[ROWS]), abs=1e-4)
+    assert row.score == pytest.approx(LogME().score(hidden, Y[ROWS]), abs=1e-4)
 
 
 def test_files_are_closed_when_their_teacher_is_assessed(models: dict[str, Any], tmp_path: Path) -> None:

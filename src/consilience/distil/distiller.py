@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from consilience._progress import part_of, silent
+from consilience._progress import part_of
 from consilience._validation import as_random_state
 from consilience.distil.losses import DistilOptions, LabelsOnly, Loss, Own
 from consilience.distil.targets import Follower, Targets
@@ -20,8 +20,8 @@ from consilience.kernels.arrays import Floats
 from consilience.labels.reader import LabelCodes, read_labels
 from consilience.rows import Rows, as_rows, memory_budget, rows_that_fit
 from consilience.run import Run, resolve_run
-from consilience.scoring.engine import observe
-from consilience.scoring.store import as_store
+from consilience.scoring.blocks import observe
+from consilience.scoring.store import with_open_cache
 from consilience.students.base import Origin, StudentClassifier, StudentRows, as_student_sees, timed
 from consilience.students.make import make_student
 from consilience.students.passes import check_student_streams
@@ -108,7 +108,7 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
             class of yours, give the classes names. `n_labels_` is the number of labels that were read.
         """
         self.check_options()
-        loss, run, rows = self.resolved("loss"), resolve_run(self.run), as_rows(X)
+        loss, run, rows = self.resolved("loss"), with_open_cache(resolve_run(self.run)), as_rows(X)
         if len(rows) == 0:
             raise InvalidInputError("X has no rows (0 sample(s)); a minimum of 1 is required.")
         if y is None:
@@ -191,7 +191,6 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         run: Run,
     ) -> list[Examined]:
         """Ask every teacher about the rows of the task, make its costs, and check it."""
-        store = as_store(run.cache, run.cache_limit)
         costs = _cost_per_teacher(self.resolved("cost"), len(teachers))
         seed = int(as_random_state(self.random_state).randint(2**31 - 1))
         checks = self._chooses_weights or self.check is True
@@ -200,13 +199,8 @@ class CrossTaskDistiller(DistilOptions, StudentClassifier):
         failures: list[TeacherError] = []
         for i, teacher in enumerate(teachers):
             try:
-                observed = observe(
-                    teacher,
-                    task.X,
-                    batch_size=run.rows_per_call,
-                    store=store,
-                    progress=part_of(run.progress or silent, i, len(teachers)),
-                )
+                one = run.changed(progress=part_of(run.report, i, len(teachers)))
+                observed = observe(teacher, task.X, one)
                 signal = make_signal(teacher, observed, task, loss, costs[i], seed)
             except TeacherError as error:
                 failures.append(error.at(i, len(teachers)))

@@ -10,16 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from consilience._progress import part_of, silent
+from consilience._progress import part_of
 from consilience.distil.targets import Follower, Targets
-from consilience.exceptions import CoverageWarning, InvalidInputError, TeacherError, warn
+from consilience.exceptions import CoverageWarning, warn
 from consilience.rows import Rows, memory_budget, new_array
 from consilience.rows.source_targets import SourceTargets
 from consilience.rows.targets import ROW_VISITS
 from consilience.run import Run
-from consilience.scoring.engine import observe
+from consilience.scoring.blocks import Asked, digests_of, placed
 from consilience.scoring.store import as_store
-from consilience.scoring.stream import check_takes_blocks
 from consilience.students.checkpoints import checkpoint_folder
 from consilience.students.training import fit_network, fit_student_by_passes
 from consilience.teachers import Observed, Teacher
@@ -97,7 +96,7 @@ def train(
             np.ones(targets.n_classes),
             loss="cross-entropy",
             temperature=1.0,
-            progress=run.progress,
+            progress=run.report,
             memory=budget,
         )
         return
@@ -112,7 +111,7 @@ def train(
             None,
             n_classes=targets.n_classes,
             criterion=targets.criterion(float((codes >= 0).sum() / learnt.n_rows)),
-            progress=run.progress or silent,
+            progress=run.report,
             memory=budget,
             checkpoint=folder,
             key=key,
@@ -141,22 +140,15 @@ def _answers(
             part = rows.rows_of(number)
             yield part, [follower.signal.observed.take(part) for follower in followers]
         return
-    asked = sorted({follower.place for follower in followers})
-    for place in asked:
-        check_takes_blocks(teachers[place])
+    store, places = as_store(run.cache, run.cache_limit), sorted({one.place for one in followers})
+    asked = {}
+    for place in places:
+        with placed(place, len(teachers)):
+            asked[place] = Asked(teachers[place], rows, run, store, embeddings=True)
     for block in rows.blocks():
-        report, seen = part_of(run.progress or silent, block.number, rows.n_blocks), {}
-        for i, place in enumerate(asked):
-            try:
-                seen[place] = observe(
-                    teachers[place].part(block.rows) or teachers[place],
-                    block.X,
-                    batch_size=run.rows_per_call,
-                    store=as_store(run.cache, run.cache_limit),
-                    progress=part_of(report, i, len(asked)),
-                )
-            except TeacherError as error:
-                raise error.at(place, len(teachers)) from error.__cause__
-            except InvalidInputError as error:
-                raise error.moved(block.rows.start) from error.__cause__
+        seen, digests = {}, digests_of(block, [*asked.values()])
+        report = part_of(run.report, block.number, rows.n_blocks)
+        for i, place in enumerate(places):
+            with placed(place, len(teachers)):
+                seen[place] = asked[place].observe(block, digests, part_of(report, i, len(places)))
         yield block.rows, [seen[follower.place] for follower in followers]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import unicodedata
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,8 @@ from consilience.exceptions import InvalidInputError
 from consilience.files.arrays import ArrayFileError, NpzFile
 from consilience.files.atomic import replacing
 from consilience.files.card import Card, carded
-from consilience.files.strict_json import parse_json
+from consilience.files.opener import opened
+from consilience.files.strict_json import parse_json, record, row, truth, whole
 from consilience.kernels.ngrams import Bounds, Codes, bag_inputs, hash_ngrams
 from consilience.labels import class_list
 
@@ -34,6 +34,10 @@ MAX_BUCKETS = 2**28
 BATCH_SIZE = 1024
 
 _ARRAYS = {"embeddings": "e", "weights": "f", "bias": "f", "classes": "", "settings": "U"}
+_SETTINGS = record(
+    {"ngram_range": row(whole(MAX_LENGTH), whole(MAX_LENGTH)), "lowercase": truth(), "max_chars": whole()},
+    needs=("ngram_range", "lowercase", "max_chars"),
+)
 
 
 class _Borders(dict[int, str]):
@@ -139,12 +143,12 @@ def as_texts(X: Any) -> list[str]:
     if isinstance(X, Mapping | set | frozenset):
         raise InvalidInputError(f"X is a {type(X).__name__}; {expected}.")
     texts = X.tolist() if hasattr(X, "tolist") else list(X)
-    for row, text in enumerate(texts):
+    for place, text in enumerate(texts):
         if not isinstance(text, str):
             hint = " Decode bytes first: text.decode()." if isinstance(text, bytes) else ""
             raise InvalidInputError(
                 f"X has {repr(text)[:50]} in row {{row}}, of type {type(text).__name__}; {expected}.{hint}",
-                row=row,
+                row=place,
             )
     return texts
 
@@ -184,22 +188,12 @@ def write_model(
         raise InvalidInputError(
             f"A text model is saved as .npz; give a file name with this ending, not {target.name!r}."
         )
-    if not target.parent.is_dir():
-        raise InvalidInputError(f"The folder {str(target.parent)!r} does not exist. Make it first.")
-    if target.is_dir():
-        raise InvalidInputError(f"{str(target)!r} is a folder; give the name of a file.")
     with np.errstate(over="ignore"):
         half = model.embeddings.astype(np.float16)
     if not all(np.isfinite(values).all() for values in (half, model.weights, model.bias)):
         raise InvalidInputError(
             "The model has weights that are not finite in half precision. Train it with a smaller lr."
         )
-    reading = model.reading
-    settings = {
-        "ngram_range": list(reading.ngram_range),
-        "lowercase": bool(reading.lowercase),
-        "max_chars": int(reading.max_chars),
-    }
     names = class_list(model.classes)
     card = Card(target.stem, tuple(names), "logits", description=description, details=details)
     with carded(target, card), replacing(target) as file:
@@ -211,7 +205,7 @@ def write_model(
             weights=model.weights,
             bias=model.bias,
             classes=np.asarray(names),
-            settings=np.array(json.dumps(settings)),
+            settings=np.array(json.dumps(asdict(model.reading))),
         )
     return target
 
@@ -235,28 +229,17 @@ def read_model(path: str | os.PathLike[str]) -> TextModel:
     """
     source = Path(path)
     try:
-        status = source.stat()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InvalidInputError(f"{source} cannot be read: {reason}.") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise InvalidInputError(f"{source} cannot be read: it is not a regular file.")
-    try:
-        arrays = _read_arrays(source)
+        with opened(source, links=True) as file, NpzFile(source, compressed=False, file=file) as archive:
+            names = sorted([VERSION_KEY, *_ARRAYS])
+            if sorted(archive.names) != names:
+                raise InvalidInputError(
+                    f"{source.name} is not a text model: it has {shorten(archive.names) or 'nothing'}; "
+                    f"expected {shorten(names)}. Write one with save."
+                )
+            arrays = {name: archive.read(name) for name in names}
     except ArrayFileError as error:
         raise InvalidInputError(f"{source.name} is not a readable text model: {error.reason}.") from error
     return _checked(arrays, source.name)
-
-
-def _read_arrays(source: Path) -> dict[str, NDArray[Any]]:
-    with NpzFile(source, compressed=False) as archive:
-        expected = [VERSION_KEY, *_ARRAYS]
-        if sorted(archive.names) != sorted(expected):
-            raise InvalidInputError(
-                f"{source.name} is not a text model: it has {shorten(archive.names) or 'nothing'}; expected "
-                f"{shorten(sorted(expected))}. Write one with save."
-            )
-        return {name: archive.read(name) for name in expected}
 
 
 def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
@@ -274,25 +257,14 @@ def _checked(arrays: Mapping[str, NDArray[Any]], filename: str) -> TextModel:
         raise refuse(f"its arrays have the shapes {E.shape}, {W.shape} and {b.shape}")
     try:
         classes = np.asarray(class_list(arrays["classes"]))
-        reading = _read_settings(arrays["settings"])
+        reading = Reading(**_SETTINGS(parse_json(str(arrays["settings"]), "its settings")))
     except (ValueError, TypeError) as error:
         raise refuse(str(error).rstrip(".")) from error
+    if not 1 <= reading.ngram_range[0] <= reading.ngram_range[1] or not reading.max_chars:
+        raise refuse(f"its settings are {reading}")
     if arrays["classes"].ndim != 1 or W.shape != (E.shape[1], len(classes)) or b.shape != (len(classes),):
         raise refuse(f"{E.shape}, {W.shape} and {b.shape} do not fit together with {len(classes)} classes")
     E, W, b = (np.ascontiguousarray(values, dtype=np.float32) for values in (E, W, b))
     if not all(np.isfinite(values).all() for values in (E, W, b)):
         raise refuse("it has weights that are not finite")
     return TextModel(E, W, b, classes, reading)
-
-
-def _read_settings(text: NDArray[Any]) -> Reading:
-    shown = repr(str(text)[:100])
-    try:
-        settings = parse_json(str(text))
-        (lo, hi), lowercase, most = (settings[key] for key in ("ngram_range", "lowercase", "max_chars"))
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ValueError(f"its settings are {shown}") from error
-    whole = all(type(value) is int for value in (lo, hi, most))
-    if not whole or not 1 <= lo <= hi <= MAX_LENGTH or most < 1 or type(lowercase) is not bool:
-        raise ValueError(f"its settings are {shown}")
-    return Reading((lo, hi), lowercase, most)

@@ -135,6 +135,17 @@ def whole(most: int = LARGEST) -> Reader:
     return read
 
 
+def truth() -> Reader:
+    """True or false."""
+
+    def read(value: Any) -> bool:
+        if type(value) is not bool:
+            raise RecordError("true or false", value)
+        return value
+
+    return read
+
+
 def number() -> Reader:
     """A number of at most 2^53 either way, as a float."""
 

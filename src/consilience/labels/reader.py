@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from consilience._words import counted, shorten
-from consilience.exceptions import ConsilienceWarning, InvalidInputError, LabelSpaceError, shown
+from consilience.exceptions import ConsilienceWarning, InvalidInputError, LabelSpaceError, shown, warn
 from consilience.labels.names import check_exact, class_list, kind_of
 
 _EXACT = 2.0**53  # beyond, floats skip whole numbers
@@ -138,11 +137,8 @@ def _entries(y: Any, where: str) -> NDArray[Any] | list[Any]:
     if shape is not None and len(shape) == 2 and shape[1] == 1:
         from sklearn.exceptions import DataConversionWarning
 
-        warnings.warn(
-            f"A column-vector y was passed when a 1d array was expected: {where} has shape {tuple(shape)}.",
-            DataConversionWarning,
-            stacklevel=4,
-        )
+        problem = "A column-vector y was passed when a 1d array was expected"  # scikit-learn's words
+        warn(DataConversionWarning(f"{problem}: {where} has shape {tuple(shape)}."))
         y = y.reshape(-1) if hasattr(y, "reshape") else np.asarray(y).reshape(-1)
     elif shape is not None and len(shape) != 1:
         raise InvalidInputError(f"{where} has shape {tuple(shape)}; expected one label per row, (n,).")
@@ -214,11 +210,11 @@ def _check_enough(found: list[Any], at_least: int, where: str, minus_one: bool) 
             f"{where} has one class, {found[0]!r}; give labels of {at_least} classes or more.{hint}"
         )
     if minus_one and found == [1]:
-        warnings.warn(
-            f"{where} has only the labels -1 and 1, and -1 means no label. If -1 is a class of yours, give "
-            "the classes names, such as 'no' and 'yes'. If not, give None where there is no label.",
-            ConsilienceWarning,
-            stacklevel=3,
+        warn(
+            ConsilienceWarning(
+                f"{where} has only the labels -1 and 1, and -1 means no label. If -1 is a class of yours, "
+                "give the classes names, such as 'no' and 'yes'. If not, give None where there is no label."
+            )
         )
 
 

@@ -13,6 +13,7 @@ from consilience._words import counted, shorten
 from consilience.exceptions import DisconnectedWarning, LabelSpaceError, warn
 from consilience.labels.names import apply_aliases, check_exact, class_list, kind_of, resolve_aliases
 from consilience.labels.reader import LabelCodes, read_labels
+from consilience.options import check_choice
 
 Disconnected = Literal["warn", "error", "ignore"]
 
@@ -74,12 +75,7 @@ class LabelSpace:
         names: Sequence[str] | None = None,
         disconnected: Disconnected = "warn",
     ) -> None:
-        if disconnected not in ("warn", "error", "ignore"):
-            raise LabelSpaceError(
-                "{argument} is unknown; use 'warn', 'error' or 'ignore'.",
-                argument="disconnected",
-                value=disconnected,
-            )
+        check_choice("disconnected", disconnected, ("warn", "error", "ignore"))
         if not _is_listing(class_lists):
             raise LabelSpaceError(
                 f"class_lists is a {type(class_lists).__name__}; give one list per teacher."

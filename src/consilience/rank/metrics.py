@@ -1,5 +1,7 @@
 """The metrics that rank teachers. Each maps one teacher's outputs on the task to a score.
 
+The metrics themselves, with their options and equations, are in `consilience.rank.options`.
+
 A metric also gives each row a number. The mean of these numbers is the score, and they resample as the score
 does. They are the terms of a mean for `transport`, `nce`, `leep`, `n_leep`, `otce` and the cross-fitted
 `h_score`; derivatives by the weight of a row for `logme` and the published `h_score`; and the spread of a
@@ -22,11 +24,18 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn.base import clone
 
-from consilience.exceptions import ConvergenceWarning, InvalidInputError, TeacherError, warn
+from consilience._validation import (
+    as_random_state,
+    check_sharpness,
+)
+from consilience.exceptions import ConvergenceWarning, InvalidInputError, warn
 from consilience.kernels.arrays import Floats
 from consilience.kernels.held_out import held_out_folds, stratified_folds
 from consilience.kernels.rank.evidence import (
+    Evidence,
     Spectrum,
+    class_sums,
+    entropy_rows,
     evidence_rows,
     feature_spectrum,
     label_sums,
@@ -34,11 +43,16 @@ from consilience.kernels.rank.evidence import (
     maximum_evidence,
 )
 from consilience.kernels.rank.probe import probe_logits, spread_jackknife, tempered_likelihood
-from consilience.kernels.rank.separability import h_score_rows, held_out_h_score
+from consilience.kernels.rank.separability import (
+    gaussian_overlap,
+    h_score_rows,
+    held_out_h_score,
+    transrate_above_chance,
+    transrate_value,
+)
+from consilience.kernels.transport import sinkhorn as transport
 from consilience.kernels.transport.centres import centre_distances, class_means, unit_rows
-from consilience.kernels.transport.sinkhorn import automatic_epsilon
-from consilience.rank import transferability
-from consilience.rank.mixture import cluster_posterior
+from consilience.rank.features import cluster_posterior, principal_components, unit_scale
 from consilience.rank.options import (
     GBC,
     LEEP,
@@ -59,9 +73,13 @@ from consilience.transport.distance import sinkhorn
 from consilience.transport.plan import conditional_plan
 
 JACKKNIFE = 10  # groups for the interval of a metric that is no mean over rows
-SHUFFLES = 5  # of the labels, for what transrate finds by chance
 SINKHORN_TOL = 1e-5
 FLOOR = 1e-12  # of a student's probabilities
+EVIDENCE_TOL = 1e-6  # nats per row in the last step
+LARGEST = 1e100  # of a feature: its square must not overflow
+OTCE_TOL, OTCE_MAX_ITER = 1e-6, 10_000  # of its plan
+
+Codes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +123,7 @@ class Case:
     0.85
     """
 
-    teacher: Teacher
+    teacher: Any
     rows: Rows
     places: NDArray[np.intp]
     y: NDArray[Any]
@@ -125,7 +143,7 @@ class Case:
     @cached_property
     def features(self) -> NDArray[np.float32]:
         """Embeddings (n, d) less their mean, with a mean squared length of d: one scale for all teachers."""
-        F: NDArray[np.float32] = transferability.unit_scale(self.embeddings)
+        F: NDArray[np.float32] = unit_scale(self.embeddings)
         F *= np.float32(np.sqrt(F.shape[1]))
         return F
 
@@ -141,9 +159,7 @@ class Case:
             return np.zeros(len(self.codes), dtype=np.intp)
         folds = held_out_folds(self.codes, self.n_folds, np.random.RandomState(self.seed))
         if (folds < 0).all():
-            raise TeacherError(
-                self.teacher.name, "answered one row of each class, so no row can be held out. Use folds=1."
-            )
+            raise InvalidInputError("There is one row of each class, so no row can be held out. Use folds=1.")
         return folds
 
     @property
@@ -157,9 +173,9 @@ class Case:
         return np.asarray(softmax(self.observed.logits, axis=1))
 
     @cached_property
-    def embeddings(self) -> NDArray[np.float32]:
+    def embeddings(self) -> NDArray[Any]:
         """Embeddings (n, d) as they are."""
-        return np.asarray(features(self.observed), dtype=np.float32)
+        return features(self.observed)
 
     @cached_property
     def spectrum(self) -> Spectrum:
@@ -215,7 +231,7 @@ def _transport(case: Case, metric: Transport) -> Floats:
         own = folds == fold
         M = _cost(case, ~own if case.n_folds > 1 else own, metric.normalize)
         if metric.likelihood:
-            epsilon = automatic_epsilon(M) if isinstance(metric.epsilon, str) else metric.epsilon
+            epsilon = transport.automatic_epsilon(M) if isinstance(metric.epsilon, str) else metric.epsilon
             q = p_T[own] @ conditional_plan(M, epsilon)
             log_q[own] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
         else:
@@ -288,42 +304,69 @@ def _leep(case: Case, _: Metric) -> Floats:
     return leep_rows(case.proba, case.codes, case.n_classes, case.held_out)
 
 
-def _n_leep(case: Case, _: Metric) -> Floats:
+def _n_leep(case: Case, metric: NLEEP) -> Floats:
     F = case.embeddings.astype(np.float64)
-    theta = cluster_posterior(F, case.n_classes, 0.8, case.seed)
+    n_clusters = case.n_classes if metric.n_clusters is None else metric.n_clusters
+    theta = cluster_posterior(F, n_clusters, metric.energy, case.seed)
     return leep_rows(theta, case.codes, case.n_classes, case.held_out)
 
 
 def _logme(case: Case, _: Metric) -> Floats:
     found = maximum_evidence(case.spectrum, *case.sums)
-    transferability.warn_of_evidence(found)
+    warn_of_evidence(found)
     if not case.intervals:
         return np.full(len(case.codes), found.values.mean())
     return evidence_rows(case.embeddings, case.codes, case.spectrum, found)
 
 
-def _h_score(case: Case, _: Metric) -> Floats:
-    if case.n_folds == 1:
-        return h_score_rows(case.embeddings, case.codes, case.centred_spectrum, *case.sums)
-    return held_out_h_score(case.embeddings, case.codes, case.n_classes, case.centred_spectrum, case.folds)
+def _h_score(case: Case, metric: HScore) -> Floats:
+    F, codes, K = case.embeddings, case.codes, case.n_classes
+    if case.n_folds > 1:
+        return held_out_h_score(F, codes, K, case.centred_spectrum, case.folds)
+    if not metric.shrinkage:
+        return h_score_rows(F, codes, case.centred_spectrum, *case.sums)
+    return _jackknifed(case, _shrunk_h_score)
 
 
-def _transrate(case: Case, _: Metric) -> Floats:
+def _shrunk_h_score(case: Case) -> float:
+    from sklearn.covariance import ledoit_wolf
+
+    F, (sums, counts) = case.embeddings, case.sums
+    covariance, share = ledoit_wolf(F)
+    G = sums / counts[:, None] - F.mean(axis=0)
+    solved = np.linalg.lstsq(covariance, G.T, rcond=None)[0]
+    return float((1.0 - share) * (counts / len(F)) @ np.einsum("kd,dk->k", G, solved))
+
+
+def _transrate(case: Case, metric: TransRate) -> Floats:
     def value(part: Case) -> float:
+        F, codes, K = part.embeddings.astype(np.float64), part.codes, part.n_classes
         if part.n_folds == 1:
-            return transferability.transrate(part.embeddings, part.codes, spectrum=part.centred_spectrum)
-        return transferability.transrate(
-            part.embeddings, part.codes, n_shuffles=SHUFFLES, random_state=part.seed
-        )
+            return transrate_value(F, codes, K, part.centred_spectrum, metric.epsilon)
+        random = as_random_state(part.seed)
+        return transrate_above_chance(F, codes, K, metric.epsilon, metric.n_shuffles, random)
 
     return _jackknifed(case, value)
 
 
-def _gbc(case: Case, _: Metric) -> Floats:
-    return _jackknifed(case, lambda part: transferability.gbc(part.embeddings, part.codes))
+def _gbc(case: Case, metric: GBC) -> Floats:
+    def value(part: Case) -> float:
+        F, codes, K = part.embeddings.astype(np.float64), part.codes, part.n_classes
+        if metric.n_components is not None:
+            F = principal_components(F, min(metric.n_components, *F.shape))
+        counts = np.bincount(codes)[:, None]
+        means = label_sums(F, codes, K)[0] / counts
+        variances = label_sums((F - means[codes]) ** 2, codes, K)[0] / counts
+        if metric.covariance == "spherical":
+            variances[:] = variances.mean(axis=1, keepdims=True)
+        # a class with a single row has no variance
+        floor = max(1e-6 * float(F.var(axis=0).mean()), np.finfo(np.float64).tiny)
+        return gaussian_overlap(means, np.maximum(variances, floor))
+
+    return _jackknifed(case, value)
 
 
-def _otce(case: Case, _: Metric) -> Floats:
+def _otce(case: Case, metric: OTCE) -> Floats:
     """Score with the teacher's class centres in place of its training rows, which are not available.
 
     A centre counts as often as its class is predicted. Both sides have unit length.
@@ -331,7 +374,7 @@ def _otce(case: Case, _: Metric) -> Floats:
     S = unit_rows(teacher_centres(case.teacher, case.rows.head, case.observed))
     share = case.proba.mean(axis=0)
     source = S, (np.arange(len(S)), len(S)), share / share.sum()
-    return transferability.otce_rows(*source, unit_rows(case.embeddings), case.codes, case.held_out)
+    return otce_rows(*source, unit_rows(case.embeddings), case.codes, case.held_out, metric)
 
 
 def _own(case: Case, metric: Own) -> Floats:
@@ -375,3 +418,39 @@ SCORES: dict[type[Metric], Callable[[Case, Any], Floats]] = {
     Own: _own,
 }
 """From a `Case` and the metric to a number for each row; their mean is the score."""
+
+
+def otce_rows(
+    S: Floats,
+    source: tuple[Codes, int],
+    mass: Floats,
+    F: Floats,
+    codes: Codes,
+    folds: Codes | None,
+    metric: OTCE,
+) -> Floats:
+    """Return each row's contribution (n,) to `OTCE`; `source` has the codes of S, and their number."""
+    distances = np.maximum((S**2).sum(axis=1)[:, None] + (F**2).sum(axis=1) - 2.0 * (S @ F.T), 0.0)
+    epsilon = transport.automatic_epsilon(distances) if metric.epsilon == "auto" else metric.epsilon
+    check_sharpness(epsilon, distances)
+    ours = np.full(len(F), 1 / len(F))
+    solved = transport.solve(mass[None], ours[None], distances, epsilon, OTCE_TOL, OTCE_MAX_ITER)
+    message = transport.shortfall(solved.residual, solved.n_iter, OTCE_TOL, OTCE_MAX_ITER)
+    if message:
+        warn(ConvergenceWarning(message))
+    plan = transport.plan(mass, ours, distances, epsilon, solved.alpha[0], solved.beta[0]) * len(F)
+    entropy = entropy_rows(class_sums(plan, *source), codes, int(codes.max()) + 1, folds)
+    far = np.einsum("zi,zi->i", plan, distances)
+    return np.asarray(metric.entropy_weight * entropy - metric.distance_weight * far)
+
+
+def warn_of_evidence(found: Evidence) -> None:
+    """Warn if the search for the maximum stopped while the evidence was still changing."""
+    late = found.change > EVIDENCE_TOL
+    if late.any():
+        warn(
+            ConvergenceWarning(
+                f"The evidence of {int(late.sum())} of {len(late)} classes was still changing, by "
+                f"{found.change.max():.1e} nats per row in the last step (tol {EVIDENCE_TOL:g})."
+            )
+        )

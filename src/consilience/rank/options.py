@@ -35,6 +35,30 @@ class Metric(Options):
     n_bootstrap: int = option(count(), "Resamples of the rows behind the interval of a score.", default=200)
 
 
+class OutputMetric(Metric):
+    """A metric that looks at the teacher's probabilities only."""
+
+    def score(self, proba: Any, y: Any, *, folds: int = 1, random_state: int | None = 0) -> float:
+        """Return the score of probabilities (n, m) and labels (n,).
+
+        Rows without a label are left out. One fold is the paper's form; with 2 or more, what is learnt from
+        the labels of some rows is tested on others. `random_state` seeds the folds.
+        """
+        from consilience.rank.arrays import score_outputs
+
+        return score_outputs(self, proba, y, folds, random_state)
+
+
+class FeatureMetric(Metric):
+    """A metric that looks at the teacher's embedding only."""
+
+    def score(self, embeddings: Any, y: Any, *, folds: int = 1, random_state: int | None = 0) -> float:
+        """Return the score of embeddings (n, d) and labels (n,); options as in `OutputMetric.score`."""
+        from consilience.rank.arrays import score_embeddings
+
+        return score_embeddings(self, embeddings, y, folds, random_state)
+
+
 class Transport(Metric):
     """Minus the Sinkhorn distance between teacher and student, or how likely one makes the other: eq. (24).
 
@@ -82,32 +106,42 @@ class Transport(Metric):
         return self.score == "likelihood"
 
 
-class NCE(Metric):
-    """How probable the labels are, given the teacher's most probable class: Tran et al. 2019.
+class NCE(OutputMetric):
+    r"""How probable the labels are, given the teacher's most probable class: Tran et al. 2019.
+
+    .. math:: -H(Y | Z) = \frac{1}{n} \sum_i \ln \hat P(y_i | z_i), \qquad z_i = \arg\max_z \theta(x_i)_z
 
     Examples
     --------
-    >>> NCE(n_bootstrap=1000)
-    NCE(n_bootstrap=1000)
+    >>> NCE().score([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], ["cat", "cat", "dog"])
+    0.0
     """
 
     name, likelihood = "nce", True
 
 
-class LEEP(Metric):
-    """How probable the labels are if each class of the teacher becomes a mix of yours: Nguyen et al. 2020.
+class LEEP(OutputMetric):
+    r"""How probable the labels are if each class of the teacher becomes a mix of yours: Nguyen et al. 2020.
+
+    .. math:: \frac{1}{n} \sum_i \ln \sum_z \hat P(y_i | z) \, \theta(x_i)_z, \qquad
+              \hat P(y, z) = \frac{1}{n} \sum_{i: y_i = y} \theta(x_i)_z
 
     Examples
     --------
-    >>> LEEP(n_bootstrap=1000)
-    LEEP(n_bootstrap=1000)
+    >>> round(LEEP().score([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7]], ["cat", "cat", "dog"]), 3)
+    -0.385
     """
 
     name, likelihood = "leep", True
 
 
-class LogME(Metric):
-    """How probable the labels are under linear models on the embedding: You et al. 2021.
+class LogME(FeatureMetric):
+    r"""How probable the labels are under linear models on the embedding: You et al. 2021, eq. (2).
+
+    .. math:: \frac{1}{K n} \sum_k \max_{\alpha, \beta} \ln p(y_k | F, \alpha, \beta)
+
+    Here y_k is the one-hot column of class k, beta the precision of the noise, and alpha that of the weights;
+    without the constants that the authors' code adds to denominators.
 
     Examples
     --------
@@ -118,64 +152,137 @@ class LogME(Metric):
     name = "logme"
 
 
-class HScore(Metric):
-    """How much of the labels' variance a linear model on the embedding explains: Bao et al. 2019.
+class HScore(FeatureMetric):
+    r"""How much of the labels' variance a linear model on the embedding explains: Bao et al. 2019.
+
+    .. math:: \mathrm{tr}(\mathrm{cov}(f)^{-1} \, \mathrm{cov}(E[f | y]))
+
+    With more features than rows, it is the number of classes minus one for any labels: use shrinkage.
 
     Examples
     --------
-    >>> HScore(n_bootstrap=1000)
-    HScore(n_bootstrap=1000)
+    >>> HScore(shrinkage=True)
+    HScore(shrinkage=True)
     """
 
     name = "h_score"
+    shrinkage: bool = option(
+        flag(),
+        "Use Ledoit and Wolf's estimate C of the covariance, and (1 - a) times the covariance between "
+        "classes: Ibrahim et al. 2021, eq. (3). With folds, the covariance is shrunk in any case.",
+        default=False,
+    )
 
 
-class NLEEP(Metric):
-    """LEEP with clusters of the embedding for classes: Li et al. 2021.
+class NLEEP(FeatureMetric):
+    """LEEP with clusters of the embedding for classes: Li et al. 2021, eq. (6) and (7).
+
+    The clusters are those of a Gaussian mixture in the first principal components.
 
     Examples
     --------
-    >>> NLEEP(n_bootstrap=1000)
-    NLEEP(n_bootstrap=1000)
+    >>> NLEEP(energy=0.9)
+    NLEEP(energy=0.9)
     """
 
     name, likelihood = "n_leep", True
+    n_clusters: int | None = option(
+        optional(count()),
+        "By default the number of classes (theirs: five times as many). At most a fifth of the rows.",
+        default=None,
+    )
+    energy: float = option(
+        number(above=0, at_most=1), "The share of the variance that components hold.", default=0.8
+    )
 
 
-class GBC(Metric):
-    """Whether each of your classes lies in its own place in the embedding: Pandy et al. 2022.
+class GBC(FeatureMetric):
+    """Whether each of your classes lies in its own place in the embedding: Pandy et al. 2022, eq. (4).
+
+    It is minus the overlap (the Bhattacharyya coefficient) of Gaussians, summed over pairs of classes.
 
     Examples
     --------
-    >>> GBC(n_bootstrap=1000)
-    GBC(n_bootstrap=1000)
+    >>> GBC(covariance="diagonal")
+    GBC(covariance='diagonal')
     """
 
     name, highest = "gbc", 0.0
+    covariance: str = option(choice("spherical", "diagonal"), "Of the Gaussians.", default="spherical")
+    n_components: int | None = option(
+        optional(count()), "Principal components; None uses all features.", default=64
+    )
 
 
 class OTCE(Metric):
-    """Whether the teacher's classes are near your rows and tell the label: Tan et al. 2021.
+    r"""Whether the teacher's classes are near your rows and tell the label: Tan et al. 2021, eq. (3) to (7).
+
+    .. math:: - \lambda_1 W_D - \lambda_2 H(Y | Y_s), \qquad W_D = \langle T, M \rangle
+
+    T is the entropic transport plan between the teacher's rows and yours, and M are their squared distances.
+    H is the conditional entropy of your labels given the teacher's, in the joint distribution from T. A
+    ranking takes the teacher's class centres for its rows.
 
     Examples
     --------
-    >>> OTCE(n_bootstrap=1000)
-    OTCE(n_bootstrap=1000)
+    >>> OTCE(epsilon=0.5)
+    OTCE(epsilon=0.5)
     """
 
     name, highest = "otce", 0.0
+    epsilon: Any = option(
+        either("auto", check=number(above=0)),
+        "The smoothness of the plan. 'auto' follows the spread of M.",
+        default="auto",
+    )
+    distance_weight: float = option(
+        number(at_least=0),
+        "The first lambda. The paper fits both to tasks with a known outcome.",
+        default=0.5,
+    )
+    entropy_weight: float = option(number(at_least=0), "The second lambda.", default=0.5)
+
+    def score(
+        self,
+        source_embeddings: Any,
+        source_y: Any,
+        embeddings: Any,
+        y: Any,
+        *,
+        source_weight: Any = None,
+        folds: int = 1,
+        random_state: int | None = 0,
+    ) -> float:
+        """Return the score of a teacher's rows, or centres, with their labels and weights, and of yours."""
+        from consilience.rank.arrays import score_otce
+
+        source = source_embeddings, source_y, source_weight
+        return score_otce(self, source, embeddings, y, folds, random_state)
 
 
-class TransRate(Metric):
-    """How much shorter the labels make a code of the embedding: Huang et al. 2022.
+class TransRate(FeatureMetric):
+    r"""How much shorter the labels make a code of the embedding: Huang et al. 2022, eq. (5).
+
+    .. math:: \tfrac12 \ln \det (I + \tfrac{1}{n \epsilon} Z^T Z)
+              - \sum_c \tfrac{n_c}{2n} \ln \det (I + \tfrac{1}{n_c \epsilon} Z_c^T Z_c)
+
+    Z are the features minus their mean, with a mean squared length of one (ours), so that `epsilon` means
+    the same for every teacher.
 
     Examples
     --------
-    >>> TransRate(n_bootstrap=1000)
-    TransRate(n_bootstrap=1000)
+    >>> TransRate(epsilon=1e-3)
+    TransRate(epsilon=0.001)
     """
 
     name = "transrate"
+    epsilon: float = option(number(above=0), "The distortion allowed in the code.", default=1e-4)
+    n_shuffles: int = option(
+        count(),
+        "With 2 folds or more, the mean score of this many shuffles of the labels is subtracted (ours): "
+        "features without information then score 0 on average.",
+        default=5,
+    )
 
 
 class Own(Metric):

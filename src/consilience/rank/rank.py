@@ -23,11 +23,10 @@ from consilience.rank.metrics import SCORES, Case, fitted_logits, takes_teachers
 from consilience.rank.options import Metric, Own, RankOptions, Transport
 from consilience.rank.ranking import RankedTeacher, Ranking
 from consilience.rows import Rows, as_rows, memory_budget
+from consilience.rows.rows import SomeRows
 from consilience.run import Run, resolve_run
-from consilience.scoring.engine import observe
-from consilience.scoring.engines import check_engine
+from consilience.scoring import observe, with_open_cache
 from consilience.scoring.ray import engine_options, map_on_ray
-from consilience.scoring.store import ScoreStore, as_store
 from consilience.students.make import named_student
 from consilience.teachers import Observed, Teacher, as_teacher
 from consilience.teachers.given import GivenTeachers, distinct_names, given_teachers
@@ -36,8 +35,6 @@ __all__ = ["MOST_ROWS", "rank_teachers"]
 
 MOST_ROWS = 2**15
 """Most labelled rows that teachers are ranked on: more would hardly change the order."""
-SHARE = 1 / 8
-"""Of the memory that the work may take: rows that are read at once to ask a teacher."""
 SAME = 1e-6  # differences of probabilities that are rounding
 
 _Ranked = tuple[RankedTeacher, Floats | None]
@@ -55,8 +52,7 @@ class Task:
     n_classes: int
     metrics: Mapping[str, Metric]  # by name; the first ranks
     options: RankOptions
-    run: Run
-    store: ScoreStore | None
+    run: Run  # without progress: teachers are asked silently
     student_logits: Floats | None = None  # of Approximation I
 
     @property
@@ -98,14 +94,14 @@ def rank_teachers(teachers: Any, X: Any, y: Any, options: RankOptions) -> Rankin
     >>> [row.name for row in rank_teachers(models, X[new], y[new])]
     ['below 7', 'below 4']
     """
-    metrics, run = options.resolved("metric"), resolve_run(options.run)
-    check_engine(run.engine, run.engine_options)
+    metrics, run = options.resolved("metric"), with_open_cache(resolve_run(options.run))
+    engine_options(run)
     given = given_teachers(teachers)
-    task = _read_task(X, y, metrics, options, run)
+    task = _read_task(X, y, metrics, options, run.changed(progress=None))
     first = next(iter(metrics.values()))
     n_resamples = 0 if options.confidence is None else first.n_bootstrap
     rows, resamples = [], []
-    for row, added in (_ranked if run.engine == "local" else _on_ray)(given, task):
+    for row, added in (_ranked if run.engine == "local" else _on_ray)(given, task, run):
         means = np.full(n_resamples, -np.inf)
         if added is not None and options.confidence is not None:
             means = resampled_means(added, n_resamples, task.seed)
@@ -138,10 +134,7 @@ def _read_task(X: Any, y: Any, metrics: Mapping[str, Metric], options: RankOptio
             )
         seed = options.random_state or 0
         places = np.sort(np.random.default_rng(seed).choice(places, most, replace=False))
-    store = as_store(run.cache, run.cache_limit)
-    task = Task(
-        rows, places, classes[codes[places]], codes[places], len(classes), metrics, options, run, store
-    )
+    task = Task(rows, places, classes[codes[places]], codes[places], len(classes), metrics, options, run)
     if student is None or takes_teachers(student):
         return task
     once = fitted_logits(clone(student, safe=False), rows.take(places), task.y, classes)
@@ -160,19 +153,18 @@ def _checked_student(student: Any) -> Any:
     return student
 
 
-def _ranked(given: GivenTeachers, task: Task) -> Iterator[_Ranked]:
+def _ranked(given: GivenTeachers, task: Task, run: Run) -> Iterator[_Ranked]:
     for place, (name, source) in enumerate(zip(given.names, given.sources, strict=True)):
         yield _rank_one(source, name, place, task)
-        task.run.report("ranking", place + 1, len(given.sources))
+        run.report("ranking", place + 1, len(given.sources))
 
 
-def _on_ray(given: GivenTeachers, task: Task) -> list[_Ranked]:
+def _on_ray(given: GivenTeachers, task: Task, run: Run) -> list[_Ranked]:
     """Rank each teacher in a task of its own."""
-    options = engine_options(task.run)
+    options = engine_options(run)
     items = list(zip(given.sources, given.names, range(len(given.names)), strict=True))
     found: dict[int, _Ranked] = {}
-    sent = replace(task, run=Run(**{**task.run.get_params(deep=False), "progress": None}))
-    for place, result in map_on_ray(_rank_without_teacher, sent, items, given.names, options):
+    for place, result in map_on_ray(_rank_without_teacher, task, items, given.names, options):
         source, name, _ = items[place]
         if isinstance(result, ScoringError):
             found[place] = _row(None, name or f"teacher {place + 1}", {}, error=str(result)), None
@@ -180,7 +172,7 @@ def _on_ray(given: GivenTeachers, task: Task) -> list[_Ranked]:
             row, added = result
             teacher = as_teacher(source, name=name) if row.error is None else None
             found[place] = replace(row, teacher=teacher), added
-        task.run.report("ranking", len(found), len(items))
+        run.report("ranking", len(found), len(items))
     return [found[place] for place in sorted(found)]
 
 
@@ -228,25 +220,13 @@ def _rank_one(source: Any, name: str | None, place: int, task: Task) -> _Ranked:
 
 
 def _observed(teacher: Teacher, task: Task) -> Observed:
-    """Ask a teacher about the rows of the task, as many at once as memory has room for."""
-    rows, places, run = task.rows, task.places, task.run
-    held = teacher.part(slice(0, 0)) is not None  # the outputs of all rows
-    if not (teacher.batched or held):
-        whole = observe(teacher, rows.all(run), batch_size=run.rows_per_call, store=task.store)
-        return whole.take(places)
-    if held:
+    """Ask a teacher about the rows of the task."""
+    rows, places = task.rows, task.places
+    if len(places) == len(rows):
+        return observe(teacher, rows, task.run)
+    if teacher.part(slice(0, 0)) is not None:  # it holds the outputs of all rows
         teacher.check_rows(rows.given)
-    count = max(1, int(SHARE * memory_budget(run) * len(rows) / max(1, rows.n_bytes)))
-    parts = [
-        observe(
-            teacher.part(some) or teacher if held else teacher,
-            rows.take(some),
-            batch_size=run.rows_per_call,
-            store=task.store,
-        )
-        for some in np.split(places, range(count, len(places), count))
-    ]
-    return Observed.joined(parts)
+    return observe(teacher.part(places) or teacher, SomeRows(rows, places), task.run)
 
 
 def _row(

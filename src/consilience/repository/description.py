@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from consilience._validation import n_rows
 from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.labels import class_list
-from consilience.rank.mixture import principal_components
+from consilience.rank.features import principal_components
 from consilience.scoring.engine import observe
 from consilience.teachers import as_teacher
 

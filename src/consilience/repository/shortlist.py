@@ -29,8 +29,9 @@ from consilience.kernels.regression import (
 )
 from consilience.kernels.transport.centres import class_means
 from consilience.labels import read_labels
+from consilience.rank.metrics import otce_rows
+from consilience.rank.options import OTCE
 from consilience.rank.rank import rank_teachers
-from consilience.rank.transferability import otce_rows
 from consilience.repository.description import Description
 from consilience.repository.numbers import comparable_rows
 from consilience.teachers import as_teacher
@@ -249,7 +250,7 @@ def _otce(search: Search) -> Floats:
     for i in range(len(scores)):
         S, share = search.centres(i), search.probabilities(i).mean(axis=0)
         classes = (np.arange(len(S)), len(S))
-        scores[i] = otce_rows(S, classes, share / share.sum(), search.rows, search.codes, None).mean()
+        scores[i] = otce_rows(S, classes, share / share.sum(), search.rows, search.codes, None, OTCE()).mean()
     return scores
 
 

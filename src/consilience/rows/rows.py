@@ -201,6 +201,25 @@ class HeldRows(Rows):
         return super().all(run) if isinstance(self._X, DatasetRows) or not self.held else self._X
 
 
+class SomeRows(Rows):
+    """Some rows of others.
+
+    Parameters
+    ----------
+    rows : Rows
+    places : (n,) array of int
+        Their positions, in ascending order.
+    """
+
+    def __init__(self, rows: Rows, places: NDArray[np.intp]) -> None:
+        self._rows, self._places, self.option = rows, places, rows.option
+        self.borders = cut([len(places)], int(np.diff(rows.borders).max(initial=1)))
+
+    def read(self, block: int) -> Any:
+        """Return the rows of one block."""
+        return self._rows.take(self._places[self.rows_of(block)])
+
+
 def block_rows(n_bytes: int, rows: int) -> int:
     """Return how many rows make a block, if so many rows take so many bytes: a power of two."""
     most = max(1, int(BLOCK_BYTES * max(1, rows) / max(1, n_bytes)))

@@ -258,4 +258,4 @@ def as_store(
 def with_open_cache(run: Run) -> Run:
     """Return the same `Run` with its cache opened, for a verb that asks teachers several times."""
     store = as_store(run.cache, run.cache_limit)
-    return Run(**{**run.get_params(deep=False), "cache": store, "cache_limit": None})
+    return run.changed(cache=store, cache_limit=None)

@@ -12,10 +12,12 @@ from scipy.optimize import minimize
 
 from consilience import InvalidInputError
 from consilience.exceptions import ConvergenceWarning
-from consilience.kernels.rank.evidence import evidence_rows, label_sums, maximum_evidence
+from consilience.kernels.rank.evidence import evidence_rows, feature_spectrum, label_sums, maximum_evidence
 from consilience.kernels.rank.separability import h_score_rows
-from consilience.rank import transferability
-from consilience.rank.mixture import principal_components
+from consilience.rank import GBC, LEEP, NCE, NLEEP, OTCE, HScore, LogME, TransRate
+from consilience.rank.features import principal_components
+from consilience.rank.metrics import EVIDENCE_TOL, warn_of_evidence
+from consilience.rank.options import METRICS
 
 FEATURE_METRICS = ("logme", "h_score", "transrate", "gbc")
 
@@ -107,8 +109,8 @@ def plain_gbc(F: np.ndarray, codes: np.ndarray) -> float:
 @pytest.mark.parametrize("seed", range(3))
 def test_leep_and_nce_are_their_definitions(seed: int) -> None:
     theta, (_, y) = probabilities(seed=seed), features(seed=seed)
-    assert transferability.leep(theta, y) == pytest.approx(plain_leep(theta, y), abs=1e-12)
-    assert transferability.nce(theta, y) == pytest.approx(plain_nce(theta, y), abs=1e-12)
+    assert LEEP().score(theta, y) == pytest.approx(plain_leep(theta, y), abs=1e-12)
+    assert NCE().score(theta, y) == pytest.approx(plain_nce(theta, y), abs=1e-12)
 
 
 @pytest.mark.parametrize(("n", "d"), [(120, 8), (60, 25), (20, 30)])
@@ -116,55 +118,55 @@ def test_logme_is_the_maximum_of_the_evidence(n: int, d: int) -> None:
     F, codes = features(n, d, n_classes=3)
     if n < d:  # labels that a linear model fits without error have no maximum
         F[:, : d - 5] = 0.0
-    assert transferability.logme(F, codes) == pytest.approx(plain_logme(F, codes), abs=1e-6)
+    assert LogME().score(F, codes) == pytest.approx(plain_logme(F, codes), abs=1e-6)
 
 
 @pytest.mark.parametrize(("n", "d"), [(120, 8), (20, 30)])
 def test_h_score_and_transrate_are_their_definitions(n: int, d: int) -> None:
     F, codes = features(n, d, n_classes=3)
-    assert transferability.h_score(F, codes) == pytest.approx(plain_h_score(F, codes), abs=1e-8)
-    assert transferability.transrate(F, codes) == pytest.approx(plain_transrate(F, codes), abs=1e-8)
+    assert HScore().score(F, codes) == pytest.approx(plain_h_score(F, codes), abs=1e-8)
+    assert TransRate().score(F, codes) == pytest.approx(plain_transrate(F, codes), abs=1e-8)
 
 
 def test_h_score_of_features_that_contain_a_constant() -> None:
     F, codes = features()
     F = np.hstack([F, np.full((len(F), 1), 3.0)])
-    assert transferability.h_score(F, codes) == pytest.approx(plain_h_score(F, codes), abs=1e-6)
+    assert HScore().score(F, codes) == pytest.approx(plain_h_score(F, codes), abs=1e-6)
 
 
 def test_gbc_is_its_definition() -> None:
     F, codes = features()
-    assert transferability.gbc(F, codes, n_components=None) == pytest.approx(plain_gbc(F, codes), abs=1e-10)
+    assert GBC(n_components=None).score(F, codes) == pytest.approx(plain_gbc(F, codes), abs=1e-10)
     # all components are a rotation, which spheres do not notice
-    assert transferability.gbc(F, codes, n_components=8) == pytest.approx(plain_gbc(F, codes), abs=1e-8)
+    assert GBC(n_components=8).score(F, codes) == pytest.approx(plain_gbc(F, codes), abs=1e-8)
 
 
 def test_shrinkage_helps_the_h_score_where_features_outnumber_rows() -> None:
     rng = np.random.default_rng(0)
     noise, codes = rng.normal(size=(40, 100)), np.arange(40) % 4
-    assert transferability.h_score(noise, codes) == pytest.approx(3.0, abs=1e-6)
-    assert transferability.h_score(noise, codes, shrinkage=True) < 0.5
+    assert HScore().score(noise, codes) == pytest.approx(3.0, abs=1e-6)
+    assert HScore(shrinkage=True).score(noise, codes) < 0.5
 
 
 def test_otce_prefers_the_domain_and_the_task_that_are_near() -> None:
     F, codes = features(60)
-    near = transferability.otce(F, codes, F, codes)
+    near = OTCE().score(F, codes, F, codes)
     rng = np.random.default_rng(0)
-    assert near > transferability.otce(F + 1.0, codes, F, codes)
-    assert near > transferability.otce(F, rng.permutation(codes), F, codes)
+    assert near > OTCE().score(F + 1.0, codes, F, codes)
+    assert near > OTCE().score(F, rng.permutation(codes), F, codes)
 
 
 def test_otce_with_a_sharp_plan_between_equal_rows_costs_nothing() -> None:
     F, codes = features(30, 3)
-    assert transferability.otce(F, codes, F, codes, epsilon=1e-3) == pytest.approx(0.0, abs=1e-3)
+    assert OTCE(epsilon=1e-3).score(F, codes, F, codes) == pytest.approx(0.0, abs=1e-3)
 
 
 def test_n_leep_sees_clusters_that_are_classes() -> None:
     F, codes = features(200, seed=1)
     F += 5.0 * np.eye(8)[codes]
-    blind = transferability.n_leep(np.random.default_rng(0).normal(size=F.shape), codes)
-    assert transferability.n_leep(F, codes) > blind + 0.5
-    assert transferability.n_leep(F, codes) == transferability.n_leep(F, codes)
+    blind = NLEEP().score(np.random.default_rng(0).normal(size=F.shape), codes)
+    assert NLEEP().score(F, codes) > blind + 0.5
+    assert NLEEP().score(F, codes) == NLEEP().score(F, codes)
 
 
 @pytest.mark.parametrize(("energy", "kept"), [(0.5, 1), (0.7, 2), (0.9, 3), (0.97, 4), (1.0, 4)])
@@ -183,7 +185,7 @@ def test_n_leep_keeps_the_components_that_hold_the_energy(energy: float, kept: i
 
 def test_the_evidence_of_a_row_is_the_formula_with_a_dense_inverse() -> None:
     F, codes = features(40, 5, 3)
-    spectrum = transferability.feature_spectrum(F)
+    spectrum = feature_spectrum(F)
     found = maximum_evidence(spectrum, *label_sums(F, codes, 3))
     rows = np.empty((40, 3))
     for k in range(3):
@@ -207,12 +209,12 @@ def test_names_and_order_of_labels_and_rows_do_not_matter(seed: int, data: st.Da
     names = np.array(data.draw(st.permutations(["owl", "auk", "emu"])))
     rows = np.random.default_rng(seed).permutation(50)
     for metric in ("leep", "nce"):
-        score = getattr(transferability, metric)
+        score = METRICS[metric]().score
         expected = pytest.approx(score(theta, codes), abs=1e-10)
         assert score(theta[rows], names[codes][rows]) == expected
         assert score(theta[:, ::-1], codes) == expected
     for metric in FEATURE_METRICS:
-        score = getattr(transferability, metric)
+        score = METRICS[metric]().score
         assert score(F[rows], names[codes][rows]) == pytest.approx(score(F, codes), abs=1e-6)
 
 
@@ -222,22 +224,8 @@ def test_rotations_of_the_features_do_not_matter(seed: int) -> None:
     F, codes = features(50, 5, 3, seed)
     rotation, _ = np.linalg.qr(np.random.default_rng(seed).normal(size=(5, 5)))
     for metric in FEATURE_METRICS:
-        score: Callable[..., float] = getattr(transferability, metric)
+        score: Callable[..., float] = METRICS[metric]().score
         assert score(F @ rotation, codes) == pytest.approx(score(F, codes), abs=1e-5), metric
-
-
-def test_a_spectrum_serves_the_metrics_of_its_kind() -> None:
-    F, codes = features()
-    plain, centred = (transferability.feature_spectrum(F + 3, centred=kind) for kind in (False, True))
-    for metric, right, wrong in (
-        ("logme", plain, centred), ("h_score", centred, plain), ("transrate", centred, plain),
-    ):  # fmt: skip
-        score = getattr(transferability, metric)
-        assert score(F + 3, codes, spectrum=right) == pytest.approx(score(F + 3, codes), abs=1e-12)
-        with pytest.raises(InvalidInputError, match="spectrum is of the wrong kind"):
-            score(F + 3, codes, spectrum=wrong)
-    with pytest.raises(InvalidInputError, match="spectrum belongs to"):
-        transferability.logme(F[:50], codes[:50], spectrum=plain)
 
 
 def test_rows_without_a_label_are_left_out() -> None:
@@ -245,57 +233,53 @@ def test_rows_without_a_label_are_left_out() -> None:
     known = np.arange(len(codes)) % 4 > 0
     partial = np.where(known, codes, -1)
     for metric in ("logme", "h_score", "transrate", "gbc", "n_leep", "nce"):
-        score = getattr(transferability, metric)
+        score = METRICS[metric]().score
         assert score(F, partial) == pytest.approx(score(F[known], codes[known]), abs=1e-12)
     proba = np.exp(F) / np.exp(F).sum(axis=1, keepdims=True)
-    expected = transferability.leep(proba[known], codes[known])
-    assert transferability.leep(proba, partial) == pytest.approx(expected, abs=1e-12)
+    expected = LEEP().score(proba[known], codes[known])
+    assert LEEP().score(proba, partial) == pytest.approx(expected, abs=1e-12)
     source = F[known], codes[known]
-    assert transferability.otce(*source, F, partial) == pytest.approx(transferability.otce(*source, *source))
+    assert OTCE().score(*source, F, partial) == pytest.approx(OTCE().score(*source, *source))
     with pytest.raises(InvalidInputError, match="source_y has rows without a label; leave these rows out"):
-        transferability.otce(F, partial, *source)
-    with pytest.raises(InvalidInputError, match="y has rows without a label, and spectrum is of all rows"):
-        transferability.logme(F, partial, spectrum=transferability.feature_spectrum(F))
+        OTCE().score(F, partial, *source)
 
 
 def test_neither_offset_nor_scale_costs_digits() -> None:
     F, codes = features()
-    variance, evidence = transferability.h_score(F, codes), transferability.logme(F, codes)
-    assert transferability.h_score(F + 3000, codes) == pytest.approx(variance, abs=1e-6)
+    variance, evidence = HScore().score(F, codes), LogME().score(F, codes)
+    assert HScore().score(F + 3000, codes) == pytest.approx(variance, abs=1e-6)
     for scale in (1e-6, 1e6):
-        assert transferability.logme(scale * F, codes) == pytest.approx(evidence, abs=1e-6)
+        assert LogME().score(scale * F, codes) == pytest.approx(evidence, abs=1e-6)
 
 
 def test_the_evidence_is_at_its_maximum_or_a_warning_says_so() -> None:
     for seed in range(20):
         F = np.random.default_rng(seed).normal(size=(40, 12))
-        found = maximum_evidence(transferability.feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4))
-        assert found.change.max() <= transferability.EVIDENCE_TOL
-    early = maximum_evidence(
-        transferability.feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4), max_iter=2
-    )
+        found = maximum_evidence(feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4))
+        assert found.change.max() <= EVIDENCE_TOL
+    early = maximum_evidence(feature_spectrum(F), *label_sums(F, np.arange(40) % 4, 4), max_iter=2)
     with pytest.warns(ConvergenceWarning, match="was still changing"):
-        transferability.warn_of_evidence(early)
+        warn_of_evidence(early)
 
 
 def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
     """Weigh a row by counting it many times: the score follows the influence to first order."""
     F, codes = features(60, 4, 3)
-    spectrum = transferability.feature_spectrum(F)
+    spectrum = feature_spectrum(F)
     sums, counts = label_sums(F, codes, 3)
     evidence = evidence_rows(F, codes, spectrum, maximum_evidence(spectrum, sums, counts))
-    variance = h_score_rows(F, codes, transferability.feature_spectrum(F, centred=True), sums, counts)
+    variance = h_score_rows(F, codes, feature_spectrum(F, centred=True), sums, counts)
     copies = 200
     for row in (0, 7, 31):
         more = np.append(np.repeat(np.arange(60), copies), row)
-        for rows, score in ((evidence, transferability.logme), (variance, transferability.h_score)):
+        for rows, score, exact in ((evidence, LogME().score, False), (variance, HScore().score, True)):
             plain = score(np.repeat(F, copies, axis=0), np.repeat(codes, copies))
             slope = (score(F[more], codes[more]) - plain) * (60 * copies)
-            if score is transferability.h_score:
+            if exact:
                 assert slope == pytest.approx(rows[row] - rows.mean(), rel=0.02, abs=0.02)
             else:  # many copies have another evidence: compare with their own derivative
                 big, big_codes = np.repeat(F, copies, axis=0), np.repeat(codes, copies)
-                own = transferability.feature_spectrum(big)
+                own = feature_spectrum(big)
                 found = maximum_evidence(own, *label_sums(big, big_codes, 3))
                 parts = evidence_rows(big, big_codes, own, found)
                 assert slope == pytest.approx(parts[row * copies] - parts.mean(), rel=0.02, abs=0.02)
@@ -304,39 +288,37 @@ def test_what_rows_add_is_the_derivative_by_their_weight() -> None:
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda: transferability.leep([[0.5, 0.6]], [1]), "sums to 1.1 in row 0"),
-        (lambda: transferability.leep(np.full((3, 2), 0.5), [1, 2]), "y has 2 labels and X has 3 rows"),
+        (lambda: LEEP().score([[0.5, 0.6]], [1]), "sums to 1.1 in row 0"),
+        (lambda: LEEP().score(np.full((3, 2), 0.5), [1, 2]), "y has 2 labels and X has 3 rows"),
         (
-            lambda: transferability.logme(np.zeros((3, 2)), [1, 1, 1]),
+            lambda: LogME().score(np.zeros((3, 2)), [1, 1, 1]),
             "y has one class, 1",
         ),
-        (lambda: transferability.logme([[1.0, np.nan], [1, 2]], [0, 1]), "NaN or infinity in row 0"),
-        (lambda: transferability.logme(np.zeros(3), [0, 1, 0]), "expected numbers"),
-        (lambda: transferability.logme(np.zeros((0, 3)), []), "expected numbers"),
-        (lambda: transferability.logme([["a", "b"]], [0]), "expected numbers"),
-        (lambda: transferability.nce(np.eye(2), [None, "a"]), "y "),
+        (lambda: LogME().score([[1.0, np.nan], [1, 2]], [0, 1]), "NaN or infinity in row 0"),
+        (lambda: LogME().score(np.zeros(3), [0, 1, 0]), "expected numbers"),
+        (lambda: LogME().score(np.zeros((0, 3)), []), "expected numbers"),
+        (lambda: LogME().score([["a", "b"]], [0]), "expected numbers"),
+        (lambda: NCE().score(np.eye(2), [None, "a"]), "y "),
         (
-            lambda: transferability.gbc(np.eye(3), [0, 1, 0], covariance="full"),
+            lambda: GBC(covariance="full").score(np.eye(3), [0, 1, 0]),
             "covariance='full' is unknown",
         ),
         (
-            lambda: transferability.otce(np.eye(3), [0, 1, 2], np.eye(2), [0, 1]),
+            lambda: OTCE().score(np.eye(3), [0, 1, 2], np.eye(2), [0, 1]),
             "3 columns, but embeddings have 2",
         ),
         (
-            lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=[0.0, 0.0]),
+            lambda: OTCE().score(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=[0.0, 0.0]),
             "not all 0",
         ),
         (
-            lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=["a", "b"]),
-            "source_weight has type",
+            lambda: OTCE().score(np.eye(2), [0, 1], np.eye(2), [0, 1], source_weight=["a", "b"]),
+            "source_weight has shape",
         ),
-        (
-            lambda: transferability.otce(np.eye(2), [0, 1], np.eye(2), [0, 1], weights=(1,)),
-            "must be two numbers",
-        ),
-        (lambda: transferability.n_leep(np.eye(10), [0, 1] * 5, energy=80), "energy=80 must be at most 1"),
-        (lambda: transferability.feature_spectrum([1, 2, 3]), "expected numbers"),
+        (lambda: NCE().score(np.eye(4), [0, 1, 0, 1], folds=0), "folds=0"),
+        (lambda: NCE().score(np.eye(4), [0, 1, 2, 3], folds=2), "no row can be held out. Use folds=1"),
+        (lambda: TransRate(n_shuffles=0).score(np.eye(4), [0, 1, 0, 1]), "n_shuffles=0"),
+        (lambda: NLEEP(energy=80).score(np.eye(10), [0, 1] * 5), "energy=80 must be at most 1"),
     ],
 )
 def test_bad_input_gets_one_sentence(call: Callable[[], float], expected: str) -> None:

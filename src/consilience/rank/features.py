@@ -1,14 +1,23 @@
-"""Principal components of features, and clusters in them, for `gbc` and `n_leep`."""
+"""What metrics make of embeddings: one scale, principal components, clusters."""
 
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from consilience._validation import as_random_state, check_count, check_number
+from consilience._validation import as_random_state
 from consilience.exceptions import ConvergenceWarning, warn
 from consilience.kernels.arrays import Floats
+
+
+def unit_scale(F: NDArray[Any]) -> NDArray[Any]:
+    """Return features (n, d) minus their mean, scaled to a mean squared length of one."""
+    Z = F - F.mean(axis=0, dtype=np.float64).astype(F.dtype)
+    length = float(np.sqrt(np.square(Z, dtype=np.float64).sum() / max(len(Z), 1)))
+    return np.asarray(Z / Z.dtype.type(length)) if length > 0 else Z
 
 
 def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: int | None) -> Floats:
@@ -16,9 +25,8 @@ def cluster_posterior(F: Floats, n_clusters: int, energy: float, random_state: i
     from sklearn.exceptions import ConvergenceWarning as NotConverged
     from sklearn.mixture import GaussianMixture
 
-    check_number("energy", energy, above=0, at_most=1)
-    check_count("n_clusters", n_clusters)
-    Z = _unit_variance(principal_components(F, energy))
+    Z = principal_components(F, energy)
+    Z = Z / (float(Z.std()) or 1.0)  # one number, so that the floor of variances means the same for all
     mixture = GaussianMixture(
         max(1, min(n_clusters, len(Z) // 5)),
         covariance_type="diag",
@@ -48,9 +56,3 @@ def principal_components(F: Floats, energy: float) -> Floats:
     # with more rows than columns, the eigenvectors of the covariance are faster than an SVD
     solver = "covariance_eigh" if F.shape[1] <= len(F) else "full"
     return np.asarray(PCA(energy, svd_solver=solver).fit_transform(F))
-
-
-def _unit_variance(Z: Floats) -> Floats:
-    """Scale all columns by one number. The floor of the variances then means the same for all features."""
-    spread = float(Z.std())
-    return Z / spread if spread > 0 else Z
