@@ -20,7 +20,7 @@ from consilience.scoring.engine import observe, score
 from consilience.scoring.store import ScoreStore
 from consilience.scoring.stream import score_blocks
 from consilience.students.server import ModelServer, ServedModel
-from consilience.teachers import Function, ImagePreprocess, Onnx, Teacher, Torch, as_teacher
+from consilience.teachers import Function, ImagePreprocess, Onnx, Remote, Teacher, Torch, as_teacher
 from consilience.teachers.base import Adapter
 
 torch = pytest.importorskip("torch")
@@ -248,7 +248,7 @@ def test_unify_and_save_and_serve(
     threading.Thread(target=server.serve_forever, daemon=True).start()
     remote = as_teacher(server.url)
     np.testing.assert_allclose(np.exp(remote.predict_logits(X)), unified.predict_proba(X), atol=1e-4)
-    own = as_teacher(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))
+    own = Remote(server.url, preprocess=ImagePreprocess(6, "squash", mean=0.5, std=0.25))
     assert np.abs(own.predict_logits(X) - remote.predict_logits(X)).max() > 1e-3
     server.shutdown()
     server.server_close()

@@ -70,9 +70,9 @@ def test_whole_numbers_are_not_invented(linear: Make, save: Make) -> None:
     whole = np.array([[1.0, 2.0], [3.0, 4.0]])
     np.testing.assert_allclose(teacher.predict_logits(whole), whole @ W + B)
     for bad in (X, np.array([[np.nan, 1.0]])):
-        with pytest.raises(TeacherError, match=r"takes whole numbers \(tensor\(int64\)\) for 'x'"):
+        with pytest.raises(TeacherError, match=r"takes whole numbers \(int64\) for 'x'"):
             teacher.predict_logits(bad)
-    with pytest.raises(TeacherError, match=r"takes tensor\(int64\) for 'x', and X has <U1"):
+    with pytest.raises(TeacherError, match=r"takes int64 for 'x', and X has <U1"):
         teacher.predict_logits(np.array([["p", "q"]]))
 
 
@@ -92,9 +92,7 @@ def test_batches_are_no_larger_than_asked(linear: Make, save: Make, monkeypatch:
 
 
 def test_the_wrong_number_of_features(linear: Make, save: Make) -> None:
-    with pytest.raises(
-        TeacherError, match=r"failed on X of shape \(10, 1\).*takes x tensor\(float\) \[None, 2\]"
-    ):
+    with pytest.raises(TeacherError, match=r"failed on X of shape \(10, 1\).*takes x float32 \(None, 2\)"):
         as_teacher(save(linear()), CLASSES).predict_logits(X[:, :1])
 
 
@@ -124,12 +122,10 @@ def test_named_inputs_come_from_a_data_frame(zipmap: bool, convert: Make) -> Non
     np.testing.assert_allclose(
         softmax(teacher.predict_logits(shuffled), axis=1), model.predict_proba(frame), atol=1e-5
     )
-    with pytest.raises(TeacherError, match="takes the input 'size'; X has the columns age, town"):
+    with pytest.raises(TeacherError, match="cannot read X: it lacks the column 'size'"):
         teacher.predict_logits(frame[["age", "town"]])
-    with pytest.raises(TeacherError, match=r"takes several named inputs\. Give X as a data frame"):
+    with pytest.raises(TeacherError, match=r"takes a table of 3 columns, and X has 2"):
         teacher.predict_logits(X)
-    with pytest.raises(TeacherError, match="takes text for 'town'; X has int64"):
-        teacher.predict_logits(frame.assign(town=1))
 
 
 def mlp(k: int = 3) -> MLPClassifier:
@@ -306,3 +302,20 @@ def test_a_missing_package_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingDependencyError, match=rf"needs {module}: pip install 'consilience\[onnx\]'"):
         as_teacher(path, CLASSES).predict_logits(X)
+
+
+@pytest.mark.parametrize(("offset", "rows"), [(41, 2), (0, -1000), (0, 2**40)])
+def test_data_that_end_before_their_shape_are_not_read(
+    offset: int, rows: int, linear: Make, save: Make, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_bytes(bytes(64))
+    model = linear()
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location, tensor.dims[0] = onnx.TensorProto.EXTERNAL, rows
+    for key, value in (("location", "data"), ("offset", str(offset))):
+        tensor.external_data.add(key=key, value=value)
+    teacher = as_teacher(save(model), CLASSES)
+    assert teacher.class_weights is None
+    with pytest.raises(TeacherError, match="cannot be opened by onnxruntime"):
+        teacher.predict_logits(X)

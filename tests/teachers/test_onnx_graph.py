@@ -29,7 +29,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from consilience.exceptions import TeacherError
 from consilience.teachers import as_teacher
-from consilience.teachers._onnx_graph import Graph, find_scores, parse_names
+from consilience.teachers.onnx_graph import Graph, find_scores, parse_names
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

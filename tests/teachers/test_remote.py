@@ -324,7 +324,7 @@ class TestLies:
 class TestFingerprint:
     def test_it_depends_on_what_the_server_says(self, url: str, zoo: Server) -> None:
         def of(**options: Any) -> str | None:
-            teacher = as_teacher(url, output="probabilities", **options)
+            teacher = Remote(url, output="probabilities", **options)
             return teacher.fingerprint
 
         first = of()

@@ -21,7 +21,7 @@ from consilience._version import __version__
 from consilience.exceptions import ConsilienceError, InvalidInputError
 from consilience.files.opener import file_sha256
 from consilience.students.loaded import LoadedClassifier, load
-from consilience.teachers._feeds import cast
+from consilience.teachers.feeds import cast
 from consilience.teachers.inference_protocol import (
     DATATYPES,
     HEADER,

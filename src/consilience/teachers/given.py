@@ -91,7 +91,6 @@ def as_teacher(
     output: Output = "auto",
     embed: Any = None,
     columns: Any = None,
-    **moved: Any,
 ) -> Teacher:
     """Make a teacher out of a model, a function, an array or a file.
 
@@ -153,7 +152,7 @@ def as_teacher(
     >>> teacher.predict_logits([0, 1]).round(2).tolist()
     [[-0.11, -2.3], [-1.61, -0.22]]
     """
-    return _maker(obj, name)(obj, classes, name, output=output, embed=embed, columns=columns, **moved)
+    return _maker(obj, name)(obj, classes, name, output=output, embed=embed, columns=columns)
 
 
 def is_source(obj: Any) -> bool:

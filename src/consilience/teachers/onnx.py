@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from itertools import chain
-from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,49 +11,37 @@ from numpy.typing import ArrayLike, NDArray
 
 from consilience._optional import require
 from consilience._validation import take_rows
-from consilience._words import shorten
 from consilience.exceptions import TeacherError
 from consilience.files.opener import file_sha256
 from consilience.options import choice, option, takes
-from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._onnx_columns import find_columns, find_inputs, is_ours
-from consilience.teachers._onnx_features import add_output, find_features, named_features
-from consilience.teachers._onnx_graph import Graph, find_classes, find_scores
-from consilience.teachers._onnx_safety import check_external_data
+from consilience.rows import join_rows
 from consilience.teachers.base import (
     Adapter,
     Input,
     ModelOptions,
     check_embed_function,
     describe,
+    foreign,
     open_source,
     own_or_given,
-    summary,
+)
+from consilience.teachers.feeds import KINDS, Columns, cast, fixed_batch, pad, plain_values
+from consilience.teachers.onnx_files import PURPOSE, Signature, load_safely, signature_of
+from consilience.teachers.onnx_graph import (
+    Graph,
+    dtype_of,
+    find_classes,
+    find_features,
+    find_scores,
+    named_features,
+    parse_names,
 )
 from consilience.teachers.outputs import Output, pool
 from consilience.teachers.sklearn import binary_logits
 
-_PURPOSE = "An ONNX teacher"
 _EXTERNAL_FOLDER = "session.model_external_initializers_file_folder_path"
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
-_DTYPES = {
-    "tensor(float)": np.float32,
-    "tensor(double)": np.float64,
-    "tensor(float16)": np.float16,
-    "tensor(int64)": np.int64,
-    "tensor(int32)": np.int32,
-    "tensor(int16)": np.int16,
-    "tensor(int8)": np.int8,
-    "tensor(uint8)": np.uint8,
-    "tensor(uint16)": np.uint16,
-    "tensor(uint32)": np.uint32,
-    "tensor(uint64)": np.uint64,
-    "tensor(bool)": np.bool_,
-}
-
 _NAMELESS = "a file without a card, metadata or class labels"
-
-Signature = tuple[tuple[int, ...], ...]
 
 
 class OnnxOptions(ModelOptions):
@@ -75,8 +60,6 @@ class Onnx(Adapter):
     """
 
     _takes_arrays = True
-    _session: Any = None
-    _wide_session: Any = None  # with one more output, the embedding
     _digest: tuple[Signature, str] | None = None
 
     @takes(OnnxOptions)
@@ -103,7 +86,11 @@ class Onnx(Adapter):
         )
         output: Output = options.output if options.output != "auto" else self._found.kind or "auto"
         super().__init__(shown, found, options, output=output)
-        self.columns, self._inputs, self.ours = find_columns(model), find_inputs(model), is_ours(model)
+        metadata = {entry.key: entry.value for entry in model.metadata_props}
+        self.ours = metadata.get("producer") == "consilience"  # whether consilience wrote the file
+        self._inputs = find_inputs(model)
+        self.columns = find_columns(metadata, self._inputs)
+        self._sessions: dict[str | None, Any] = {}  # by the tensor that is one more output
         self._batch_size, self._device = options.batch_size, options.device
         head = find_features(graph, self._found.output, len(found), source)
         self._seen = head if options.embed is None else None
@@ -133,32 +120,27 @@ class Onnx(Adapter):
         """Run the model over all rows, once, and fetch a tensor on the way."""
         session = self._open(tensor)
         X = self.columns.in_order(X, self.name)
-        inputs = session.get_inputs()
-        fixed = fixed_batch(inputs)
+        fixed = fixed_batch(self._inputs)
         size = fixed or self._batch_size
+        wants = ", ".join(f"{item.name} {item.dtype} {item.shape}" for item in self._inputs)
         scores, features = [], []
         for start in range(0, rows, size):
             part = take_rows(X, slice(start, start + size)) if rows > size else X
-            count = min(size, rows - start)
-            feed = self._feed(part, inputs)
-            if fixed and count < fixed:
-                feed = {key: pad(value, fixed) for key, value in feed.items()}
+            feed = {
+                item.name: pad(values, fixed) if fixed else values
+                for item, values in zip(self._inputs, self._feed(part), strict=True)
+            }
             # a graph's input cannot be fetched, and need not be
-            fetched = [self._found.output] + ([tensor] if tensor is not None and tensor not in feed else [])
-            try:
+            fetched = [self._found.output, *({tensor} - {None, *feed})]
+            with foreign(self.name, f"failed on {describe(part)}; it takes {wants}"):
                 results = session.run(fetched, feed)
-            except Exception as error:
-                wants = ", ".join(f"{item.name} {item.type} {item.shape}" for item in inputs)
-                raise TeacherError(
-                    self.name, f"failed on {describe(part)}; it takes {wants}: {summary(error)}"
-                ) from error
-            scores.append(self._matrix(results[0])[:count] if fixed else self._matrix(results[0]))
+            count = min(size, rows - start)
+            scores.append(self._matrix(results[0])[:count])
             if tensor is not None:
                 seen = results[1] if len(results) > 1 else feed[tensor]
-                features.append(
-                    pool(np.asarray(seen), channels_last=self.class_weights is not None or None)[:count]
-                )
-        return _joined(scores), _joined(features) if features else None
+                last = self.class_weights is not None or None
+                features.append(pool(np.asarray(seen), channels_last=last)[:count])
+        return join_rows(scores), join_rows(features) if features else None
 
     def _matrix(self, result: Any) -> NDArray[Any]:
         """Return one run's scores as an array (n, k)."""
@@ -166,71 +148,49 @@ class Onnx(Adapter):
             keys = self._found.keys or self.classes.tolist()
             if not result or not isinstance(result[0], dict) or set(result[0]) != set(keys):
                 raise TeacherError(self.name, "returned dictionaries whose keys are not its classes.")
-            if len(keys) == 1:
-                return np.array([[row[keys[0]]] for row in result])
-            flat = chain.from_iterable(map(itemgetter(*keys), result))
-            return np.fromiter(flat, np.float64, len(result) * len(keys)).reshape(len(result), len(keys))
+            return np.array([[row[key] for key in keys] for row in result], dtype=np.float64)
         values = np.asarray(result)
-        if self._found.margin and len(self.classes) == 2 and values.ndim == 2 and values.shape[1] == 1:
-            return binary_logits(values)
-        return values
+        one_margin = self._found.margin and len(self.classes) == 2 and values.shape[1:] == (1,)
+        return binary_logits(values) if one_margin else values
 
-    def _feed(self, X: Any, inputs: list[Any]) -> dict[str, NDArray[Any]]:
+    def _feed(self, X: Any) -> list[NDArray[Any]]:
         """Return what the inputs of the model are fed."""
-        values = self.columns.values(X, self.name)
-        if values is None:
-            return {item.name: self._column(X, item, len(inputs) > 1) for item in inputs}
-        pairs = zip(inputs, values, strict=True)
-        return {item.name: _cast(part, item, self.name) for item, part in pairs}
-
-    def _column(self, X: Any, item: Any, several: bool) -> NDArray[Any]:
-        """Return what one input of the model is fed."""
-        if several:
-            if not hasattr(X, "columns"):
-                raise TeacherError(
-                    self.name, "takes several named inputs. Give X as a data frame with a column for each."
-                )
-            if item.name not in X.columns:
-                raise TeacherError(
-                    self.name, f"takes the input {item.name!r}; X has the columns {shorten(X.columns)}."
-                )
-            X = X[item.name]
-        return _cast(plain_values(X, item.shape), item, self.name)
+        given = self.columns.values(X, self.name)
+        found = []
+        for item, values in zip(self._inputs, given or [X], strict=True):
+            text = item.dtype == "text"
+            if not text and item.dtype == "unknown":
+                raise TeacherError(self.name, f"takes a type for {item.name!r} that is not supported.")
+            plain = plain_values(values, item.shape)
+            dtype = None if text else np.dtype(item.dtype)
+            found.append(cast(plain, dtype, item.dtype, item.name, self.name))
+        return found
 
     def _open(self, tensor: str | None) -> Any:
         """Open a session that also returns a tensor. If the file changed since its check, check it again."""
-        wide = tensor is not None
-        session = self._wide_session if wide else self._session
-        if session is not None:
-            return session
-        onnxruntime = require("onnxruntime", extra="onnx", purpose=_PURPOSE)
+        if tensor in self._sessions:
+            return self._sessions[tensor]
+        onnxruntime = require("onnxruntime", extra="onnx", purpose=PURPOSE)
         provider = _PROVIDERS[self._device]
         if provider not in onnxruntime.get_available_providers():
             raise TeacherError(self.name, f"cannot run on {self._device!r}: onnxruntime lacks {provider}.")
-        if _signature(self._source, self._external) != self._signature:
-            self._external, self._signature = load_safely(self._source, self.name)[1:]
         options = onnxruntime.SessionOptions()
         # errors only: skl2onnx declares shapes loosely, and each would be a warning on stderr
         options.log_severity_level = 3
         content: str | bytes = str(self._source)
-        if tensor is not None:
+        if tensor is not None or signature_of(self._source, self._external) != self._signature:
             model, self._external, self._signature = load_safely(self._source, self.name)
-            add_output(model, tensor)
-            content = model.SerializeToString()
-            # given bytes, onnxruntime would look for external data in the current folder, which was not
-            # checked
-            options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
-        try:
+            if tensor is not None:
+                if tensor not in {value.name for value in [*model.graph.output, *model.graph.input]}:
+                    model.graph.output.add().name = tensor  # onnxruntime infers its type
+                content = model.SerializeToString()
+                # given bytes, onnxruntime would look for external data in the current folder, which was not
+                # checked
+                options.add_session_config_entry(_EXTERNAL_FOLDER, str(self._source.parent))
+        with foreign(self.name, f"cannot be opened by onnxruntime from {self._source.name}"):
             # a fallback would run on another device than asked, and print so
             session = onnxruntime.InferenceSession(content, options, providers=[provider], enable_fallback=0)
-        except Exception as error:
-            raise TeacherError(
-                self.name, f"cannot be opened by onnxruntime from {self._source.name}: {summary(error)}"
-            ) from error
-        if wide:
-            self._wide_session = session
-        else:
-            self._session = session
+        self._sessions[tensor] = session
         return session
 
     @property
@@ -246,30 +206,25 @@ class Onnx(Adapter):
     @property
     def column_kinds(self) -> Mapping[Any, str]:
         """What columns of a table hold: from the file's metadata, or from inputs that name columns."""
-        names, kinds = self.columns.names, self.columns.kinds
-        if kinds is not None:
-            return dict(zip(range(len(kinds)) if names is None else names, kinds, strict=True))
-        if len(self._inputs) < 2:
-            return {}
-        return {item.name: "text" if item.dtype == "text" else "number" for item in self._inputs}
+        names, kinds = self.columns.names, self.columns.kinds or []
+        return dict(zip(range(len(kinds)) if names is None else names, kinds, strict=bool(kinds)))
 
     @property
     def width(self) -> int | None:
         """How many columns a table of rows has, if the rows are one."""
         if self.columns.kinds is not None:
             return len(self.columns.kinds)
-        shapes = [item.shape for item in self._inputs]
-        return shapes[0][1] if len(shapes) == 1 and len(shapes[0]) == 2 else None
+        shape = self._inputs[0].shape
+        return shape[1] if len(self._inputs) == 1 and len(shape) == 2 else None
 
     def release(self) -> None:
         """Close the sessions; the file is opened again when it is needed."""
-        self._session = self._wide_session = None
+        self._sessions = {}
 
     def _model_fingerprint(self) -> str | None:
         """Hash the file and the files next to it that it reads."""
-        now = _signature(self._source, self._external)
-        if now != self._signature:
-            if self._session is not None or self._wide_session is not None:
+        if signature_of(self._source, self._external) != self._signature:
+            if self._sessions:
                 return None  # an open session still uses the old file
             self._external, self._signature = load_safely(self._source, self.name)[1:]
         if self._digest is None or self._digest[0] != self._signature:
@@ -279,41 +234,34 @@ class Onnx(Adapter):
 
     def __getstate__(self) -> dict[str, Any]:
         # a session cannot be sent to another process; the file can be opened there
-        return {key: value for key, value in self.__dict__.items() if not key.endswith("session")}
+        return {**self.__dict__, "_sessions": {}}
 
 
-def load_safely(source: Path, name: str) -> tuple[Any, list[Path], Signature]:
-    """Parse a model without its external data, check what it may read, and remember the files checked."""
-    onnx = require("onnx", extra="onnx", purpose=_PURPOSE)
-    try:
-        model = onnx.load(str(source), format="protobuf", load_external_data=False)
-    except Exception as error:
-        raise TeacherError(
-            name, f"is no ONNX model: {source.name} cannot be parsed ({summary(error)})."
-        ) from error
-    # an empty file is a valid message, and other files may happen to parse
-    if not model.ir_version or not model.graph.output or not model.graph.node:
-        raise TeacherError(name, f"is no ONNX model: {source.name} holds no graph.")
-    external = check_external_data(model, source)
-    return model, external, _signature(source, external)
+def find_inputs(model: Any) -> tuple[Input, ...]:
+    """Return the inputs of a graph that have no value of their own."""
+    known = {tensor.name for tensor in model.graph.initializer}
+    found = []
+    for entry in model.graph.input:
+        if entry.name not in known:
+            dtype = dtype_of(entry)
+            word = "unknown" if dtype is None else "text" if dtype.kind == "O" else dtype.name
+            dims = entry.type.tensor_type.shape.dim
+            shape = tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in dims)
+            found.append(Input(entry.name, word, shape))
+    return tuple(found)
 
 
-def _signature(source: Path, external: list[Path]) -> Signature:
-    """Return what tells whether a file is still the one that was checked."""
-    try:
-        stats = [path.lstat() for path in [source, *external]]
-    except OSError:  # gone: the check that follows raises the error
-        return ()
-    return tuple((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns) for stat in stats)
-
-
-def _joined(parts: list[Any]) -> Any:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def _cast(values: NDArray[Any], item: Any, name: str) -> NDArray[Any]:
-    """Return values in the type that an input takes, unless that would change them."""
-    if item.type != "tensor(string)" and item.type not in _DTYPES:
-        raise TeacherError(name, f"takes {item.type} for {item.name!r}, which is not supported.")
-    dtype = None if item.type == "tensor(string)" else np.dtype(_DTYPES[item.type])
-    return cast(values, dtype, item.type, item.name, name)
+def find_columns(metadata: Mapping[str, str], inputs: tuple[Input, ...]) -> Columns:
+    """Return the columns that a file's metadata name, or else its inputs; what does not fit is ignored."""
+    names, kinds = (parse_names(metadata.get(key, "")) for key in ("feature_names", "feature_kinds"))
+    if names is not None and (
+        len(set(names)) < len(names) or not all(isinstance(name, str) for name in names)
+    ):
+        names = None
+    if kinds is not None:
+        fits = len(kinds) - kinds.count("unused") == len(inputs) and len(names or kinds) == len(kinds)
+        kinds = kinds if fits and KINDS.issuperset(kinds) else None
+    if kinds is None and len(inputs) > 1:  # columns that are no input are left alone
+        words = ["text" if item.dtype == "text" else "number" for item in inputs]
+        return Columns([item.name for item in inputs], words, others=True)
+    return Columns(names, kinds)

@@ -23,9 +23,6 @@ from consilience.files.opener import read_bytes
 from consilience.files.preprocess import ImagePreprocess
 from consilience.files.strict_json import parse_json, record, text
 from consilience.options import Check, anything, count, number, option, size, takes
-from consilience.teachers._feeds import cast, fixed_batch, pad, plain_values
-from consilience.teachers._onnx_columns import Columns
-from consilience.teachers._onnx_graph import parse_names
 from consilience.teachers._remote_http import Answer, Call, Channel
 from consilience.teachers.address import is_address, parse_address
 from consilience.teachers.base import (
@@ -38,6 +35,7 @@ from consilience.teachers.base import (
     own_or_given,
     teacher_name,
 )
+from consilience.teachers.feeds import Columns, cast, fixed_batch, pad, plain_values
 from consilience.teachers.inference_protocol import (
     DATATYPES,
     FLOATS,
@@ -49,6 +47,7 @@ from consilience.teachers.inference_protocol import (
     parse_object,
     read_metadata,
 )
+from consilience.teachers.onnx_graph import parse_names
 from consilience.teachers.outputs import choose_output
 
 FEWEST_ROWS = 64

@@ -18,7 +18,6 @@ from consilience.teachers.base import (
     own_or_given,
     teacher_name,
 )
-from consilience.teachers.fingerprints import fingerprint_of
 from consilience.teachers.outputs import PROBA_TOLERANCE, Output, as_numbers
 
 # Embeddings are dense. A bag of words with a hundred thousand columns would take too much memory.
@@ -135,6 +134,8 @@ class Sklearn(Adapter):
         return last_layer_weights(last, len(self.classes))
 
     def _model_fingerprint(self) -> str | None:
+        from consilience.teachers.fingerprints import fingerprint_of
+
         return fingerprint_of(self._model)
 
 

@@ -17,7 +17,6 @@ from consilience.exceptions import InvalidInputError, TeacherError
 from consilience.options import anything, option, takes
 from consilience.teachers._networks import check_device, logits_of
 from consilience.teachers.base import Adapter, ModelOptions, Teacher, own_or_given, teacher_name
-from consilience.teachers.fingerprints import Content
 from consilience.teachers.outputs import pool
 
 
@@ -156,12 +155,9 @@ class Torch(Adapter):
 
     def _model_fingerprint(self) -> str | None:
         """Hash the module: its tensors and attributes, and the code of its classes."""
-        content = Content()
-        try:
-            content.add(self._module)
-        except Exception:  # attributes can be anything; what cannot be hashed is not stored on disk
-            return None
-        return content.hexdigest()
+        from consilience.teachers.fingerprints import fingerprint_of
+
+        return fingerprint_of(self._module)
 
     def randomised(self, seed: int) -> Teacher | None:
         """Return a teacher of the same structure with random weights, or None if embed= is a function."""
