@@ -136,24 +136,17 @@ def test_a_dataset_is_read_in_batches(task: Any) -> None:
     np.testing.assert_allclose(seen.logits, as_teacher(module, [0, 1, 2]).predict_logits(X), atol=1e-6)
 
 
-def test_fit_never_reads_all_rows_at_once(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_reads_a_dataset_by_blocks(task: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     X, _, teachers = task
     sizes, read = [], DatasetRows.read
+    monkeypatch.setattr("consilience.rows.rows.BLOCK_ROWS", 32)
     monkeypatch.setattr(DatasetRows, "read", lambda rows: sizes.append(len(rows)) or read(rows))
     student = Network(lambda: torch.nn.Linear(4, 3), max_iter=2, batch_size=50)
     data = Items(pairs(X))
-    unified = Unifier(teachers, student, batch_size=50, random_state=0).fit(data)
-    assert max(sizes) < 100  # 64 example rows
-    # two teachers, two epochs, and a few rows to look at: nothing else, such as a checksum, reads them
-    assert 4 * len(X) <= len(data.seen) < 5 * len(X)
-    assert unified._fit_record["data"] == {"rows": 150, "sha256": None}
-
-
-def test_no_neighbours_by_default(task: Any) -> None:
-    X, _, teachers = task
-    assert Unifier(teachers, "logistic").fit(Items(pairs(X))).neighbor_weight_ == 0
-    assert Unifier(teachers, "logistic").fit(X).neighbor_weight_ > 0
-    assert Unifier(teachers, "logistic", n_neighbors=5).fit(Items(pairs(X))).neighbor_weight_ > 0
+    Unifier(teachers, student, method="ce", random_state=0).fit(data)
+    assert max(sizes) <= 64  # rows that are looked at
+    # once for both teachers, once an epoch, and a few rows to look at
+    assert 3 * len(X) <= len(data.seen) < 5 * len(X)
 
 
 def test_a_store_knows_the_rows_of_a_dataset(task: Any, tmp_path: Any) -> None:
