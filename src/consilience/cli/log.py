@@ -1,28 +1,34 @@
-"""What a run says on stderr: plain lines for people, or a JSON object on each line for machines."""
+"""What a run says on stderr: bars and plain lines for people, or a JSON object on each line for machines."""
 
 from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from consilience._words import visible
+import rich.progress
 
-FORMATS = ("text", "json")
+from consilience.cli.console import console, escape
+from consilience.run import Progress, silent
+
+SECONDS = 5.0
+"""The time between two lines of progress. A task that is shorter has none."""
+_STYLES = {"info": "{}", "warning": "[yellow]Warning: {}[/]", "error": "[bold red]Error:[/] {}"}
 
 
 class Log:
-    """What one run of the command says on stderr. It also keeps the warnings, which ``--json`` prints.
+    """What one run of a command says on stderr. It also keeps the warnings, which ``--json`` prints.
 
     Attributes
     ----------
-    format : str
-        "text" or "json".
+    is_json : bool
+        Whether lines are JSON.
     warnings : list of dict
         The category and the message of each warning so far.
     command : str or None
@@ -30,71 +36,17 @@ class Log:
     """
 
     def __init__(self) -> None:
-        self.format = "text"
+        self.is_json = False
         self.warnings: list[dict[str, str]] = []
         self.command: str | None = None
-        self._begin: float | None = None
 
-    @property
-    def is_json(self) -> bool:
-        return self.format == "json"
-
-    def start(self) -> None:
-        """Note that the command begins its work."""
-        from consilience import __version__
-
-        self._begin = time.monotonic()
-        self.line("info", "started", f"consilience {self.command} begins.", version=__version__)
-
-    def finish(self, exit_code: int) -> None:
-        """Note how the command ended, if it had begun."""
-        if self._begin is not None:
-            seconds = round(time.monotonic() - self._begin, 3)
-            message = f"consilience {self.command} ended with exit code {exit_code}."
-            self.line("info", "finished", message, exit_code=exit_code, seconds=seconds)
-
-    def warn(self, message: str, category: str) -> None:
-        """Show a warning of the library, and keep it."""
-        line = " ".join(message.split())
-        self.warnings.append({"category": category, "message": line})
-        if self.is_json:
-            self.line("warning", "warning", line, category=category)
-        else:
-            from consilience.cli.console import show_warning
-
-            show_warning(line)
-
-    def fail(self, message: str, **data: Any) -> None:
-        """Show why the run ends here."""
-        if self.is_json:
-            self.line("error", "error", message, **data)
-        else:
-            from consilience.cli.console import show_error
-
-            show_error(message)
-
-    def say(self, event: str, message: str, **data: Any) -> None:
-        """Show a remark."""
-        if self.is_json:
-            self.line("info", event, message, **data)
-        else:
-            print(visible(message), file=sys.stderr, flush=True)
-
-    def line(self, level: str, event: str, message: str, **data: Any) -> None:
-        """Write an event as one line of JSON; nothing if the log is text.
-
-        Parameters
-        ----------
-        level : str
-            "info", "warning" or "error".
-        event : str
-            What kind of event this is, in one word.
-        message : str
-            The same for people.
-        **data
-            What machines read besides.
-        """
+    def tell(self, level: str, event: str, message: str, **data: Any) -> None:
+        """Say something in a line: its level, the kind of event in a word, the sentence, data for machines."""
+        message = " ".join(message.split())
+        if event == "warning":
+            self.warnings.append({"category": data["category"], "message": message})
         if not self.is_json:
+            console(stderr=True).print(_STYLES[level].format(escape(message)), soft_wrap=True)
             return
         now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         head = {"time": now, "level": level, "event": event, "command": self.command}
@@ -113,9 +65,128 @@ def current() -> Log:
 @contextmanager
 def new_log() -> Iterator[Log]:
     """Give the code in this block a log of its own."""
-    log = Log()
-    token = _CURRENT.set(log)
+    token = _CURRENT.set(Log())
     try:
-        yield log
+        yield current()
     finally:
         _CURRENT.reset(token)
+
+
+@contextmanager
+def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
+    """Show progress on stderr: bars if it is a terminal, else lines; lines of JSON with ``--log json``."""
+    target = console(stderr=True)
+    if quiet:
+        yield silent
+    elif current().is_json or not target.is_terminal:
+        lines = Lines(current())
+        with _every(SECONDS, lines.remind):
+            yield lines
+    else:
+        columns = (
+            rich.progress.TextColumn("{task.description}"),
+            rich.progress.BarColumn(),
+            rich.progress.MofNCompleteColumn(),
+            rich.progress.TimeElapsedColumn(),
+            rich.progress.TextColumn("left"),
+            rich.progress.TimeRemainingColumn(),
+        )
+        bars = rich.progress.Progress(*columns, console=target, transient=True)
+        tasks = Tasks(bars)
+
+        def report(task: str, done: int, total: int) -> None:
+            bars.start()  # not before: a command may ask something first
+            tasks.report(task, done, total)
+
+        try:
+            yield report
+        finally:
+            bars.stop()
+
+
+class Tasks:
+    """The tasks of a run by name, kept by rich, which knows how fast each is."""
+
+    def __init__(self, bars: rich.progress.Progress) -> None:
+        self.bars = bars
+        self.numbers: dict[str, rich.progress.TaskID] = {}
+
+    def report(self, task: str, done: int, total: int) -> rich.progress.Task:
+        """Note how far a task is. One that begins again is a new one."""
+        if task not in self.numbers or done < self.bars.tasks[self.numbers[task]].completed:
+            self.numbers[task] = self.bars.add_task(task)
+        self.bars.update(self.numbers[task], completed=done, total=total)
+        return self.bars.tasks[self.numbers[task]]
+
+
+class Lines:
+    """Write progress as lines on stderr: one every few seconds, and one at the end of a long task."""
+
+    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
+        self._log, self._clock = log, clock
+        self._tasks = Tasks(rich.progress.Progress(get_time=clock, speed_estimate_period=60))
+        self._latest: rich.progress.Task | None = None
+        self._reported = clock()
+
+    def __call__(self, task: str, done: int, total: int) -> None:
+        """Note how far a task is; write a line if it was long and ends here."""
+        self._reported = self._clock()
+        known = self._latest = self._tasks.report(task, done, total)
+        if known.finished and (known.elapsed or 0) >= SECONDS:
+            self._write(known)
+
+    def remind(self) -> None:
+        """Write how far the latest task is, or that something goes on: a step may take minutes."""
+        if self._latest is not None and not self._latest.finished:
+            self._write(self._latest)
+            return
+        waited = self._clock() - self._reported
+        after = "" if self._latest is None else f" since {self._latest.description} ended"
+        if waited >= SECONDS:
+            message = f"working: {duration(waited)}{after}"
+            self._log.tell("info", "working", message, task=None, seconds=round(waited, 3))
+
+    def _write(self, task: rich.progress.Task) -> None:
+        done, total, rate, spent = task.completed, task.total or 0, task.speed, task.elapsed or 0.0
+        left = None if task.finished or not rate else (total - done) / rate
+        parts = [f"{task.description}: {done:,} of {total:,} ({done / total if total else 1:.0%})"]
+        if rate:
+            parts.append(f"{rate:,.0f} per second" if rate >= 10 else f"{rate:.2g} per second")
+        ending = "in all" if task.finished else "so far"
+        parts.append(f"{duration(spent)} {ending}" if left is None else f"{duration(left)} left")
+        figures = {"rate": rate, "seconds": spent, "seconds_left": left}
+        rounded = {name: None if value is None else round(value, 3) for name, value in figures.items()}
+        about = {"task": task.description, "done": done, "total": total}
+        self._log.tell("info", "progress", ", ".join(parts), **about, **rounded)
+
+
+def duration(seconds: float) -> str:
+    """Return a time in two units at most.
+
+    Examples
+    --------
+    >>> duration(4.2), duration(200), duration(7500)
+    ('4 s', '3 min 20 s', '2 h 5 min')
+    """
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+@contextmanager
+def _every(seconds: float, action: Callable[[], None]) -> Iterator[None]:
+    """Call `action` every few seconds, in a thread of its own, until the block ends."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(max(seconds, 0.1)):
+            action()
+
+    thread = threading.Thread(target=work, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

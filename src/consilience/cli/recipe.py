@@ -8,102 +8,66 @@ the command line win.
 from __future__ import annotations
 
 import difflib
-import enum
+import json
 import os
 import textwrap
 import tomllib
-import types
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any
 
-from consilience.cli.toml import toml_comment, toml_key, toml_value
+import click
+
+from consilience._version import __version__
+from consilience._words import visible
+from consilience.cli.declared import Value, written
 from consilience.exceptions import InvalidInputError, shown
 
-NOT_IN_A_RECIPE = ("config", "write_config")
-_WORDS: dict[type, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "text in quotes",
-    Path: "a path in quotes",
-}
+_NOT_IN_IT = ("config", "write_config")
 _WIDTH = 100
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key of a recipe.
-
-    Attributes
-    ----------
-    key : str
-        As it is written in the file.
-    name : str
-        The parameter of the command.
-    kind : type
-        bool, int, float, str or Path; object if it is none of these.
-    many : bool
-        The value is a list.
-    help : str
-    """
-
-    key: str
-    name: str
-    kind: type
-    many: bool
-    help: str
-
-
-def recipe_keys(command: Any) -> dict[str, Key]:
+def recipe_keys(command: click.Command) -> dict[str, click.Parameter]:
     """Return what may stand in a recipe of this command, in the order of its help."""
-    hints = {"log": str} | get_type_hints(command.callback)
-    found = {}
-    for parameter in command.params:
-        if parameter.name in NOT_IN_A_RECIPE:
-            continue
-        words = [word.lstrip("-") for word in parameter.opts]
-        key = max(words, key=len).replace("_", "-")
-        kind, many = _kind(hints.get(parameter.name, object))
-        found[key] = Key(key, parameter.name, kind, many, getattr(parameter, "help", None) or "")
-    return found
+    return {
+        max(one.opts, key=len).lstrip("-").replace("_", "-"): one
+        for one in command.params
+        if one.name not in _NOT_IN_IT
+    }
 
 
-def _kind(hint: Any) -> tuple[type, bool]:
-    """Return the type of an option, and whether it is a list, from the annotation of its parameter."""
-    if get_origin(hint) in (Union, types.UnionType):
-        (hint,) = [one for one in get_args(hint) if one is not type(None)][:1]
-    if get_origin(hint) is list:
-        return _kind(get_args(hint)[0])[0], True
-    if get_origin(hint) is Literal or (isinstance(hint, type) and issubclass(hint, enum.Enum)):
-        return str, False
-    return (hint if hint in _WORDS else object), False
-
-
-def read_recipe(file: Path, command: Any, commands: Collection[str]) -> dict[str, Any]:
+def read_recipe(file: Path, command: click.Command, commands: Collection[str]) -> dict[str, Any]:
     """Return the values of a recipe by the names of the command's parameters.
 
-    Relative paths become relative to the folder of the file.
-
-    Parameters
-    ----------
-    file : Path
-    command : click command
-    commands : collection of str
-        All commands of the app: each may have a table in the file.
+    Relative paths become relative to the folder of the file. Each of `commands` may have a table in it.
     """
     keys = recipe_keys(command)
     values: dict[str, Any] = {}
-    for written, value in _table(file, command.name, keys, commands).items():
-        key = keys.get(written.replace("_", "-"))
-        if key is None:
-            hint = _nearest(written.replace("_", "-"), keys) or f" See consilience {command.name} --help."
-            raise InvalidInputError(f"{file}: {command.name} has no option {written!r}.{hint}")
-        if key.name in values:
-            raise InvalidInputError(f"{file}: {key.key} is given twice, with - and with _. Keep one.")
-        values[key.name] = _read_value(file, key, value)
+    for key, value in _table(file, str(command.name), keys, commands).items():
+        one = keys.get(key.replace("_", "-"))
+        if one is None:
+            hint = _nearest(key.replace("_", "-"), keys) or f" See consilience {command.name} --help."
+            raise InvalidInputError(f"{file}: {command.name} has no option {key!r}.{hint}")
+        if one.name in values:
+            raise InvalidInputError(f"{file}: {key} is given twice, with - and with _. Keep one.")
+        values[str(one.name)] = _read_value(file, one, value)
     return values
+
+
+def _read_value(file: Path, one: click.Parameter, value: Any) -> Any:
+    """Return a value as the option has it: checked, and a path as seen from here."""
+    many = one.multiple or one.nargs == -1
+    values = value if many and isinstance(value, list) else [value]
+    try:
+        for each in values:
+            if getattr(one, "is_flag", False) and not isinstance(each, bool):
+                raise InvalidInputError("{argument} must be true or false.", argument=one.name, value=each)
+            if isinstance(one.type, Value):
+                one.type.convert(each, one, None)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{file}: {error}") from None
+    read = [_moved(each, one, lambda path: str(file.parent / path)) for each in values]
+    return read if many else read[0]
 
 
 def _table(file: Path, name: str, options: Collection[str], commands: Collection[str]) -> Mapping[str, Any]:
@@ -147,99 +111,67 @@ def _nearest(word: str, words: Collection[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def _read_value(file: Path, key: Key, value: Any) -> Any:
-    values = value if key.many and isinstance(value, list) else [value]
-    for one in values:
-        if not _fits(one, key.kind):
-            wanted = f"a list, each item {_WORDS[key.kind]}" if key.many else _WORDS[key.kind]
-            raise InvalidInputError(f"{file}: {key.key} must be {wanted}; {shown(one)} is not.")
-    read = [_moved(one, key, lambda path: str(file.parent / path)) for one in values]
-    return read if key.many else read[0]
-
-
-def _fits(value: Any, kind: type) -> bool:
-    if kind is object:
-        return not isinstance(value, dict)
-    if isinstance(value, bool):
-        return kind is bool
-    # some options take a word or a number, such as --teacher-weight
-    allowed = {int: int, float: (int, float), str: (str, int, float), Path: str}.get(kind, ())
-    return isinstance(value, allowed)  # type: ignore[arg-type]
-
-
-def _moved(value: Any, key: Key, move: Callable[[str], str]) -> Any:
+def _moved(value: Any, one: click.Parameter, move: Callable[[str], str]) -> Any:
     """Return a value whose path, if it holds one, is changed by `move`."""
-    if key.kind is Path:
+    if isinstance(one.type, Value) and one.type.option.check.read in (Path, written):
         from consilience.teachers.address import is_address
 
         return str(value) if is_address(value) else move(str(value))
-    if key.kind is str:
-        name, at, path = str(value).partition("=@")
-        return f"{name}=@{move(path)}" if key.name == "classes" and at and path else str(value)
-    return value
+    name, at, path = str(value).partition("=@")
+    return f"{name}=@{move(path)}" if one.name == "classes" and at and path else value
 
 
-def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any]) -> None:
-    """Write the values of a command's parameters as a recipe.
+def write_recipe(file: Path, command: click.Command, path: str, values: Mapping[str, Any]) -> None:
+    """Write the values of a command's parameters, by name; `path` is how it is called: ``consilience unify``.
 
-    Parameters
-    ----------
-    file : Path
-    command : click command
-    path : str
-        How the command is called: ``"consilience unify"``.
-    values : mapping
-        By the names of the parameters.
+    Every option is there with its help; those that were not given are comments.
     """
     from consilience.files.atomic import replacing
     from consilience.files.readers import check_target
 
     check_target(file, (".toml",), "--write-config")
+    lines = [
+        f"# Written by consilience {__version__}. Run it: {path} --config {visible(file.name)}",
+        "# Paths are relative to the folder of this file.",
+        "# Options on the command line win over this file.",
+        "",
+        f"[{command.name}]",
+    ]
+    for key, one in recipe_keys(command).items():
+        help_lines = textwrap.wrap(" ".join((getattr(one, "help", None) or "").split()), _WIDTH)
+        lines += [f"# {visible(line)}" for line in help_lines]
+        value = values.get(str(one.name))
+        empty = value is None or value == ()
+        lines.append(f"# {key} =" if empty else f"{key} = {_toml(_relative(value, one, file.parent))}")
     try:
-        text = recipe_text(file, command, path, values).encode()
+        text = "\n".join([*lines, ""]).encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
-            f"--write-config: {shown(error.object)} is not UTF-8, and TOML is. Rename the file."
+            f"--write-config: {shown(error.object[error.start :])} is not UTF-8, and TOML is. Rename the file."
         ) from error
     with replacing(file) as opened:
         opened.write(text)
 
 
-def recipe_text(file: Path, command: Any, path: str, values: Mapping[str, Any]) -> str:
-    """Return a recipe: every option with its help; those without a value are comments."""
-    from consilience import __version__
-
-    lines = [
-        toml_comment(f"Written by consilience {__version__}. Run it: {path} --config {file.name}"),
-        toml_comment("Paths are relative to the folder of this file."),
-        toml_comment("Options on the command line win over this file."),
-        "",
-        f"[{toml_key(command.name)}]",
-    ]
-    for key in recipe_keys(command).values():
-        lines += map(toml_comment, textwrap.wrap(" ".join(key.help.split()), _WIDTH))
-        value = values.get(key.name)
-        if value is None or (key.many and not value):
-            lines.append(toml_comment(f"{toml_key(key.key)} ="))
-            continue
-        written = [_written(one, key, file.parent) for one in (value if key.many else [value])]
-        lines.append(f"{toml_key(key.key)} = {toml_value(written if key.many else written[0])}")
-    return "\n".join(lines) + "\n"
+def _toml(value: Any) -> str:
+    """Return a text, a number, a truth value or a list of these as TOML, which is here as JSON is."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _written(value: Any, key: Key, folder: Path) -> Any:
-    plain = value.value if isinstance(value, enum.Enum) else value
-    return _moved(plain, key, lambda path: _relative(path, folder))
+def _relative(value: Any, one: click.Parameter, folder: Path) -> Any:
+    """Return a value with its paths as seen from a folder; an absolute path stays as it is."""
+    if isinstance(value, tuple):
+        return [_relative(each, one, folder) for each in value]
 
+    def move(path: str) -> str:
+        given = Path(path)
+        if given.is_absolute() or given.parent == folder == Path():
+            return path
+        # resolved: ".." after a link leads elsewhere. The last part is kept: a card lies next to it.
+        target = given.parent.resolve() / given.name
+        try:
+            return os.path.relpath(target, folder.resolve())
+        except ValueError:  # another drive of Windows
+            return str(target)
 
-def _relative(path: str, folder: Path) -> str:
-    """Return a path as seen from a folder; an absolute path stays as it is."""
-    given = Path(path)
-    if given.is_absolute() or given.parent == folder == Path():
-        return path
-    # resolved: ".." after a link leads elsewhere. The last part is kept: a card lies next to it.
-    target = given.parent.resolve() / given.name
-    try:
-        return os.path.relpath(target, folder.resolve())
-    except ValueError:  # another drive of Windows
-        return str(target)
+    return _moved(value, one, move)
