@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from consilience import CoverageWarning, InvalidInputError
 from consilience._progress import silent
-from consilience.kernels.expansion import targets
+from consilience.kernels.linear_model import targets
 from consilience.rows.targets import ArrayTargets
 from consilience.students.logistic import Logistic
 
