@@ -138,11 +138,8 @@ def _weighted_blocks(
     rows: TargetRows, class_weights: NDArray[np.float64], threshold: float
 ) -> Iterator[tuple[Any, NDArray[np.float64]]]:
     """Yield rows and the weights (b, L) of their classes, block by block."""
-    for stretch in rows.stretches:
-        for block in stretch:
-            X, Q, weights = rows.read(block)
-            if len(Q):
-                yield X, _block_targets(Q, weights, class_weights, threshold)
+    for X, Q, weights in rows.parts():
+        yield X, _block_targets(Q, weights, class_weights, threshold)
 
 
 def _block_targets(
