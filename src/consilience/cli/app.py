@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from consilience._version import __version__
-from consilience.cli import files, models, repo, verbs
-from consilience.cli.command import Commands, new_app
+from consilience.cli import models, repo, verbs
+from consilience.cli.command import new_app
 
-app: Commands = new_app(
+app = new_app(
     """One classifier out of many.
 
     Example: see what it does, in less than a minute
@@ -25,20 +25,17 @@ app.params.append(
         callback=lambda ctx, _, wanted: (print(f"consilience {__version__}"), ctx.exit()) if wanted else None,
     )
 )
-for function in (
-    models.demo,
-    files.inspect,
-    files.score,
-    models.compare,
-    verbs.unify,
-    models.evaluate,
-    verbs.rank,
-    verbs.distil,
-    verbs.cluster,
-    files.verify,
-    files.predict,
-    files.serve,
-    files.cache,
-):
-    app.new(function)
+app.new(models.demo)
+app.new(models.inspect, suggest="data", data="suggest", out="data", cache="data")
+app.new(models.score)
+app.new(models.compare)
+app.new(verbs.unify, test_data="test_labels out", test_labels="test_data", report="out")
+app.new(models.evaluate)
+app.new(verbs.rank)
+app.new(verbs.distil, compare="test_data", test_data="test_labels", test_labels="test_data")
+app.new(verbs.cluster)
+app.new(models.verify)
+app.new(models.predict)
+app.new(models.serve)
+app.new(models.cache)
 app.add_command(repo.repo)

@@ -1,8 +1,8 @@
 """Commands are made of functions, and of the declarations of options that are their parameters' defaults.
 
-A parameter's default is an `Option`, for an option of the command's own; or `options_of` a class, for all options
-of a verb that a text can give. Where such an option chooses an object, as ``--method ce`` does, the object's own
-options are options of the command, too: ``--temperature 3``. The function gets the object.
+A parameter's default is an `Option`, for an option of the command's own; or a class of options, or some of one by
+name, which the function gets as a dict of what was given. Where such an option chooses an object, as
+``--method ce`` does, the object's own options are options of the command, too: ``--temperature 3``.
 
 A command returns what ``--json`` prints, and the parts that `console.show` draws. Where the former says that it
 has not ``passed``, the exit code is 1. A parameter ``run`` gets a `Run`, which also draws the progress.
@@ -27,56 +27,61 @@ import click
 from consilience._version import __version__
 from consilience.cli import recipe
 from consilience.cli.console import show
-from consilience.cli.declared import Slot, flag_of, options_of, parameter, written
+from consilience.cli.declared import Slot, flag_of, parameter, written
 from consilience.cli.log import current, new_log, progress_bars
 from consilience.exceptions import ConsilienceError, ConsilienceWarning, InvalidInputError, as_keyword
-from consilience.options import check_choice
+from consilience.options import Option, check_choice
 from consilience.run import using
 
 _SETTINGS: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-_TARGET = "consilience.write_config"
+_GOAL = "consilience.write_config"
 
 
 class Command(click.Command):
-    """A command made of a function, with the options that all commands have."""
+    """A command made of a function, with the options that all commands have.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    `needs` says which options need others: ``{"test_data": "test_labels out"}``.
+    """
+
+    def __init__(self, function: Callable[..., Any], needs: Mapping[str, str]) -> None:
         name = function.__name__.strip("_").replace("_", "-")
         super().__init__(name, help=_help(function.__doc__ or ""), context_settings=_SETTINGS)
         self.allow_extra_args = True  # `parse_args` says what they are
-        self.function = function
+        self.function, self.needs = function, needs
         del self.params  # they are found when they are needed
 
     @cached_property
-    def groups(self) -> dict[str, Any]:
-        """What the parameters of the function stand for: an `Option`, or `options_of` a class."""
-        signature = inspect.signature(self.function)
-        return {name: one.default for name, one in signature.parameters.items()}
+    def groups(self) -> dict[str, dict[str, Option] | Option]:
+        """What each parameter of the function stands for: an option, or several by name."""
+        found: dict[str, dict[str, Option] | Option] = {}
+        for name, one in inspect.signature(self.function).parameters.items():
+            declared = one.default.declared() if isinstance(one.default, type) else one.default
+            some = isinstance(declared, Mapping)
+            found[name] = {key: o for key, o in declared.items() if o.check.read} if some else declared
+        return found
 
     @cached_property
     def slots(self) -> dict[str, Slot]:
         """The options that choose objects. The student is the last to name its options."""
-        found = {name: Slot(name, one) for name, one in self._declared().items() if one.check.make is not None}
-        return dict(sorted(found.items(), key=lambda item: item[0] == "student"))
+        found = [(name, Slot(name, one)) for name, one in self._own().items() if one.check.make is not None]
+        return dict(sorted(found, key=lambda item: item[0] == "student"))
 
-    def _declared(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, one in self.groups.items():
-            found |= one.declared() if isinstance(one, options_of) else {name: one}
+    def _own(self) -> dict[str, Option]:
+        groups = self.groups.items()
+        return {key: o for name, one in groups for key, o in (one if isinstance(one, dict) else {name: one}).items()}
+
+    @cached_property
+    def options(self) -> dict[str, Option]:
+        """All declared options by key; those of an object begin with its slot: ``method__temperature``."""
+        found = self._own()
+        for slot in self.slots.values():
+            found |= slot.options({flag_of(key, one) for key, one in found.items()})
         return found
 
     @cached_property
     def params(self) -> list[click.Parameter]:  # type: ignore[override]
         """Everything that may be given, in the order of the help."""
-        found = [parameter(name, one) for name, one in self._declared().items()]
-        for slot_name, slot in self.slots.items():
-            taken = {flag for one in found for flag in one.opts}
-            inner = {name: one for declared in slot.kinds.values() for name, one in declared.items()}
-            for name, option in inner.items():
-                prefix = f"{slot_name}-" if (option.flags or (flag_of(name),))[0] in taken else ""
-                if option.check.read is not None:
-                    found.append(parameter(f"{slot_name}__{name}", option, prefix, f"[{slot.owners(name)}]"))
-        return [*found, *_shared()]
+        return [*(parameter(key, one) for key, one in self.options.items()), *_shared()]
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line. Extra files are answered: the shell has made them of a pattern."""
@@ -107,18 +112,18 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, or write its recipe and stop."""
-        log, goal = current(), ctx.meta.get(_TARGET)
+        log, goal = current(), ctx.meta.get(_GOAL)
         if goal is not None:
-            recipe.write_recipe(goal, self, ctx.command_path, ctx.params | {"log": log.is_json})
+            values = ctx.params | {"log": "json" if log.is_json else "text"}
+            recipe.write_recipe(goal, self, ctx.command_path, values)
             advice = f"Run it: {ctx.command_path} --config {goal}"
             log.tell("info", "written", f"{goal} is written, and nothing else was done. {advice}", file=str(goal))
             return
-        log.tell("info", "started", f"consilience {self.name} begins.", version=__version__)
-        log.begin = time.monotonic()
+        log.start(__version__)
         arguments = self.arguments(ctx.params)
         with (
             progress_bars(quiet=ctx.params["quiet"]) as progress,
-            using(progress=progress, **arguments.pop("run", {})) as run,
+            using(progress=progress, **(arguments.pop("run", None) or {})) as run,
         ):
             result = self.function(**arguments, **({"run": run} if "run" in self.groups else {}))
         if result is not None:
@@ -127,52 +132,50 @@ class Command(click.Command):
 
     def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments of the function for what was given, with objects in their slots."""
-        given = {name: value for name, value in values.items() if value is not None and value != ()}
-        flags = {str(one.name): one.opts[0] for one in self.params}
-        self._check_targets(given, flags)
+        given = {key: values[key] for key in self.options if values[key] is not None}
+        self._check_files(given)
         for name, slot in self.slots.items():
-            inner = {
-                key.removeprefix(f"{name}__"): (flags[key], value)
-                for key, value in given.items()
-                if key.startswith(f"{name}__")
-            }
-            if name in given or inner:
+            inner = {key.removeprefix(f"{name}__"): given[key] for key in given if key.startswith(f"{name}__")}
+            if inner:
                 given[name] = slot.chosen(given.get(name, slot.option.default), inner)
         return {
-            name: {key: given[key] for key in one.declared() if key in given}
-            if isinstance(one, options_of)
-            else given.get(name, one.default)
+            name: {key: given[key] for key in one if key in given}
+            if isinstance(one, dict)
+            else given.get(name, one and one.default)
             for name, one in self.groups.items()
         }
 
-    def _check_targets(self, given: Mapping[str, Any], flags: Mapping[str, str]) -> None:
-        """Refuse to write a file that the command reads, or that could not be written."""
+    def _check_files(self, given: Mapping[str, Any]) -> None:
+        """Refuse options that lack another, and to write a file that the command reads or that cannot be."""
         from consilience.files.readers import check_target
 
-        files: dict[Any, list[Path]] = {written: [], Path: []}
-        declared = self._declared()
-        for name in declared.keys() & given.keys():
-            value = given[name]
-            files.get(declared[name].check.read, []).extend(value if isinstance(value, tuple) else [value])
-        for name in declared:
-            if name in given and declared[name].check.read is written:
-                check_target(given[name], declared[name].check.values, flags[name], files[Path])
+        flags = {key: flag_of(key, one) for key, one in self.options.items()}
+        for name, others in self.needs.items():
+            lacking = [flags[other] for other in others.split() if not given.get(other)]
+            if given.get(name) and lacking:
+                raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
+        listed = [value if isinstance(value, list) else [value] for value in given.values()]
+        read = [file for key, files in zip(given, listed) for file in files if self.options[key].check.read is Path]
+        for key, value in given.items():
+            if self.options[key].check.read is written:
+                check_target(value, self.options[key].check.values, flags[key], read)
 
 
 def _shared() -> list[click.Option]:
     """Return the options that all commands have. Those that are eager are read first, in this order."""
-    file = {"is_eager": True, "expose_value": False, "metavar": "FILE.toml", "type": click.Path(path_type=Path)}
+    eager: dict[str, Any] = {"is_eager": True, "expose_value": False}
+    file = {"metavar": "FILE.toml", "type": click.Path(path_type=Path)}
     return [
         click.Option(
-            ["--config"], callback=_use_recipe, **file,
+            ["--config"], callback=_use_recipe, **file, **eager,
             help="Read options from this recipe. Options given here win over it.",
         ),
         click.Option(
-            ["--write-config"], callback=lambda ctx, _, value: ctx.meta.update({_TARGET: value}), **file,
+            ["--write-config"], callback=lambda ctx, _, value: ctx.meta.update({_GOAL: value}), **file, **eager,
             help="Write the options of this command line to a recipe, and stop.",
         ),
         click.Option(
-            ["--log"], callback=_use_format, is_eager=True, expose_value=False, metavar="NAME",
+            ["--log"], callback=_use_format, metavar="NAME", **eager,
             help="How to write progress, warnings and errors: text or json (an object per line).",
         ),
         click.Option(["--quiet", "-q"], is_flag=True, help="Show no progress."),
@@ -183,8 +186,7 @@ def _shared() -> list[click.Option]:
 def _use_recipe(ctx: click.Context, option: Any, file: Path | None) -> None:
     """Take the values of a recipe as defaults."""
     if file is not None:
-        group = ctx.parent.command if ctx.parent else None
-        ctx.default_map = recipe.read_recipe(file, ctx.command, list(getattr(group, "commands", {})))
+        ctx.default_map = recipe.read_recipe(file, ctx.command)
 
 
 def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> None:
@@ -197,13 +199,12 @@ def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> None:
 class Commands(click.Group):
     """Commands that answer bad input with one sentence on stderr and exit code 2."""
 
-    def new(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Make a command of a function."""
-        self.add_command(Command(function))
-        return function
+    def new(self, function: Callable[..., Any], **needs: str) -> None:
+        """Make a command of a function; `needs` says which options need others."""
+        self.add_command(Command(function, needs))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command."""
+        """Run a command, and say how it ended."""
         if ctx.parent is not None:
             return super().invoke(ctx)
         with new_log() as log, _library_warnings():
@@ -211,10 +212,7 @@ class Commands(click.Group):
             try:
                 code = self._exit_code(ctx)
             finally:
-                if log.begin:
-                    message = f"consilience {log.command} ended with exit code {code}."
-                    seconds = round(time.monotonic() - log.begin, 3)
-                    log.tell("info", "finished", message, exit_code=code, seconds=seconds)
+                log.finish(code)
             ctx.exit(code)
 
     def _exit_code(self, ctx: click.Context) -> int:
@@ -228,10 +226,7 @@ class Commands(click.Group):
             return 130
         except (click.exceptions.NoArgsIsHelpError, BrokenPipeError):
             raise
-        except click.UsageError as error:
-            log.tell("error", "error", error.format_message())
-            return 2
-        except (ConsilienceError, OSError) as error:
+        except (click.UsageError, ConsilienceError, OSError) as error:
             log.tell("error", "error", sentence(error))
             return 2
         except Exception as error:  # a mistake of ours: in a log of JSON, its traceback is data, too
@@ -251,8 +246,9 @@ def sentence(error: Exception) -> str:
     """Return an error as one sentence, with options as they are written here."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename} cannot be read or written: {error.strerror}."
-    text = error.worded(current().spell) if isinstance(error, InvalidInputError) else str(error)
-    return " ".join(text.split()) or type(error).__name__
+    if isinstance(error, click.UsageError):
+        return error.format_message()
+    return (error.worded(current().spell) if isinstance(error, InvalidInputError) else str(error)) or repr(error)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -71,13 +71,13 @@ def plain_table(*headers: str) -> rich.table.Table:
 
 
 def table(
-    columns: Mapping[str, str | Callable[[Any], object]], rows: Iterable[Any], bold: object = None
+    columns: Mapping[str, str | Callable[[Any], object]], rows: Iterable[Any], bold: Sequence[Any] = ()
 ) -> rich.table.Table:
-    """Return a table: each column is a key of the rows, or a function of a row. One row may be bold."""
+    """Return a table: each column is a key of the rows, or a function of a row. Some rows may be bold."""
     drawn = plain_table(*columns)
     for row in rows:
         cells = [row[cell] if isinstance(cell, str) else cell(row) for cell in columns.values()]
-        drawn.add_row(*map(escape, cells), style="bold" if row is bold else None)
+        drawn.add_row(*map(escape, cells), style="bold" if row in bold else None)
     return drawn
 
 

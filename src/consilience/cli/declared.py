@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from consilience.exceptions import InvalidInputError
-from consilience.options import Check, Option, Options
+from consilience.options import Check, Option
 
 
-@dataclass(frozen=True)
-class options_of:  # noqa: N801  # it reads as a function
-    """The options of a class that a text can give: all, or `only` some.
-
-    The class is imported when the command is, for its help or to run: its module should be quick to import.
-    """
-
-    path: str
-    only: tuple[str, ...] = ()
-
-    def declared(self) -> dict[str, Option]:
-        """Return them by name."""
-        module, _, name = self.path.rpartition(".")
-        kind: type[Options] = getattr(importlib.import_module(f"consilience.{module}"), name)
-        return {
-            name: one
-            for name, one in kind.declared().items()
-            if one.check.read is not None and (not self.only or name in self.only)
-        }
-
-
-def path(says: str = "FILE", *, many: bool = False) -> Check:
+def path(says: str = "FILE") -> Check:
     """Return what a path may be; `says` is its place-holder in the help."""
 
     def run(name: str, value: Any) -> Any:
@@ -43,12 +21,7 @@ def path(says: str = "FILE", *, many: bool = False) -> Check:
             raise InvalidInputError("{argument} must be a path in quotes.", argument=name, value=value)
         return value
 
-    return Check(run, says, Path, many=many)
-
-
-def target(*endings: str, says: str = "FILE") -> Check:
-    """Return what a file may be that a command writes: it has one of these endings, and is none that it reads."""
-    return Check(path().run, says, written, endings)
+    return Check(run, says, Path)
 
 
 def written(text: str) -> Path:
@@ -56,81 +29,68 @@ def written(text: str) -> Path:
     return Path(text)
 
 
-class Value(click.ParamType):
-    """The value of a declared option: read from a text, and checked where it stands alone."""
+def target(*endings: str) -> Check:
+    """Return what a file may be that a command writes: it has one of these endings, and is none that it reads."""
+    return replace(path(), read=written, values=endings)
 
-    def __init__(self, key: str, option: Option) -> None:
-        self.slot, _, self.of = key.rpartition("__")
-        self.option = option
-        word = option.check.says.partition(",")[0].partition(" ")[0]
-        self.name = word if word.replace("=", "").replace(".", "").isalnum() else "name"
 
-    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value that a text, or a value of a recipe, stands for."""
-        read = self.option.check.read
-        if isinstance(value, str) and read is not None:
-            value = read(value)
-        if not self.slot:  # an object checks its own
-            self.option.check.run(self.of, value)
-        return value
+def flag_of(key: str, option: Option) -> str:
+    """Return how an option is written: ``--off-set`` for ``method__off_set``."""
+    return option.flags[0] if option.flags else f"--{key.rpartition('__')[2].replace('_', '-')}"
 
 
 class Positional(click.Argument):
-    """An argument. If none of a list is given, the recipe may have it."""
+    """An argument, with help."""
 
     help = ""
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> Any:
-        """Return the value and where it comes from."""
-        return super().consume_value(ctx, {name: value for name, value in opts.items() if value != ()})
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         """Return what the help says of it."""
         return self.make_metavar(ctx), self.help
 
 
-def parameter(key: str, option: Option, prefix: str = "", owners: str = "") -> click.Parameter:
+def parameter(key: str, option: Option) -> click.Parameter:
     """Return the option of the command line, or the argument, for a declared option.
 
-    Parameters
-    ----------
-    key : str
-        Its name among the values: ``slot__name`` for an option of an object.
-    option : Option
-    prefix : str
-        What its flag begins with: ``student-`` where the flag without it is another's.
-    owners : str
-        Which objects have it.
+    `key` is its name among the values: ``slot__name`` for an option of an object.
     """
-    check = option.check
-    text = f"{owners} {_plain(option.help)}".strip()
+    check, flags = option.check, (flag_of(key, option), *option.flags[1:])
+    text = _plain(option.help)
     if option.required or option.default not in (None, False, ()):
         text += "  [required]" if option.required else f"  [default: {option.default}]"
-    given: dict[str, Any] = {"required": option.required, "type": Value(key, option)}
-    flags = option.flags or (flag_of(key),)
+    given: dict[str, Any] = {"type": click.UNPROCESSED, "callback": read_value}
     if flags[0].isupper():
-        made = Positional([key], nargs=-1 if check.many else 1, metavar=flags[0], **given)
+        made = Positional([key], required=False, nargs=-1 if check.many else 1, metavar=flags[0], **given)
         made.help = text
         return made
-    if prefix:
-        flags = (flags[0].replace("--", f"--{prefix}"),)
-    if not is_switch(check):
-        return click.Option([key, *flags], help=text, multiple=check.many, **given)
-    both = f"{flags[0]}/{flags[0].replace('--', '--no-')}"
-    return click.Option(
-        [key, both if option.default is not False or owners else flags[0]],
-        help=text, is_flag=True, default=None,
-    )  # fmt: skip
+    if check.values and all(value is None or isinstance(value, bool) for value in check.values):
+        both = f"{flags[0]}/{flags[0].replace('--', '--no-')}" if option.default is not False else flags[0]
+        return click.Option([key, both], help=text, is_flag=True, default=None)
+    word = check.says.partition(",")[0].partition(" ")[0].removesuffix("'").upper()
+    metavar = "NAME" if check.values and check.read is not written else word
+    return click.Option([key, *flags], help=text, metavar=metavar, multiple=check.many, **given)
 
 
-def flag_of(key: str) -> str:
-    """Return how an option is written: ``--off-set`` for ``method__off_set``."""
-    return f"--{key.rpartition('__')[2].replace('_', '-')}"
+def read_value(ctx: click.Context, one: click.Parameter, value: Any) -> Any:
+    """Return the value that was given, or that the recipe has; read from a text, and checked."""
+    key = str(one.name)
+    option: Option = ctx.command.options[key]  # type: ignore[attr-defined]
+    if value in (None, ()):
+        value = (ctx.default_map or {}).get(key)  # click asks for no list of arguments
+    if value is None:
+        if option.required and not ctx.resilient_parsing:
+            raise click.MissingParameter(ctx=ctx, param=one)
+        return None
+    return [read_text(key, option, each) for each in value] if option.check.many else read_text(key, option, value)
 
 
-def is_switch(check: Check) -> bool:
-    """Tell whether an option is turned on and off, without a value."""
-    return bool(check.values) and all(value is None or isinstance(value, bool) for value in check.values)
+def read_text(key: str, option: Option, value: Any) -> Any:
+    """Return the value that a text stands for, checked; an object checks its own options."""
+    if isinstance(value, str) and option.check.read is not None:
+        value = option.check.read(value)
+    if "__" not in key:
+        option.check.run(key, value)
+    return value
 
 
 def _plain(text: str) -> str:
@@ -145,9 +105,8 @@ def _plain(text: str) -> str:
 class Slot:
     """An option that chooses an object by a short name, and the options that these objects have."""
 
-    def __init__(self, name: str, option: Option) -> None:
-        self.option = option
-        self.flag = option.flags[0] if option.flags else flag_of(name)
+    def __init__(self, key: str, option: Option) -> None:
+        self.key, self.option = key, option
         self.kinds: dict[Any, Mapping[str, Option]] = {}
         for kind in option.check.values:
             try:
@@ -155,32 +114,36 @@ class Slot:
             except (ImportError, KeyError):  # an extra is missing, or nothing has this name
                 continue
 
+    def options(self, taken: set[str]) -> dict[str, Option]:
+        """Return the options of the objects by key. Where a flag is taken, it says whose option it is."""
+        found: dict[str, Option] = {}
+        for name, one in {name: one for kind in self.kinds.values() for name, one in kind.items()}.items():
+            flag = flag_of(name, one)
+            if flag in taken:
+                flag = flag.replace("--", f"--{self.key}-")
+            if one.check.read is not None:
+                text = f"[{self.owners(name)}] {one.help}"
+                found[f"{self.key}__{name}"] = replace(one, flags=(flag,), help=text, default=None)
+        return found
+
     def owners(self, name: str) -> str:
         """Return which objects have an option, as they are chosen: ``--method ce, mf-p``."""
-        return f"{self.flag} {', '.join(kind for kind, declared in self.kinds.items() if name in declared)}"
+        kinds = [str(kind) for kind, declared in self.kinds.items() if name in declared]
+        return f"{flag_of(self.key, self.option)} {', '.join(kinds)}"
 
-    def chosen(self, value: Any, given: Mapping[str, tuple[str, Any]]) -> Any:
-        """Return what was chosen: short names as they are, or objects with the options given for them.
-
-        Parameters
-        ----------
-        value : str, sequence of str or None
-        given : mapping
-            By the name of an option: how it is written, and its value.
-        """
-        kinds = list(value) if isinstance(value, list | tuple) else [value]
-        for name, (flag, _) in given.items():
+    def chosen(self, value: Any, given: Mapping[str, Any]) -> Any:
+        """Return the objects that short names stand for, with the options given for them by name."""
+        kinds = value if isinstance(value, list) else [value]
+        for name in given:
             if not any(name in self.kinds.get(kind, ()) for kind in kinds):
-                words = ", ".join(str(kind) for kind in kinds if kind is not None)
-                remedy = f"{self.flag} {words} does not have it." if words else f"Give {self.flag}, too."
-                raise InvalidInputError(f"{flag} is an option of {self.owners(name)}. {remedy}")
+                raise InvalidInputError(
+                    f"{{argument}} is an option of {self.owners(name)}. Choose one of these.", argument=name
+                )
         made = [self._made(kind, given) for kind in kinds]
-        return made if isinstance(value, list | tuple) else made[0]
+        return made if isinstance(value, list) else made[0]
 
-    def _made(self, kind: Any, given: Mapping[str, tuple[str, Any]]) -> Any:
-        own = {name: value for name, (_, value) in given.items() if name in self.kinds.get(kind, ())}
-        if not own:
-            return kind
+    def _made(self, kind: Any, given: Mapping[str, Any]) -> Any:
+        own = {name: value for name, value in given.items() if name in self.kinds.get(kind, ())}
         made = self.option.check.make(kind).set_params(**own)  # type: ignore[misc]
         made.check_options()
         return made

@@ -15,6 +15,7 @@ from typing import Any
 import rich.progress
 
 from consilience.cli.console import console, escape
+from consilience.exceptions import Spelling, as_keyword
 from consilience.run import Progress, silent
 
 SECONDS = 5.0
@@ -33,12 +34,29 @@ class Log:
         The category and the message of each warning so far.
     command : str or None
         The name of the command, as soon as it is known.
+    spell : callable
+        Writes an argument of the library as the option that it is.
     """
 
     def __init__(self) -> None:
         self.is_json = False
         self.warnings: list[dict[str, str]] = []
         self.command: str | None = None
+        self.spell: Spelling = as_keyword
+        self._begin: float | None = None
+
+    def start(self, version: str) -> None:
+        """Note in a log of JSON that the command begins its work."""
+        self._begin = time.monotonic()
+        if self.is_json:
+            self.tell("info", "started", f"consilience {self.command} begins.", version=version)
+
+    def finish(self, exit_code: int) -> None:
+        """Note in a log of JSON how the command ended, if it had begun."""
+        if self._begin is not None and self.is_json:
+            seconds = round(time.monotonic() - self._begin, 3)
+            message = f"consilience {self.command} ended with exit code {exit_code}."
+            self.tell("info", "finished", message, exit_code=exit_code, seconds=seconds)
 
     def tell(self, level: str, event: str, message: str, **data: Any) -> None:
         """Say something in a line: its level, the kind of event in a word, the sentence, data for machines."""

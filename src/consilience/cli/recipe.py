@@ -12,7 +12,7 @@ import json
 import os
 import textwrap
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,15 @@ import click
 
 from consilience._version import __version__
 from consilience._words import visible
-from consilience.cli.declared import Value, written
+from consilience.cli.declared import read_text, written
 from consilience.exceptions import InvalidInputError, shown
+from consilience.options import Option
 
 _NOT_IN_IT = ("config", "write_config")
 _WIDTH = 100
 
 
-def recipe_keys(command: click.Command) -> dict[str, click.Parameter]:
+def recipe_keys(command: Any) -> dict[str, click.Parameter]:
     """Return what may stand in a recipe of this command, in the order of its help."""
     return {
         max(one.opts, key=len).lstrip("-").replace("_", "-"): one
@@ -36,63 +37,53 @@ def recipe_keys(command: click.Command) -> dict[str, click.Parameter]:
     }
 
 
-def read_recipe(file: Path, command: click.Command, commands: Collection[str]) -> dict[str, Any]:
+def read_recipe(file: Path, command: Any) -> dict[str, Any]:
     """Return the values of a recipe by the names of the command's parameters.
 
-    Relative paths become relative to the folder of the file. Each of `commands` may have a table in it.
+    Relative paths become relative to the folder of the file.
     """
     keys = recipe_keys(command)
     values: dict[str, Any] = {}
-    for key, value in _table(file, str(command.name), keys, commands).items():
-        one = keys.get(key.replace("_", "-"))
-        if one is None:
-            hint = _nearest(key.replace("_", "-"), keys) or f" See consilience {command.name} --help."
-            raise InvalidInputError(f"{file}: {command.name} has no option {key!r}.{hint}")
-        if one.name in values:
+    for written_key, value in _table(file, command.name).items():
+        key = written_key.replace("_", "-")
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]!r}?" if near else f"See consilience {command.name} --help."
+            raise InvalidInputError(f"{file}: {command.name} has no option {written_key!r}. {hint}")
+        name = str(keys[key].name)
+        if name in values:
             raise InvalidInputError(f"{file}: {key} is given twice, with - and with _. Keep one.")
-        values[str(one.name)] = _read_value(file, one, value)
+        try:
+            values[name] = _read_value(name, command.options.get(name), value, file.parent)
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{file}: {error}") from None
     return values
 
 
-def _read_value(file: Path, one: click.Parameter, value: Any) -> Any:
+def _read_value(name: str, option: Option | None, value: Any, folder: Path) -> Any:
     """Return a value as the option has it: checked, and a path as seen from here."""
-    many = one.multiple or one.nargs == -1
-    values = value if many and isinstance(value, list) else [value]
-    try:
-        for each in values:
-            if getattr(one, "is_flag", False) and not isinstance(each, bool):
-                raise InvalidInputError("{argument} must be true or false.", argument=one.name, value=each)
-            if isinstance(one.type, Value):
-                one.type.convert(each, one, None)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{file}: {error}") from None
-    read = [_moved(each, one, lambda path: str(file.parent / path)) for each in values]
-    return read if many else read[0]
+    if option is None or option.check.values == (True, False):  # a switch
+        if not isinstance(value, bool) and name != "log":
+            raise InvalidInputError("{argument} must be true or false.", argument=name, value=value)
+        return value
+    values = value if option.check.many and isinstance(value, list) else [value]
+    for each in values:
+        read_text(name, option, each)
+    read = [_moved(each, name, option, lambda path: str(folder / path)) for each in values]
+    return read if option.check.many else read[0]
 
 
-def _table(file: Path, name: str, options: Collection[str], commands: Collection[str]) -> Mapping[str, Any]:
-    """Return the keys for this command: its table, or all of a file without tables."""
+def _table(file: Path, name: str) -> Mapping[str, Any]:
+    """Return the keys for a command: its table, or all of a file without tables."""
     content = _parse(file)
-    tables = [
-        key
-        for key, value in content.items()
-        if isinstance(value, dict) and (key in commands or key not in options)
-    ]
-    for key in tables:
-        if key not in commands:
-            hint = _nearest(key, commands) or f" The commands are {', '.join(commands)}."
-            raise InvalidInputError(f"{file}: [{key}] is no command.{hint}")
-    loose = [key for key in content if key not in tables]
+    tables = [key for key, value in content.items() if isinstance(value, dict)]
     if not tables:
         return content
-    if loose:
-        raise InvalidInputError(
-            f"{file}: {loose[0]} stands outside of a table. Put it below [{name}]: a file with tables has no "
-            "other keys."
-        )
-    if name not in tables:
+    if name not in tables or len(tables) < len(content):
         listing = ", ".join(f"[{key}]" for key in tables)
-        raise InvalidInputError(f"{file} has no table [{name}]; it has {listing}.")
+        raise InvalidInputError(
+            f"{file} has the tables {listing}: its keys for this command must stand below [{name}]."
+        )
     return dict(content[name])
 
 
@@ -106,22 +97,17 @@ def _parse(file: Path) -> dict[str, Any]:
         raise InvalidInputError(f"--config: {file} is not TOML: {reason}.") from error
 
 
-def _nearest(word: str, words: Collection[str]) -> str:
-    near = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.5)
-    return f" Did you mean {near[0]!r}?" if near else ""
-
-
-def _moved(value: Any, one: click.Parameter, move: Callable[[str], str]) -> Any:
+def _moved(value: Any, name: str, option: Option, move: Callable[[str], str]) -> Any:
     """Return a value whose path, if it holds one, is changed by `move`."""
-    if isinstance(one.type, Value) and one.type.option.check.read in (Path, written):
+    if option.check.read in (Path, written):
         from consilience.teachers.address import is_address
 
         return str(value) if is_address(value) else move(str(value))
-    name, at, path = str(value).partition("=@")
-    return f"{name}=@{move(path)}" if one.name == "classes" and at and path else value
+    teacher, at, path = str(value).partition("=@")
+    return f"{teacher}=@{move(path)}" if name == "classes" and at and path else value
 
 
-def write_recipe(file: Path, command: click.Command, path: str, values: Mapping[str, Any]) -> None:
+def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any]) -> None:
     """Write the values of a command's parameters, by name; `path` is how it is called: ``consilience unify``.
 
     Every option is there with its help; those that were not given are comments.
@@ -138,40 +124,34 @@ def write_recipe(file: Path, command: click.Command, path: str, values: Mapping[
         f"[{command.name}]",
     ]
     for key, one in recipe_keys(command).items():
-        help_lines = textwrap.wrap(" ".join((getattr(one, "help", None) or "").split()), _WIDTH)
-        lines += [f"# {visible(line)}" for line in help_lines]
-        value = values.get(str(one.name))
-        empty = value is None or value == ()
-        lines.append(f"# {key} =" if empty else f"{key} = {_toml(_relative(value, one, file.parent))}")
+        name = str(one.name)
+        lines += [f"# {visible(line)}" for line in textwrap.wrap(getattr(one, "help", ""), _WIDTH)]
+        value, option = values.get(name), command.options.get(name)
+        if option is not None and value is not None:
+            value = _relative(value, name, option, file.parent)
+        # a text, a number, a truth value and a list of these are in TOML what they are in JSON
+        text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+        lines.append(f"# {key} =" if value is None else f"{key} = {text}")
     try:
-        text = "\n".join([*lines, ""]).encode()
+        encoded = "\n".join([*lines, ""]).encode()
     except UnicodeEncodeError as error:
         raise InvalidInputError(
             f"--write-config: {shown(error.object[error.start :])} is not UTF-8, and TOML is. Rename the file."
         ) from error
     with replacing(file) as opened:
-        opened.write(text)
+        opened.write(encoded)
 
 
-def _toml(value: Any) -> str:
-    """Return a text, a number, a truth value or a list of these as TOML, which is here as JSON is."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _relative(value: Any, one: click.Parameter, folder: Path) -> Any:
+def _relative(value: Any, name: str, option: Option, folder: Path) -> Any:
     """Return a value with its paths as seen from a folder; an absolute path stays as it is."""
-    if isinstance(value, tuple):
-        return [_relative(each, one, folder) for each in value]
+    if isinstance(value, list):
+        return [_relative(each, name, option, folder) for each in value]
 
     def move(path: str) -> str:
         given = Path(path)
         if given.is_absolute() or given.parent == folder == Path():
             return path
         # resolved: ".." after a link leads elsewhere. The last part is kept: a card lies next to it.
-        target = given.parent.resolve() / given.name
-        try:
-            return os.path.relpath(target, folder.resolve())
-        except ValueError:  # another drive of Windows
-            return str(target)
+        return os.path.relpath(given.parent.resolve() / given.name, folder.resolve())
 
-    return _moved(value, one, move)
+    return _moved(value, name, option, move)
