@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +24,7 @@ from typing import Any
 import click
 
 from consilience._version import __version__
-from consilience.cli import recipe
+from consilience.cli import library, recipe
 from consilience.cli.console import show
 from consilience.cli.declared import Slot, flag_of, parameter, written
 from consilience.cli.log import current, new_log, progress_bars
@@ -54,10 +53,12 @@ class Command(click.Command):
     def groups(self) -> dict[str, dict[str, Option] | Option]:
         """What each parameter of the function stands for: an option, or several by name."""
         found: dict[str, dict[str, Option] | Option] = {}
-        for name, one in inspect.signature(self.function).parameters.items():
-            declared = one.default.declared() if isinstance(one.default, type) else one.default
-            some = isinstance(declared, Mapping)
-            found[name] = {key: o for key, o in declared.items() if o.check.read} if some else declared
+        defaults = {name: one.default for name, one in inspect.signature(self.function).parameters.items()}
+        for name, default in defaults.items():
+            group = default.declared() if isinstance(default, type) else default
+            if isinstance(group, Mapping):  # an option of the command's own wins
+                group = {key: one for key, one in group.items() if one.check.read and key not in defaults}
+            found[name] = group
         return found
 
     @cached_property
@@ -68,7 +69,11 @@ class Command(click.Command):
 
     def _own(self) -> dict[str, Option]:
         groups = self.groups.items()
-        return {key: o for name, one in groups for key, o in (one if isinstance(one, dict) else {name: one}).items()}
+        return {
+            key: o
+            for name, one in groups
+            for key, o in (one if isinstance(one, dict) else {name: one}).items()
+        }
 
     @cached_property
     def options(self) -> dict[str, Option]:
@@ -117,7 +122,9 @@ class Command(click.Command):
             values = ctx.params | {"log": "json" if log.is_json else "text"}
             recipe.write_recipe(goal, self, ctx.command_path, values)
             advice = f"Run it: {ctx.command_path} --config {goal}"
-            log.tell("info", "written", f"{goal} is written, and nothing else was done. {advice}", file=str(goal))
+            log.tell(
+                "info", "written", f"{goal} is written, and nothing else was done. {advice}", file=str(goal)
+            )
             return
         log.start(__version__)
         arguments = self.arguments(ctx.params)
@@ -135,7 +142,9 @@ class Command(click.Command):
         given = {key: values[key] for key in self.options if values[key] is not None}
         self._check_files(given)
         for name, slot in self.slots.items():
-            inner = {key.removeprefix(f"{name}__"): given[key] for key in given if key.startswith(f"{name}__")}
+            inner = {
+                key.removeprefix(f"{name}__"): given[key] for key in given if key.startswith(f"{name}__")
+            }
             if inner:
                 given[name] = slot.chosen(given.get(name, slot.option.default), inner)
         return {
@@ -147,18 +156,19 @@ class Command(click.Command):
 
     def _check_files(self, given: Mapping[str, Any]) -> None:
         """Refuse options that lack another, and to write a file that the command reads or that cannot be."""
-        from consilience.files.readers import check_target
 
         flags = {key: flag_of(key, one) for key, one in self.options.items()}
         for name, others in self.needs.items():
             lacking = [flags[other] for other in others.split() if not given.get(other)]
             if given.get(name) and lacking:
                 raise InvalidInputError(f"{flags[name]} needs {lacking[0]}. Give both, or neither.")
-        listed = [value if isinstance(value, list) else [value] for value in given.values()]
-        read = [file for key, files in zip(given, listed) for file in files if self.options[key].check.read is Path]
+        read: list[Path] = []
+        for key, value in given.items():
+            if self.options[key].check.read is Path:
+                read += value if isinstance(value, list) else [value]
         for key, value in given.items():
             if self.options[key].check.read is written:
-                check_target(value, self.options[key].check.values, flags[key], read)
+                library.check_target(value, self.options[key].check.values, flags[key], read)
 
 
 def _shared() -> list[click.Option]:
@@ -198,6 +208,10 @@ def _use_format(ctx: click.Context, option: Any, chosen: str | None) -> None:
 
 class Commands(click.Group):
     """Commands that answer bad input with one sentence on stderr and exit code 2."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the commands in the order in which they were made."""
+        return list(self.commands)
 
     def new(self, function: Callable[..., Any], **needs: str) -> None:
         """Make a command of a function; `needs` says which options need others."""
@@ -248,7 +262,9 @@ def sentence(error: Exception) -> str:
         return f"{error.filename} cannot be read or written: {error.strerror}."
     if isinstance(error, click.UsageError):
         return error.format_message()
-    return (error.worded(current().spell) if isinstance(error, InvalidInputError) else str(error)) or repr(error)
+    return (error.worded(current().spell) if isinstance(error, InvalidInputError) else str(error)) or repr(
+        error
+    )
 
 
 @contextmanager

@@ -73,12 +73,25 @@ def plain_table(*headers: str) -> rich.table.Table:
 def table(
     columns: Mapping[str, str | Callable[[Any], object]], rows: Iterable[Any], bold: Sequence[Any] = ()
 ) -> rich.table.Table:
-    """Return a table: each column is a key of the rows, or a function of a row. Some rows may be bold."""
+    """Return a table; some rows may be bold.
+
+    A column is a function of a row, or a text with slots such as ``"{accuracy:.1%}"``: a cell without a value
+    is empty.
+    """
     drawn = plain_table(*columns)
     for row in rows:
-        cells = [row[cell] if isinstance(cell, str) else cell(row) for cell in columns.values()]
+        cells = [_cell(column, row) for column in columns.values()]
         drawn.add_row(*map(escape, cells), style="bold" if row in bold else None)
     return drawn
+
+
+def _cell(column: str | Callable[[Any], object], row: Any) -> object:
+    if callable(column):
+        return column(row)
+    try:
+        return column.format_map(row)
+    except TypeError:  # None has no format
+        return ""
 
 
 def facts_table(facts: Mapping[str, str | None]) -> rich.table.Table:

@@ -81,7 +81,11 @@ def read_value(ctx: click.Context, one: click.Parameter, value: Any) -> Any:
         if option.required and not ctx.resilient_parsing:
             raise click.MissingParameter(ctx=ctx, param=one)
         return None
-    return [read_text(key, option, each) for each in value] if option.check.many else read_text(key, option, value)
+    return (
+        [read_text(key, option, each) for each in value]
+        if option.check.many
+        else read_text(key, option, value)
+    )
 
 
 def read_text(key: str, option: Option, value: Any) -> Any:

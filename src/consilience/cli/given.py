@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from consilience.cli import library
 from consilience.cli.declared import path, target
 from consilience.exceptions import InvalidInputError
 from consilience.options import anything, count, each, option, optional
 from consilience.run import Run
-
-if TYPE_CHECKING:
-    from consilience.teachers import Teacher
 
 _COPIES = 3  # how often rows are in memory at most
 _ROWS = ".npy, .npz (key X), .csv, .parquet or .txt (a text a line); a folder of such files or of images, or a \
@@ -59,91 +57,79 @@ TRAIN_WORKERS = option(
 )
 
 
-def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Teacher]:
+def open_teachers(files: Sequence[Path], given: Sequence[str]) -> list[Any]:
     """Make a teacher of each file, named by its stem, or by folder and stem if stems are not unique.
 
     A model folder has no stem: a dot in its name begins no ending.
     """
-    from consilience.files import readers
-    from consilience.teachers import as_teacher
-    from consilience.teachers.address import address_name, is_address
 
     stems = [
-        address_name(file) if is_address(file) else file.absolute().name if file.is_dir() else file.stem
+        library.address_name(file) if library.is_address(file) else file.absolute().name if file.is_dir() else file.stem
         for file in files
     ]
     names = [
-        stem if stems.count(stem) == 1 or is_address(file) else f"{file.parent.name}/{stem}"
+        stem if stems.count(stem) == 1 or library.is_address(file) else f"{file.parent.name}/{stem}"
         for file, stem in zip(files, stems, strict=True)
     ]
     repeated = [file for i, file in enumerate(files) if names[i] in names[:i]]
     if repeated:
         raise InvalidInputError(f"{shown(repeated[0])} is given twice, or has the name of another teacher.")
-    classes = readers.parse_classes(given, names)
-    return [as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]
+    classes = library.parse_classes(given, names)
+    return [library.as_teacher(file, classes.get(name), name) for file, name in zip(files, names, strict=True)]
 
 
 def kinds(files: Iterable[Path]) -> list[str]:
     """Return the ending of each teacher's file; "server" for an address, "folder" for a model folder."""
-    from consilience.teachers.address import is_address
 
     return [
-        "server" if is_address(file) else "folder" if file.is_dir() else file.suffix.lower().removeprefix(".")
+        "server" if library.is_address(file) else "folder" if file.is_dir() else file.suffix.lower().removeprefix(".")
         for file in files
     ]
 
 
 def shown(file: Path) -> str:
     """Return how a teacher's file is shown: an address by the name of its model, since outputs are shared."""
-    from consilience.teachers.address import address_name, is_address
 
-    return address_name(file) if is_address(file) else str(file)
+    return library.address_name(file) if library.is_address(file) else str(file)
 
 
-def read_rows(file: Path, teachers: Sequence[Teacher], run: Run, drop: Sequence[str] = ()) -> Any:
+def read_rows(file: Path, teachers: Sequence[Any], run: Run, drop: Sequence[str] = ()) -> Any:
     """Return the rows of --data, without some columns; in memory, if they are small.
 
     Cells of a .csv file are read as what these teachers take. A .txt file has a text per line.
     """
-    from consilience.rows import memory_budget
-    from consilience.rows.files import open_files
-    from consilience.teachers.given import column_kinds
 
-    rows = open_files(file, "--data", column_kinds(teachers), drop)
-    return rows.all(run) if _COPIES * rows.n_bytes <= memory_budget(run) else rows
+    rows = library.open_files(file, "--data", library.column_kinds(teachers), drop)
+    return rows.all(run) if _COPIES * rows.n_bytes <= library.memory_budget(run) else rows
 
 
 def first_rows(X: Any) -> Any:
     """Return rows of the same kind as those of --data, in memory."""
-    from consilience.rows import Rows
 
-    return X.head if isinstance(X, Rows) else X
+    return X.head if isinstance(X, library.Rows) else X
 
 
 def read_labels(file: Path | None, X: Any, option: str = "--labels") -> Any:
     """Return the labels in a file, one for each row; None without a file."""
-    from consilience.files import readers
 
-    return None if file is None else readers.read_labels(file, len(X), option)
+    return None if file is None else library.read_label_file(file, len(X), option)
 
 
 def read_test(
     data: Path | None, labels: Path | None, X: Any, of: Path, drop: Sequence[str]
 ) -> tuple[Any, Any] | None:
     """Return the test rows, with the columns that --data has, and their labels; None if none are given."""
-    from consilience.rows.files import read_alike
 
     if data is None:
         return None
-    rows = read_alike(data, "--test-data", first_rows(X), str(of), drop)
+    rows = library.read_alike(data, "--test-data", first_rows(X), str(of), drop)
     return rows, read_labels(labels, rows, "--test-labels")
 
 
 def check_ending(out: Path, X: Any, student: Any) -> None:
     """Raise if --out has not the ending of what the student is saved as; before teachers are asked."""
-    from consilience.students.make import holds_texts
 
-    texts = holds_texts(first_rows(X))
+    texts = library.holds_texts(first_rows(X))
     if texts and isinstance(student, str) and student != "ngrams":  # a student that the library refuses
         return
     what, ending = ("A model of texts", ".npz") if texts else ("This model", ".onnx")

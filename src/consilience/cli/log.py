@@ -93,14 +93,27 @@ def new_log() -> Iterator[Log]:
 @contextmanager
 def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
     """Show progress on stderr: bars if it is a terminal, else lines; lines of JSON with ``--log json``."""
-    target = console(stderr=True)
     if quiet:
         yield silent
-    elif current().is_json or not target.is_terminal:
-        lines = Lines(current())
-        with _every(SECONDS, lines.remind):
-            yield lines
-    else:
+        return
+    reports = Reports(current())
+    with _every(SECONDS, reports.remind):
+        try:
+            yield reports
+        finally:
+            if reports.live:
+                reports.bars.stop()
+
+
+class Reports:
+    """Show how far tasks are: by rich's bars; or by lines, one every few seconds and at the end of a long task.
+
+    `bars` of rich's also know how fast the tasks are.
+    """
+
+    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
+        target = console(stderr=True)
+        self.live = target.is_terminal and not log.is_json
         columns = (
             rich.progress.TextColumn("{task.description}"),
             rich.progress.BarColumn(),
@@ -109,52 +122,30 @@ def progress_bars(*, quiet: bool = False) -> Iterator[Progress]:
             rich.progress.TextColumn("left"),
             rich.progress.TimeRemainingColumn(),
         )
-        bars = rich.progress.Progress(*columns, console=target, transient=True)
-        tasks = Tasks(bars)
-
-        def report(task: str, done: int, total: int) -> None:
-            bars.start()  # not before: a command may ask something first
-            tasks.report(task, done, total)
-
-        try:
-            yield report
-        finally:
-            bars.stop()
-
-
-class Tasks:
-    """The tasks of a run by name, kept by rich, which knows how fast each is."""
-
-    def __init__(self, bars: rich.progress.Progress) -> None:
-        self.bars = bars
-        self.numbers: dict[str, rich.progress.TaskID] = {}
-
-    def report(self, task: str, done: int, total: int) -> rich.progress.Task:
-        """Note how far a task is. One that begins again is a new one."""
-        if task not in self.numbers or done < self.bars.tasks[self.numbers[task]].completed:
-            self.numbers[task] = self.bars.add_task(task)
-        self.bars.update(self.numbers[task], completed=done, total=total)
-        return self.bars.tasks[self.numbers[task]]
-
-
-class Lines:
-    """Write progress as lines on stderr: one every few seconds, and one at the end of a long task."""
-
-    def __init__(self, log: Log, clock: Callable[[], float] = time.monotonic) -> None:
-        self._log, self._clock = log, clock
-        self._tasks = Tasks(rich.progress.Progress(get_time=clock, speed_estimate_period=60))
+        self.bars = rich.progress.Progress(
+            *columns, console=target, transient=True, get_time=clock, speed_estimate_period=60
+        )
+        self._log, self._clock, self._reported = log, clock, clock()
+        self._tasks: dict[str, rich.progress.Task] = {}
         self._latest: rich.progress.Task | None = None
-        self._reported = clock()
 
     def __call__(self, task: str, done: int, total: int) -> None:
-        """Note how far a task is; write a line if it was long and ends here."""
+        """Note how far a task is. One that begins again is a new one."""
+        if self.live:
+            self.bars.start()  # not before: a command may ask something first
+        if task not in self._tasks or done < self._tasks[task].completed:
+            self.bars.add_task(task)
+            self._tasks[task] = self.bars.tasks[-1]
+        known = self._latest = self._tasks[task]
         self._reported = self._clock()
-        known = self._latest = self._tasks.report(task, done, total)
-        if known.finished and (known.elapsed or 0) >= SECONDS:
+        self.bars.update(known.id, completed=done, total=total)
+        if not self.live and known.finished and (known.elapsed or 0) >= SECONDS:
             self._write(known)
 
     def remind(self) -> None:
         """Write how far the latest task is, or that something goes on: a step may take minutes."""
+        if self.live:
+            return
         if self._latest is not None and not self._latest.finished:
             self._write(self._latest)
             return

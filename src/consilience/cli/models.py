@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
-from consilience.cli import tables
-from consilience.cli.console import show
+from consilience._optional import require
+from consilience.cli import library, tables
+from consilience.cli.console import escape, show
 from consilience.cli.declared import path, target
 from consilience.cli.given import (
     ALIASES,
@@ -31,8 +32,7 @@ from consilience.cli.given import (
     shown,
 )
 from consilience.exceptions import InvalidInputError
-from consilience.options import anything, choice, count, each, flag, number, option, optional, size
-from consilience.run import Run
+from consilience.options import anything, count, each, flag, number, option, optional, size
 
 Result = tuple[dict[str, Any], Any]
 _STUDENT = anything("NAME", str)
@@ -52,7 +52,7 @@ def inspect(
         target(".json"), "Write the suggested aliases here, for unify --aliases.", default=None
     ),
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
 ) -> Result:
     """Show the classes of some teachers, their overlaps and components, and what each takes and gives.
 
@@ -61,29 +61,29 @@ def inspect(
         consilience inspect birds.onnx pets.npy --classes pets=cat,dog,wren
         consilience inspect birds.onnx pets.npz --data X.npy --suggest --out aliases.json
     """
-    from consilience.files import readers
-    from consilience.inspect.aliases import suggest_aliases
-    from consilience.labels import LabelSpace
-    from consilience.unify.alias_warnings import warn_of_unused
 
-    given = readers.read_aliases(aliases)
+    given = library.read_aliases(aliases)
     teachers = open_teachers(files, classes)
     lists, names = [one.classes for one in teachers], [one.name for one in teachers]
-    space = LabelSpace(lists, given, names=names, disconnected="ignore")  # the tables say what a warning would
+    space = library.LabelSpace(
+        lists, given, names=names, disconnected="ignore"
+    )  # the tables say what a warning would
     view = tables.space_view(space, kinds(files))
     for about, teacher in zip(view["teachers"], teachers, strict=True):
         inputs = teacher.inputs
-        about["inputs"] = None if inputs is None else [asdict(one) | {"shape": list(one.shape)} for one in inputs]
+        about["inputs"] = (
+            None if inputs is None else [asdict(one) | {"shape": list(one.shape)} for one in inputs]
+        )
         about["output"] = teacher.output
     if data is None:
-        warn_of_unused(space)
+        library.warn_of_unused(space)
         return view, tables.space(view)
     X = read_rows(data, teachers, run, drop)
-    found = suggest_aliases(teachers, X, aliases=given, cache=run.cache, progress=run.report)
+    found = library.suggest_aliases(teachers, X, aliases=given, cache=run.cache, progress=run.report)
     view |= {"suggestions": found.to_dict(), "out": None if out is None else str(out)}
-    parts = [*tables.space(view), "", *tables.lines(repr(found))]
+    parts = [*tables.space(view), "", *map(escape, repr(found).split("\n"))]
     if out is not None:
-        readers.write_aliases(out, found.aliases)
+        library.write_aliases(out, found.aliases)
         parts.append(f"\nThe aliases are in {out}. Look at the rows before you use them.")
     return view, parts
 
@@ -96,7 +96,7 @@ def score(
     ),
     classes: Sequence[str] = CLASSES,
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
 ) -> Result:
     """Write what a teacher says about some rows, for others to unify: the model itself stays where it is.
 
@@ -104,16 +104,14 @@ def score(
         consilience score --teacher birds.onnx --data X.csv --out birds_scores.npz
         consilience unify --teacher birds_scores.npz --teacher pets.onnx --data X.csv --out unified.onnx
     """
-    from consilience.scoring.files import write_scores
-    from consilience.scoring.store import as_store
 
     (opened,) = open_teachers([teacher], classes)
-    found = write_scores(
+    found = library.write_scores(
         out,
         opened,
         read_rows(data, [opened], run, drop),
         batch_size=run.rows_per_call,
-        store=as_store(run.cache, run.cache_limit),
+        store=library.as_store(run.cache, run.cache_limit),
         progress=run.report,
     )
     view = {
@@ -149,7 +147,7 @@ def compare(
     classes: Sequence[str] = CLASSES,
     aliases: Path | None = ALIASES,
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
     random_state: int = SEED,
 ) -> Result:
     """Compare ways to unify on your own rows, with labels or without.
@@ -158,14 +156,11 @@ def compare(
         consilience compare --teacher birds.onnx --teacher pets.npz --data X.npy
         consilience compare -t birds.onnx -t pets.npz --data X.npy --labels y.npy --quick
     """
-    from consilience.files import readers
-    from consilience.students.make import holds_texts
-    from consilience.unify.unifier import Unifier
 
     teachers = open_teachers(teacher, classes)
     X = read_rows(data, teachers, run, drop)
-    unifier = Unifier(
-        teachers, aliases=readers.read_aliases(aliases), disconnected="ignore", random_state=random_state
+    unifier = library.Unifier(
+        teachers, aliases=library.read_aliases(aliases), disconnected="ignore", random_state=random_state
     )
     found = unifier.compare(
         X,
@@ -173,7 +168,7 @@ def compare(
         methods=methods,
         teacher_temperatures=(None,) if quick else (None, "agreement"),
         self_label=(False,) if quick else (False, True),
-        student=student or ("ngrams" if holds_texts(X) else "logistic"),
+        student=student or ("ngrams" if library.holds_texts(X) else "logistic"),
         max_rows=max_rows,
     )
     return found.to_dict() | {"seed": random_state}, repr(found)
@@ -193,15 +188,13 @@ def evaluate(
     student: str | None = option(
         _STUDENT, "Also train this student on these labels alone, cross-validated; or auto.", default=None
     ),
-    n_folds: int = option(
-        count(at_least=2), "Folds of that cross-validation.", default=5, flag="--folds"
-    ),
+    n_folds: int = option(count(at_least=2), "Folds of that cross-validation.", default=5, flag="--folds"),
     n_bins: int = option(count(), "Bins of the calibration error.", default=15, flag="--bins"),
     confidence: float = option(number(above=0, below=1), "Confidence of the intervals.", default=0.95),
     classes: Sequence[str] = CLASSES,
     aliases: Path | None = ALIASES,
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
     random_state: int = SEED,
     report: Path | None = REPORT,
 ) -> Result:
@@ -212,26 +205,22 @@ def evaluate(
         consilience evaluate unified.onnx --data X.csv --labels y.csv -t birds.onnx -t pets.onnx \\
             --student logistic
     """
-    from consilience.files import readers
-    from consilience.inspect.evaluate import evaluate_model
-    from consilience.rows import as_rows
-    from consilience.scoring.store import as_store
 
     opened = open_teachers([model, *teacher], classes)
-    X = as_rows(read_rows(data, opened, run, drop), "--data").all(run)
-    found = evaluate_model(
+    X = library.as_rows(read_rows(data, opened, run, drop), "--data").all(run)
+    found = library.evaluate_model(
         opened[0],
         X,
         read_labels(labels, X),
         teachers=opened[1:],
-        aliases=readers.read_aliases(aliases),
+        aliases=library.read_aliases(aliases),
         labels_only=student is not None,
         student=None if student == "auto" else student,
         n_folds=n_folds,
         confidence=confidence,
         n_bins=n_bins,
         batch_size=run.rows_per_call,
-        cache=as_store(run.cache, run.cache_limit),
+        cache=library.as_store(run.cache, run.cache_limit),
         progress=run.report,
         random_state=random_state,
         where="--labels",
@@ -244,9 +233,11 @@ def evaluate(
 def verify(
     model: Path = MODEL,
     teacher: Sequence[Path] = option(
-        TEACHERS.check, "Check that the model was made from this teacher. Repeat.", default=(),
+        TEACHERS.check,
+        "Check that the model was made from this teacher. Repeat.",
+        default=(),
         flag="--teacher -t",
-    ),  # fmt: skip
+    ),
     data: Path | None = option(path(), "Check that the model learnt from these rows.", default=None),
 ) -> Result:
     """Check a saved model against its card, and run it. Exits with code 1 if a check fails.
@@ -255,11 +246,9 @@ def verify(
         consilience verify unified.onnx
         consilience verify unified.onnx --teacher birds.onnx --teacher pets.onnx --data X.csv
     """
-    from consilience.rows.files import open_files
-    from consilience.students.verify import verify_model
 
-    rows = None if data is None else open_files(data, "--data").all(None)
-    view = {"model": str(model), **verify_model(model, teachers=teacher, X=rows).to_dict()}
+    rows = None if data is None else library.open_files(data, "--data").all(None)
+    view = {"model": str(model), **library.verify_model(model, teachers=teacher, X=rows).to_dict()}
     return view, tables.checks(view)
 
 
@@ -277,7 +266,7 @@ def predict(
         default=(),
     ),
     batch_size: int = option(count(), "Rows that are in memory at a time.", default=4096),
-    run: Run = None,  # type: ignore[assignment]
+    run: Any = None,
 ) -> Result:
     """Predict the rows of a file of any length.
 
@@ -285,11 +274,9 @@ def predict(
         consilience predict unified.onnx --data rows.csv --out predictions.csv --keep patient
         consilience predict languages.npz --data texts.txt --out labels.txt
     """
-    from consilience.students.loaded import load
-    from consilience.students.predict_file import predict_file
 
-    found = predict_file(
-        load(model), data, out, keep=keep, batch_size=batch_size, progress=run.report, option="--data"
+    found = library.predict_file(
+        library.load(model), data, out, keep=keep, batch_size=batch_size, progress=run.report, option="--data"
     )
     view = {
         "model": str(model),
@@ -328,13 +315,11 @@ def serve(
         consilience inspect http://127.0.0.1:8080/v2/models/unified
         consilience serve unified.onnx --write repository
     """
-    from consilience.students.model_repository import write_repository
-    from consilience.students.server import ModelServer, ServedModel
 
     if write is not None:
-        folder = str(write_repository(model, write, name))
+        folder = str(library.write_repository(model, write, name))
         return {"model": str(model), "folder": folder}, f"{folder} is written."
-    with ModelServer(ServedModel(model, name), host, port) as server:
+    with library.ModelServer(library.ServedModel(model, name), host, port) as server:
         address = {"model": str(model), "url": server.url}
         show(address, f"The model is at {server.url}. Stop with Ctrl-C.")
         try:
@@ -360,19 +345,16 @@ def cache(
         consilience cache scores --limit 20GB
         consilience cache scores --clear
     """
-    from consilience._sizes import size_text
-    from consilience.files.storage import storage_path
-    from consilience.scoring.store import ScoreStore
 
     if clear and limit is not None:
         raise InvalidInputError("--clear and --limit exclude each other: --clear leaves nothing.")
-    if not storage_path(folder).is_root():
+    if not library.storage_path(folder).is_root():
         raise InvalidInputError(f"{folder} is not a folder. Give the folder that --cache named.")
-    store = ScoreStore(folder)
+    store = library.ScoreStore(folder)
     view = store.contents()
     before = view["n_bytes"] + view["n_bytes_trainings"]
     if clear:
-        if not (yes or _agreed(f"Delete {size_text(before)} in {folder}?")):
+        if not (yes or _agreed(f"Delete {library.size_text(before)} in {folder}?")):
             raise InvalidInputError("Nothing was deleted. To clear without a question, give --yes.")
         store.clear()
     elif limit is not None:
@@ -396,7 +378,7 @@ def demo(
     ),
     save: Path | None = option(target(".onnx"), "Save the best unified model as ONNX.", default=None),
     every: bool = option(flag(), "Compare every method; takes a minute.", default=False, flag="--all"),
-    run: Run = None,  # type: ignore[assignment]
+    run: Any = None,
 ) -> Result:
     """Unify five private classifiers of handwritten digits, and compare the result with naive distillation.
 
@@ -405,17 +387,14 @@ def demo(
         consilience demo --all
         consilience demo --seed 1 --plot demo.png --save digits.onnx
     """
-    from consilience._optional import require
 
     if plot is not None:
         require("matplotlib", extra="report", purpose="Drawing a figure")
-    from consilience.cli import demo as shown_by, figures
 
-    result = shown_by.run_demo(seed, variants=shown_by.ALL if every else shown_by.SOME, progress=run.report)
-    written = {"plot": plot and str(plot), "model": save and str(save)}
-    view = result.to_dict() | {"all": every} | written
+    view, model = library.run_demo(seed, every=every, progress=run.report)
+    view |= {"all": every, "plot": plot and str(plot), "model": save and str(save)}
     if save is not None:
-        result.best_model.save(save)
+        model.save(save)
     if plot is not None:
-        figures.draw_demo(view, plot)
+        library.draw_demo(view, plot)
     return view, tables.demo(view)

@@ -20,6 +20,7 @@ import click
 
 from consilience._version import __version__
 from consilience._words import visible
+from consilience.cli import library
 from consilience.cli.declared import read_text, written
 from consilience.exceptions import InvalidInputError, shown
 from consilience.options import Option
@@ -100,9 +101,7 @@ def _parse(file: Path) -> dict[str, Any]:
 def _moved(value: Any, name: str, option: Option, move: Callable[[str], str]) -> Any:
     """Return a value whose path, if it holds one, is changed by `move`."""
     if option.check.read in (Path, written):
-        from consilience.teachers.address import is_address
-
-        return str(value) if is_address(value) else move(str(value))
+        return str(value) if library.is_address(value) else move(str(value))
     teacher, at, path = str(value).partition("=@")
     return f"{teacher}=@{move(path)}" if name == "classes" and at and path else value
 
@@ -112,10 +111,8 @@ def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any])
 
     Every option is there with its help; those that were not given are comments.
     """
-    from consilience.files.atomic import replacing
-    from consilience.files.readers import check_target
 
-    check_target(file, (".toml",), "--write-config")
+    library.check_target(file, (".toml",), "--write-config")
     lines = [
         f"# Written by consilience {__version__}. Run it: {path} --config {visible(file.name)}",
         "# Paths are relative to the folder of this file.",
@@ -138,7 +135,7 @@ def write_recipe(file: Path, command: Any, path: str, values: Mapping[str, Any])
         raise InvalidInputError(
             f"--write-config: {shown(error.object[error.start :])} is not UTF-8, and TOML is. Rename the file."
         ) from error
-    with replacing(file) as opened:
+    with library.replacing(file) as opened:
         opened.write(encoded)
 
 

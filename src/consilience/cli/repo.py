@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from consilience.cli import library
 from consilience.cli.command import new_app
 from consilience.cli.declared import path
 from consilience.cli.given import DATA, LABELS, SEED, read_labels
@@ -17,9 +18,7 @@ Result = tuple[dict[str, Any], Any]
 _TEXT = anything("TEXT", str)
 FOLDER = option(_TEXT, "The repository; or a URL, such as s3://bucket/models.", flag="FOLDER")
 NAME = option(_TEXT, "A model of the repository.", flag="NAME")
-REFERENCE = option(
-    path(), "Keep these rows, without labels, as reference rows for search.", default=None
-)
+REFERENCE = option(path(), "Keep these rows, without labels, as reference rows for search.", default=None)
 
 
 def add(
@@ -46,13 +45,10 @@ def add(
     Example:
         consilience repo add models birds.onnx --task birds --licence MIT --metric accuracy=0.93
     """
-    from consilience.files.readers import numbers_or_text
-    from consilience.repository import Repository
-    from consilience.repository.listing import shown_entry
 
-    entry = Repository(folder).add(
+    entry = library.Repository(folder).add(
         model,
-        None if classes is None else numbers_or_text([part.strip() for part in classes.split(",")]),
+        None if classes is None else library.numbers_or_text([part.strip() for part in classes.split(",")]),
         name,
         task=task,
         licence=licence,
@@ -61,7 +57,7 @@ def add(
         metrics=dict(map(_metric, metrics)),
         reference=_rows(reference, "--reference"),
     )
-    return entry.to_dict(), shown_entry(entry)
+    return entry.to_dict(), library.shown_entry(entry)
 
 
 def remove(folder: str = FOLDER, name: str = NAME) -> Result:
@@ -88,9 +84,8 @@ def list_(
         consilience repo list models
         consilience repo list models --class crow --licence MIT
     """
-    from consilience.files.readers import numbers_or_text
 
-    wanted = numbers_or_text(classes) if classes else None
+    wanted = library.numbers_or_text(classes) if classes else None
     found = _open(folder).list(classes=wanted, task=task, licence=licence)
     return found.to_dict(), repr(found)
 
@@ -101,11 +96,10 @@ def show(folder: str = FOLDER, name: str = NAME) -> Result:
     Example:
         consilience repo show models birds
     """
-    from consilience.repository.listing import shown_entry
 
     opened = _open(folder)
     entry, file = opened.show(name), str(opened.path(name))
-    return entry.to_dict() | {"path": file}, f"{shown_entry(entry)}\n  path: {file}"
+    return entry.to_dict() | {"path": file}, f"{library.shown_entry(entry)}\n  path: {file}"
 
 
 def search(
@@ -113,7 +107,7 @@ def search(
     data: Path = DATA,
     labels: Path = LABELS,
     top: int = option(count(), "How many models are run.", default=5),
-    run: Run = {"cache": Run.declared()["cache"]},  # type: ignore[assignment]  # noqa: B006
+    run: Any = {"cache": Run.declared()["cache"]},
     random_state: int = SEED,
 ) -> Result:
     """Find the models that help most with your classes; only the most promising are run.
@@ -128,7 +122,7 @@ def search(
     return found.to_dict() | {"seed": random_state}, repr(found)
 
 
-def verify(folder: str = FOLDER, run: Run = None) -> Result:  # type: ignore[assignment]
+def verify(folder: str = FOLDER, run: Any = None) -> Result:
     """Compare every file with the checksum on its card. Exits with code 1 if something is wrong.
 
     Example:
@@ -138,7 +132,7 @@ def verify(folder: str = FOLDER, run: Run = None) -> Result:  # type: ignore[ass
     return found.to_dict() | {"passed": found.passed}, repr(found)
 
 
-def describe(folder: str = FOLDER, reference: Path | None = REFERENCE, run: Run = None) -> Result:  # type: ignore[assignment]
+def describe(folder: str = FOLDER, reference: Path | None = REFERENCE, run: Any = None) -> Result:
     """Run each model once over the reference rows, so that search can compare them.
 
     Example:
@@ -164,27 +158,23 @@ def cover(
     Example:
         consilience repo cover models cat tram
     """
-    from consilience.files.readers import numbers_or_text
 
     opened = _open(folder)
-    names = opened.cover_names(numbers_or_text(classes), cost=cost, connected=connected)
+    names = opened.cover_names(library.numbers_or_text(classes), cost=cost, connected=connected)
     paths = {name: str(opened.path(name)) for name in names}
     return {"models": paths}, "\n".join(f"{name}  {file}" for name, file in paths.items())
 
 
 def _open(folder: str) -> Any:
-    from consilience.files.storage import storage_path
-    from consilience.repository import Repository
 
-    if not storage_path(folder).is_root():
+    if not library.storage_path(folder).is_root():
         raise InvalidInputError(f"{folder} is not a folder. Make a repository with consilience repo add.")
-    return Repository(folder)
+    return library.Repository(folder)
 
 
 def _rows(file: Path | None, name: str) -> Any:
-    from consilience.rows.files import open_files
 
-    return None if file is None else open_files(file, name).all(None)
+    return None if file is None else library.open_files(file, name).all(None)
 
 
 def _metric(text: str) -> tuple[str, float]:

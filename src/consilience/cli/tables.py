@@ -7,16 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from consilience._words import counted, percent, shorten
+from consilience.cli import library
 from consilience.cli.console import escape, facts_table, plain_table, table
 
 MOST_OVERLAPS = 12
 """Show the overlaps of at most this many teachers as a matrix. JSON always has them."""
+MOST = 20
+"""Show at most so many columns of a table, or classes. JSON always has them."""
 _FAMILIES = {"E": "estimated soft labels", "BS": "estimated and balanced", "BP": "backprop through the loss"}
-
-
-def lines(text: str) -> list[str]:
-    """Return text of the library as lines that are safe to print."""
-    return [escape(line) for line in text.split("\n")]
+_TEACHER: dict[str, Any] = {"teacher": "{name}", "file": "{kind}", ">classes": "{n_classes}"}
 
 
 def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
@@ -41,12 +40,9 @@ def space_view(space: Any, kinds: Sequence[str]) -> dict[str, Any]:
 
 def space(view: Mapping[str, Any]) -> Iterator[Any]:
     """Draw the result of `space_view`, and what models take and give."""
-    from consilience.labels import BETWEEN_GROUPS
-
     teachers, groups = view["teachers"], view["components"]
     yield f"[bold]{counted(view['n_classes'], 'class')} from {counted(len(teachers), 'teacher')}[/]"
-    which = {"which": lambda row: shorten(row["classes"])}
-    yield table({"teacher": "name", "file": "kind", ">classes": "n_classes", **which}, teachers)
+    yield table({**_TEACHER, "which": lambda row: shorten(row["classes"])}, teachers)
     if 1 < len(teachers) <= MOST_OVERLAPS:
         yield "\n[bold]Shared classes[/]"
         shared = plain_table("", *(f">{row['name']}" for row in teachers))
@@ -55,32 +51,30 @@ def space(view: Mapping[str, Any]) -> Iterator[Any]:
             shared.add_row(escape(teachers[i]["name"]), *cells)
         yield shared
     if len(teachers) > 1:
-        alone = {name: classes for name, classes in view["only_one_teacher"].items() if classes}
-        said = [f"Only {escape(name)} knows {escape(shorten(classes))}." for name, classes in alone.items()]
+        alone = [(name, classes) for name, classes in view["only_one_teacher"].items() if classes]
+        said = [f"Only {escape(name)} knows {escape(shorten(classes))}." for name, classes in alone]
         yield "\n".join(["", *(said or ["At least two teachers know every class."])])
     if len(groups) == 1:
         yield "One component: the teachers determine the probabilities of all classes."
     else:
         yield f"{len(groups)} components, which share no classes:"
         yield from (f"  {escape(shorten(group))}" for group in groups)
-        yield f"Their outputs for a row do not determine how mass splits between them. {BETWEEN_GROUPS}"
-    models = [row for row in teachers if row["inputs"] is not None]
-    if models:
+        yield f"Their outputs for a row do not determine how mass splits between them. {library.BETWEEN_GROUPS}"
+    inputs = [row for teacher in teachers for row in _inputs(teacher)]
+    if inputs:
         yield "\n[bold]What the models take and give[/]"
-        yield _interfaces(models)
+        yield table({name: f"{{{name}}}" for name in inputs[0]}, inputs)
 
 
-def _interfaces(models: Sequence[Mapping[str, Any]], most: int = 20) -> Any:
-    drawn = plain_table("teacher", "input", "type", "shape", "gives")
-    for model in models:
-        gives = f"{model['output'] or 'scores'} (n x {model['n_classes']})"
-        for i, item in enumerate(model["inputs"][:most]):
-            shape = " x ".join("n" if length is None else str(length) for length in item["shape"])
-            first = (model["name"], gives) if i == 0 else ("", "")
-            drawn.add_row(*map(escape, (first[0], item["name"], item["dtype"], shape, first[1])))
-        if len(model["inputs"]) > most:
-            drawn.add_row("", f"and {len(model['inputs']) - most} more")
-    return drawn
+def _inputs(teacher: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield a line for each input of a model; outputs in files have none."""
+    gives = f"{teacher['output'] or 'scores'} (n x {teacher['n_classes']})"
+    for i, item in enumerate((teacher["inputs"] or [])[: MOST + 1]):
+        shape = " x ".join("n" if length is None else str(length) for length in item["shape"])
+        what = {"input": item["name"], "type": item["dtype"], "shape": shape}
+        if i == MOST:
+            what = {"input": f"and {len(teacher['inputs']) - MOST} more", "type": "", "shape": ""}
+        yield {"teacher": "" if i else teacher["name"], **what, "gives": "" if i else gives}
 
 
 def scored(view: Mapping[str, Any]) -> list[Any]:
@@ -95,7 +89,7 @@ def scored(view: Mapping[str, Any]) -> list[Any]:
 
 
 def unified_view(
-    unifier: Any, found: Any, space: Any, kinds: Sequence[str], n_rows: int, y: Any, test: Any = None
+    unifier: Any, found: Mapping[str, Any], kinds: Sequence[str], y: Any, test: Any
 ) -> dict[str, Any]:
     """Return a summary of a unifier.
 
@@ -103,22 +97,24 @@ def unified_view(
     ----------
     unifier : Unifier
         Fitted, unless only soft labels were asked for.
-    found : Estimate, or what `of_fitted` returns
-        Its soft labels, and how they came about.
-    space : LabelSpace
+    found : mapping
+        Its label space and soft labels, and how these came about.
     kinds : sequence of str
         The kind of each teacher's file, such as ``"onnx"``.
-    n_rows, y
-        The rows of the transfer set, and their known labels.
+    y : (n,) sequence or None
+        Known labels of the transfer set.
     test : (X, y) or None
         Rows to measure the student's accuracy on.
     """
-    from consilience.inspect.truth import read_truth
-
-    student = getattr(unifier, "student_", None)
-    truth = None if test is None else read_truth(test[1], len(test[1]), space, where="--test-labels", at_least=0)
-    n_test = 0 if truth is None else len(truth.codes)
-    method = found.method
+    space, method, student = found["space"], found["method"], getattr(unifier, "student_", None)
+    accuracy, n_test = None, 0
+    if test is not None:
+        truth = library.read_truth(test[1], len(test[1]), space, where="--test-labels", at_least=0)
+        n_test = len(truth.codes)
+        accuracy = truth.accuracy(space.encode(unifier.predict(test[0]))) if n_test else None
+    figures = zip(
+        space.names, kinds, space.class_lists, found["n_abstentions"], found["temperatures"], strict=True
+    )
     return {
         "teachers": [
             {
@@ -128,68 +124,59 @@ def unified_view(
                 "abstentions": int(abstentions),
                 "temperature": float(temperature),
             }
-            for name, kind, classes, abstentions, temperature in zip(
-                space.names, kinds, space.class_lists, found.n_abstentions, found.temperatures, strict=True
-            )
+            for name, kind, classes, abstentions, temperature in figures
         ],
         "n_classes": space.n_classes,
         "classes": space.classes.tolist(),
-        "n_rows": n_rows,
         "n_labels": 0 if y is None else int((space.encode(y) >= 0).sum()),
         "method": method.name,
         "train": getattr(student, "train", "estimate"),
         "temperature": method.temperature,
-        "pool_weights": found.pool_weights,
-        "neighbor_weight": found.neighbor_weight,
-        "teacher_temperatures": method.teacher_temperatures,
+        "pool_weights": found["pool_weights"],
+        "neighbor_weight": found["neighbor_weight"],
+        "calibrated": method.teacher_temperatures is not None,
         "off_set": getattr(method, "off_set", False),
         "seed": unifier.random_state,
         **_about_student(unifier, student),
         "balanced": student is not None and unifier.class_weights_ is not None,
-        "accuracy": truth.accuracy(space.encode(unifier.predict(test[0]))) if n_test and truth else None,
+        "accuracy": accuracy,
         "n_test": n_test,
-        "seconds": found.seconds,
+        "seconds": found["seconds"],
     }
 
 
-def of_fitted(model: Any) -> Any:
-    """Return the attributes of a fitted model by their names without the underscore."""
-
-    class Fitted:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(model, f"{name}_")
-
-    return Fitted()
-
-
 def _about_student(model: Any, student: Any) -> dict[str, Any]:
-    from consilience.students.estimator import student_name
-
     encoding = getattr(model, "encoding_", None)  # what was done with the columns of a mixed table
     return {
-        "student": None if student is None else student_name(student),
+        "student": None if student is None else library.student_name(student),
         "encoding": None if encoding is None else {str(name): note for name, note in encoding.items()},
     }
 
 
-def _encoding(view: Mapping[str, Any], most: int = 20) -> Iterator[Any]:
+def _learnt(
+    view: Mapping[str, Any], columns: Mapping[str, Any], more: Mapping[str, str | None]
+) -> Iterator[Any]:
+    """Draw teachers, what was done with the columns of a mixed table, and what is said of every student."""
+    yield table(_TEACHER | columns, view["teachers"])
     notes = list((view["encoding"] or {}).items())
-    if len(notes) > most:
-        notes = [*notes[:most], ("...", f"and {len(notes) - most} columns more")]
     if notes:
-        yield table({"column": lambda row: row[0], "what the student learns from": lambda row: row[1]}, notes)
-
-
-def _facts(view: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return what is said of every student: its classes, rows, seconds, accuracy and file."""
-    return {
+        rows = [
+            *notes[:MOST],
+            *([("...", f"and {len(notes) - MOST} columns more")] if len(notes) > MOST else []),
+        ]
+        yield table({"column": lambda row: row[0], "what the student learns from": lambda row: row[1]}, rows)
+    yield ""
+    facts = {
         "classes": f"{view['n_classes']}: {shorten(view['classes'])}",
         "rows": f"{view['n_rows']}, {view['n_labels']} of them labelled",
+        "method": None,
         "student": view["student"] or "none: only soft labels were asked for",
         "seconds": ", ".join(f"{step} {seconds:.1f}" for step, seconds in view["seconds"].items()),
         "accuracy": _of_test(view, "accuracy"),
+        "without teachers": None,
         "model": view["out"],
     }
+    yield facts_table(facts | more)
 
 
 def _of_test(view: Mapping[str, Any], name: str) -> str | None:
@@ -198,35 +185,27 @@ def _of_test(view: Mapping[str, Any], name: str) -> str | None:
 
 def unified(view: Mapping[str, Any]) -> Iterator[Any]:
     """Draw the summary of ``consilience unify``."""
-    calibrated = view["teacher_temperatures"] is not None
-    columns: dict[str, Any] = {"teacher": "name", "file": "kind", ">classes": "n_classes"}
-    columns[">abstains on"] = lambda row: f"{row['abstentions']} of {view['n_rows']} rows"
-    if calibrated:
-        columns[">temperature"] = lambda row: f"{row['temperature']:.2f}"
-    yield table(columns, view["teachers"])
-    yield from _encoding(view)
     shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in (view["pool_weights"] or {}).items())
     notes = {
         view["method"] + (f" ({shares})" if shares else ""): True,
         "off-set weighting": view["off_set"],
-        "calibrated": calibrated,
+        "calibrated": view["calibrated"],
         f"neighbours {100 * view['neighbor_weight']:.0f}%": view["neighbor_weight"] > 0,
         "balanced": view["balanced"],
     }
-    method = {"method": ", ".join(note for note, holds in notes.items() if holds)}
-    files = {"soft labels": view["soft_labels"], "report": view["report"]}
-    yield ""
-    yield facts_table(_facts(view) | method | files)
+    columns = {">abstains on": f"{{abstentions}} of {view['n_rows']} rows"}
+    more = {"method": ", ".join(note for note, holds in notes.items() if holds)}
+    more |= {"soft labels": view["soft_labels"], "report": view["report"]}
+    return _learnt(
+        view, columns | ({">temperature": "{temperature:.2f}"} if view["calibrated"] else {}), more
+    )
 
 
 def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) -> dict[str, Any]:
     """Return the results of a distiller, and of the same student trained without teachers, if there is one."""
-    from consilience._validation import take_rows
-    from consilience.labels import read_labels
-
     if test is not None:  # rows without a label have nothing to be compared with
-        classes, codes = read_labels(test[1], where="--test-labels", at_least=0)
-        test = take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
+        classes, codes = library.labels_of(test[1], where="--test-labels", at_least=0)
+        test = library.take_rows(test[0], codes >= 0), classes[codes[codes >= 0]]
     n_test = 0 if test is None else len(test[1])
     checks, loss = {check.name: check for check in distiller.checks_}, distiller.resolved("loss")
     teachers = []
@@ -262,41 +241,28 @@ def distilled_view(distiller: Any, alone: Any, kinds: Sequence[str], test: Any) 
 
 def distilled(view: Mapping[str, Any]) -> Iterator[Any]:
     """Draw the summary of ``consilience distil``."""
-
-    def adds(row: Mapping[str, Any]) -> str:
-        added = row["added"]
-        return "-" if added is None else f"{added:.1f} nats over {row['held_out']} held-out rows"
-
-    def weight(row: Mapping[str, Any]) -> str:
-        return f"{row['weight']:.2f}" if row["weight"] else "dropped" if row["reliability"] == 0 else "0"
-
-    columns: dict[str, Any] = {"teacher": "name", "file": "kind", ">classes": "n_classes", ">weight": weight}
-    columns[">reliability"] = lambda row: "-" if row["reliability"] is None else f"{row['reliability']:.2f}"
-    yield table(columns | {"what it adds to the labels": adds}, view["teachers"])
-    yield from _encoding(view)
+    columns = {
+        ">weight": lambda row: (
+            f"{row['weight']:.2f}" if row["weight"] or row["reliability"] != 0 else "dropped"
+        ),
+        ">reliability": lambda row: "-" if row["reliability"] is None else f"{row['reliability']:.2f}",
+        "what it adds to the labels": "{added:.1f} nats over {held_out} held-out rows",
+    }
     more = f"teacher weight {view['teacher_weight']}, temperature {view['temperature']:g}"
-    yield ""
-    yield facts_table(
-        _facts(view)
-        | {"loss": f"{view['loss']}, {more}", "without teachers": _of_test(view, "accuracy_labels_only")}
-    )
+    alone = {"without teachers": _of_test(view, "accuracy_labels_only")}
+    return _learnt(view, columns, {"method": f"{view['loss']}, {more}", **alone})
 
 
 def clustered_view(model: Any, X: Any, y: Any, truth: Any) -> dict[str, Any]:
     """Return the clusters that a model found in rows X, with labels of some, and classes to compare with."""
-    import numpy as np
-
-    from consilience.cluster.accuracy import cluster_agreement
-    from consilience.labels import read_labels
-
-    confidence = model.predict_proba(X).max(axis=1)
-    labelled = np.full(len(X), False) if y is None else read_labels(y, at_least=0).known
-    groups = [model.labels_ == k for k in range(model.n_clusters)]
+    confidence, found = model.predict_proba(X).max(axis=1), model.labels_
+    labelled = found < 0 if y is None else library.labels_of(y, at_least=0).known
+    groups = [found == k for k in range(model.n_clusters)]
     return {
         "n_rows": len(X),
         "n_features": model.n_features_in_,
         "n_clusters": model.n_clusters,
-        "loss": model.loss if isinstance(model.loss, str) else type(model.loss).__name__,
+        "loss": model.loss if isinstance(model.loss, str) else repr(model.loss),
         "seed": model.random_state,
         "clusters": [
             {
@@ -311,16 +277,18 @@ def clustered_view(model: Any, X: Any, y: Any, truth: Any) -> dict[str, Any]:
         "n_labels": int(labelled.sum()),
         "objective": model.objective_,
         "n_iter": model.n_iter_,
-        "agreement": None if truth is None else cluster_agreement(truth, model.labels_, "--truth"),
+        "agreement": None if truth is None else library.cluster_agreement(truth, found, "--truth"),
     }
 
 
-def clustered(view: Mapping[str, Any]) -> Iterator[Any]:
+def clustered(view: Mapping[str, Any]) -> list[Any]:
     """Draw the result of `clustered_view`."""
-    columns: dict[str, Any] = {">cluster": "cluster", ">rows": "rows"}
-    columns[">share"] = lambda row: percent(row["share"])
-    columns[">mean confidence"] = lambda row: percent(row["confidence"])
-    yield table(columns | ({">labelled rows": "labelled"} if view["n_labels"] else {}), view["clusters"])
+    columns = {
+        ">cluster": "{cluster}",
+        ">rows": "{rows}",
+        ">share": "{share:.1%}",
+        ">mean confidence": "{confidence:.1%}",
+    }
     facts: dict[str, str | None] = {
         "rows": f"{view['n_rows']} of {counted(view['n_features'], 'feature')}",
         "loss": f"{view['loss']}, {view['objective']:.4f} after {counted(view['n_iter'], 'round')}",
@@ -330,26 +298,29 @@ def clustered(view: Mapping[str, Any]) -> Iterator[Any]:
     agreement = view["agreement"]
     if agreement and agreement["n_rows"]:
         facts["accuracy"] = f"{percent(agreement['accuracy'])} of {agreement['n_rows']} rows, best match"
-        facts["NMI"], facts["ARI"] = f"{agreement['nmi']:.3f}", f"{agreement['ari']:.3f}"
-    yield ""
-    yield facts_table(facts)
+        facts |= {name.upper(): f"{agreement[name]:.3f}" for name in ("nmi", "ari")}
+    known = {">labelled rows": "{labelled}"} if view["n_labels"] else {}
+    return [table(columns | known, view["clusters"]), "", facts_table(facts)]
 
 
 def checks(view: Mapping[str, Any]) -> list[Any]:
     """Draw the checks of ``consilience verify``."""
     words = {True: "passed", False: "failed", None: "not checked"}
-    columns: dict[str, Any] = {"check": "name", "result": lambda row: words[row["passed"]]}
+    columns = {"check": "{name}", "result": lambda row: words[row["passed"]], "what was found": "{found}"}
     failed = [check for check in view["checks"] if check["passed"] is False]
     ending = f"{counted(len(failed), 'check')} failed." if failed else "The model is what its card says."
-    return [table(columns | {"what was found": "found"}, view["checks"], bold=failed), ending]
+    return [table(columns, view["checks"], bold=failed), ending]
 
 
-def predicted(view: Mapping[str, Any], most: int = 30) -> list[Any]:
+def predicted(view: Mapping[str, Any]) -> list[Any]:
     """Draw how many rows were given each class, the most frequent first."""
     rows = sorted(zip(view["classes"], view["counts"], strict=True), key=lambda row: -row[1])
-    shown = [*rows[:most], *([("...", sum(n for _, n in rows[most:]))] if len(rows) > most else [])]
-    columns: dict[str, Any] = {"class": lambda row: row[0], ">rows": lambda row: row[1]}
-    columns[">share"] = lambda row: percent(row[1] / view["n_rows"])
+    shown = [*rows[:MOST], *([("...", sum(n for _, n in rows[MOST:]))] if len(rows) > MOST else [])]
+    columns = {
+        "class": lambda row: row[0],
+        ">rows": lambda row: row[1],
+        ">share": lambda row: percent(row[1] / view["n_rows"]),
+    }
     mean = percent(view["confidence"])
     facts = {"rows": str(view["n_rows"]), "mean confidence": mean, "predictions": view["out"]}
     return [table(columns, shown), facts_table(facts)]
@@ -357,38 +328,39 @@ def predicted(view: Mapping[str, Any], most: int = 30) -> list[Any]:
 
 def contents(view: Mapping[str, Any]) -> Iterator[Any]:
     """Draw the result of `ScoreStore.contents`."""
-    from consilience._sizes import size_text
-
+    size_text, models = library.size_text, view["models"]
     if view["n_bytes_deleted"]:
         yield f"{size_text(view['n_bytes_deleted'])} deleted."
     if view["n_trainings"]:
-        stopped = counted(view["n_trainings"], "stopped training")
-        size = size_text(view["n_bytes_trainings"])
-        yield f"{stopped}, {size}: the same command goes on with it; --clear deletes it."
-    if not view["models"] and not view["n_trainings"]:
-        yield "The cache is empty."
-    if view["models"]:
-        models = counted(len(view["models"]), "model")
-        yield f"[bold]{models}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]"
-        columns: dict[str, Any] = {
-            "model": lambda row: row["teacher"] or f"unknown ({row['key'][:8]})",
-            ">classes": "n_classes",
-            ">rows": lambda row: f"{row['n_rows']:,}",
-            ">size": lambda row: size_text(row["n_bytes"]),
-            ">files": "n_files",
-            "last use": lambda row: (row["last_use"] or "")[:16].replace("T", " "),
-        }
-        yield table(columns, view["models"])
+        stopped = (
+            f"{counted(view['n_trainings'], 'stopped training')}, {size_text(view['n_bytes_trainings'])}"
+        )
+        yield f"{stopped}: the same command goes on with it; --clear deletes it."
+    if not models:
+        yield "" if view["n_trainings"] else "The cache is empty."
+        return
+    yield f"[bold]{counted(len(models), 'model')}, {view['n_rows']:,} rows, {size_text(view['n_bytes'])}[/]"
+    columns = {
+        "model": lambda row: row["teacher"] or f"unknown ({row['key'][:8]})",
+        ">classes": lambda row: row["n_classes"],
+        ">rows": "{n_rows:,}",
+        ">size": lambda row: size_text(row["n_bytes"]),
+        ">files": "{n_files}",
+        "last use": lambda row: (row["last_use"] or "")[:16].replace("T", " "),
+    }
+    yield table(columns, models)
 
 
 def demo(view: Mapping[str, Any]) -> Iterator[Any]:
-    """Draw the result of `consilience.cli.demo.DemoResult.to_dict`."""
-    supervised = {"name": "SPV", "how": "supervised, all rows pooled", "accuracy": view["supervised"]}
+    """Draw the result of `consilience.cli.demo.run_demo`."""
+    supervised = {"name": "SPV", "family": "supervised, all rows pooled", "accuracy": view["supervised"]}
     supervised |= {"label_accuracy": None, "seconds": view["supervised_seconds"]}
     yield "[bold]The sites: each trains on its own rows and shares only its model[/]"
     yield _sites(view["sites"])
     yield f"\n[bold]One network out of five, from {view['n_transfer']} unlabelled rows[/]"
-    yield _variants([*view["variants"], supervised], view["best"])
+    compared = _variants([*view["variants"], supervised], view["best"])
+    compared.rows[-2].end_section = True
+    yield compared
     yield "\n[bold]Three sites that share no digit, unified on the same unlabelled rows[/]"
     yield _sites(view["disjoint"]["sites"])
     yield _variants(view["disjoint"]["variants"])
@@ -401,23 +373,23 @@ def demo(view: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _sites(sites: Sequence[Mapping[str, Any]]) -> Any:
-    columns: dict[str, Any] = {"site": "name", "model": "model", ">rows": "rows"}
-    columns["digits it knows"] = lambda row: ", ".join(row["classes"])
-    columns[">right on these"] = lambda row: percent(row["own_accuracy"])
-    columns[">on all ten"] = lambda row: percent(row["accuracy"])
+    columns = {
+        "site": "{name}",
+        "model": "{model}",
+        ">rows": "{rows}",
+        "digits it knows": lambda row: ", ".join(row["classes"]),
+        ">right on these": "{own_accuracy:.1%}",
+        ">on all ten": "{accuracy:.1%}",
+    }
     return table(columns, sites)
 
 
 def _variants(variants: Sequence[Mapping[str, Any]], best: str | None = None) -> Any:
-    columns: dict[str, Any] = {
-        "method": "name",
-        "how": lambda row: row.get("how") or _FAMILIES[row["family"]],
-        ">accuracy": lambda row: percent(row["accuracy"]),
-        ">soft labels right": lambda row: percent(row["label_accuracy"]),
-        ">seconds": lambda row: f"{row['seconds']:.1f}",
+    columns = {
+        "method": "{name}",
+        "how": lambda row: _FAMILIES.get(row["family"], row["family"]),
+        ">accuracy": "{accuracy:.1%}",
+        ">soft labels right": "{label_accuracy:.1%}",
+        ">seconds": "{seconds:.1f}",
     }
-    bold = [row for row in variants if row["name"] == best]
-    drawn = table(columns, variants, bold=bold)
-    if best is not None:
-        drawn.rows[-2].end_section = True  # the last is the supervised benchmark
-    return drawn
+    return table(columns, variants, bold=[row for row in variants if row["name"] == best])

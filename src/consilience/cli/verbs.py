@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from consilience.cli import tables
+from consilience.cli import library, tables
 from consilience.cli.declared import path, target
 from consilience.cli.given import (
     ALIASES,
@@ -45,20 +45,18 @@ _OUT = "a model of texts as .npz."
 def unify(
     teacher: list[Path] = TEACHERS,
     data: Path = DATA,
-    out: Path | None = option(
-        target(".onnx", ".npz"), f"Write the unified model here; {_OUT}", default=None
-    ),
+    out: Path | None = option(target(".onnx", ".npz"), f"Write the unified model here; {_OUT}", default=None),
     soft_labels: Path | None = option(
         target(".npy", ".npz"),
         "Write soft labels here: .npy (and a card), or .npz with classes.",
         default=None,
     ),
     labels: Path | None = OPTIONAL_LABELS,
-    options: dict[str, Any] = UnifierOptions,  # type: ignore[assignment]
+    options: Any = UnifierOptions,
     classes: Sequence[str] = CLASSES,
     aliases: Path | None = ALIASES,
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
     random_state: int = SEED,
     test_data: Path | None = TEST_DATA,
     test_labels: Path | None = TEST_LABELS,
@@ -71,8 +69,6 @@ def unify(
         consilience unify -t birds.onnx -t pets.onnx --data X.csv --soft-labels q.npz
         consilience unify -t news/ -t mails.npz --data texts.txt --out unified.npz
     """
-    from consilience.files import readers
-    from consilience.unify.unifier import Unifier
 
     if out is None and soft_labels is None:
         raise InvalidInputError("Nothing to write: give --out FILE.onnx, --soft-labels FILE, or both.")
@@ -85,8 +81,8 @@ def unify(
     teachers = open_teachers(teacher, classes)
     X = read_rows(data, teachers, run, drop)
     y = read_labels(labels, X)
-    unifier = Unifier(
-        teachers, **options, aliases=readers.read_aliases(aliases), random_state=random_state, run=run
+    unifier = library.Unifier(
+        teachers, **options, aliases=library.read_aliases(aliases), random_state=random_state, run=run
     )
     if out is not None:
         check_ending(out, X, unifier.student)
@@ -94,15 +90,25 @@ def unify(
     if test is not None:
         _check_truth(test[1], unifier)
     if out is None:
-        found = unifier.make_estimate(X, y)
-        view = tables.unified_view(unifier, found, found.space, kinds(teacher), len(X), y)
+        found = vars(unifier.make_estimate(X, y))
     else:
+        names = (
+            "method",
+            "soft_labels",
+            "n_abstentions",
+            "temperatures",
+            "pool_weights",
+            "neighbor_weight",
+            "seconds",
+        )
         unifier.fit(X, y)
-        found, space = tables.of_fitted(unifier), unifier.label_space_
-        view = tables.unified_view(unifier, found, space, kinds(teacher), len(X), y, test)
+        found = {name: getattr(unifier, f"{name}_") for name in names}
+        found["space"] = unifier.label_space_
+    view = tables.unified_view(unifier, found, kinds(teacher), y, test) | {"n_rows": len(X)}
+    if out is not None:
         unifier.save(out, measured=_measured(view))  # last: a run that fails writes nothing
     if soft_labels is not None:
-        readers.write_soft_labels(soft_labels, found.soft_labels, view["classes"])
+        library.write_soft_labels(soft_labels, found["soft_labels"], found["space"].classes)
     if report is not None:
         unifier.report(report, *(test or ()), labels_only=False)
     view |= {"out": _text(out), "soft_labels": _text(soft_labels), "report": _text(report)}
@@ -111,12 +117,10 @@ def unify(
 
 def _check_truth(y: Any, unifier: Any) -> None:
     """Read the labels of test rows before the work begins; warn if nobody knows some of their classes."""
-    from consilience.inspect.truth import read_truth
-    from consilience.labels import LabelSpace
 
     lists = [one.classes for one in unifier.teachers]
-    space = LabelSpace(lists, unifier.aliases, disconnected="ignore")
-    truth = read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
+    space = library.LabelSpace(lists, unifier.aliases, disconnected="ignore")
+    truth = library.read_truth(y, len(y), space, where="--test-labels", at_least=0, some_known=True)
     if truth.remark is not None:
         warn(CoverageWarning(f"--test-labels: {truth.remark}"))
 
@@ -126,14 +130,16 @@ def distil(
     labels: Path = LABELS,
     out: Path = option(target(".onnx", ".npz"), f"Write the student to this file; {_OUT}"),
     teacher: Sequence[Path] = option(
-        TEACHERS.check, f"{TEACHERS.help} Not needed with --loss none or --teacher-weight 0.",
-        default=(), flag="--teacher -t",
-    ),  # fmt: skip
-    options: dict[str, Any] = DistilOptions,  # type: ignore[assignment]
+        TEACHERS.check,
+        f"{TEACHERS.help} Not needed with --loss none or --teacher-weight 0.",
+        default=(),
+        flag="--teacher -t",
+    ),
+    options: Any = DistilOptions,
     compare: bool = option(flag(), "Also train the student without teachers, and show both.", default=False),
     classes: Sequence[str] = CLASSES,
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
     random_state: int = SEED,
     test_data: Path | None = TEST_DATA,
     test_labels: Path | None = TEST_LABELS,
@@ -145,7 +151,6 @@ def distil(
         consilience distil -t birds.onnx -t pets.onnx --data X.npy --labels y.npy --out student.onnx \\
             --compare --test-data X_test.npy --test-labels y_test.npy
     """
-    from consilience.distil.distiller import CrossTaskDistiller
 
     if not teacher and options.get("loss") != "none" and options.get("teacher_weight") != 0:
         raise InvalidInputError("There is no teacher to learn from: give --teacher, or --loss none.")
@@ -153,12 +158,14 @@ def distil(
     X = read_rows(data, teachers, run, drop)
     y = read_labels(labels, X)
     test = read_test(test_data, test_labels, X, data, drop)
-    distiller = CrossTaskDistiller(teachers or None, **options, random_state=random_state, run=run)
+    distiller = library.CrossTaskDistiller(teachers or None, **options, random_state=random_state, run=run)
     check_ending(out, X, distiller.student)
     distiller.fit(X, y)
     alone = None
     if compare:
-        alone = CrossTaskDistiller(None, distiller.student, loss="none", random_state=random_state, run=run)
+        alone = library.CrossTaskDistiller(
+            None, distiller.student, loss="none", random_state=random_state, run=run
+        )
         alone.fit(X, y)
     view = tables.distilled_view(distiller, alone, kinds(teacher), test)
     distiller.save(out, measured=_measured(view))  # last: a run that fails writes nothing
@@ -170,7 +177,7 @@ def rank(
     teacher: list[Path] = TEACHERS,
     data: Path = DATA,
     labels: Path = LABELS,
-    options: dict[str, Any] = RankOptions,  # type: ignore[assignment]
+    options: Any = RankOptions,
     classes: Sequence[str] = CLASSES,
     embed: Sequence[str] = option(
         each(anything("NAME=LAYER", str)),
@@ -179,7 +186,7 @@ def rank(
         default=(),
     ),
     drop: Sequence[str] = DROP,
-    run: Run = RUN,  # type: ignore[assignment]
+    run: Any = RUN,
     csv_file: Path | None = option(
         target(".csv"), "Also write the ranking to a .csv file.", default=None, flag="--csv"
     ),
@@ -193,12 +200,11 @@ def rank(
         consilience rank --teacher a.onnx --teacher b.onnx --data X.npy --labels y.csv \\
             --metric transport --metric logme --cache scores --csv ranking.csv
     """
-    from consilience.rank.rank import rank_teachers
 
     teachers = {one.name: one for one in open_teachers(teacher, classes)}
     _embed(teachers, teacher, embed)
     X = read_rows(data, list(teachers.values()), run, drop)
-    ranking = rank_teachers(
+    ranking = library.rank_teachers(
         teachers, X, read_labels(labels, X), **options, random_state=random_state, run=run
     )
     view = ranking.to_dict() | {"seed": random_state}
@@ -214,7 +220,6 @@ def rank(
 
 def _embed(teachers: dict[str, Any], files: Sequence[Path], given: Sequence[str]) -> None:
     """Give teachers an embedding, from options such as ``birds=features``."""
-    from consilience.teachers import as_teacher
 
     names = list(teachers)
     for text in given:
@@ -223,12 +228,13 @@ def _embed(teachers: dict[str, Any], files: Sequence[Path], given: Sequence[str]
             raise InvalidInputError(
                 f"--embed {text} must be NAME=LAYER with the name of a teacher: {', '.join(names)}."
             )
-        teachers[name] = as_teacher(files[names.index(name)], teachers[name].classes, name, embed=layer)
+        teachers[name] = library.as_teacher(
+            files[names.index(name)], teachers[name].classes, name, embed=layer
+        )
 
 
 def write_ranking(file: Path, view: Mapping[str, Any]) -> None:
     """Write the ranking to a .csv file, one line per teacher."""
-    from consilience.files.atomic import replacing
 
     others = [name for name in view["teachers"][0]["scores"] if name != view["metric"]]
     head = ["rank", "teacher", view["metric"], "low", "high", "wins", "seconds", *others, "warnings", "error"]
@@ -239,20 +245,20 @@ def write_ranking(file: Path, view: Mapping[str, Any]) -> None:
         cells = [row["rank"], row["name"], row["score"], *row["interval"], row["wins"], row["seconds"]]
         cells += [row["scores"].get(name) for name in others]
         lines.writerow([*cells, "; ".join(row["warnings"]), row["error"]])
-    with replacing(file) as opened:
+    with library.replacing(file) as opened:
         opened.write(written.getvalue().encode())
 
 
 def cluster(
     data: Path = DATA,
     out: Path = option(target(".npy", ".csv"), "Write each row's cluster here: .npy or .csv."),
-    options: dict[str, Any] = ClusteringOptions,  # type: ignore[assignment]
+    options: Any = ClusteringOptions,
     labels: Path | None = OPTIONAL_LABELS,
     truth: Path | None = option(
         path(), "True classes, to measure accuracy, NMI and ARI; never used to learn.", default=None
     ),
     report: Path | None = REPORT,
-    run: Run = {"n_jobs": Run.declared()["n_jobs"]},  # type: ignore[assignment]
+    run: Any = {"n_jobs": Run.declared()["n_jobs"]},
     random_state: int = SEED,
 ) -> Result:
     """Find classes in rows with no labels, or with few.
@@ -261,15 +267,12 @@ def cluster(
         consilience cluster --data X.npy --clusters 10 --out labels.npy
         consilience cluster --data X.csv --clusters 10 --out labels.csv --labels partial.npy --truth y.npy
     """
-    from consilience.cluster.clustering import CollisionClustering
-    from consilience.files import readers
-    from consilience.rows.files import open_files
 
-    rows = open_files(data, "--data").all(None)
+    rows = library.open_files(data, "--data").all(None)
     X = rows.reshape(len(rows), -1) if rows.ndim > 2 else rows
     y, classes = read_labels(labels, X), read_labels(truth, X, "--truth")
-    model = CollisionClustering(**options, random_state=random_state, run=run).fit(X, y)
-    readers.write_clusters(out, model.labels_)
+    model = library.CollisionClustering(**options, random_state=random_state, run=run).fit(X, y)
+    library.write_clusters(out, model.labels_)
     if report is not None:
         model.report(report, X, classes)
     view = tables.clustered_view(model, X, y, classes) | {"out": str(out), "report": _text(report)}
